@@ -39,9 +39,8 @@ fi
 cynode=$(realpath "$CYNODE_BIN")
 unset CYNODE_BIN
 
-# A port that is free on loopback now.
 free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    prove/support/free-port
 }
 
 # wait_for URL: until it answers 200, at most 30 s.

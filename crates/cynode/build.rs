@@ -13,14 +13,14 @@ fn main() {
         && is("CARGO_CFG_TARGET_ENV", "gnu");
     if lld && is("PROFILE", "release") {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
-        if var("HOST").is_ok_and(|host| is("TARGET", &host)) && loader_takes_short_lists() {
+        if var("HOST").is_ok_and(|host| is("TARGET", &host)) && supports_packed_relocations() {
             println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         }
     }
 }
 
 /// Whether the C library here, and so any that this program runs with, is 2.36 or later.
-fn loader_takes_short_lists() -> bool {
+fn supports_packed_relocations() -> bool {
     let told = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let Ok(text) = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()) else {
         return false;

@@ -31,14 +31,14 @@ fuzz_target!(|data: &[u8]| {
             map.append(name, value);
         }
     }
-    headers::Hosts::default().admit(&map);
-    if let Ok(envelope::Message::Request(request)) = envelope::read(&map, rest) {
+    headers::AllowedHosts::default().admits_request(&map);
+    if let Ok(envelope::McpMessage::Request(request)) = envelope::parse_message(&map, rest) {
         if let Some(call) = request.call {
             // The bytes that are passed on say what was decided upon.
             let again: serde_json::Value = serde_json::from_str(call.raw.get()).unwrap();
             assert_eq!(again, call.arguments);
             let schema = serde_json::json!({ "properties": { "a": { "type": "string", "x-mcp-header": "Region" } } });
-            let _ = headers::mirrored(&map, &schema, &call.arguments);
+            let _ = headers::check_mirrored_headers(&map, &schema, &call.arguments);
         }
     }
 });

@@ -5,19 +5,19 @@ use std::sync::OnceLock;
 
 use cynode_core::{agents::{AgentRole, ToolScope}, ids::AgentTokenId};
 use cynode_policy::{
-    agents::{Agent, Profile},
-    catalogue::{Annotations, Binding, Catalogue, Definition, Entry, Origin, Override, Pin},
-    rules::{Mode, Rule, RuleSet},
+    agents::{AgentIdentity, AgentProfile},
+    catalogue::{Annotations, IdBinding, ToolCatalogue, McpToolDefinition, CatalogueEntry, ToolOrigin, ToolOverride, DefinitionPin},
+    rules::{RuleMode, PolicyRule, RuleSet},
 };
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use uuid::Uuid;
 
-fn catalogue() -> &'static Catalogue {
-    static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
+fn catalogue() -> &'static ToolCatalogue {
+    static CATALOGUE: OnceLock<ToolCatalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
-        let tool = |name: &str| Entry {
-            definition: Definition {
+        let tool = |name: &str| CatalogueEntry {
+            definition: McpToolDefinition {
                 name: name.parse().unwrap(),
                 aliases: Vec::new(),
                 title: name.into(),
@@ -27,24 +27,24 @@ fn catalogue() -> &'static Catalogue {
                         "flag": { "type": "boolean" } } }, "tags": { "type": "array", "items": { "type": "string" } } } }),
                 output: None,
                 scope: ToolScope::Both,
-                binding: Binding::NONE,
+                binding: IdBinding::NONE,
                 annotations: Annotations::UNKNOWN,
-                origin: Origin::Native,
+                origin: ToolOrigin::Native,
                 network: false,
                 missing: None,
             },
-            set: Override::default(),
-            pin: Pin::Accepted,
+            set: ToolOverride::default(),
+            pin: DefinitionPin::Accepted,
         };
-        Catalogue::build(["web.fetch", "db.task.get", "help.overview"].map(tool)).0
+        ToolCatalogue::from_entries(["web.fetch", "db.task.get", "help.overview"].map(tool)).0
     })
 }
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let rule = Rule { name: "r".into(), mode: Mode::Refuse, text: text.into() };
-    let Ok(set) = RuleSet::load(&[rule], catalogue()) else { return };
-    let agent = Agent {
+    let rule = PolicyRule { name: "r".into(), mode: RuleMode::Refuse, text: text.into() };
+    let Ok(set) = RuleSet::load_rules(&[rule], catalogue()) else { return };
+    let agent = AgentIdentity {
         token: AgentTokenId::from_uuid(Uuid::nil()),
         role: AgentRole::Developer,
         user: None,
@@ -52,15 +52,15 @@ fuzz_target!(|data: &[u8]| {
         task: None,
         run: None,
         job: None,
-        profile: Profile::default(),
+        profile: AgentProfile::default(),
         tools: None,
         expires_at: None,
     };
-    for tool in catalogue().tools() {
+    for tool in catalogue().iter_tools() {
         for arguments in [json!({}), json!({ "url": "http://x/", "count": i64::MAX, "tags": ["a"], "deep": { "flag": true } })] {
-            let once = set.ask(&agent, tool, Some(&arguments));
-            assert_eq!(once, set.ask(&agent, tool, Some(&arguments)));
+            let once = set.evaluate_rules(&agent, tool, Some(&arguments));
+            assert_eq!(once, set.evaluate_rules(&agent, tool, Some(&arguments)));
         }
-        set.ask(&agent, tool, None);
+        set.evaluate_rules(&agent, tool, None);
     }
 });

@@ -147,7 +147,9 @@ def targets():
     """A digest of each table and of all that belongs to others."""
     others = f"'{uuid_of('other_project')}', '{uuid_of('second_project')}'"
     digest = "SELECT md5(coalesce(string_agg(to_jsonb(t)::text, '' ORDER BY to_jsonb(t)::text), '')) AS digest, count(*) AS rows FROM {} t {}"
-    found = {table: sql(digest.format(table, ""))[0] for table in WHOLE if table != "nodes"}
+    # Every task that is asked for comes with the usual limit, which is no change of anything.
+    usual = {"budgets": "WHERE NOT (scope_type = 'task' AND updated_by IS NULL AND max_cost_micros = 5000000 AND max_tokens IS NULL)"}
+    found = {table: sql(digest.format(table, usual.get(table, "")))[0] for table in WHOLE if table != "nodes"}
     found["nodes"] = sql("SELECT count(*) AS rows FROM nodes")[0]
     found["api keys"] = sql("SELECT count(*) AS rows FROM api_keys")[0]
     found["tokens that no handoff has"] = sql("SELECT count(*) AS rows FROM agent_tokens WHERE handoff_id IS NULL AND job_id IS NULL")[0]

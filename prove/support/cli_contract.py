@@ -259,9 +259,16 @@ def _():
     call("whoami", code=3)
     call("login", options.url, "--handle", "ada", "--password-stdin", stdin=f"{PASSWORD}\n")
     call("login", options.url, "--handle", "ada", "--password-stdin", stdin="wrong\n", who="eve", code=3)
-    until("readiness", lambda: raw(["status"])[0] == 0)
-    status = call("status")
-    assert status["ready"] and status["logged_in"], status
+    # Who is not logged in sees that it runs; who is sees that nobody could do any work yet, and what to type.
+    call("config set", "url", options.url, who="passer-by")
+    until("readiness", lambda: raw(["status"], who="passer-by")[0] == 0)
+    status = call("status", who="passer-by")
+    assert status["ready"] and not status["logged_in"], status
+    code, out, _ = raw(["status", "--json"])
+    status = json.loads(out)
+    missing = [check for check in status["checks"] if check["status"] == "failed"]
+    assert status["logged_in"] and not status["ready"], out
+    assert code == 1 and missing and all(check.get("fix") for check in missing), out
     # A key in the place of a session, kept by a helper and not in the file.
     key = call("token create", "proof", "--days", "1")["token"]
     kept = f"{options.work}/kept"
@@ -311,8 +318,25 @@ def _():
     call("settings set", "gate.calls_per_second", 20, who="eve", code=3)
 
 
+@part("a project that is not wanted any more")
+def _():
+    call("project create", "old")
+    call("project delete", "old", code=5)
+    call("project archive", "old", yes=False, code=2)
+    assert call("project archive", "old")["archived_at"]
+    call("task create", "Greet.", "--project", "old", code=5)
+    assert "old" not in {it["slug"] for it in call("project list")["items"]}
+    assert "old" in {it["slug"] for it in call("project list", "--archived")["items"]}
+    call("project unarchive", "old")
+    call("project archive", "old")
+    call("project delete", "old", yes=False, code=2)
+    call("project delete", "old")
+    call("project show", "old", code=4)
+
+
 @part("settings, preferences, images")
 def _():
+    call("prefs set", "workflow.aprove_plan", "true", code=6)
     call("settings set", "notifications.allow_private", "true")
     call("settings set", "notifications.allow_private", "true", "--expect", 7, code=5)
     assert call("settings get", "notifications.allow_private")["value"] is True
@@ -346,6 +370,9 @@ def _():
     assert {it["name"] for it in call("provider list")["items"]} == {"sample", "away"}
     call("model set", "away", "--route", "away=x", "--context", 1000, "--max-output", 100)
     assert len(call("model list")["items"]) == 4
+    choice = call("model explain", "fast", "--project", "web")["tiers"][0]
+    assert choice["model"] == "sample-fast" and choice["choices"][0]["used"], choice
+    call("model explain", "nobody", code=2)
     call("model remove", "away")
     call("provider remove-key", "away", "first")
     call("provider remove-key", "away", "first", code=4)
@@ -479,7 +506,15 @@ def _():
     call("task revise", "sun", "only the sun")
     call("task pause", "sun")
     call("task resume", "sun")
+    call("task diff", "sun", code=4)
     call("task abort", "sun")
+    # What the work has left can be looked at though it is not offered, since its check does not hold.
+    call("task create", "Greet the void.", "--name", "void", "--check", "grep -q nobody greeting")
+    waiting("void", "approval")
+    call("task approve", "void")
+    until("work that was left", lambda: raw(["task", "diff", "void", "--json"])[0] == 0)
+    assert "+hello, everybody" in call("task diff", "void")["text"]
+    call("task cancel", "void")
     # A task that asks the same again and again may ask no more until a person says so.
     call("settings set", "models.breaker.repeats", 2)
     stuck = call("task create", "UNCLEAR: ask again.", "--name", "stuck")

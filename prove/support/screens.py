@@ -497,7 +497,7 @@ def drive(cynork, house, work, mode):
 
     # What waits, exactly; and a yes by two keys.
     terminal.keys("2")
-    gallery.look("inbox-plan", "The plan, as it will be", "Keep the choice", "class feature request", pictures=small)
+    gallery.look("inbox-plan", "The plan, as it will be", "limit +0.5000 USD", "class feature request", pictures=small)
     terminal.keys("a")
     gallery.look("inbox-yes", "May dark-mode be carried out as planned")
     terminal.keys("y")
@@ -519,15 +519,15 @@ def drive(cynork, house, work, mode):
     terminal.keys("Escape")
     terminal.until("old-idea")
     terminal.keys("/", "slug-max", "Enter", "Enter", "6")
-    gallery.look("timeline", "finalize summary")
+    gallery.look("timeline", "read the task")
     terminal.keys("7", "[", "[", "[", "[", "[", "[", "[")
-    gallery.look("logs", "job 1 of", "finishing")
+    gallery.look("logs", "job 2 of", "finishing")
     terminal.keys("8")
     terminal.until("file 1 of 2")
     terminal.keys("]")
     gallery.look("diff", "file 2 of 2: slug", "@@", pictures=small)
     terminal.keys("9")
-    gallery.look("evidence", "NOT OK", "A LENGTH that is no number")
+    gallery.look("evidence", "NOT OK", "checks before any change")
 
     # By the mouse.
     column = terminal.plain().split("\n")[0].index("3 Nodes") + 1

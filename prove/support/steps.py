@@ -143,6 +143,61 @@ def joined(lines):
     return whole
 
 
+class Session:
+    """A person at a terminal, and the terminals in which servers go on."""
+
+    def __init__(self, home, path, values=None, directory=None, limit=120):
+        self.environment = {
+            "HOME": home, "PATH": f"{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "[[ready $?]] ", "PS2": "", "USER": "ada", "EDITOR": "true",
+        }  # fmt: skip
+        for name in ("CARGO_TARGET_DIR", "CARGO_HOME", "RUSTUP_HOME", "BUILT"):
+            if name in os.environ:
+                self.environment[name] = os.environ[name]
+        self.directory, self.values, self.limit = directory or home, dict(values or {}), limit
+        self.person, self.servers, self.table = Terminal(self.environment, self.directory), [], []
+
+    def serve(self, typed):
+        """Types a line into a terminal of its own, and waits until what it starts is there."""
+        server = Terminal(self.environment, self.directory)
+        self.servers.append(server)
+        server.begin(typed)
+        server.until(lambda: "Ctrl-C" in server.shown or PROMPT.search(server.shown), self.limit)
+        link = re.search(r"https?://\S+#bootstrap=\S+", server.shown)
+        if link:
+            self.values["LINK"] = link.group()
+        return 1 if PROMPT.search(server.shown) else 0
+
+    def type(self, line, kind=""):
+        """Types one line of a block and answers what is asked. Gives whether it ended well."""
+        typed = re.sub(r"\b[A-Z]{4,}\b", lambda word: self.values.get(word.group(), word.group()), line)
+        at = time.monotonic()
+        try:
+            code, asked = (self.serve(typed), []) if kind == "server" else self.person.do(typed, self.limit)
+        except TimeoutError:
+            code, asked = "late", []
+        seconds = time.monotonic() - at
+        self.table.append({"typed": line, "seconds": round(seconds, 1), "code": code, "asked": asked})
+        print(f"{seconds:6.1f} s  {line[:110]}" + "".join(f"\n          asked: {it[:100]}" for it in asked), flush=True)
+        if code != 0:
+            terminal = self.servers[-1] if kind == "server" else self.person
+            print(f"--- ended with {code}; the terminal shows:\n{terminal.shown[-3000:]}", file=sys.stderr)
+        return code == 0
+
+    def close(self):
+        """Ends everything as a person would. Gives whether it ended in time."""
+        self.person.close()
+        well = True
+        for server in self.servers:
+            server.type("\x03")
+            try:
+                server.until(lambda: PROMPT.search(server.shown), 30)
+            except (TimeoutError, SystemExit):
+                well = False
+            server.close()
+        return well
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("page")
@@ -155,68 +210,25 @@ def main():
     arguments.add_argument("--limit", type=float, default=120)
     arguments.add_argument("--within", type=float)
     arguments.add_argument("--record")
-    arguments.add_argument("--keep-server", action="store_true", help="end it with SIGINT only when standard input is closed")
     given = arguments.parse_args()
     values = dict(pair.split("=", 1) for pair in given.value)
-    environment = {
-        "HOME": given.home, "PATH": f"{given.path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "[[ready $?]] ", "PS2": "", "USER": "ada", "EDITOR": "true",
-    }
-    for name in ("CARGO_TARGET_DIR", "CARGO_HOME", "RUSTUP_HOME", "BUILT"):
-        if name in os.environ:
-            environment[name] = os.environ[name]
-    directory = given.directory or given.home
-    person, servers, table, bad = Terminal(environment, directory), [], [], False
-    begun = time.monotonic()
+    session = Session(given.home, given.path, values, given.directory, given.limit)
+    bad, begun = False, time.monotonic()
     try:
-        for kind, lines in blocks(given.page, given.section):
-            for line in lines:
-                if any(line.startswith(prefix) for prefix in given.skip):
-                    continue
-                typed = re.sub(r"\b[A-Z]{4,}\b", lambda word: values.get(word.group(), word.group()), line)
-                at = time.monotonic()
-                try:
-                    if kind == "server":
-                        server = Terminal(environment, directory)
-                        servers.append(server)
-                        server.begin(typed)
-                        server.until(lambda: "Ctrl-C" in server.shown or PROMPT.search(server.shown), given.limit)
-                        code, asked = (1 if PROMPT.search(server.shown) else 0), []
-                        link = re.search(r"https?://\S+#bootstrap=\S+", server.shown)
-                        if link:
-                            values["LINK"] = link.group()
-                    else:
-                        code, asked = person.do(typed, given.limit)
-                except TimeoutError:
-                    code, asked = "late", []
-                seconds = time.monotonic() - at
-                table.append({"typed": line, "seconds": round(seconds, 1), "code": code, "asked": asked})
-                print(f"{seconds:6.1f} s  {line[:110]}" + "".join(f"\n          asked: {it[:100]}" for it in asked), flush=True)
-                if code != 0:
-                    bad = True
-                    terminal = servers[-1] if kind == "server" else person
-                    print(f"--- ended with {code}; the terminal shows:\n{terminal.shown[-3000:]}", file=sys.stderr)
-                    break
-            if bad:
-                break
-        total = time.monotonic() - begun
+        lines = [(line, kind) for kind, lines in blocks(given.page, given.section) for line in lines]
+        bad = not all(session.type(line, kind) for line, kind in lines if not line.startswith(tuple(given.skip)))
+        total, table = time.monotonic() - begun, session.table
         print(f"{total:6.1f} s in all, {len(table)} commands, {sum(len(it['asked']) for it in table)} questions answered")
         if given.within and total > given.within:
             print(f"WRONG: that is more than {given.within:.0f} s")
             bad = True
         if given.record:
             with open(given.record, "w", encoding="utf-8") as file:
-                json.dump({"table": table, "seconds": total, "values": values, "transcript": person.whole}, file)
+                json.dump({"table": table, "seconds": total, "values": session.values, "transcript": session.person.whole}, file)
     finally:
-        person.close()
-        for server in servers:
-            server.type("\x03")
-            try:
-                server.until(lambda: PROMPT.search(server.shown), 30)
-            except (TimeoutError, SystemExit):
-                bad = True
-            server.close()
+        bad = not session.close() or bad
     sys.exit(1 if bad else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 //! The OpenAPI document: what the routes say, and what holds for all of them.
 
-use cynode_wire::problem::{PROBLEM_JSON, Problem};
+use cynode_wire::problem::{PROBLEM_JSON, ProblemDetails};
 use utoipa::{
     OpenApi, ToSchema,
     openapi::{
@@ -12,7 +12,7 @@ use utoipa::{
 };
 
 /// Endpoints that anybody may call. Everything else needs a credential.
-pub const PUBLIC: [(&str, &str); 9] = [
+pub const PUBLIC_ENDPOINTS: [(&str, &str); 9] = [
     ("get", "/"),
     ("get", "/answer/{token}"),
     ("post", "/answer/{token}"),
@@ -27,7 +27,7 @@ pub const PUBLIC: [(&str, &str); 9] = [
 /// Mutations that need no `Idempotency-Key`: a login is safe to repeat, and its answer is a secret
 /// that must not be kept; commits have names of their own, to fetch them changes nothing, a merge is done once, a link works once, and a delivery of a
 /// forge is known by what it says.
-pub const NOT_KEPT: [(&str, &str); 6] = [
+pub const IDEMPOTENCY_EXEMPT_ENDPOINTS: [(&str, &str); 6] = [
     ("post", "/v1/sessions"),
     ("put", "/v1/projects/{project}/repository"),
     ("post", "/v1/projects/{project}/git/git-upload-pack"),
@@ -37,8 +37,12 @@ pub const NOT_KEPT: [(&str, &str); 6] = [
 ];
 
 /// Endpoints of the internal port by which a machine becomes a node and shows that it is one.
-pub const JOINING: [(&str, &str); 3] =
-    [("post", "/v1/nodes/join"), ("post", "/v1/nodes/challenge"), ("post", "/v1/nodes/token")];
+pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 4] = [
+    ("post", "/v1/nodes/join"),
+    ("post", "/v1/nodes/challenge"),
+    ("post", "/v1/nodes/token"),
+    ("post", "/v1/nodes/verify"),
+];
 
 #[derive(OpenApi)]
 #[openapi(
@@ -48,7 +52,7 @@ pub const JOINING: [(&str, &str); 3] =
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(Problem)),
+    components(schemas(ProblemDetails)),
     tags(
         (name = "accounts", description = "People, their sessions and keys, groups"),
         (name = "projects", description = "Projects and their members"),
@@ -66,7 +70,7 @@ pub const JOINING: [(&str, &str); 3] =
         (name = "operation", description = "Health and numbers"),
     ),
 )]
-pub(crate) struct Document;
+pub(crate) struct PublicDocument;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -77,7 +81,7 @@ pub(crate) struct Document;
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(Problem)),
+    components(schemas(ProblemDetails)),
     tags(
         (name = "workflow", description = "Driving tasks; with a runner's token"),
         (name = "jobs", description = "Working on jobs; with a worker's token"),
@@ -89,39 +93,54 @@ pub(crate) struct InternalDocument;
 
 /// Adds to each operation what it shares with all others: the credential, the key of an attempt, and
 /// the shape of a failure.
-pub(crate) fn complete(document: openapi::OpenApi) -> openapi::OpenApi {
-    finish(document, "A session token or an API key", Keys::Taken)
+pub(crate) fn complete_document(document: openapi::OpenApi) -> openapi::OpenApi {
+    finish_document(document, "A session token or an API key", IdempotencyKeyUse::Taken)
 }
 
 /// The same for the internal port, whose operations need no key.
 pub(crate) fn complete_internal(document: openapi::OpenApi) -> openapi::OpenApi {
-    finish(document, "A token of the service, from `cynode admin token`", Keys::NotNeeded)
+    finish_document(
+        document,
+        "A token of the service, from `cynode admin token`",
+        IdempotencyKeyUse::NotNeeded,
+    )
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum IdempotencyKeyUse {
     Taken,
     NotNeeded,
 }
 
-fn finish(mut document: openapi::OpenApi, credential: &str, keys: Keys) -> openapi::OpenApi {
+fn finish_document(
+    mut document: openapi::OpenApi,
+    credential: &str,
+    keys: IdempotencyKeyUse,
+) -> openapi::OpenApi {
     let bearer =
         HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(credential)).build();
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
     for (path, item) in &mut document.paths.paths {
-        for (method, operation) in operations(item) {
+        for (method, operation) in path_operations(item) {
             let endpoint = (method, path.as_str());
-            let public = PUBLIC.contains(&endpoint) || JOINING.contains(&endpoint);
+            let public =
+                PUBLIC_ENDPOINTS.contains(&endpoint) || NODE_JOIN_ENDPOINTS.contains(&endpoint);
             if !public {
                 let needed = SecurityRequirement::new("bearer", Vec::<String>::new());
                 operation.security = Some(vec![needed]);
             }
-            if keys == Keys::Taken && method != "get" && !NOT_KEPT.contains(&endpoint) {
-                operation.parameters.get_or_insert_default().push(RefOr::T(key_parameter()));
+            if keys == IdempotencyKeyUse::Taken
+                && method != "get"
+                && !IDEMPOTENCY_EXEMPT_ENDPOINTS.contains(&endpoint)
+            {
+                operation
+                    .parameters
+                    .get_or_insert_default()
+                    .push(RefOr::T(idempotency_key_parameter()));
             }
             if !public || method != "get" {
-                failures(operation);
+                add_failure_response(operation);
             }
         }
     }
@@ -129,7 +148,7 @@ fn finish(mut document: openapi::OpenApi, credential: &str, keys: Keys) -> opena
 }
 
 /// The operations of a path, with their method in small letters.
-pub fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
+pub fn path_operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
     let all = [("get", get), ("put", put), ("post", post), ("delete", delete), ("patch", patch)];
     all.into_iter()
@@ -137,7 +156,7 @@ pub fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
         .collect()
 }
 
-fn key_parameter() -> openapi::path::Parameter {
+fn idempotency_key_parameter() -> openapi::path::Parameter {
     let text =
         ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).max_length(Some(200));
     ParameterBuilder::new()
@@ -151,8 +170,8 @@ fn key_parameter() -> openapi::path::Parameter {
         .build()
 }
 
-fn failures(operation: &mut Operation) {
-    let content = Content::new(Some(Ref::from_schema_name(Problem::name())));
+fn add_failure_response(operation: &mut Operation) {
+    let content = Content::new(Some(Ref::from_schema_name(ProblemDetails::name())));
     let failure = ResponseBuilder::new()
         .description("Why it was not done, and what to do next")
         .content(PROBLEM_JSON, content)

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_app::Error;
-use cynode_wire::problem::Problem;
+use cynode_wire::problem::ProblemDetails;
 
 /// A failed request: it never became an operation, or the operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    const fn parts(&self) -> (StatusCode, &'static str) {
+    const fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Malformed(_) => (StatusCode::BAD_REQUEST, "malformed"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
@@ -53,18 +53,24 @@ impl ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        if let Self::Operation(Error::Internal(cause) | Error::Unavailable(cause)) = &self {
-            // The one place where such an error is logged, with its whole chain.
+impl ApiError {
+    /// What the client is told, and the one place where such an error is logged, with its whole chain.
+    pub(crate) fn to_problem(&self) -> ProblemDetails {
+        if let Self::Operation(Error::Internal(cause) | Error::Unavailable(cause)) = self {
             tracing::error!(event = "error", error = format!("{cause:#}"), "request failed");
         }
-        let (status, code) = self.parts();
-        let fix = match &self {
-            Self::Operation(error) => error.fix().map(str::to_owned),
+        let (status, code) = self.status_and_code();
+        let fix = match self {
+            Self::Operation(error) => error.suggested_fix().map(str::to_owned),
             Self::Malformed(_) | Self::TooLarge | Self::MediaType => None,
         };
-        let mut response = problem(status, code, self.to_string(), fix);
+        problem_details(status, code, self.to_string(), fix)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = respond_with_problem(self.status_and_code().0, self.to_problem());
         if let Self::Operation(Error::Away { after, .. } | Error::TooOften { after, .. }) = &self {
             // Never too early, and never at once.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
@@ -75,13 +81,13 @@ impl IntoResponse for ApiError {
 }
 
 /// The details of a refusal, before its trace is known.
-pub(crate) fn details(
+pub(crate) fn problem_details(
     status: StatusCode,
     code: &str,
     detail: String,
     fix: Option<String>,
-) -> Problem {
-    Problem {
+) -> ProblemDetails {
+    ProblemDetails {
         kind: format!("urn:cynode:problem:{code}"),
         title: status.canonical_reason().unwrap_or_default().to_owned(),
         status: status.as_u16(),
@@ -93,14 +99,18 @@ pub(crate) fn details(
 }
 
 /// A response that the outermost layer turns into problem+json, once it knows the trace.
-pub(crate) fn problem(
+pub(crate) fn problem_response(
     status: StatusCode,
     code: &str,
     detail: String,
     fix: Option<String>,
 ) -> Response {
+    respond_with_problem(status, problem_details(status, code, detail, fix))
+}
+
+fn respond_with_problem(status: StatusCode, problem: ProblemDetails) -> Response {
     let mut response = status.into_response();
-    response.extensions_mut().insert(Arc::new(details(status, code, detail, fix)));
+    response.extensions_mut().insert(Arc::new(problem));
     response
 }
 
@@ -135,7 +145,7 @@ mod tests {
     use std::time::Duration;
 
     use cynode_app::Error;
-    use cynode_wire::problem::Problem;
+    use cynode_wire::problem::ProblemDetails;
 
     use super::*;
 
@@ -148,7 +158,7 @@ mod tests {
             let response = error.into_response();
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert_eq!(response.headers()[RETRY_AFTER], told);
-            let problem = response.extensions().get::<Arc<Problem>>().unwrap();
+            let problem = response.extensions().get::<Arc<ProblemDetails>>().unwrap();
             assert_eq!((problem.code.as_str(), problem.detail.as_str()), ("away", "rate limit"));
             assert!(problem.fix.as_deref().unwrap().contains("Retry-After"));
         }

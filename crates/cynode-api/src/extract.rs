@@ -11,19 +11,22 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_app::{
-    Answer, App, Attempt, Error, Request,
-    nodes::Known,
-    services::{Service, ServiceKind},
-    tokens::{self, Presented},
+    App, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
+    nodes::{self, AuthenticatedNode},
+    services::{ServiceIdentity, ServiceKind},
+    tokens::{self, PresentedToken},
 };
 use cynode_core::trace::TraceId;
-use cynode_wire::page::{Cursor, PageRequest};
+use cynode_wire::{
+    nodes::NodeHeartbeat,
+    page::{Cursor, PageRequest},
+};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{AppState, error::ApiError};
 
 /// The header that names an attempt.
-pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+pub(crate) const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 
 /// Parts of the path, checked.
 #[derive(FromRequestParts)]
@@ -36,23 +39,23 @@ pub(crate) struct Path<T>(pub(crate) T);
 pub(crate) struct Query<T>(pub(crate) T);
 
 /// A request of a known caller that only reads.
-pub(crate) struct Call {
+pub(crate) struct AuthenticatedCall {
     pub(crate) app: App,
-    pub(crate) request: Request,
-    pub(crate) shown: Presented,
+    pub(crate) request: OperationRequest,
+    pub(crate) shown: PresentedToken,
 }
 
 /// A request of a known caller that changes state, with its body.
-pub(crate) struct Mutation<T> {
+pub(crate) struct MutationCall<T> {
     pub(crate) app: App,
-    pub(crate) request: Request,
+    pub(crate) request: OperationRequest,
     pub(crate) body: T,
 }
 
 /// A request that comes before an account.
-pub(crate) struct Anonymous<T> {
+pub(crate) struct AnonymousCall<T> {
     pub(crate) app: App,
-    pub(crate) request: Request,
+    pub(crate) request: OperationRequest,
     pub(crate) body: T,
 }
 
@@ -60,8 +63,8 @@ pub(crate) struct Anonymous<T> {
 /// itself, so there is no `Idempotency-Key`.
 pub(crate) struct ServiceCall<K, T> {
     pub(crate) app: App,
-    pub(crate) request: Request,
-    pub(crate) service: Service,
+    pub(crate) request: OperationRequest,
+    pub(crate) service: ServiceIdentity,
     pub(crate) body: T,
     kind: PhantomData<K>,
 }
@@ -72,16 +75,16 @@ pub(crate) trait ServiceRole {
 }
 
 /// Whoever drives tasks.
-pub(crate) struct Runner;
+pub(crate) struct RunnerRole;
 
 /// Whoever works on jobs.
-pub(crate) struct Worker;
+pub(crate) struct WorkerRole;
 
-impl ServiceRole for Runner {
+impl ServiceRole for RunnerRole {
     const KIND: ServiceKind = ServiceKind::Runner;
 }
 
-impl ServiceRole for Worker {
+impl ServiceRole for WorkerRole {
     const KIND: ServiceKind = ServiceKind::Worker;
 }
 
@@ -89,11 +92,15 @@ impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<
     type Rejection = ApiError;
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
-        let (_, shown) = token(request.headers())?;
+        let (_, shown) = bearer_token(request.headers())?;
         let service = state.app.authenticate_service(&shown, K::KIND).await?;
-        let (parts, body) = read(request, state).await?;
-        let request = Request { caller: None, trace: trace(&parts, &state.app), attempt: None };
-        let body = parse(&parts.headers, &body)?;
+        let (parts, body) = read_body(request, state).await?;
+        let request = OperationRequest {
+            caller: None,
+            trace: request_trace(&parts, &state.app),
+            attempt: None,
+        };
+        let body = parse_json_body(&parts.headers, &body)?;
         Ok(Self { app: state.app.clone(), request, service, body, kind: PhantomData })
     }
 }
@@ -101,15 +108,15 @@ impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<
 /// A request of a node, before its body.
 pub(crate) struct NodeCall {
     pub(crate) app: App,
-    pub(crate) request: Request,
-    pub(crate) node: Known,
+    pub(crate) request: OperationRequest,
+    pub(crate) node: AuthenticatedNode,
 }
 
 /// A request of a node, with its body.
-pub(crate) struct NodeSays<T> {
+pub(crate) struct NodeMessage<T> {
     pub(crate) app: App,
-    pub(crate) request: Request,
-    pub(crate) node: Known,
+    pub(crate) request: OperationRequest,
+    pub(crate) node: AuthenticatedNode,
     pub(crate) body: T,
 }
 
@@ -117,64 +124,100 @@ impl FromRequestParts<AppState> for NodeCall {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let (_, shown) = token(&parts.headers)?;
+        let (_, shown) = bearer_token(&parts.headers)?;
         let node = state.app.authenticate_node(&shown).await?;
-        let request = Request { caller: None, trace: trace(parts, &state.app), attempt: None };
+        let request = OperationRequest {
+            caller: None,
+            trace: request_trace(parts, &state.app),
+            attempt: None,
+        };
         Ok(Self { app: state.app.clone(), request, node })
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<AppState> for NodeSays<T> {
+impl<T: DeserializeOwned> FromRequest<AppState> for NodeMessage<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
         let NodeCall { app, request, node } =
             NodeCall::from_request_parts(&mut parts, state).await?;
-        let (parts, body) = read(HttpRequest::from_parts(parts, body), state).await?;
-        Ok(Self { app, request, node, body: parse(&parts.headers, &body)? })
+        let (parts, body) = read_body(HttpRequest::from_parts(parts, body), state).await?;
+        Ok(Self { app, request, node, body: parse_json_body(&parts.headers, &body)? })
     }
 }
 
-impl FromRequestParts<AppState> for Call {
+/// A heartbeat of a node.
+pub(crate) struct NodeHeartbeatCall {
+    pub(crate) app: App,
+    pub(crate) node: AuthenticatedNode,
+    pub(crate) body: NodeHeartbeat,
+}
+
+impl FromRequest<AppState> for NodeHeartbeatCall {
+    type Rejection = ApiError;
+
+    async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
+        let (_, shown) = bearer_token(request.headers())?;
+        let app = state.app.clone();
+        let recalled = app.cached_node(&shown);
+        let known = match recalled {
+            Some(node) => node,
+            None => app.authenticate_node(&shown).await?,
+        };
+        let (parts, body) = read_body(request, state).await?;
+        let body: NodeHeartbeat = parse_json_body(&parts.headers, &body)?;
+        // What was found a moment ago is enough for a node that has nothing to say.
+        let node = match recalled {
+            Some(_) if !nodes::is_idle(&body) => app.authenticate_node(&shown).await?,
+            Some(_) | None => known,
+        };
+        Ok(Self { app, node, body })
+    }
+}
+
+impl FromRequestParts<AppState> for AuthenticatedCall {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let (_, shown) = token(&parts.headers)?;
-        let caller = Some(state.app.authenticate(&shown).await?);
-        let request = Request { caller, trace: trace(parts, &state.app), attempt: None };
+        let (_, shown) = bearer_token(&parts.headers)?;
+        let caller = Some(state.app.authenticate_caller(&shown).await?);
+        let request =
+            OperationRequest { caller, trace: request_trace(parts, &state.app), attempt: None };
         Ok(Self { app: state.app.clone(), request, shown })
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<AppState> for Mutation<T> {
+impl<T: DeserializeOwned> FromRequest<AppState> for MutationCall<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
         // Who is asking comes before what is asked: a stranger's body is not even read.
-        let (text, shown) = token(request.headers())?;
+        let (text, shown) = bearer_token(request.headers())?;
         let text = text.to_owned();
-        let caller = Some(state.app.authenticate(&shown).await?);
-        let (parts, body) = read(request, state).await?;
-        let attempt = attempt(&parts, &text, &body)?;
-        let request = Request { caller, trace: trace(&parts, &state.app), attempt };
-        Ok(Self { app: state.app.clone(), request, body: parse(&parts.headers, &body)? })
+        let caller = Some(state.app.authenticate_caller(&shown).await?);
+        let (parts, body) = read_body(request, state).await?;
+        let attempt = parse_attempt(&parts, &text, &body)?;
+        let request =
+            OperationRequest { caller, trace: request_trace(&parts, &state.app), attempt };
+        Ok(Self { app: state.app.clone(), request, body: parse_json_body(&parts.headers, &body)? })
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<AppState> for Anonymous<T> {
+impl<T: DeserializeOwned> FromRequest<AppState> for AnonymousCall<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
-        let (parts, body) = read(request, state).await?;
-        let attempt = attempt(&parts, "", &body)?;
-        let request = Request { caller: None, trace: trace(&parts, &state.app), attempt };
-        Ok(Self { app: state.app.clone(), request, body: parse(&parts.headers, &body)? })
+        let (parts, body) = read_body(request, state).await?;
+        let attempt = parse_attempt(&parts, "", &body)?;
+        let request =
+            OperationRequest { caller: None, trace: request_trace(&parts, &state.app), attempt };
+        Ok(Self { app: state.app.clone(), request, body: parse_json_body(&parts.headers, &body)? })
     }
 }
 
 /// The bearer token; anything else is no credential.
-fn token(headers: &HeaderMap) -> Result<(&str, Presented), ApiError> {
+fn bearer_token(headers: &HeaderMap) -> Result<(&str, PresentedToken), ApiError> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (value, more) = (values.next(), values.next());
     let text = value
@@ -182,23 +225,27 @@ fn token(headers: &HeaderMap) -> Result<(&str, Presented), ApiError> {
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .ok_or(Error::Unauthenticated)?;
-    let shown = tokens::present(text).map_err(|_| Error::Unauthenticated)?;
+    let shown = tokens::parse_token(text).map_err(|_| Error::Unauthenticated)?;
     Ok((text, shown))
 }
 
-fn trace(parts: &Parts, app: &App) -> TraceId {
-    parts.extensions.get::<TraceId>().copied().unwrap_or_else(|| app.environment().trace())
+fn request_trace(parts: &Parts, app: &App) -> TraceId {
+    parts.extensions.get::<TraceId>().copied().unwrap_or_else(|| app.environment().new_trace_id())
 }
 
-async fn read(request: HttpRequest, state: &AppState) -> Result<(Parts, Bytes), ApiError> {
+async fn read_body(request: HttpRequest, state: &AppState) -> Result<(Parts, Bytes), ApiError> {
     let (parts, body) = request.into_parts();
     let request = HttpRequest::from_parts(parts.clone(), body);
     let body = Bytes::from_request(request, state).await?;
     Ok((parts, body))
 }
 
-fn attempt(parts: &Parts, token: &str, body: &[u8]) -> Result<Option<Attempt>, ApiError> {
-    let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+fn parse_attempt(
+    parts: &Parts,
+    token: &str,
+    body: &[u8],
+) -> Result<Option<IdempotentAttempt>, ApiError> {
+    let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY_HEADER).iter();
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.next().is_some() {
         return Err(ApiError::Malformed("there is more than one Idempotency-Key".into()));
@@ -207,11 +254,11 @@ fn attempt(parts: &Parts, token: &str, body: &[u8]) -> Result<Option<Attempt>, A
     let key = key.to_str().unwrap_or_default();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let request: [&[u8]; 3] = [parts.method.as_str().as_bytes(), target.as_bytes(), body];
-    Ok(Some(Attempt::new(key, token, &request)?))
+    Ok(Some(IdempotentAttempt::new(key, token, &request)?))
 }
 
 /// Reads JSON; no body at all is `null`, for endpoints that take nothing.
-fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
+fn parse_json_body<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
     if body.is_empty() {
         return serde_json::from_str("null")
             .map_err(|_| ApiError::Malformed("a body is missing".into()));
@@ -238,10 +285,10 @@ pub(crate) struct PageQuery {
 }
 
 impl PageQuery {
-    pub(crate) fn page(self) -> Result<PageRequest, ApiError> {
-        let limit = self.limit.unwrap_or(PageRequest::DEFAULT);
-        if !(1..=PageRequest::MAX).contains(&limit) {
-            return Err(ApiError::Malformed(format!("`limit` is 1 to {}", PageRequest::MAX)));
+    pub(crate) fn to_page_request(self) -> Result<PageRequest, ApiError> {
+        let limit = self.limit.unwrap_or(PageRequest::DEFAULT_LIMIT);
+        if !(1..=PageRequest::MAX_LIMIT).contains(&limit) {
+            return Err(ApiError::Malformed(format!("`limit` is 1 to {}", PageRequest::MAX_LIMIT)));
         }
         Ok(PageRequest { after: self.cursor, limit })
     }
@@ -257,11 +304,11 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
 }
 
 /// The answer of a mutation, the same to the byte when it is asked for again.
-pub(crate) struct Answered(pub(crate) StatusCode, pub(crate) Answer);
+pub(crate) struct MutationResponse(pub(crate) StatusCode, pub(crate) OperationAnswer);
 
-impl IntoResponse for Answered {
+impl IntoResponse for MutationResponse {
     fn into_response(self) -> Response {
-        let Self(status, Answer { body, replayed }) = self;
+        let Self(status, OperationAnswer { body, replayed }) = self;
         let mut response = if status == StatusCode::NO_CONTENT {
             status.into_response()
         } else {

@@ -13,14 +13,15 @@ use axum::{
     routing::{get, post},
 };
 use cynode_app::{
-    Error, Request,
+    Error, OperationRequest,
     inference::{
-        self, Answered, Dialect, FORWARDED, Kind, ModelError, Offered, Question, Speak as _, Who,
-        WireError,
+        self, Dialect, DialectCodec as _, FORWARDED_HEADERS, InferenceAnswer, InferenceCaller,
+        InferenceRequest, ModelError, ModelErrorKind, OfferedModel, WireError,
     },
+    projects::ProjectRef,
     tokens,
 };
-use cynode_core::{ids::ProjectId, trace::TraceId};
+use cynode_core::trace::TraceId;
 use futures::stream;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -29,167 +30,182 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::{AppState, extract::Path, middleware};
 
 /// Most bytes of a question: conversations with images are long.
-const MOST_BYTES: usize = 48 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 48 * 1024 * 1024;
 
 /// Most commas in it.
-const MOST_COMMAS: usize = 2_000_000;
+const MAX_BODY_COMMAS: usize = 2_000_000;
 
-const MIB: usize = 1024 * 1024;
+const BYTES_PER_MIB: usize = 1024 * 1024;
 
 /// How many MiB of large questions may be read at once, by all doors together.
-static ROOM: Semaphore = Semaphore::const_new(512);
+static LARGE_BODY_PERMITS: Semaphore = Semaphore::const_new(512);
 
 /// How long a large question waits until there is room for it, and how long it may then take to come.
-const PATIENCE: Duration = Duration::from_secs(20);
-const READING: Duration = Duration::from_mins(2);
+const BODY_PERMIT_TIMEOUT: Duration = Duration::from_secs(20);
+const BODY_READ_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Who is let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
+enum InferencePort {
     People,
     Agents,
 }
 
 #[derive(Clone)]
-struct Doorway {
+struct InferenceState {
     state: AppState,
-    door: Door,
+    door: InferencePort,
 }
 
 /// The router for people and their programs.
-pub(crate) fn for_people(state: &AppState) -> Router {
-    router(state, Door::People)
+pub(crate) fn router_for_people(state: &AppState) -> Router {
+    inference_router(state, InferencePort::People)
 }
 
 /// The router for agents.
-pub(crate) fn for_agents(state: &AppState) -> Router {
-    router(state, Door::Agents)
+pub(crate) fn router_for_agents(state: &AppState) -> Router {
+    inference_router(state, InferencePort::Agents)
 }
 
-fn router(state: &AppState, door: Door) -> Router {
+fn inference_router(state: &AppState, door: InferencePort) -> Router {
     Router::new()
-        .route("/v1/models", get(list))
-        .route("/v1/models/{id}", get(one))
-        .route("/v1/chat/completions", post(chat))
-        .route("/v1/responses", post(responses))
-        .route("/v1/messages", post(messages))
+        .route("/v1/models", get(list_models))
+        .route("/v1/models/{id}", get(get_model))
+        .route("/v1/chat/completions", post(create_chat_completion))
+        .route("/v1/responses", post(create_response))
+        .route("/v1/messages", post(create_message))
         .route("/v1/messages/count_tokens", post(count_tokens))
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
-        .layer(axum::middleware::from_fn(middleware::carried_out))
-        .layer(CatchPanicLayer::custom(middleware::panicked))
-        .layer(axum::middleware::from_fn_with_state(state.clone(), middleware::observe))
-        .with_state(Doorway { state: state.clone(), door })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(axum::middleware::from_fn(middleware::run_to_completion))
+        .layer(CatchPanicLayer::custom(middleware::panic_response))
+        .layer(axum::middleware::from_fn_with_state(state.clone(), middleware::observe_request))
+        .with_state(InferenceState { state: state.clone(), door })
 }
 
-async fn chat(State(doorway): State<Doorway>, request: HttpRequest) -> Response {
-    asked(&doorway, Dialect::Chat, request).await
+async fn create_chat_completion(
+    State(doorway): State<InferenceState>,
+    request: HttpRequest,
+) -> Response {
+    Box::pin(handle_model_request(&doorway, Dialect::Chat, request)).await
 }
 
-async fn responses(State(doorway): State<Doorway>, request: HttpRequest) -> Response {
-    asked(&doorway, Dialect::Responses, request).await
+async fn create_response(State(doorway): State<InferenceState>, request: HttpRequest) -> Response {
+    Box::pin(handle_model_request(&doorway, Dialect::Responses, request)).await
 }
 
-async fn messages(State(doorway): State<Doorway>, request: HttpRequest) -> Response {
-    asked(&doorway, Dialect::Messages, request).await
+async fn create_message(State(doorway): State<InferenceState>, request: HttpRequest) -> Response {
+    Box::pin(handle_model_request(&doorway, Dialect::Messages, request)).await
 }
 
-async fn asked(doorway: &Doorway, dialect: Dialect, request: HttpRequest) -> Response {
+async fn handle_model_request(
+    doorway: &InferenceState,
+    dialect: Dialect,
+    request: HttpRequest,
+) -> Response {
     let stops_at_429 = request
         .headers()
         .get(header::USER_AGENT)
         .is_some_and(|agent| agent.as_bytes().starts_with(b"codex"));
-    match ask(doorway, dialect, request).await {
-        Ok(answered) => told(answered),
-        Err(error) => refused(dialect, &error, stops_at_429),
+    match ask_model(doorway, dialect, request).await {
+        Ok(answered) => to_response(answered),
+        Err(error) => error_response(dialect, &error, stops_at_429),
     }
 }
 
-async fn ask(
-    doorway: &Doorway,
+async fn ask_model(
+    doorway: &InferenceState,
     dialect: Dialect,
     request: HttpRequest,
-) -> Result<Answered, ModelError> {
-    let trace = doorway.trace(request.extensions());
-    let left = request.extensions().get::<middleware::Left>().map(|left| left.0.clone());
+) -> Result<InferenceAnswer, ModelError> {
+    let trace = doorway.request_trace(request.extensions());
+    let left = request.extensions().get::<middleware::ClientGone>().map(|left| left.0.clone());
     // Who is asking comes before what is asked.
     let (parts, body) = request.into_parts();
-    let who = doorway.who(&parts.headers, trace).await?;
-    let headers = forwarded(&parts.headers);
-    let (body, size) = read(HttpRequest::from_parts(parts, body)).await?;
-    let mut question = Question::new(dialect, body, size, who, trace, headers);
+    let who = doorway.authenticate_caller(&parts.headers, trace).await?;
+    let headers = forwarded_headers(&parts.headers);
+    let (body, size) = read_model_request(HttpRequest::from_parts(parts, body)).await?;
+    let mut question = InferenceRequest::new(dialect, body, size, who, trace, headers);
     question.left = left.unwrap_or_default();
-    inference::ask(&doorway.state.app, question).await
+    inference::ask_model(&doorway.state.app, question).await
 }
 
 /// What is asked, and how many bytes it had. Of these none is left.
-async fn read(request: HttpRequest) -> Result<(Value, usize), ModelError> {
+async fn read_model_request(request: HttpRequest) -> Result<(Value, usize), ModelError> {
     let most = request.body().size_hint().upper();
-    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MOST_BYTES);
-    let room = room(&ROOM, most, PATIENCE).await?;
+    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_BODY_BYTES);
+    let room = acquire_body_permit(&LARGE_BODY_PERMITS, most, BODY_PERMIT_TIMEOUT).await?;
     let reading = Bytes::from_request(request, &());
     let body = match room {
         None => reading.await,
         // Whoever dawdles does not keep the room from others.
-        Some(_) => tokio::time::timeout(READING, reading).await.map_err(|_| {
-            ModelError::new(Kind::Timeout, "the body took longer to come than is waited for")
+        Some(_) => tokio::time::timeout(BODY_READ_TIMEOUT, reading).await.map_err(|_| {
+            ModelError::new(
+                ModelErrorKind::Timeout,
+                "the body took longer to come than is waited for",
+            )
         })?,
     };
     let body = body.map_err(|rejection| {
         let kind = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
-            _ => Kind::BadRequest,
+            StatusCode::PAYLOAD_TOO_LARGE => ModelErrorKind::TooLarge,
+            _ => ModelErrorKind::BadRequest,
         };
         ModelError::new(kind, "the body could not be read, or is larger than is taken here")
     })?;
     // Text is long; a list of a million things is an attack.
-    if body.split(|byte| *byte == b',').nth(MOST_COMMAS).is_some() {
-        return Err(ModelError::new(Kind::TooLarge, "the body has too many parts"));
+    if body.split(|byte| *byte == b',').nth(MAX_BODY_COMMAS).is_some() {
+        return Err(ModelError::new(ModelErrorKind::TooLarge, "the body has too many parts"));
     }
     let value = serde_json::from_slice(&body).map_err(|error| {
-        ModelError::new(Kind::BadRequest, format!("the body is not JSON: {error}"))
+        ModelError::new(ModelErrorKind::BadRequest, format!("the body is not JSON: {error}"))
     })?;
     Ok((value, body.len()))
 }
 
 /// Room for a question of so many bytes; a small one needs none.
-async fn room(
+async fn acquire_body_permit(
     of: &Semaphore,
     bytes: usize,
     patience: Duration,
 ) -> Result<Option<SemaphorePermit<'_>>, ModelError> {
-    if bytes <= MIB {
+    if bytes <= BYTES_PER_MIB {
         return Ok(None);
     }
-    let wanted = u32::try_from(bytes.min(MOST_BYTES).div_ceil(MIB)).unwrap_or(u32::MAX);
+    let wanted =
+        u32::try_from(bytes.min(MAX_BODY_BYTES).div_ceil(BYTES_PER_MIB)).unwrap_or(u32::MAX);
     match tokio::time::timeout(patience, of.acquire_many(wanted)).await {
         Ok(Ok(room)) => Ok(Some(room)),
         Ok(Err(_)) | Err(_) => {
             let told = "too many large questions are being read at once; ask again";
-            let error = ModelError::new(Kind::RateLimited, told);
+            let error = ModelError::new(ModelErrorKind::RateLimited, told);
             Err(error.with_retry_after(Duration::from_secs(1)))
         }
     }
 }
 
-fn forwarded(headers: &HeaderMap) -> Vec<(String, String)> {
-    let pairs = FORWARDED.iter().filter_map(|name| {
+fn forwarded_headers(headers: &HeaderMap) -> Vec<(String, String)> {
+    let pairs = FORWARDED_HEADERS.iter().filter_map(|name| {
         let value = headers.get(*name)?.to_str().ok()?;
         Some(((*name).to_owned(), value.to_owned()))
     });
     pairs.collect()
 }
 
-impl Doorway {
-    fn trace(&self, extensions: &Extensions) -> TraceId {
+impl InferenceState {
+    fn request_trace(&self, extensions: &Extensions) -> TraceId {
         let known = extensions.get::<TraceId>().copied();
-        known.unwrap_or_else(|| self.state.app.environment().trace())
+        known.unwrap_or_else(|| self.state.app.environment().new_trace_id())
     }
 
     /// Who is behind the credential, which clients of Messages send as `x-api-key`.
-    async fn who(&self, headers: &HeaderMap, trace: TraceId) -> Result<Who, ModelError> {
+    async fn authenticate_caller(
+        &self,
+        headers: &HeaderMap,
+        trace: TraceId,
+    ) -> Result<InferenceCaller, ModelError> {
         let wrong = || {
             let told = "the credential is missing, expired, revoked or wrong; send a CyNode key as `Authorization: Bearer …` or `x-api-key`";
-            ModelError::new(Kind::Unauthorized, told).with_code("invalid_api_key")
+            ModelError::new(ModelErrorKind::Unauthorized, told).with_code("invalid_api_key")
         };
         let bearer = headers
             .get(header::AUTHORIZATION)
@@ -197,47 +213,55 @@ impl Doorway {
             .and_then(|value| value.strip_prefix("Bearer "));
         let text =
             bearer.or_else(|| headers.get("x-api-key").and_then(|value| value.to_str().ok()));
-        let shown = text.and_then(|text| tokens::present(text).ok()).ok_or_else(wrong)?;
+        let shown = text.and_then(|text| tokens::parse_token(text).ok()).ok_or_else(wrong)?;
         let app = &self.state.app;
         let who = match self.door {
-            Door::Agents if shown.kind.is_agents() => inference::agent(app, &shown).await,
-            Door::People if !shown.kind.is_agents() => {
+            InferencePort::Agents if shown.kind.opens_gateway() => {
+                inference::resolve_agent_caller(app, &shown).await
+            }
+            InferencePort::People if !shown.kind.opens_gateway() => {
                 let project = headers.get("openai-project").map(|value| {
-                    let id = value.to_str().ok().and_then(|text| text.parse::<ProjectId>().ok());
-                    id.ok_or_else(|| {
-                        let told = "`OpenAI-Project` is the id of a project, `prj_…`";
-                        ModelError::new(Kind::BadRequest, told)
+                    let named =
+                        value.to_str().ok().and_then(|text| text.parse::<ProjectRef>().ok());
+                    named.ok_or_else(|| {
+                        let told = "`OpenAI-Project` is the name of a project or its id, `prj_…`";
+                        ModelError::new(ModelErrorKind::BadRequest, told)
                     })
                 });
                 let project = project.transpose()?;
-                match app.authenticate(&shown).await {
+                match app.authenticate_caller(&shown).await {
                     Ok(caller) => {
-                        let request = Request { caller: Some(caller), trace, attempt: None };
-                        inference::person(app, &request, project).await
+                        let request =
+                            OperationRequest { caller: Some(caller), trace, attempt: None };
+                        inference::resolve_user_caller(app, &request, project).await
                     }
                     Err(error) => Err(error),
                 }
             }
-            Door::Agents | Door::People => Err(Error::Unauthenticated),
+            InferencePort::Agents | InferencePort::People => Err(Error::Unauthenticated),
         };
         who.map_err(|error| match error {
             Error::Unauthenticated => wrong(),
-            Error::Forbidden { .. } => ModelError::new(Kind::Forbidden, error.to_string()),
-            Error::NotFound { .. } => ModelError::new(Kind::NotFound, error.to_string()),
-            Error::Unavailable(_) => ModelError::new(Kind::Unavailable, error.to_string()),
+            Error::Forbidden { .. } => {
+                ModelError::new(ModelErrorKind::Forbidden, error.to_string())
+            }
+            Error::NotFound { .. } => ModelError::new(ModelErrorKind::NotFound, error.to_string()),
+            Error::Unavailable(_) => {
+                ModelError::new(ModelErrorKind::Unavailable, error.to_string())
+            }
             error => {
-                let cause = cynode_core::causes::told(&error);
+                let cause = cynode_core::causes::format_error_chain(&error);
                 tracing::error!(event = "error", error = cause, "a model could not be asked");
-                ModelError::new(Kind::Upstream, error.to_string())
+                ModelError::new(ModelErrorKind::Upstream, error.to_string())
             }
         })
     }
 }
 
-fn told(answered: Answered) -> Response {
+fn to_response(answered: InferenceAnswer) -> Response {
     let (call, mut response) = match answered {
-        Answered::Whole(call, body) => (call, axum::Json(body).into_response()),
-        Answered::Streamed(call, receiver) => {
+        InferenceAnswer::Whole(call, body) => (call, axum::Json(body).into_response()),
+        InferenceAnswer::Streamed(call, receiver) => {
             let pieces = stream::unfold(receiver, |mut receiver| async {
                 let piece = receiver.recv().await?;
                 Some((Ok::<_, Infallible>(piece), receiver))
@@ -258,9 +282,10 @@ fn told(answered: Answered) -> Response {
 
 /// An error in the client's dialect. Of those who speak Responses only Codex stops at the status that its dialect has for an
 /// empty account; the others stop where clients of the other dialects do.
-fn refused(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> Response {
-    let WireError { mut status, body, retry_after, should_retry } = dialect.write_error(error);
-    let spent = matches!(error.kind, Kind::BudgetExhausted | Kind::QuotaExhausted);
+fn error_response(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> Response {
+    let WireError { mut status, body, retry_after, should_retry } = dialect.encode_error(error);
+    let spent =
+        matches!(error.kind, ModelErrorKind::BudgetExhausted | ModelErrorKind::QuotaExhausted);
     if spent && dialect == Dialect::Responses && !stops_at_429 {
         status = StatusCode::PAYMENT_REQUIRED.as_u16();
     }
@@ -281,15 +306,15 @@ fn refused(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> Response
 }
 
 /// The dialect in which errors are told where the path does not say: clients of Messages name a version.
-fn guessed(headers: &HeaderMap) -> Dialect {
+fn guess_dialect(headers: &HeaderMap) -> Dialect {
     if headers.contains_key("anthropic-version") { Dialect::Messages } else { Dialect::Chat }
 }
 
-async fn list(State(doorway): State<Doorway>, parts: Parts) -> Response {
-    let dialect = guessed(&parts.headers);
-    match offered(&doorway, &parts).await {
+async fn list_models(State(doorway): State<InferenceState>, parts: Parts) -> Response {
+    let dialect = guess_dialect(&parts.headers);
+    match offered_models(&doorway, &parts).await {
         Ok(models) => {
-            let data: Vec<Value> = models.iter().map(shown).collect();
+            let data: Vec<Value> = models.iter().map(model_to_json).collect();
             let (first, last) =
                 (data.first().map(|m| m["id"].clone()), data.last().map(|m| m["id"].clone()));
             // Both families of clients find what they look for.
@@ -298,31 +323,41 @@ async fn list(State(doorway): State<Doorway>, parts: Parts) -> Response {
             }))
             .into_response()
         }
-        Err(error) => refused(dialect, &error, false),
+        Err(error) => error_response(dialect, &error, false),
     }
 }
 
-async fn one(State(doorway): State<Doorway>, Path(id): Path<String>, parts: Parts) -> Response {
-    let dialect = guessed(&parts.headers);
-    let found = offered(&doorway, &parts).await.and_then(|models| {
+async fn get_model(
+    State(doorway): State<InferenceState>,
+    Path(id): Path<String>,
+    parts: Parts,
+) -> Response {
+    let dialect = guess_dialect(&parts.headers);
+    let found = offered_models(&doorway, &parts).await.and_then(|models| {
         models.into_iter().find(|model| model.id == id).ok_or_else(|| {
-            ModelError::new(Kind::NotFound, "there is no such model").with_code("model_not_found")
+            ModelError::new(ModelErrorKind::NotFound, "there is no such model")
+                .with_code("model_not_found")
         })
     });
     match found {
-        Ok(model) => axum::Json(shown(&model)).into_response(),
-        Err(error) => refused(dialect, &error, false),
+        Ok(model) => axum::Json(model_to_json(&model)).into_response(),
+        Err(error) => error_response(dialect, &error, false),
     }
 }
 
-async fn offered(doorway: &Doorway, parts: &Parts) -> Result<Vec<Offered>, ModelError> {
-    let who = doorway.who(&parts.headers, doorway.trace(&parts.extensions)).await?;
-    inference::offered(&doorway.state.app, &who)
+async fn offered_models(
+    doorway: &InferenceState,
+    parts: &Parts,
+) -> Result<Vec<OfferedModel>, ModelError> {
+    let who = doorway
+        .authenticate_caller(&parts.headers, doorway.request_trace(&parts.extensions))
+        .await?;
+    inference::list_offered_models(&doorway.state.app, &who)
         .await
-        .map_err(|error| ModelError::new(Kind::Unavailable, error.to_string()))
+        .map_err(|error| ModelError::new(ModelErrorKind::Unavailable, error.to_string()))
 }
 
-fn shown(model: &Offered) -> Value {
+fn model_to_json(model: &OfferedModel) -> Value {
     let at = model.created.format(&time::format_description::well_known::Rfc3339);
     json!({
         "id": model.id, "object": "model", "created": model.created.unix_timestamp(), "owned_by": model.owner,
@@ -330,17 +365,17 @@ fn shown(model: &Offered) -> Value {
     })
 }
 
-async fn count_tokens(State(doorway): State<Doorway>, request: HttpRequest) -> Response {
-    let trace = doorway.trace(request.extensions());
+async fn count_tokens(State(doorway): State<InferenceState>, request: HttpRequest) -> Response {
+    let trace = doorway.request_trace(request.extensions());
     let counted = async {
         let (parts, body) = request.into_parts();
-        doorway.who(&parts.headers, trace).await?;
-        let (body, _) = read(HttpRequest::from_parts(parts, body)).await?;
-        Ok(inference::count(&body))
+        doorway.authenticate_caller(&parts.headers, trace).await?;
+        let (body, _) = read_model_request(HttpRequest::from_parts(parts, body)).await?;
+        Ok(inference::estimate_tokens(&body))
     };
     match counted.await {
         Ok(tokens) => axum::Json(json!({ "input_tokens": tokens })).into_response(),
-        Err(error) => refused(Dialect::Messages, &error, false),
+        Err(error) => error_response(Dialect::Messages, &error, false),
     }
 }
 
@@ -350,7 +385,7 @@ mod tests {
 
     /// How many MiB are left while a question of so many bytes is read.
     async fn left(of: &Semaphore, bytes: usize) -> Result<usize, ModelError> {
-        let room = room(of, bytes, Duration::ZERO).await?;
+        let room = acquire_body_permit(of, bytes, Duration::ZERO).await?;
         let left = of.available_permits();
         drop(room);
         Ok(left)
@@ -360,16 +395,16 @@ mod tests {
     async fn large_questions_are_read_while_there_is_room_and_small_ones_always() {
         let of = Semaphore::new(50);
         let told = "too many large questions are being read at once; ask again";
-        let full =
-            ModelError::new(Kind::RateLimited, told).with_retry_after(Duration::from_secs(1));
-        assert_eq!(left(&of, MIB).await, Ok(50));
-        assert_eq!(left(&of, MIB + 1).await, Ok(48));
+        let full = ModelError::new(ModelErrorKind::RateLimited, told)
+            .with_retry_after(Duration::from_secs(1));
+        assert_eq!(left(&of, BYTES_PER_MIB).await, Ok(50));
+        assert_eq!(left(&of, BYTES_PER_MIB + 1).await, Ok(48));
         assert_eq!(left(&of, usize::MAX).await, Ok(2));
-        let held = room(&of, MOST_BYTES, Duration::ZERO).await.unwrap();
-        assert_eq!(left(&of, 3 * MIB).await, Err(full));
-        assert_eq!(left(&of, 2 * MIB).await, Ok(0));
-        assert_eq!(left(&of, MIB).await, Ok(2));
+        let held = acquire_body_permit(&of, MAX_BODY_BYTES, Duration::ZERO).await.unwrap();
+        assert_eq!(left(&of, 3 * BYTES_PER_MIB).await, Err(full));
+        assert_eq!(left(&of, 2 * BYTES_PER_MIB).await, Ok(0));
+        assert_eq!(left(&of, BYTES_PER_MIB).await, Ok(2));
         drop(held);
-        assert_eq!(left(&of, 3 * MIB).await, Ok(47));
+        assert_eq!(left(&of, 3 * BYTES_PER_MIB).await, Ok(47));
     }
 }

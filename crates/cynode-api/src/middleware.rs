@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_core::trace::{TraceId, TraceParent};
-use cynode_wire::problem::{PROBLEM_JSON, Problem};
+use cynode_wire::problem::{PROBLEM_JSON, ProblemDetails};
 use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt, TraceFlags, TraceState},
@@ -21,18 +21,19 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{
     AppState,
-    error::{details, problem},
+    error::{problem_details, problem_response},
 };
 
 /// Gives a request its trace and its span, counts and times it, and finishes its answer.
-pub(crate) async fn observe(
+pub(crate) async fn observe_request(
     State(state): State<AppState>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
     let parent: Option<TraceParent> = parent.and_then(|text| text.parse().ok());
-    let trace = parent.map_or_else(|| state.app.environment().trace(), |parent| parent.trace);
+    let trace =
+        parent.map_or_else(|| state.app.environment().new_trace_id(), |parent| parent.trace);
     request.extensions_mut().insert(trace);
 
     let method = request.method().clone();
@@ -45,11 +46,11 @@ pub(crate) async fn observe(
         http.method = %method,
         http.route = route,
     );
-    join(&span, parent.unwrap_or_else(|| root(&state, trace)));
+    set_span_parent(&span, parent.unwrap_or_else(|| root_trace_parent(&state, trace)));
 
     let start = Instant::now();
     let mut response = next.run(request).instrument(span.clone()).await;
-    finish(&mut response, trace);
+    finish_response(&mut response, trace);
     let status = response.status().as_u16();
     let duration = start.elapsed();
     span.in_scope(|| {
@@ -67,13 +68,13 @@ pub(crate) async fn observe(
 
 /// The parent of a trace that begins here: exported spans then bear the same trace id as our log lines and
 /// event rows.
-fn root(state: &AppState, trace: TraceId) -> TraceParent {
-    let span = u64::from_ne_bytes(state.app.environment().bytes()).max(1);
+fn root_trace_parent(state: &AppState, trace: TraceId) -> TraceParent {
+    let span = u64::from_ne_bytes(state.app.environment().random_bytes()).max(1);
     TraceParent { trace, span, flags: 1 }
 }
 
 /// Tells the exporter, if there is one, which trace the span belongs to.
-fn join(span: &Span, parent: TraceParent) {
+fn set_span_parent(span: &Span, parent: TraceParent) {
     let remote = SpanContext::new(
         parent.trace.as_u128().into(),
         parent.span.into(),
@@ -86,7 +87,7 @@ fn join(span: &Span, parent: TraceParent) {
 }
 
 /// Turns every failure into problem+json, those of the framework too, and names the trace.
-fn finish(response: &mut Response, trace: TraceId) {
+fn finish_response(response: &mut Response, trace: TraceId) {
     if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
         response.headers_mut().insert("x-trace-id", value);
     }
@@ -94,7 +95,7 @@ fn finish(response: &mut Response, trace: TraceId) {
     if !(status.is_client_error() || status.is_server_error()) {
         return;
     }
-    let told = response.extensions_mut().remove::<Arc<Problem>>();
+    let told = response.extensions_mut().remove::<Arc<ProblemDetails>>();
     // An endpoint that fails with a body of its own, as `/readyz` does and a page for people, has said what is wrong.
     let own = |kind: &HeaderValue| {
         kind == "application/json" || kind.as_bytes().starts_with(b"text/html")
@@ -102,7 +103,7 @@ fn finish(response: &mut Response, trace: TraceId) {
     if told.is_none() && response.headers().get(header::CONTENT_TYPE).is_some_and(own) {
         return;
     }
-    let mut told = told.map_or_else(|| of_the_framework(status), Arc::unwrap_or_clone);
+    let mut told = told.map_or_else(|| framework_problem(status), Arc::unwrap_or_clone);
     told.trace_id = Some(trace.to_string());
     let body = serde_json::to_vec(&told).unwrap_or_default();
     let headers = response.headers_mut();
@@ -114,21 +115,21 @@ fn finish(response: &mut Response, trace: TraceId) {
     *response.body_mut() = Body::from(body);
 }
 
-fn of_the_framework(status: StatusCode) -> Problem {
+fn framework_problem(status: StatusCode) -> ProblemDetails {
     let (code, detail) = match status {
         StatusCode::SERVICE_UNAVAILABLE => {
             ("timeout", "the request took too long and was given up")
         }
         _ => ("refused", "the request was refused"),
     };
-    details(status, code, detail.into(), None)
+    problem_details(status, code, detail.into(), None)
 }
 
 /// The answer when a handler panicked. The message may hold anything, so it is not repeated.
-pub(crate) fn panicked(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
+pub(crate) fn panic_response(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
     tracing::error!(event = "error", "a handler panicked");
     let fix = Some("report it with the trace_id".to_owned());
-    problem(
+    problem_response(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
         "something went wrong on our side".into(),
@@ -138,18 +139,18 @@ pub(crate) fn panicked(_message: Box<dyn Any + Send + 'static>) -> Response<Body
 
 /// Cancelled when the client has its answer, or has gone.
 #[derive(Clone, Debug)]
-pub(crate) struct Left(pub(crate) CancellationToken);
+pub(crate) struct ClientGone(pub(crate) CancellationToken);
 
 /// Carries a request out to its end, also when its client goes away or its time is over.
 ///
 /// A dropped request would drop what it does with the database in the middle. The library does not bear that: a
 /// transaction that is dropped while it begins or ends can leave its connection inside a transaction that nobody knows of,
 /// and what is done there afterwards is answered and never committed.
-pub(crate) async fn carried_out(mut request: Request, next: Next) -> Response {
+pub(crate) async fn run_to_completion(mut request: Request, next: Next) -> Response {
     // Whoever works for nobody but the client may ask whether it is still there.
     let left = CancellationToken::new();
     let _line = left.clone().drop_guard();
-    request.extensions_mut().insert(Left(left));
+    request.extensions_mut().insert(ClientGone(left));
     let work = next.run(request).instrument(Span::current());
     match TaskTracker::new().spawn(work).await {
         Ok(response) => response,

@@ -34,21 +34,25 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     AppState,
-    document::{Document, InternalDocument},
-    error::problem,
+    document::{InternalDocument, PublicDocument},
+    error::problem_response,
 };
 
 // One function each: a build without optimisation keeps every step of such a chain on the stack.
-pub(crate) fn all() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(Document::openapi()).merge(people()).merge(work()).merge(means())
+pub(crate) fn public_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(PublicDocument::openapi())
+        .merge(account_routes())
+        .merge(task_routes())
+        .merge(resource_routes())
 }
 
 /// Who may do what, and what they prefer.
-fn people() -> OpenApiRouter<AppState> {
+fn account_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(operation::home))
         .routes(routes!(operation::healthz))
         .routes(routes!(operation::readyz))
+        .routes(routes!(operation::readiness))
         .routes(routes!(operation::metrics))
         .routes(routes!(accounts::bootstrap))
         .routes(routes!(accounts::login))
@@ -61,7 +65,9 @@ fn people() -> OpenApiRouter<AppState> {
         .routes(routes!(groups::create_group, groups::list_groups))
         .routes(routes!(groups::update_group))
         .routes(routes!(projects::create_project, projects::list_projects))
-        .routes(routes!(projects::get_project, projects::update_project))
+        .routes(routes!(projects::get_project, projects::update_project, projects::delete_project))
+        .routes(routes!(projects::archive_project))
+        .routes(routes!(projects::unarchive_project))
         .routes(routes!(projects::list_members))
         .routes(routes!(projects::set_member, projects::remove_member))
         .routes(routes!(projects::set_group_role))
@@ -79,11 +85,13 @@ fn people() -> OpenApiRouter<AppState> {
 }
 
 /// Tasks, what came of them, and what people are told.
-fn work() -> OpenApiRouter<AppState> {
+fn task_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(tasks::create_task, tasks::list_tasks))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::cancel_task))
+        .routes(routes!(tasks::task_diff))
+        .routes(routes!(tasks::retry_task))
         .routes(routes!(signals::instruct_task))
         .routes(routes!(signals::approve_task))
         .routes(routes!(signals::answer_task))
@@ -117,7 +125,7 @@ fn work() -> OpenApiRouter<AppState> {
 }
 
 /// Tools, models and machines.
-fn means() -> OpenApiRouter<AppState> {
+fn resource_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(gate::issue_agent_token, gate::list_agent_tokens))
         .routes(routes!(gate::revoke_agent_token))
@@ -143,6 +151,7 @@ fn means() -> OpenApiRouter<AppState> {
         .routes(routes!(models::add_provider_key))
         .routes(routes!(models::remove_provider_key))
         .routes(routes!(models::list_registry))
+        .routes(routes!(models::explain_models))
         .routes(routes!(models::set_model, models::remove_model))
         .routes(routes!(models::list_budgets, models::set_budget))
         .routes(routes!(models::remove_budget))
@@ -156,7 +165,7 @@ fn means() -> OpenApiRouter<AppState> {
 }
 
 /// The routes of the internal port.
-pub(crate) fn internal() -> OpenApiRouter<AppState> {
+pub(crate) fn internal_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(InternalDocument::openapi())
         .routes(routes!(operation::healthz))
         .routes(routes!(workflow::start_workflow))
@@ -170,6 +179,7 @@ pub(crate) fn internal() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::join))
         .routes(routes!(nodes::challenge))
         .routes(routes!(nodes::token))
+        .routes(routes!(nodes::verify))
         .routes(routes!(nodes::report))
         .routes(routes!(nodes::claim))
         .routes(routes!(nodes::heartbeat))
@@ -179,7 +189,7 @@ pub(crate) fn internal() -> OpenApiRouter<AppState> {
 }
 
 /// Routes of the user-facing port that bring or read many bytes, or wait for git.
-pub(crate) fn long() -> OpenApiRouter<AppState> {
+pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(repositories::get_repository, repositories::import_repository))
         .routes(routes!(repositories::project_refs))
@@ -195,7 +205,7 @@ pub(crate) fn long() -> OpenApiRouter<AppState> {
 }
 
 /// Routes of the internal port that bring many bytes or wait for git.
-pub(crate) fn internal_long() -> OpenApiRouter<AppState> {
+pub(crate) fn internal_long_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(nodes::store_blob))
         .routes(routes!(nodes::result))
@@ -210,13 +220,18 @@ pub(crate) fn document_route(document: &OpenApi) -> Router<AppState> {
     Router::new().route("/v1/openapi.json", get(|| async move { (json, text) }))
 }
 
-pub(crate) async fn nothing_here() -> Response {
+pub(crate) async fn path_not_found() -> Response {
     let fix = Some("`/v1/openapi.json` lists every path".to_owned());
-    problem(StatusCode::NOT_FOUND, "no_such_path", "there is nothing at this path".into(), fix)
+    problem_response(
+        StatusCode::NOT_FOUND,
+        "no_such_path",
+        "there is nothing at this path".into(),
+        fix,
+    )
 }
 
-pub(crate) async fn wrong_method() -> Response {
+pub(crate) async fn method_not_allowed() -> Response {
     let fix = Some("`/v1/openapi.json` lists the methods of every path".to_owned());
     let detail = "this path does not take this method".into();
-    problem(StatusCode::METHOD_NOT_ALLOWED, "no_such_method", detail, fix)
+    problem_response(StatusCode::METHOD_NOT_ALLOWED, "no_such_method", detail, fix)
 }

@@ -3,12 +3,12 @@
 use std::{collections::HashSet, sync::Arc};
 
 use cynode_core::{
-    accounts::Credential,
+    accounts::CallerCredential,
     agents::{AgentKind, AgentRole},
     events::EventKind,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
-    preferences::resolve_for,
-    roles::Role,
+    preferences::resolve_for_role,
+    roles::UserRole,
     tasks::TaskStateName,
 };
 use cynode_db::{
@@ -17,7 +17,7 @@ use cynode_db::{
     workflow,
 };
 use cynode_policy::{
-    agents::{Agent, Profile},
+    agents::{AgentIdentity, AgentProfile},
     names::ToolName,
 };
 use cynode_wire::{
@@ -31,33 +31,33 @@ use time::Duration;
 pub use cynode_db::agent_tokens::{AgentToken, TokenState};
 
 use crate::{
-    App, Bounds, Caller, Ctx, Error,
-    context::Told,
+    AgentRestrictions, App, AuthenticatedCaller, Ctx, Error,
+    context::EventDraft,
     preferences,
-    tokens::{self, Presented, TokenKind},
+    tokens::{self, PresentedToken, TokenKind},
 };
 
 /// How long a token works when nobody says.
-const LIFETIME: u32 = 3600;
+const DEFAULT_TOKEN_TTL_SECONDS: u32 = 3600;
 
 /// The shortest and the longest time.
-const LIFETIMES: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
+const TOKEN_TTL_SECONDS_RANGE: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
 
 /// Most tools that a token may name.
-const MOST_TOOLS: usize = 200;
+const MAX_TOKEN_TOOLS: usize = 200;
 
 /// Most models that a token may name.
-const MOST_MODELS: usize = 50;
+const MAX_TOKEN_MODELS: usize = 50;
 
 /// What is behind a token that was shown at the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct ResolvedAgentToken {
     /// The agent.
-    pub agent: Arc<Agent>,
+    pub agent: Arc<AgentIdentity>,
     /// Whether the token works.
     pub state: TokenState,
     /// What it does in the name of; the program that drives tasks acts for nobody.
-    pub caller: Option<Caller>,
+    pub caller: Option<AuthenticatedCaller>,
     /// The name of a program of the installation.
     pub service: Option<String>,
     /// The models that the token opens.
@@ -77,14 +77,17 @@ impl TokenKind {
     }
 
     /// Whether it opens the gate.
-    pub const fn is_agents(self) -> bool {
+    pub const fn opens_gateway(self) -> bool {
         matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner | Self::Host)
     }
 }
 
 /// Who is behind the tokens, as the database says now. A token that nobody knows is left out.
 #[tracing::instrument(name = "app.agents.find", skip_all)]
-pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Known)>, Error> {
+pub async fn resolve_agent_tokens(
+    app: &App,
+    shown: &[PresentedToken],
+) -> Result<Vec<(PresentedToken, ResolvedAgentToken)>, Error> {
     let hashes = |programs: bool| -> Vec<[u8; 32]> {
         let is_program = |kind| matches!(kind, TokenKind::Runner | TokenKind::Host);
         let wanted = shown.iter().filter(|shown| is_program(shown.kind) == programs);
@@ -95,18 +98,20 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
     let mut known = Vec::new();
     if !agents.is_empty() {
         let now = app.environment().now();
-        for (hash, found) in agent_tokens::find(&mut conn, &agents, now).await? {
-            let kind = TokenKind::of_agent(found.agent.kind());
-            let caller = found.agent.user.zip(found.agent.project).map(|(user, project)| Caller {
-                user,
-                credential: Credential::Agent(found.agent.token),
-                role: None,
-                bounds: Some(Bounds { project, person: found.person }),
+        for (hash, found) in agent_tokens::find_agent_tokens(&mut conn, &agents, now).await? {
+            let kind = TokenKind::of_agent(found.agent.agent_kind());
+            let caller = found.agent.user.zip(found.agent.project).map(|(user, project)| {
+                AuthenticatedCaller {
+                    user,
+                    credential: CallerCredential::Agent(found.agent.token),
+                    role: None,
+                    bounds: Some(AgentRestrictions { project, person: found.person }),
+                }
             });
             let agent = Arc::new(found.agent);
             known.push((
-                Presented { kind, hash },
-                Known {
+                PresentedToken { kind, hash },
+                ResolvedAgentToken {
                     agent,
                     state: found.state,
                     caller,
@@ -117,19 +122,20 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
         }
     }
     if !programs.is_empty() {
-        for (hash, service) in service_tokens::find(&mut conn, &programs).await? {
+        for (hash, service) in service_tokens::find_services(&mut conn, &programs).await? {
             let role = match service.kind {
                 ServiceKind::Runner => AgentRole::WorkflowRunner,
                 ServiceKind::Manager => AgentRole::ManagerHost,
                 ServiceKind::Analyst => AgentRole::AnalystHost,
                 ServiceKind::Worker => continue,
             };
-            let agent = Arc::new(program(AgentTokenId::from_uuid(service.id.as_uuid()), role));
-            let shown = Presented { kind: TokenKind::of_service(service.kind), hash };
+            let agent =
+                Arc::new(service_agent(AgentTokenId::from_uuid(service.id.as_uuid()), role));
+            let shown = PresentedToken { kind: TokenKind::of_service(service.kind), hash };
             let (state, service) = (TokenState::Good, Some(service.name));
             known.push((
                 shown,
-                Known { agent, state, caller: None, service, models: Arc::default() },
+                ResolvedAgentToken { agent, state, caller: None, service, models: Arc::default() },
             ));
         }
     }
@@ -140,8 +146,8 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
 }
 
 /// A program of the installation, as an agent: it works in nobody's name, and on whatever it holds the lease of.
-fn program(token: AgentTokenId, role: AgentRole) -> Agent {
-    Agent {
+fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
+    AgentIdentity {
         token,
         role,
         user: None,
@@ -149,7 +155,7 @@ fn program(token: AgentTokenId, role: AgentRole) -> Agent {
         task: None,
         run: None,
         job: None,
-        profile: Profile::default(),
+        profile: AgentProfile::default(),
         tools: None,
         operates: true,
         expires_at: None,
@@ -158,13 +164,16 @@ fn program(token: AgentTokenId, role: AgentRole) -> Agent {
 
 /// Issues a token in the caller's name. The ids it is tied to are checked against each other.
 #[tracing::instrument(name = "app.agents.issue", skip_all, fields(project.id = %body.project_id))]
-pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentToken, Error> {
-    let caller = ctx.require_in(body.project_id, Role::Operator).await?;
+pub async fn issue_agent_token(
+    ctx: &mut Ctx,
+    body: IssueAgentToken,
+) -> Result<IssuedAgentToken, Error> {
+    let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     if caller.bounds.is_some() {
-        return Err(Error::forbidden(Role::Operator, "as a person: agents issue no tokens"));
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents issue no tokens"));
     }
-    let kind = body.role.kind();
-    if kind.is_program() {
+    let kind = body.role.agent_kind();
+    if kind.is_service_program() {
         let how =
             "tokens of the installation's programs are made at the machine: `cynode admin token`";
         return Err(Error::Invalid(how.into()));
@@ -175,28 +184,30 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
             body.role.as_str()
         )));
     }
-    let seconds = body.expires_in_seconds.unwrap_or(LIFETIME);
-    if !LIFETIMES.contains(&seconds) {
-        let (min, max) = (LIFETIMES.start(), LIFETIMES.end());
+    let seconds = body.expires_in_seconds.unwrap_or(DEFAULT_TOKEN_TTL_SECONDS);
+    if !TOKEN_TTL_SECONDS_RANGE.contains(&seconds) {
+        let (min, max) = (TOKEN_TTL_SECONDS_RANGE.start(), TOKEN_TTL_SECONDS_RANGE.end());
         return Err(Error::Invalid(format!("`expires_in_seconds` is {min} to {max}")));
     }
     let run = match body.task_id {
-        Some(task) => Some(run_of(ctx, body.project_id, task).await?),
+        Some(task) => Some(active_run_of_task(ctx, body.project_id, task).await?),
         None => None,
     };
     if let Some(job) = body.job_id {
-        let of = jobs::task_of(ctx.conn(), job).await?;
+        let of = jobs::task_of_job(ctx.conn(), job).await?;
         if of.is_none() || of != body.task_id {
             return Err(Error::not_found("job of this task", job));
         }
     }
     let mut profile = match body.profile {
-        Some(name) => Profile { name: profile_name(&name)?.into(), network: false },
-        None => preferred(ctx, body.role, caller.user, body.project_id, body.task_id).await?,
+        Some(name) => AgentProfile { name: validate_profile_name(&name)?.into(), network: false },
+        None => {
+            preferred_profile(ctx, body.role, caller.user, body.project_id, body.task_id).await?
+        }
     };
     profile.network = body.network;
-    let agent = Agent {
-        token: AgentTokenId::from_uuid(ctx.uuid()),
+    let agent = AgentIdentity {
+        token: AgentTokenId::from_uuid(ctx.new_uuid()),
         role: body.role,
         user: Some(caller.user),
         project: Some(body.project_id),
@@ -204,30 +215,30 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
         run,
         job: body.job_id,
         profile,
-        tools: body.tools.as_deref().map(tools).transpose()?,
+        tools: body.tools.as_deref().map(parse_tool_names).transpose()?,
         operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
-    let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());
+    let (token, hash) = tokens::issue_token(TokenKind::of_agent(kind), ctx.environment());
     let issued = AgentToken {
         agent,
-        models: models(body.models)?,
+        models: validate_model_ids(body.models)?,
         issued_by: Some(caller.user),
         created_at: ctx.now,
         revoked_at: None,
     };
-    agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
+    agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
     let data = json!({ "agent_token_id": issued.agent.token, "role": issued.agent.role });
-    let mut told = Told::new(EventKind::AgentTokenIssued, data).project(body.project_id);
+    let mut told = EventDraft::new(EventKind::AgentTokenIssued, data).with_project(body.project_id);
     if let Some(task) = body.task_id {
-        told = told.task(task);
+        told = told.with_task(task);
     }
-    ctx.record(told).await?;
-    Ok(IssuedAgentToken { token, about: view(&issued) })
+    ctx.record_event(told).await?;
+    Ok(IssuedAgentToken { token, about: to_agent_token_view(&issued) })
 }
 
 /// A job that an agent works on, and what it may use.
-pub(crate) struct ForJob<'a> {
+pub(crate) struct JobTokenRequest<'a> {
     pub(crate) role: AgentRole,
     pub(crate) user: UserId,
     pub(crate) project: ProjectId,
@@ -243,15 +254,16 @@ pub(crate) struct ForJob<'a> {
 /// have got the answer that it seems to have lost. All of them end with the job.
 pub(crate) async fn issue_for_job(
     ctx: &mut Ctx,
-    job: ForJob<'_>,
+    job: JobTokenRequest<'_>,
 ) -> Result<(AgentTokenId, SecretText), Error> {
-    if job.role.kind() != AgentKind::Sandbox {
+    if job.role.agent_kind() != AgentKind::Sandbox {
         return Err(Error::Invalid(format!("{} does not work in a sandbox", job.role.as_str())));
     }
-    let seconds = job.seconds.clamp(*LIFETIMES.start(), *LIFETIMES.end());
-    let profile = preferred(ctx, job.role, job.user, job.project, Some(job.task)).await?;
-    let agent = Agent {
-        token: AgentTokenId::from_uuid(ctx.uuid()),
+    let seconds =
+        job.seconds.clamp(*TOKEN_TTL_SECONDS_RANGE.start(), *TOKEN_TTL_SECONDS_RANGE.end());
+    let profile = preferred_profile(ctx, job.role, job.user, job.project, Some(job.task)).await?;
+    let agent = AgentIdentity {
+        token: AgentTokenId::from_uuid(ctx.new_uuid()),
         role: job.role,
         user: Some(job.user),
         project: Some(job.project),
@@ -259,20 +271,20 @@ pub(crate) async fn issue_for_job(
         run: Some(job.run),
         job: Some(job.job),
         profile,
-        tools: job.tools.map(tools).transpose()?,
+        tools: job.tools.map(parse_tool_names).transpose()?,
         operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
-    let (token, hash) = tokens::issue(TokenKind::Sandbox, ctx.environment());
+    let (token, hash) = tokens::issue_token(TokenKind::Sandbox, ctx.environment());
     let (id, now) = (agent.token, ctx.now);
-    let models = models(job.models.to_vec())?;
+    let models = validate_model_ids(job.models.to_vec())?;
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
-    agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
+    agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))
 }
 
 /// What a handoff is about, and what whoever works on it may use.
-pub(crate) struct ForHandoff<'a> {
+pub(crate) struct HandoffTokenRequest<'a> {
     pub(crate) role: AgentRole,
     pub(crate) user: UserId,
     pub(crate) project: ProjectId,
@@ -284,13 +296,13 @@ pub(crate) struct ForHandoff<'a> {
 /// Issues a token for a handoff, in the name of the person it is about.
 pub(crate) async fn issue_for_handoff(
     ctx: &mut Ctx,
-    handoff: ForHandoff<'_>,
+    handoff: HandoffTokenRequest<'_>,
 ) -> Result<(AgentTokenId, SecretText), Error> {
-    let kind = handoff.role.kind();
-    let ForHandoff { role, user, project, task, .. } = handoff;
-    let profile = preferred(ctx, role, user, project, task).await?;
-    let agent = Agent {
-        token: AgentTokenId::from_uuid(ctx.uuid()),
+    let kind = handoff.role.agent_kind();
+    let HandoffTokenRequest { role, user, project, task, .. } = handoff;
+    let profile = preferred_profile(ctx, role, user, project, task).await?;
+    let agent = AgentIdentity {
+        token: AgentTokenId::from_uuid(ctx.new_uuid()),
         role: handoff.role,
         user: Some(handoff.user),
         project: Some(handoff.project),
@@ -300,37 +312,38 @@ pub(crate) async fn issue_for_handoff(
         profile,
         tools: None,
         operates: true,
-        expires_at: Some(ctx.now + Duration::seconds(LIFETIME.into())),
+        expires_at: Some(ctx.now + Duration::seconds(DEFAULT_TOKEN_TTL_SECONDS.into())),
     };
-    let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());
+    let (token, hash) = tokens::issue_token(TokenKind::of_agent(kind), ctx.environment());
     let (id, now) = (agent.token, ctx.now);
-    let models = models(handoff.models.to_vec())?;
+    let models = validate_model_ids(handoff.models.to_vec())?;
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
-    agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
+    agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))
 }
 
 /// The profile of whoever was given none: the one that the preference `memory.profile` names for this work.
-async fn preferred(
+async fn preferred_profile(
     ctx: &mut Ctx,
     role: AgentRole,
     user: UserId,
     project: ProjectId,
     task: Option<TaskId>,
-) -> Result<Profile, Error> {
-    let entries = preferences::entries(ctx.conn(), user, Some(project), task).await?;
-    let held = resolve_for(role, entries);
-    let Some(name) = held.text("memory.profile") else { return Ok(Profile::default()) };
-    match profile_name(name) {
-        Ok(name) => Ok(Profile { name: name.into(), ..Profile::default() }),
+) -> Result<AgentProfile, Error> {
+    let entries =
+        preferences::load_preference_entries(ctx.conn(), user, Some(project), task).await?;
+    let held = resolve_for_role(role, entries);
+    let Some(name) = held.text_of_key("memory.profile") else { return Ok(AgentProfile::default()) };
+    match validate_profile_name(name) {
+        Ok(name) => Ok(AgentProfile { name: name.into(), ..AgentProfile::default() }),
         Err(_) => {
             tracing::warn!(event = "profile.unusable", project.id = %project, "`memory.profile` is not the name of a profile");
-            Ok(Profile::default())
+            Ok(AgentProfile::default())
         }
     }
 }
 
-fn profile_name(name: &str) -> Result<&str, Error> {
+fn validate_profile_name(name: &str) -> Result<&str, Error> {
     let parsed = name.parse::<cynode_core::names::TaskName>();
     parsed
         .map(|_| name)
@@ -338,77 +351,77 @@ fn profile_name(name: &str) -> Result<&str, Error> {
 }
 
 /// The models that a token opens. Whether they are there is looked at when it is used: they come and go.
-fn models(mut ids: Vec<String>) -> Result<Vec<String>, Error> {
+fn validate_model_ids(mut ids: Vec<String>) -> Result<Vec<String>, Error> {
     ids.sort_unstable();
     ids.dedup();
-    if ids.len() > MOST_MODELS || ids.iter().any(|id| id.is_empty() || id.len() > 128) {
+    if ids.len() > MAX_TOKEN_MODELS || ids.iter().any(|id| id.is_empty() || id.len() > 128) {
         return Err(Error::Invalid(format!(
-            "a token names at most {MOST_MODELS} models, each by its id"
+            "a token names at most {MAX_TOKEN_MODELS} models, each by its id"
         )));
     }
     Ok(ids)
 }
 
-fn tools(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
-    if names.len() > MOST_TOOLS {
-        return Err(Error::Invalid(format!("a token names at most {MOST_TOOLS} tools")));
+fn parse_tool_names(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
+    if names.len() > MAX_TOKEN_TOOLS {
+        return Err(Error::Invalid(format!("a token names at most {MAX_TOKEN_TOOLS} tools")));
     }
     let names: Result<Vec<ToolName>, _> =
-        names.iter().map(|name| ToolName::from_wire(name)).collect();
+        names.iter().map(|name| ToolName::from_wire_name(name)).collect();
     names.map(Arc::from).map_err(|error| Error::Invalid(format!("`tools`: {error}")))
 }
 
-async fn run_of(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Result<RunId, Error> {
-    crate::tasks::get(ctx, id).await?;
+async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Result<RunId, Error> {
+    crate::tasks::get_task(ctx, id).await?;
     // It cannot end between this look and our commit: whoever ends it then revokes this token too.
-    let task = cynode_db::tasks::lock(ctx.conn(), id).await?;
+    let task = cynode_db::tasks::lock_task(ctx.conn(), id).await?;
     let task = task.filter(|task| task.project == project);
     let task = task.ok_or_else(|| Error::not_found("task of this project", id))?;
-    if !matches!(task.state.name(), TaskStateName::Queued | TaskStateName::Running) {
+    if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
         return Err(Error::Ended);
     }
-    let standing = workflow::standing(ctx.conn(), id).await?;
+    let standing = workflow::get_run_status(ctx.conn(), id).await?;
     Ok(standing.ok_or_else(|| Error::not_found("workflow of task", id))?.run)
 }
 
 /// The tokens of a project, newest first.
 #[tracing::instrument(name = "app.agents.list", skip_all)]
-pub async fn list(
+pub async fn list_agent_tokens(
     ctx: &mut Ctx,
     project: ProjectId,
     page: PageRequest,
 ) -> Result<Page<AgentToken>, Error> {
-    ctx.require_in(project, Role::Operator).await?;
-    let found = agent_tokens::list(ctx.conn(), project, page).await?;
-    Ok(page.cut(found, |token| token.agent.token.as_uuid()))
+    ctx.require_project_role(project, UserRole::Operator).await?;
+    let found = agent_tokens::list_agent_tokens(ctx.conn(), project, page).await?;
+    Ok(page.into_page(found, |token| token.agent.token.as_uuid()))
 }
 
 /// Ends a token at once: every replica refuses it within a tenth of a second, calls that are under way included.
 #[tracing::instrument(name = "app.agents.revoke", skip_all)]
-pub async fn revoke(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
+pub async fn revoke_agent_token(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
     ctx.caller()?;
-    let token = agent_tokens::get(ctx.conn(), id).await?;
+    let token = agent_tokens::get_agent_token(ctx.conn(), id).await?;
     let missing = || Error::not_found("agent token", id);
     let token = token.ok_or_else(missing)?;
     let project = token.agent.project.ok_or_else(missing)?;
-    match ctx.require_in(project, Role::Operator).await {
+    match ctx.require_project_role(project, UserRole::Operator).await {
         Err(Error::NotFound { .. }) => return Err(missing()),
         result => result?,
     };
     let now = ctx.now;
-    if agent_tokens::revoke(ctx.conn(), id, now).await? {
-        let told = Told::new(EventKind::AgentTokenRevoked, json!({ "agent_token_id": id }));
-        ctx.record(told.project(project)).await?;
+    if agent_tokens::revoke_agent_token(ctx.conn(), id, now).await? {
+        let told = EventDraft::new(EventKind::AgentTokenRevoked, json!({ "agent_token_id": id }));
+        ctx.record_event(told.with_project(project)).await?;
     }
     Ok(())
 }
 
 /// How a token is shown.
-pub fn view(token: &AgentToken) -> AgentTokenView {
+pub fn to_agent_token_view(token: &AgentToken) -> AgentTokenView {
     let agent = &token.agent;
     AgentTokenView {
         agent_token_id: agent.token,
-        kind: agent.kind(),
+        kind: agent.agent_kind(),
         role: agent.role,
         user_id: agent.user,
         project_id: agent.project,

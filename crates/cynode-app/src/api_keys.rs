@@ -1,10 +1,10 @@
 //! Keys that programs use in a user's name.
 
 use cynode_core::{
-    accounts::{ApiKey, Credential},
+    accounts::{ApiKey, CallerCredential},
     events::EventKind,
     ids::{ApiKeyId, UserId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::accounts;
 use cynode_wire::{
@@ -16,16 +16,16 @@ use time::Duration;
 
 use crate::{
     Ctx, Error,
-    context::Told,
+    context::EventDraft,
     tokens::{self, TokenKind},
 };
 
 /// Makes a key for the caller. The secret is in the answer and nowhere else.
 #[tracing::instrument(name = "app.api_keys.create", skip_all)]
-pub async fn create(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
+pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
     let caller = ctx.caller()?;
     // A key that leaked must not be able to outlive its own end by making others.
-    if !matches!(caller.credential, Credential::Session(_)) {
+    if !matches!(caller.credential, CallerCredential::Session(_)) {
         return Err(Error::Conflict("an API key cannot make API keys: log in to make one"));
     }
     let days = match body.expires_in_days {
@@ -34,9 +34,9 @@ pub async fn create(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, 
         }
         days => days,
     };
-    let (token, hash) = tokens::issue(TokenKind::ApiKey, ctx.environment());
+    let (token, hash) = tokens::issue_token(TokenKind::ApiKey, ctx.environment());
     let key = ApiKey {
-        id: ApiKeyId::from_uuid(ctx.uuid()),
+        id: ApiKeyId::from_uuid(ctx.new_uuid()),
         user: caller.user,
         name: body.name,
         created_at: ctx.now,
@@ -44,14 +44,14 @@ pub async fn create(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, 
         revoked_at: None,
     };
     accounts::insert_api_key(ctx.conn(), &key, &hash).await?;
-    let told = Told::new(EventKind::ApiKeyCreated, json!({ "api_key_id": key.id }));
-    ctx.record(told.about(caller.user)).await?;
+    let told = EventDraft::new(EventKind::ApiKeyCreated, json!({ "api_key_id": key.id }));
+    ctx.record_event(told.with_subject(caller.user)).await?;
     Ok(CreatedApiKey { token, api_key: key.into() })
 }
 
 /// The caller's own keys, or those of `user` for an admin.
 #[tracing::instrument(name = "app.api_keys.list", skip_all)]
-pub async fn list(
+pub async fn list_api_keys(
     ctx: &mut Ctx,
     user: Option<UserId>,
     page: PageRequest,
@@ -59,38 +59,38 @@ pub async fn list(
     let caller = ctx.caller()?;
     let user = user.unwrap_or(caller.user);
     if user != caller.user {
-        ctx.require(Role::Admin)?;
-        let known = accounts::user(ctx.conn(), user).await?;
+        ctx.require_role(UserRole::Admin)?;
+        let known = accounts::get_user(ctx.conn(), user).await?;
         known.ok_or_else(|| Error::not_found("user", user))?;
     }
-    let keys = accounts::api_keys(ctx.conn(), user, page).await?;
-    Ok(page.cut(keys, |key| key.id.as_uuid()))
+    let keys = accounts::list_api_keys(ctx.conn(), user, page).await?;
+    Ok(page.into_page(keys, |key| key.id.as_uuid()))
 }
 
 /// Revokes a key of the caller, or anybody's for an admin. It stops working with the next request.
 #[tracing::instrument(name = "app.api_keys.revoke", skip_all, fields(api_key.id = %id))]
-pub async fn revoke(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
+pub async fn revoke_api_key(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
     let caller = ctx.caller()?;
     let owner = accounts::api_key_owner(ctx.conn(), id).await?;
     // A key of somebody else does not exist for whoever may not touch it.
-    if owner != Some(caller.user) && caller.role < Some(Role::Admin) {
+    if owner != Some(caller.user) && caller.role < Some(UserRole::Admin) {
         return Err(Error::not_found("API key", id));
     }
     let now = ctx.now;
     let key = accounts::revoke_api_key(ctx.conn(), id, now).await?;
     let key = key.ok_or_else(|| Error::not_found("API key", id))?;
-    let told = Told::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
-    ctx.record(told.about(key.user)).await?;
+    let told = EventDraft::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
+    ctx.record_event(told.with_subject(key.user)).await?;
     Ok(key)
 }
 
 /// Revokes every key of a user; gives how many there were.
-pub(crate) async fn revoke_all(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+pub(crate) async fn revoke_all_api_keys(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
     let now = ctx.now;
     let revoked = accounts::revoke_api_keys(ctx.conn(), user, now).await?;
     for id in &revoked {
-        let told = Told::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
-        ctx.record(told.about(user)).await?;
+        let told = EventDraft::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
+        ctx.record_event(told.with_subject(user)).await?;
     }
     Ok(revoked.len())
 }

@@ -4,26 +4,26 @@
 use cynode_core::{
     events::EventKind,
     ids::{ApprovalId, CallId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::approvals;
 use cynode_wire::gate::{ApprovalView, DecideApproval};
 use serde_json::{Value, json};
 use time::Duration;
 
-pub use cynode_db::approvals::{Approval, ApprovalState, Asked};
+pub use cynode_db::approvals::{Approval, ApprovalRequest, ApprovalState};
 
-use crate::{App, Ctx, Error, Request, context::Told, keys::Keys};
+use crate::{App, Ctx, Error, OperationRequest, context::EventDraft, keys::InstallationKeys};
 
 /// How long a question and its answer are good.
-const LIFETIME: Duration = Duration::minutes(30);
+const APPROVAL_TTL: Duration = Duration::minutes(30);
 
 /// Most questions of one agent that wait for an answer: more would bury those of others.
-const MOST_WAITING: i64 = 20;
+const MAX_PENDING_APPROVALS: i64 = 20;
 
 /// What is known about a call that needs approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ApprovalOutcome {
     /// A person said yes, and this call has used it up.
     Spent(ApprovalId),
     /// A person said no.
@@ -36,119 +36,131 @@ pub enum Standing {
 
 /// Uses up the yes to this exact call, or asks for one.
 #[tracing::instrument(name = "app.approvals.seek", skip_all)]
-pub async fn seek(
+pub async fn obtain_approval(
     app: &App,
-    request: &Request,
-    asked: &Asked,
+    request: &OperationRequest,
+    asked: &ApprovalRequest,
     arguments: &str,
     call: CallId,
-) -> Result<Standing, Error> {
-    let mut ctx = app.open(request).await?;
+) -> Result<ApprovalOutcome, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
     let now = ctx.now;
-    if let Some(id) = approvals::spend(ctx.conn(), asked, call, now).await? {
-        app.commit(ctx).await?;
-        return Ok(Standing::Spent(id));
+    if let Some(id) = approvals::consume_approval(ctx.conn(), asked, call, now).await? {
+        app.commit_operation(ctx).await?;
+        return Ok(ApprovalOutcome::Spent(id));
     }
-    if !approvals::room(ctx.conn(), asked, MOST_WAITING, now).await? {
-        return Ok(Standing::TooMany);
+    if !approvals::can_request_approval(ctx.conn(), asked, MAX_PENDING_APPROVALS, now).await? {
+        return Ok(ApprovalOutcome::TooMany);
     }
-    let id = ApprovalId::from_uuid(ctx.uuid());
+    let id = ApprovalId::from_uuid(ctx.new_uuid());
     // Whoever answers must see what they say yes to; nobody else need.
-    let keys = &app.gate()?.keys;
-    let sealed = keys.seal(ctx.environment(), &place(asked), arguments.as_bytes())?;
-    let found = approvals::ask(ctx.conn(), id, asked, &sealed, now, now + LIFETIME).await?;
+    let keys = &app.gateway_parts()?.keys;
+    let sealed = keys.seal_secret(
+        ctx.environment(),
+        &approval_associated_data(asked),
+        arguments.as_bytes(),
+    )?;
+    let found =
+        approvals::request_approval(ctx.conn(), id, asked, &sealed, now, now + APPROVAL_TTL)
+            .await?;
     if found.id == id {
         let data = json!({ "approval_id": id, "tool": asked.tool, "rules": asked.rules });
-        let mut told = Told::new(EventKind::ApprovalAsked, data);
+        let mut told = EventDraft::new(EventKind::ApprovalAsked, data);
         if let Some(project) = asked.project {
-            told = told.project(project);
+            told = told.with_project(project);
         }
         if let Some(task) = asked.task {
-            told = told.task(task);
+            told = told.with_task(task);
         }
-        ctx.record(told).await?;
+        ctx.record_event(told).await?;
     }
-    app.commit(ctx).await?;
+    app.commit_operation(ctx).await?;
     Ok(match found.state {
-        ApprovalState::Refused => Standing::Refused(found.id),
+        ApprovalState::Refused => ApprovalOutcome::Refused(found.id),
         // Said yes between our two looks: the next attempt uses it.
         ApprovalState::Asked | ApprovalState::Approved | ApprovalState::Used => {
-            Standing::Waiting(Box::new(found))
+            ApprovalOutcome::Waiting(Box::new(found))
         }
     })
 }
 
 /// What sealed arguments are good for.
-fn place(asked: &Asked) -> Vec<u8> {
+fn approval_associated_data(asked: &ApprovalRequest) -> Vec<u8> {
     [asked.agent.as_uuid().as_bytes().as_slice(), &asked.arguments, asked.tool.as_bytes()].concat()
 }
 
 /// The calls that wait for an answer of the caller.
 #[tracing::instrument(name = "app.approvals.waiting", skip_all)]
-pub async fn waiting(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
-    let (member, now) = (ctx.seen_by()?, ctx.now);
-    let found = approvals::waiting(ctx.conn(), member, now).await?;
-    Ok(found.into_iter().map(view).collect())
+pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
+    let (member, now) = (ctx.visibility_filter()?, ctx.now);
+    let found = approvals::list_pending_approvals(ctx.conn(), member, now).await?;
+    Ok(found.into_iter().map(to_approval_view).collect())
 }
 
 /// Answers a call that waits. Only a person may, and never the agent itself.
 #[tracing::instrument(name = "app.approvals.decide", skip_all)]
-pub async fn decide(
+pub async fn decide_approval(
     ctx: &mut Ctx,
     id: ApprovalId,
     body: DecideApproval,
 ) -> Result<ApprovalView, Error> {
     let caller = ctx.caller()?;
     let missing = || Error::not_found("approval", id);
-    let found = approvals::get(ctx.conn(), id).await?.ok_or_else(missing)?;
+    let found = approvals::get_approval(ctx.conn(), id).await?.ok_or_else(missing)?;
     if caller.bounds.is_some() {
-        return Err(Error::forbidden(Role::Operator, "as a person: agents approve nothing"));
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents approve nothing"));
     }
     match found.asked.project {
-        Some(project) => match ctx.require_in(project, Role::Operator).await {
+        Some(project) => match ctx.require_project_role(project, UserRole::Operator).await {
             Err(Error::NotFound { .. }) => return Err(missing()),
             result => result?,
         },
-        None => ctx.require(Role::Admin)?,
+        None => ctx.require_role(UserRole::Admin)?,
     };
     let (now, answer) =
         (ctx.now, if body.approved { ApprovalState::Approved } else { ApprovalState::Refused });
-    if !approvals::decide(ctx.conn(), id, answer, caller.user, now).await? {
+    if !approvals::decide_approval(ctx.conn(), id, answer, caller.user, now).await? {
         return Err(Error::Conflict(
             "the question was answered before, is too old, or whoever asked has ended",
         ));
     }
     let data = json!({ "approval_id": id, "approved": body.approved });
-    let mut told = Told::new(EventKind::ApprovalDecided, data);
+    let mut told = EventDraft::new(EventKind::ApprovalDecided, data);
     if let Some(project) = found.asked.project {
-        told = told.project(project);
+        told = told.with_project(project);
     }
-    ctx.record(told).await?;
-    Ok(view(Approval { state: answer, sealed: None, ..found }))
+    ctx.record_event(told).await?;
+    Ok(to_approval_view(Approval { state: answer, sealed: None, ..found }))
 }
 
 /// One question, for whoever may see its project.
 #[tracing::instrument(name = "app.approvals.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, keys: &Keys, id: ApprovalId) -> Result<ApprovalView, Error> {
+pub async fn get_approval(
+    ctx: &mut Ctx,
+    keys: &InstallationKeys,
+    id: ApprovalId,
+) -> Result<ApprovalView, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("approval", id);
-    let found = approvals::get(ctx.conn(), id).await?.ok_or_else(missing)?;
+    let found = approvals::get_approval(ctx.conn(), id).await?.ok_or_else(missing)?;
     match found.asked.project {
-        Some(project) => ctx.require_in(project, Role::Viewer).await.map_err(|_| missing())?,
-        None => ctx.require(Role::Viewer)?,
+        Some(project) => {
+            ctx.require_project_role(project, UserRole::Viewer).await.map_err(|_| missing())?
+        }
+        None => ctx.require_role(UserRole::Viewer)?,
     };
-    let arguments = arguments(&found, keys);
-    Ok(ApprovalView { arguments, ..view(found) })
+    let arguments = unseal_arguments(&found, keys);
+    Ok(ApprovalView { arguments, ..to_approval_view(found) })
 }
 
 /// The arguments of a call that nobody has answered yet.
-pub(crate) fn arguments(found: &Approval, keys: &Keys) -> Option<Value> {
+pub(crate) fn unseal_arguments(found: &Approval, keys: &InstallationKeys) -> Option<Value> {
     let sealed = found.sealed.as_ref()?;
-    let opened = keys.open(&place(&found.asked), sealed).ok()?;
+    let opened = keys.unseal_secret(&approval_associated_data(&found.asked), sealed).ok()?;
     serde_json::from_slice(&opened).ok()
 }
 
-fn view(approval: Approval) -> ApprovalView {
+fn to_approval_view(approval: Approval) -> ApprovalView {
     let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(bytes);
     ApprovalView {
         approval_id: approval.id,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cynode_core::{
     ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::artifacts;
 use data_encoding::HEXLOWER;
@@ -15,17 +15,17 @@ pub use cynode_db::artifacts::Artifact;
 use crate::{App, Ctx, Error, settings};
 
 /// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
-pub const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The system setting that says how many bytes agents may store with one task.
-pub(crate) const TASK_BYTES: &str = "gate.task_artifact_bytes";
-const TASK_BYTES_DEFAULT: i64 = 1024 * 1024 * 1024;
+pub(crate) const TASK_ARTIFACT_BYTES_SETTING: &str = "gate.task_artifact_bytes";
+const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
 
 /// Most artifacts of one task: as many as a list of them shows.
-const MOST_OF_A_TASK: i64 = 1000;
+const MAX_TASK_ARTIFACTS: i64 = 1000;
 
 /// What agents leave free on the disk, or a twentieth of a smaller one.
-const LEFT_FREE: u64 = 1024 * 1024 * 1024;
+const MIN_FREE_DISK_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// What is to be stored.
 #[derive(Clone, Debug)]
@@ -44,22 +44,24 @@ pub struct NewArtifact {
 
 /// Bytes that an agent wants to store.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct ArtifactContent {
     bytes: Bytes,
     digest: [u8; 32],
 }
 
-impl Piece {
+impl ArtifactContent {
     /// The bytes, if they are not too many.
     pub fn new(bytes: Bytes) -> Result<Self, Error> {
-        if bytes.len() > MOST_BYTES {
-            return Err(Error::Invalid(format!("an artifact has at most {MOST_BYTES} bytes")));
+        if bytes.len() > MAX_ARTIFACT_BYTES {
+            return Err(Error::Invalid(format!(
+                "an artifact has at most {MAX_ARTIFACT_BYTES} bytes"
+            )));
         }
         let digest = Sha256::digest(&bytes).into();
         Ok(Self { bytes, digest })
     }
 
-    fn size(&self) -> i64 {
+    fn byte_len(&self) -> i64 {
         i64::try_from(self.bytes.len()).unwrap_or(i64::MAX)
     }
 }
@@ -67,13 +69,13 @@ impl Piece {
 /// Whether an artifact may be stored; gives its project. It is asked before a byte is stored, since nobody finds bytes again
 /// that belong to nothing.
 #[tracing::instrument(name = "app.artifacts.may_store", skip_all)]
-pub async fn may_store(
+pub async fn authorize_artifact(
     ctx: &mut Ctx,
     new: &NewArtifact,
-    piece: &Piece,
+    piece: &ArtifactContent,
 ) -> Result<ProjectId, Error> {
-    let task = crate::tasks::get(ctx, new.task).await?;
-    ctx.require_in(task.project, Role::Operator).await?;
+    let task = crate::tasks::get_task(ctx, new.task).await?;
+    ctx.require_project_role(task.project, UserRole::Operator).await?;
     let fits = |text: &str, most: usize| {
         (1..=most).contains(&text.chars().count()) && !text.chars().any(char::is_control)
     };
@@ -82,17 +84,18 @@ pub async fn may_store(
         return Err(Error::Invalid(rule.into()));
     }
     // What jobs bring in larger pieces has bounds of its own.
-    let piecemeal = i64::try_from(MOST_BYTES).unwrap_or(i64::MAX);
+    let piecemeal = i64::try_from(MAX_ARTIFACT_BYTES).unwrap_or(i64::MAX);
     let (conn, digest) = (ctx.conn(), &piece.digest);
-    let there = artifacts::stored(conn, new.task, &new.name, digest, piecemeal).await?;
+    let there =
+        artifacts::artifact_totals_of_task(conn, new.task, &new.name, digest, piecemeal).await?;
     if there.is_there {
         return Ok(task.project);
     }
-    let most = most_of_a_task(ctx).await?;
-    if there.objects >= MOST_OF_A_TASK || there.bytes.saturating_add(piece.size()) > most {
+    let most = max_task_bytes(ctx).await?;
+    if there.objects >= MAX_TASK_ARTIFACTS || there.bytes.saturating_add(piece.byte_len()) > most {
         return Err(Error::TooLarge(format!(
-            "the task has {} artifacts already, with {} bytes, and at most {MOST_OF_A_TASK} and {most} bytes are kept for one: \
-             leave out what nobody reads, put several into one, or ask an admin to raise `{TASK_BYTES}`",
+            "the task has {} artifacts already, with {} bytes, and at most {MAX_TASK_ARTIFACTS} and {most} bytes are kept for one: \
+             leave out what nobody reads, put several into one, or ask an admin to raise `{TASK_ARTIFACT_BYTES_SETTING}`",
             there.objects, there.bytes
         )));
     }
@@ -100,16 +103,16 @@ pub async fn may_store(
 }
 
 /// Most bytes that agents store with one task.
-async fn most_of_a_task(ctx: &mut Ctx) -> Result<i64, Error> {
-    let set = settings::value(ctx.conn(), TASK_BYTES).await?;
-    Ok(set.and_then(|value| value.as_i64()).unwrap_or(TASK_BYTES_DEFAULT))
+async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
+    let set = settings::setting_value(ctx.conn(), TASK_ARTIFACT_BYTES_SETTING).await?;
+    Ok(set.and_then(|value| value.as_i64()).unwrap_or(DEFAULT_TASK_ARTIFACT_BYTES))
 }
 
 /// Stores bytes under their digest. Stored again, nothing changes; nobody can put other bytes there.
 #[tracing::instrument(name = "app.artifacts.put_bytes", skip_all)]
-pub async fn put_bytes(app: &App, piece: &Piece) -> Result<(), Error> {
-    let parts = app.gate()?;
-    let (store, path) = (&parts.objects, path(&piece.digest));
+pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<(), Error> {
+    let parts = app.gateway_parts()?;
+    let (store, path) = (&parts.objects, object_path(&piece.digest));
     // Whatever is there has this digest, unless somebody wrote to the disk behind our back: it is checked when it is read.
     if store.head(&path).await.is_ok() {
         return Ok(());
@@ -125,70 +128,85 @@ pub async fn put_bytes(app: &App, piece: &Piece) -> Result<(), Error> {
                    room where `gate.directory` is";
         return Err(Error::Clash(why.into()));
     }
-    store.put(&path, PutPayload::from_bytes(piece.bytes.clone())).await.map_err(broken)?;
+    store
+        .put(&path, PutPayload::from_bytes(piece.bytes.clone()))
+        .await
+        .map_err(object_store_error)?;
     Ok(())
 }
 
 /// Whether so little of a disk is free that agents store nothing more on it: without room for records no call is made at all.
 fn is_almost_full(free: u64, all: u64) -> bool {
-    free < LEFT_FREE.min(all / 20)
+    free < MIN_FREE_DISK_BYTES.min(all / 20)
+}
+
+/// Removes bytes that belong to no artifact any more. Removed again, nothing changes.
+pub(crate) async fn remove_artifact_bytes(app: &App, digest: &[u8; 32]) -> Result<(), Error> {
+    match app.gateway_parts()?.objects.delete(&object_path(digest)).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(object_store_error(error)),
+    }
 }
 
 /// Notes an artifact whose bytes are stored. The bytes come first: a note without bytes is never seen.
 #[tracing::instrument(name = "app.artifacts.note", skip_all)]
-pub async fn note(ctx: &mut Ctx, new: NewArtifact, piece: &Piece) -> Result<Artifact, Error> {
+pub async fn record_artifact(
+    ctx: &mut Ctx,
+    new: NewArtifact,
+    piece: &ArtifactContent,
+) -> Result<Artifact, Error> {
     // Of two who store at once, the second counts what the first has stored.
-    cynode_db::tasks::lock(ctx.conn(), new.task).await?;
-    let project = may_store(ctx, &new, piece).await?;
+    cynode_db::tasks::lock_task(ctx.conn(), new.task).await?;
+    let project = authorize_artifact(ctx, &new, piece).await?;
     let mut artifact = Artifact {
-        id: ArtifactId::from_uuid(ctx.uuid()),
+        id: ArtifactId::from_uuid(ctx.new_uuid()),
         project,
         task: Some(new.task),
         job: new.job,
         name: new.name,
         media_type: new.media_type,
         digest: piece.digest,
-        size: piece.size(),
+        size: piece.byte_len(),
         created_by: new.by,
         created_at: ctx.now,
     };
-    artifact.id = artifacts::insert(ctx.conn(), &artifact).await?;
+    artifact.id = artifacts::insert_artifact(ctx.conn(), &artifact).await?;
     Ok(artifact)
 }
 
 /// One artifact, for whoever may see its project.
 #[tracing::instrument(name = "app.artifacts.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Error> {
+pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("artifact", id);
-    let artifact = artifacts::get(ctx.conn(), id).await?.ok_or_else(missing)?;
-    ctx.require_in(artifact.project, Role::Viewer).await.map_err(|_| missing())?;
+    let artifact = artifacts::get_artifact(ctx.conn(), id).await?.ok_or_else(missing)?;
+    ctx.require_project_role(artifact.project, UserRole::Viewer).await.map_err(|_| missing())?;
     Ok(artifact)
 }
 
 /// The artifacts of a task, oldest first.
 #[tracing::instrument(name = "app.artifacts.of_task", skip_all)]
-pub async fn of_task(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Artifact>, Error> {
-    crate::tasks::get(ctx, task).await?;
-    Ok(artifacts::of_task(ctx.conn(), task).await?)
+pub async fn list_task_artifacts(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Artifact>, Error> {
+    crate::tasks::get_task(ctx, task).await?;
+    Ok(artifacts::list_task_artifacts(ctx.conn(), task).await?)
 }
 
 /// The bytes of an artifact, checked against its digest. One that is too large is not read: all of it would be in memory, and
 /// more than once by the time it is an answer.
 #[tracing::instrument(name = "app.artifacts.bytes", skip_all)]
-pub async fn bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
-    let store = &app.gate()?.objects;
-    let path = path(&artifact.digest);
-    let found = store.get(&path).await.map_err(broken)?;
+pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
+    let store = &app.gateway_parts()?.objects;
+    let path = object_path(&artifact.digest);
+    let found = store.get(&path).await.map_err(object_store_error)?;
     // What is stored counts, and not what somebody noted of it.
     let size = found.meta.size;
-    if size > MOST_BYTES as u64 {
+    if size > MAX_ARTIFACT_BYTES as u64 {
         return Err(Error::TooLarge(format!(
-            "the artifact has {size} bytes, and at most {MOST_BYTES} are read in one piece; whoever runs the installation \
+            "the artifact has {size} bytes, and at most {MAX_ARTIFACT_BYTES} are read in one piece; whoever runs the installation \
              finds it as `artifacts/{path}` in `gate.directory`"
         )));
     }
-    let bytes = found.bytes().await.map_err(broken)?;
+    let bytes = found.bytes().await.map_err(object_store_error)?;
     if <[u8; 32]>::from(Sha256::digest(&bytes)) != artifact.digest {
         return Err(Error::Internal(anyhow::anyhow!("the stored bytes were changed")));
     }
@@ -196,16 +214,16 @@ pub async fn bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
 }
 
 /// Thirty-two bytes as lower-case hexadecimal, the one spelling that digests and keys have.
-pub(crate) fn bytes32(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn decode_hex32(text: &str) -> Option<[u8; 32]> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
-pub(crate) fn path(digest: &[u8; 32]) -> Path {
+pub(crate) fn object_path(digest: &[u8; 32]) -> Path {
     let hex = HEXLOWER.encode(digest);
     Path::from(format!("sha256/{}/{hex}", &hex[..2]))
 }
 
-fn broken(error: object_store::Error) -> Error {
+fn object_store_error(error: object_store::Error) -> Error {
     Error::Internal(anyhow::Error::from(error).context("the object store failed"))
 }
 

@@ -6,31 +6,31 @@
 
 use std::{future::Future, sync::Arc};
 
-use cynode_db::{DbError, Pool, Pooled};
+use cynode_db::{DbError, Pool, PooledConn};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 /// Lanes of one process that keep a connection: callers, services, new tasks, model calls reserved and settled.
-const LANES: u32 = 5;
+const BATCH_LANE_COUNT: u32 = 5;
 
 /// A connection that a lane keeps while all goes well: its statements stay prepared and its caches warm, which
 /// a pool that hands out another connection each time would undo. Of a pool that would have fewer left for everything else
 /// than the lanes keep, none is kept.
 #[derive(Clone)]
-pub(crate) struct OwnConnection {
+pub(crate) struct LaneConnection {
     pool: Pool,
-    kept: Arc<Mutex<Option<Pooled>>>,
+    kept: Arc<Mutex<Option<PooledConn>>>,
 }
 
-impl OwnConnection {
+impl LaneConnection {
     /// None is taken from the pool before the first use.
     pub(crate) fn new(pool: &Pool) -> Self {
         Self { pool: pool.clone(), kept: Arc::default() }
     }
 
     /// The connection; whoever takes it puts it back if it served well.
-    pub(crate) async fn take(&self) -> Result<Pooled, DbError> {
+    pub(crate) async fn take_connection(&self) -> Result<PooledConn, DbError> {
         match self.kept.lock().await.take() {
             Some(conn) => Ok(conn),
             None => Ok(self.pool.acquire().await?),
@@ -38,23 +38,23 @@ impl OwnConnection {
     }
 
     /// Keeps it for the next batch, or gives it back where connections are few.
-    pub(crate) async fn put_back(&self, conn: Pooled) {
-        if self.pool.options().get_max_connections() >= 2 * LANES {
+    pub(crate) async fn return_connection(&self, conn: PooledConn) {
+        if self.pool.options().get_max_connections() >= 2 * BATCH_LANE_COUNT {
             *self.kept.lock().await = Some(conn);
         }
     }
 }
 
 /// Most requests served at once.
-const MOST: usize = 64;
+const MAX_BATCH_SIZE: usize = 64;
 
 /// Hands work over to a lane.
 pub(crate) struct Batcher<I, O> {
-    sender: mpsc::Sender<Waiting<I, O>>,
+    sender: mpsc::Sender<BatchEntry<I, O>>,
 }
 
 /// An item, who waits for its result, and the span of the request it belongs to.
-struct Waiting<I, O> {
+struct BatchEntry<I, O> {
     item: I,
     result: oneshot::Sender<O>,
     span: Span,
@@ -63,15 +63,15 @@ struct Waiting<I, O> {
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     /// Starts the lane, in which one batch is under way at a time: while it is, the next one grows, and a larger
     /// batch costs less for each item. `work` gives one result for each item, in order, or none at all.
-    pub(crate) fn start<F, W>(tasks: &TaskTracker, work: W) -> Self
+    pub(crate) fn spawn_lane<F, W>(tasks: &TaskTracker, work: W) -> Self
     where
         W: Fn(Vec<I>) -> F + Send + 'static,
         F: Future<Output = Option<Vec<O>>> + Send,
     {
-        let (sender, mut receiver) = mpsc::channel(4 * MOST);
+        let (sender, mut receiver) = mpsc::channel(4 * MAX_BATCH_SIZE);
         tasks.spawn(async move {
-            let mut batch: Vec<Waiting<I, O>> = Vec::new();
-            while gather(&mut receiver, &mut batch).await {
+            let mut batch: Vec<BatchEntry<I, O>> = Vec::new();
+            while collect_batch(&mut receiver, &mut batch).await {
                 // The work shows in the trace of the first request; the others point to it.
                 let span = batch[0].span.clone();
                 let mut items = Vec::with_capacity(batch.len());
@@ -92,22 +92,22 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     }
 
     /// Does the work with others; `None` when it must be tried alone.
-    pub(crate) async fn submit(&self, item: I) -> Option<O> {
+    pub(crate) async fn submit_item(&self, item: I) -> Option<O> {
         let (result, outcome) = oneshot::channel();
-        let waiting = Waiting { item, result, span: Span::current() };
+        let waiting = BatchEntry { item, result, span: Span::current() };
         self.sender.send(waiting).await.ok()?;
         outcome.await.ok()
     }
 }
 
 /// Takes what is waiting; `false` when nobody will ever come again.
-async fn gather<T>(receiver: &mut mpsc::Receiver<T>, batch: &mut Vec<T>) -> bool {
-    if receiver.recv_many(batch, MOST).await == 0 {
+async fn collect_batch<T>(receiver: &mut mpsc::Receiver<T>, batch: &mut Vec<T>) -> bool {
+    if receiver.recv_many(batch, MAX_BATCH_SIZE).await == 0 {
         return false;
     }
     // Whoever is about to submit gets on too; when nobody is, this costs nothing.
     tokio::task::yield_now().await;
-    while batch.len() < MOST
+    while batch.len() < MAX_BATCH_SIZE
         && let Ok(waiting) = receiver.try_recv()
     {
         batch.push(waiting);

@@ -4,29 +4,29 @@ use cynode_core::{
     accounts::{User, UserState},
     events::EventKind,
     ids::UserId,
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::{DbError, accounts, health};
-use cynode_wire::accounts::{Bootstrap, SecretText};
+use cynode_wire::accounts::{BootstrapRequest, SecretText};
 use serde_json::json;
 
 use crate::{
-    App, Ctx, Error, HashedPassword, Request,
-    context::Told,
+    App, Ctx, Error, HashedPassword, OperationRequest,
+    context::EventDraft,
     tokens::{self, TokenKind},
     users,
 };
 
 /// Makes a one-time token, or `None` when there is an admin already. Tokens made before stop working.
-pub async fn issue(app: &App) -> Result<Option<SecretText>, Error> {
-    let trace = app.environment().trace();
-    let request = Request { caller: None, trace, attempt: None };
-    let mut ctx = app.open(&request).await?;
+pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Error> {
+    let trace = app.environment().new_trace_id();
+    let request = OperationRequest { caller: None, trace, attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
     accounts::lock_bootstrap(ctx.conn()).await?;
     if health::has_admin(ctx.conn()).await? {
         return Ok(None);
     }
-    let (token, hash) = tokens::issue(TokenKind::Bootstrap, app.environment());
+    let (token, hash) = tokens::issue_token(TokenKind::Bootstrap, app.environment());
     let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.bootstrap_lifetime);
     accounts::insert_bootstrap_token(ctx.conn(), &hash, now, expires_at).await?;
     ctx.commit().await?;
@@ -35,10 +35,13 @@ pub async fn issue(app: &App) -> Result<Option<SecretText>, Error> {
 
 /// Hashes the password of the first admin, for whoever shows a token that we gave out: strangers must not be
 /// able to keep the hasher busy. A token that was used up may still be repeated with its key.
-pub async fn hash(app: &App, body: &Bootstrap) -> Result<HashedPassword, Error> {
-    let shown = tokens::present(&body.token.0).map_err(|_| Error::Unauthenticated)?;
+pub async fn hash_admin_password(
+    app: &App,
+    body: &BootstrapRequest,
+) -> Result<HashedPassword, Error> {
+    let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let known = accounts::knows_bootstrap_token(&mut conn, &shown.hash).await?;
+    let known = accounts::has_bootstrap_token(&mut conn, &shown.hash).await?;
     drop(conn);
     if !known {
         return Err(Error::Unauthenticated);
@@ -48,12 +51,12 @@ pub async fn hash(app: &App, body: &Bootstrap) -> Result<HashedPassword, Error> 
 
 /// Makes the first admin.
 #[tracing::instrument(name = "app.bootstrap.redeem", skip_all)]
-pub async fn redeem(
+pub async fn redeem_bootstrap_token(
     ctx: &mut Ctx,
-    body: Bootstrap,
+    body: BootstrapRequest,
     password: HashedPassword,
 ) -> Result<User, Error> {
-    let shown = tokens::present(&body.token.0).map_err(|_| Error::Unauthenticated)?;
+    let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
     let now = ctx.now;
     accounts::lock_bootstrap(ctx.conn()).await?;
     let good = shown.kind == TokenKind::Bootstrap
@@ -65,16 +68,16 @@ pub async fn redeem(
         return Err(Error::Conflict("this installation has an admin already"));
     }
     let user = User {
-        id: UserId::from_uuid(ctx.uuid()),
+        id: UserId::from_uuid(ctx.new_uuid()),
         handle: body.handle,
         display_name: body.display_name,
         email: None,
-        role: Some(Role::Admin),
+        role: Some(UserRole::Admin),
         state: UserState::Active,
         created_at: now,
     };
-    users::store(ctx, &user, &password).await?;
-    let told = Told::new(EventKind::InstallationBootstrapped, json!({ "user_id": user.id }));
-    ctx.record(told.about(user.id)).await?;
+    users::store_user(ctx, &user, &password).await?;
+    let told = EventDraft::new(EventKind::InstallationBootstrapped, json!({ "user_id": user.id }));
+    ctx.record_event(told.with_subject(user.id)).await?;
     Ok(user)
 }

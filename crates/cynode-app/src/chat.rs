@@ -11,10 +11,10 @@ use crate::{Ctx, Error};
 
 /// The caller's conversations, newest first.
 #[tracing::instrument(name = "app.chat.threads", skip_all)]
-pub async fn threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ThreadView>, Error> {
+pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ThreadView>, Error> {
     let user = ctx.caller()?.user;
-    let found = chat::list(ctx.conn(), user, page).await?;
-    let page = page.cut(found, |thread| thread.id.as_uuid());
+    let found = chat::list_threads(ctx.conn(), user, page).await?;
+    let page = page.into_page(found, |thread| thread.id.as_uuid());
     let items = page.items.into_iter().map(|thread| ThreadView {
         thread_id: thread.id,
         project_id: thread.project,
@@ -27,11 +27,11 @@ pub async fn threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ThreadView
 
 /// What was said in one of them. Nobody else's is there.
 #[tracing::instrument(name = "app.chat.messages", skip_all)]
-pub async fn messages(ctx: &mut Ctx, id: ThreadId) -> Result<Vec<ChatTurn>, Error> {
+pub async fn list_messages(ctx: &mut Ctx, id: ThreadId) -> Result<Vec<ChatTurn>, Error> {
     let user = ctx.caller()?.user;
-    let thread = chat::get(ctx.conn(), id).await?.filter(|thread| thread.user == user);
+    let thread = chat::get_thread(ctx.conn(), id).await?.filter(|thread| thread.user == user);
     thread.ok_or_else(|| Error::not_found("conversation", id))?;
-    let found = chat::messages(ctx.conn(), id).await?;
+    let found = chat::list_thread_messages(ctx.conn(), id).await?;
     let turns = found.into_iter().map(|message| ChatTurn {
         number: message.number,
         role: message.role,

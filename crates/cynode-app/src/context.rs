@@ -1,54 +1,54 @@
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin};
 
 use cynode_core::{
-    accounts::Credential,
+    accounts::CallerCredential,
     events::EventKind,
     ids::{NotificationId, ProjectId, TaskId, UserId},
-    notices::is_told,
-    roles::Role,
+    notices::is_notifiable,
+    roles::UserRole,
     trace::TraceId,
 };
 use cynode_db::{
     Conn, Tx, authentication, events,
-    notices::{self, Concerns},
+    notices::{self, NotificationTopic},
 };
-use cynode_wire::events::Position;
+use cynode_wire::events::EventPosition;
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
-use tokio::sync::futures::OwnedNotified;
 use uuid::Uuid;
 
 use crate::{
-    Answer, App, Attempt, Caller, Environment, Error, Policy,
-    idempotency::{self, Secrecy},
+    App, AppEnvironment, AuthenticatedCaller, Error, IdempotentAttempt, LifetimePolicy,
+    OperationAnswer,
+    idempotency::{self, AnswerSecrecy},
 };
 
 /// What a front door knows about one request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct OperationRequest {
     /// Who asks; `None` for the few operations that come before an account.
-    pub caller: Option<Caller>,
+    pub caller: Option<AuthenticatedCaller>,
     /// The trace it belongs to.
     pub trace: TraceId,
     /// How a repeat of it is recognised.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<IdempotentAttempt>,
 }
 
 /// The future of an operation.
-pub type Operation<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+pub type OperationFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// What an operation works with: one open transaction, who asks, and when.
 pub struct Ctx {
-    conn: Connection,
-    environment: Environment,
-    caller: Option<Caller>,
+    conn: OperationConnection,
+    environment: AppEnvironment,
+    caller: Option<AuthenticatedCaller>,
     /// The trace the operation belongs to.
     pub trace: TraceId,
     /// The moment of the operation; everything it writes bears this time.
     pub now: OffsetDateTime,
     /// What the installation decided.
-    pub policy: Policy,
+    pub policy: LifetimePolicy,
     /// Whether the caller was refused for want of a role.
     refused: bool,
     /// Whose runs may have become due.
@@ -65,11 +65,11 @@ impl App {
     /// Runs an operation that only reads.
     pub async fn read<T>(
         &self,
-        request: &Request,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
+        request: &OperationRequest,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
     ) -> Result<T, Error> {
         let conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
-        let mut ctx = self.context(request, Connection::Plain(conn));
+        let mut ctx = self.build_ctx(request, OperationConnection::Plain(conn));
         operation(&mut ctx).await
     }
 
@@ -77,86 +77,87 @@ impl App {
     /// are one transaction. Sent again with the same key, it gives the same answer and does nothing.
     pub async fn mutate<T: Serialize>(
         &self,
-        request: &Request,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
-    ) -> Result<Answer, Error> {
-        self.run(request, Secrecy::Open, operation).await
+        request: &OperationRequest,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<OperationAnswer, Error> {
+        self.run_operation(request, AnswerSecrecy::Open, operation).await
     }
 
     /// Like [`Self::mutate`], for an answer that holds a secret: what is kept for a repeat is sealed
     /// with the caller's own token, which we do not keep.
-    pub async fn mutate_secret<T: Serialize>(
+    pub async fn run_secret_mutation<T: Serialize>(
         &self,
-        request: &Request,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
-    ) -> Result<Answer, Error> {
-        self.run(request, Secrecy::Sealed, operation).await
+        request: &OperationRequest,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<OperationAnswer, Error> {
+        self.run_operation(request, AnswerSecrecy::Sealed, operation).await
     }
 
-    async fn run<T: Serialize>(
+    async fn run_operation<T: Serialize>(
         &self,
-        request: &Request,
-        secrecy: Secrecy,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
-    ) -> Result<Answer, Error> {
-        let mut ctx = self.open(request).await?;
+        request: &OperationRequest,
+        secrecy: AnswerSecrecy,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<OperationAnswer, Error> {
+        let mut ctx = self.begin_transaction(request).await?;
         let body = match operation(&mut ctx).await {
             Ok(value) => serde_json::to_vec(&value).map_err(|e| Error::Internal(e.into()))?,
             // Who lost the role gets nothing more, not even what was theirs.
             Err(error) if ctx.refused => return Err(error),
             // The first attempt may have made a second one impossible: a name taken, a token used up.
-            Err(error) => return self.replay(ctx, request, secrecy).await?.ok_or(error),
+            Err(error) => return self.replay_answer(ctx, request, secrecy).await?.ok_or(error),
         };
         if let Some(attempt) = &request.attempt {
-            let kept = idempotency::keep(&mut ctx, request, attempt, secrecy, &body).await?;
+            let kept =
+                idempotency::store_answer(&mut ctx, request, attempt, secrecy, &body).await?;
             if !kept {
-                return self.replay(ctx, request, secrecy).await?.ok_or(Error::KeyReused);
+                return self.replay_answer(ctx, request, secrecy).await?.ok_or(Error::KeyReused);
             }
         }
-        self.commit(ctx).await?;
-        Ok(Answer { body, replayed: false })
+        self.commit_operation(ctx).await?;
+        Ok(OperationAnswer { body, replayed: false })
     }
 
     /// Makes what was written last, and tells whoever waits for it.
-    pub(crate) async fn commit(&self, mut ctx: Ctx) -> Result<(), Error> {
+    pub(crate) async fn commit_operation(&self, mut ctx: Ctx) -> Result<(), Error> {
         let (woke, queued, told) = (std::mem::take(&mut ctx.woke), ctx.queued, ctx.told);
         let recorded = ctx.recorded;
         ctx.commit().await?;
         // Each stream reads when it is told to: for nothing, that costs more than the commit.
         if recorded > 0 {
-            self.committed();
+            self.announce_commit();
         }
         if !woke.is_empty() {
-            self.woken(&woke);
+            self.announce_due_runs(&woke);
         }
         if queued {
-            self.queued();
+            self.announce_queued_work();
         }
         if told {
-            self.signs.told.notify_one();
+            self.announce_notifications();
         }
         Ok(())
     }
 
-    async fn replay(
+    async fn replay_answer(
         &self,
         ctx: Ctx,
-        request: &Request,
-        secrecy: Secrecy,
-    ) -> Result<Option<Answer>, Error> {
+        request: &OperationRequest,
+        secrecy: AnswerSecrecy,
+    ) -> Result<Option<OperationAnswer>, Error> {
         // The failed transaction cannot be asked anything more; dropped, it is rolled back.
         drop(ctx);
         let Some(attempt) = &request.attempt else { return Ok(None) };
-        let mut ctx = self.open(request).await?;
-        idempotency::find(&mut ctx, request, attempt, secrecy).await
+        let mut ctx = self.begin_transaction(request).await?;
+        idempotency::find_stored_answer(&mut ctx, request, attempt, secrecy).await
     }
 
-    pub(crate) async fn open(&self, request: &Request) -> Result<Ctx, Error> {
+    pub(crate) async fn begin_transaction(&self, request: &OperationRequest) -> Result<Ctx, Error> {
         let tx = self.pool.begin().await.map_err(cynode_db::DbError::from)?;
-        Ok(self.context(request, Connection::Tx(tx)))
+        Ok(self.build_ctx(request, OperationConnection::Tx(tx)))
     }
 
-    fn context(&self, request: &Request, conn: Connection) -> Ctx {
+    fn build_ctx(&self, request: &OperationRequest, conn: OperationConnection) -> Ctx {
         Ctx {
             conn,
             environment: self.environment.clone(),
@@ -173,26 +174,28 @@ impl App {
     }
 
     /// Refuses a caller whose role in the project is weaker, without a transaction.
-    pub(crate) async fn permit(
+    pub(crate) async fn require_project_role(
         &self,
-        request: &Request,
+        request: &OperationRequest,
         project: ProjectId,
-        needed: Role,
-    ) -> Result<Caller, Error> {
+        needed: UserRole,
+    ) -> Result<AuthenticatedCaller, Error> {
         match request.caller {
             // No need to ask the database.
             Some(caller) if caller.role >= Some(needed) => Ok(caller),
-            _ => self.read(request, |ctx| Box::pin(ctx.require_in(project, needed))).await,
+            _ => {
+                self.read(request, |ctx| Box::pin(ctx.require_project_role(project, needed))).await
+            }
         }
     }
 
     /// The sources of time and randomness.
-    pub const fn environment(&self) -> &Environment {
+    pub const fn environment(&self) -> &AppEnvironment {
         &self.environment
     }
 
     /// Counts this process's commits that brought events.
-    pub fn commits(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn subscribe_commits(&self) -> tokio::sync::watch::Receiver<u64> {
         self.commits.subscribe()
     }
 
@@ -200,77 +203,24 @@ impl App {
         &self.pool
     }
 
-    pub(crate) fn shared(&self) -> &crate::Shared {
+    pub(crate) fn shared_state(&self) -> &crate::SharedState {
         &self.shared
     }
 
-    /// Tells streams of this process that there may be something new.
-    pub(crate) fn committed(&self) {
-        self.commits.send_modify(|count| *count = count.wrapping_add(1));
-    }
-
-    /// Tells the sweep of this process, and whoever looks at these tasks, that their runs may be due.
-    pub(crate) fn woken(&self, tasks: &[TaskId]) {
-        self.signs.due.notify_one();
-        if let Ok(mut watched) = self.signs.watched.lock() {
-            for task in tasks {
-                if let Some(sign) = watched.remove(task) {
-                    sign.notify_waiters();
-                }
-            }
-        }
-    }
-
-    /// Ends when a run may have become due.
-    pub(crate) async fn until_woken(&self) {
-        self.signs.due.notified().await;
-    }
-
-    /// Tells whoever waits for work that there is some.
-    pub(crate) fn queued(&self) {
-        self.signs.queued.notify_waiters();
-    }
-
-    /// Ends when somebody is to be told something.
-    pub(crate) async fn until_told(&self) {
-        self.signs.told.notified().await;
-    }
-
-    /// Ends when a job was queued in this process.
-    pub(crate) fn sign_of_work(&self) -> OwnedNotified {
-        self.signs.queued.clone().notified_owned()
-    }
-
-    /// Nobody looks at this task any more; whoever still does looks by itself.
-    pub(crate) fn unwatch(&self, task: TaskId) {
-        if let Ok(mut watched) = self.signs.watched.lock() {
-            watched.remove(&task);
-        }
-    }
-
-    /// Ends when something happened to this task in this process.
-    pub(crate) fn sign_of(&self, task: TaskId) -> OwnedNotified {
-        let sign = match self.signs.watched.lock() {
-            Ok(mut watched) => watched.entry(task).or_default().clone(),
-            Err(_) => Arc::default(),
-        };
-        sign.notified_owned()
-    }
-
-    pub(crate) fn hashing(&self) -> crate::passwords::Hashing {
+    pub(crate) fn password_hashing(&self) -> crate::passwords::PasswordHashing {
         self.hashing.clone()
     }
 }
 
-impl Request {
+impl OperationRequest {
     /// Whose repeats are meant: keys of one credential never meet those of another.
-    pub(crate) fn key_owner(&self) -> Uuid {
+    pub(crate) fn idempotency_owner(&self) -> Uuid {
         match self.caller.map(|caller| caller.credential) {
-            Some(Credential::Session(id)) => id.as_uuid(),
-            Some(Credential::ApiKey(id)) => id.as_uuid(),
-            Some(Credential::Agent(id)) => id.as_uuid(),
-            Some(Credential::Link(id)) => id.as_uuid(),
-            Some(Credential::Schedule(id)) => id.as_uuid(),
+            Some(CallerCredential::Session(id)) => id.as_uuid(),
+            Some(CallerCredential::ApiKey(id)) => id.as_uuid(),
+            Some(CallerCredential::Agent(id)) => id.as_uuid(),
+            Some(CallerCredential::Link(id)) => id.as_uuid(),
+            Some(CallerCredential::Schedule(id)) => id.as_uuid(),
             None => Uuid::nil(),
         }
     }
@@ -280,34 +230,38 @@ impl Ctx {
     /// The way to the database.
     pub(crate) fn conn(&mut self) -> &mut Conn {
         match &mut self.conn {
-            Connection::Plain(conn) => conn,
-            Connection::Tx(tx) => tx,
+            OperationConnection::Plain(conn) => conn,
+            OperationConnection::Tx(tx) => tx,
         }
     }
 
     /// Makes what was written last; without it everything is undone.
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self.conn {
-            Connection::Plain(_) => Ok(()),
-            Connection::Tx(tx) => Ok(tx.commit().await.map_err(cynode_db::DbError::from)?),
+            OperationConnection::Plain(_) => Ok(()),
+            OperationConnection::Tx(tx) => {
+                Ok(tx.commit().await.map_err(cynode_db::DbError::from)?)
+            }
         }
     }
 
     /// Undoes everything now. A transaction that is only dropped keeps its locks until its connection is looked after.
-    pub(crate) async fn undo(self) -> Result<(), Error> {
+    pub(crate) async fn rollback(self) -> Result<(), Error> {
         match self.conn {
-            Connection::Plain(_) => Ok(()),
-            Connection::Tx(tx) => Ok(tx.rollback().await.map_err(cynode_db::DbError::from)?),
+            OperationConnection::Plain(_) => Ok(()),
+            OperationConnection::Tx(tx) => {
+                Ok(tx.rollback().await.map_err(cynode_db::DbError::from)?)
+            }
         }
     }
 
     /// Who asks.
-    pub fn caller(&self) -> Result<Caller, Error> {
+    pub fn caller(&self) -> Result<AuthenticatedCaller, Error> {
         self.caller.ok_or(Error::Unauthenticated)
     }
 
     /// Refuses a caller whose role in the whole installation is weaker.
-    pub fn require(&mut self, needed: Role) -> Result<Caller, Error> {
+    pub fn require_role(&mut self, needed: UserRole) -> Result<AuthenticatedCaller, Error> {
         let caller = self.caller()?;
         self.refused = caller.role < Some(needed);
         if self.refused { Err(Error::forbidden(needed, "in the installation")) } else { Ok(caller) }
@@ -315,7 +269,11 @@ impl Ctx {
 
     /// Refuses a caller whose role in the project is weaker. To somebody without any role there, the
     /// project does not exist.
-    pub async fn require_in(&mut self, project: ProjectId, needed: Role) -> Result<Caller, Error> {
+    pub async fn require_project_role(
+        &mut self,
+        project: ProjectId,
+        needed: UserRole,
+    ) -> Result<AuthenticatedCaller, Error> {
         let caller = self.caller()?;
         if caller.role >= Some(needed) {
             return Ok(caller);
@@ -327,7 +285,7 @@ impl Ctx {
         let own = authentication::project_role(self.conn(), caller.user, project).await?;
         let role = match caller.bounds {
             // An agent never decides about people, settings and policy, whoever it works for.
-            Some(bounds) => own.max(bounds.person).min(Some(Role::Operator)),
+            Some(bounds) => own.max(bounds.person).min(Some(UserRole::Operator)),
             None => own.max(caller.role),
         };
         self.refused = role < Some(needed);
@@ -339,7 +297,7 @@ impl Ctx {
     }
 
     /// `None` when the caller may see every project, else the user whose projects may be seen.
-    pub(crate) fn seen_by(&self) -> Result<Option<UserId>, Error> {
+    pub(crate) fn visibility_filter(&self) -> Result<Option<UserId>, Error> {
         let caller = self.caller()?;
         if caller.bounds.is_some() {
             return Err(Error::Invalid("an agent asks for its project".into()));
@@ -348,66 +306,70 @@ impl Ctx {
     }
 
     /// Notes that a run may have become due: the sweep is told after the commit.
-    pub(crate) fn wake(&mut self, task: TaskId) {
+    pub(crate) fn wake_task(&mut self, task: TaskId) {
         self.woke.push(task);
     }
 
     /// Notes that a job was queued: whoever waits for work is told after the commit.
-    pub(crate) const fn queue(&mut self) {
+    pub(crate) const fn mark_job_queued(&mut self) {
         self.queued = true;
     }
 
     /// A new id.
-    pub(crate) fn uuid(&self) -> Uuid {
-        self.environment.uuid(self.now)
+    pub(crate) fn new_uuid(&self) -> Uuid {
+        self.environment.new_uuid(self.now)
     }
 
     /// The source of randomness.
-    pub(crate) const fn environment(&self) -> &Environment {
+    pub(crate) const fn environment(&self) -> &AppEnvironment {
         &self.environment
     }
 
     /// Tells what happened, in this transaction.
-    pub(crate) async fn record(&mut self, told: Told) -> Result<(), Error> {
+    pub(crate) async fn record_event(&mut self, told: EventDraft) -> Result<(), Error> {
         let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
-        let event = told.by(actor);
-        let place = events::insert(self.conn(), &event, trace, now).await?;
+        let event = told.into_event(actor);
+        let place = events::insert_event(self.conn(), &event, trace, now).await?;
         self.recorded += 1;
-        self.tell(&event, place).await
+        self.queue_notifications(&event, place).await
     }
 
     /// Puts what happened into the outboxes of those who are told of it. Most kinds are told to nobody, and cost nothing.
-    async fn tell(&mut self, event: &events::NewEvent, place: Position) -> Result<(), Error> {
+    async fn queue_notifications(
+        &mut self,
+        event: &events::NewEvent,
+        place: EventPosition,
+    ) -> Result<(), Error> {
         let kind = event.kind.as_str();
-        if !is_told(kind) {
+        if !is_notifiable(kind) {
             return Ok(());
         }
-        let about = Concerns { kind, project: event.project, subject: event.subject };
-        for channel in notices::listeners(self.conn(), about, None).await? {
+        let about = NotificationTopic { kind, project: event.project, subject: event.subject };
+        for channel in notices::list_subscribed_channels(self.conn(), about, None).await? {
             let (trace, now) = (self.trace, self.now);
-            let id = NotificationId::from_uuid(self.uuid());
-            notices::queue(self.conn(), id, channel, event, place, trace, now).await?;
+            let id = NotificationId::from_uuid(self.new_uuid());
+            notices::queue_notification(self.conn(), id, channel, event, place, trace, now).await?;
             self.told = true;
         }
         Ok(())
     }
 
     /// Notes that somebody is to be told something: whoever tells it is called after the commit.
-    pub(crate) const fn has_told(&mut self) {
+    pub(crate) const fn mark_notified(&mut self) {
         self.told = true;
     }
 }
 
 /// What an operation speaks to the database through.
-enum Connection {
+enum OperationConnection {
     /// Reads need no transaction: each statement sees what is committed.
-    Plain(cynode_db::Pooled),
+    Plain(cynode_db::PooledConn),
     /// Writes are one transaction; dropped, it is rolled back.
     Tx(Tx),
 }
 
 /// What happened, before it has a place and a time.
-pub(crate) struct Told {
+pub(crate) struct EventDraft {
     kind: EventKind,
     subject: Option<UserId>,
     project: Option<ProjectId>,
@@ -415,32 +377,32 @@ pub(crate) struct Told {
     data: Value,
 }
 
-impl Told {
+impl EventDraft {
     /// Something of that kind, about the installation.
     pub(crate) fn new(kind: EventKind, data: Value) -> Self {
         Self { kind, subject: None, project: None, task: None, data }
     }
 
     /// The event, done by `actor`.
-    pub(crate) fn by(self, actor: Option<UserId>) -> events::NewEvent {
+    pub(crate) fn into_event(self, actor: Option<UserId>) -> events::NewEvent {
         let Self { kind, subject, project, task, data } = self;
         events::NewEvent { kind, actor, subject, project, task, data }
     }
 
     /// It concerns this user's account.
-    pub(crate) const fn about(mut self, user: UserId) -> Self {
+    pub(crate) const fn with_subject(mut self, user: UserId) -> Self {
         self.subject = Some(user);
         self
     }
 
     /// It happened in this project.
-    pub(crate) const fn project(mut self, project: ProjectId) -> Self {
+    pub(crate) const fn with_project(mut self, project: ProjectId) -> Self {
         self.project = Some(project);
         self
     }
 
     /// It happened to this task.
-    pub(crate) const fn task(mut self, task: TaskId) -> Self {
+    pub(crate) const fn with_task(mut self, task: TaskId) -> Self {
         self.task = Some(task);
         self
     }

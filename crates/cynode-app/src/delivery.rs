@@ -11,53 +11,55 @@ mod reviewing;
 
 use cynode_core::{
     delivery::{
-        AUTHOR_SETTING, Author, DeliveryMode, Destination, PullRequestState, branch, ends_without,
-        message, title as one_line,
+        AUTHOR_SETTING, CommitAuthor, DeliveryMode, Destination, PullRequestState, commit_message,
+        commit_title as one_line, delivery_branch, is_end_without_answer,
     },
     events::EventKind,
     ids::{DeliveryId, ProjectId, PullRequestId, TaskId},
-    roles::Role,
+    roles::UserRole,
     tasks::{Task, TaskStateName},
 };
 use cynode_db::{
     Conn, DbError,
-    deliveries::{self, Delivery},
-    pull_requests::{self, CommentAuthor, Offered, PullRequest},
+    deliveries::{self, DeliveryRecord},
+    pull_requests::{self, CommentAuthor, PullRequestHead, PullRequestRecord},
     repositories, tasks, waits,
 };
 use cynode_wire::{
     delivery::{
         ChangedFiles, CommentView, DeliveryView, DiffView, FollowUpView, PullRequestDetail,
-        PullRequestView, ReviewView,
+        PullRequestView, ReviewView, TaskDiff,
     },
     page::{Page, PageRequest},
     timeline::PullRequestEntry,
 };
 use serde_json::json;
 
-pub use merging::merge;
-pub use reviewing::{FollowUp, Remark, close, comment, follow_up, review};
+pub use merging::merge_pull_request;
+pub use reviewing::{
+    FollowUpOutcome, ReviewRemark, add_comment, close_pull_request, create_follow_up, submit_review,
+};
 
 use crate::{
-    App, Ctx, Error, Request,
-    context::Told,
+    App, Ctx, Error, OperationRequest,
+    context::EventDraft,
     inference,
-    repositories::{Difference, Moved, NewCommit},
+    repositories::{BranchMove, CommitDiff, NewCommit},
     settings,
 };
 
 /// How often it is looked again when something changes meanwhile.
-const ROUNDS: usize = 6;
+const MAX_DELIVERY_ROUNDS: usize = 6;
 
 /// Most bytes of a difference that is shown.
-const MOST_DIFF: usize = 1024 * 1024;
+const MAX_DIFF_BYTES: usize = 1024 * 1024;
 
 /// Most characters of a pull request's words.
-const MOST_BODY: usize = 20_000;
+const MAX_BODY_CHARS: usize = 20_000;
 
 /// What the units of a task brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Brought {
+pub(crate) struct DeliverySource {
     /// The commit that has all the others in it.
     pub(crate) commit: String,
     /// The commits of the units.
@@ -65,53 +67,64 @@ pub(crate) struct Brought {
 }
 
 /// The commit that contains everything that the units of a task which are done brought; `None` when they brought nothing.
-pub(crate) async fn head_of(app: &App, task: &Task) -> Result<Option<Brought>, Error> {
+pub(crate) async fn delivery_source_of(
+    app: &App,
+    task: &Task,
+) -> Result<Option<DeliverySource>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let covers = deliveries::commits(&mut conn, task.id).await?;
+    let covers = deliveries::list_unit_commits(&mut conn, task.id).await?;
     drop(conn);
     if covers.is_empty() {
         return Ok(None);
     }
-    let mut heads = app.gate()?.repositories.heads(task.project, &covers).await?.into_iter();
+    let mut heads = app
+        .gateway_parts()?
+        .repositories
+        .independent_heads(task.project, &covers)
+        .await?
+        .into_iter();
     let why = "the units made commits that nobody has put together yet";
     let newest = heads.next().filter(|_| heads.next().is_none());
     let commit = newest.ok_or_else(|| Error::Clash(why.into()))?;
-    Ok(Some(Brought { commit, covers }))
+    Ok(Some(DeliverySource { commit, covers }))
 }
 
 /// The pull request that the work of a task goes to, if there is one: its own, or the one that it goes on with. One that was merged
 /// takes nothing more.
-async fn meant(conn: &mut Conn, task: TaskId) -> Result<Option<PullRequest>, DbError> {
-    let own = pull_requests::of_task(conn, task).await?;
+async fn target_pull_request(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<PullRequestRecord>, DbError> {
+    let own = pull_requests::pull_request_of_task(conn, task).await?;
     let found = match own {
         Some(own) => Some(own),
-        None => pull_requests::continued_by(conn, task).await?,
+        None => pull_requests::pull_request_continued_by(conn, task).await?,
     };
     Ok(found.filter(|it| it.state != PullRequestState::Merged))
 }
 
 /// The commit that the work of a task starts from, when it goes on with a pull request.
-pub(crate) async fn continued_from(app: &App, task: TaskId) -> Result<Option<String>, Error> {
+pub(crate) async fn continuation_base(app: &App, task: TaskId) -> Result<Option<String>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let continued = pull_requests::continued_by(&mut conn, task).await?;
+    let continued = pull_requests::pull_request_continued_by(&mut conn, task).await?;
     let open = continued.filter(|it| it.state != PullRequestState::Merged);
     Ok(open.and_then(|it| it.head_commit))
 }
 
 /// What a delivery begins with.
-enum Begun {
+enum DeliveryStart {
     /// There is nothing to deliver.
     Nothing,
     /// It was delivered before.
-    Done(Box<PullRequest>),
+    Done(Box<PullRequestRecord>),
     /// It is to be carried out.
-    UnderWay(Box<PullRequest>, Box<Delivery>),
+    UnderWay(Box<PullRequestRecord>, Box<DeliveryRecord>),
     /// Something changed while it was looked at.
     Moved,
 }
 
 /// What a commit and a pull request say.
-struct Words {
+struct DeliveryText {
     title: String,
     body: String,
 }
@@ -119,46 +132,46 @@ struct Words {
 /// Opens a pull request for what a task's units brought, or adds it to the one that there is. `None` when they changed nothing.
 /// Asked again, nothing more happens.
 #[tracing::instrument(name = "app.delivery.open", skip_all, fields(task.id = %id))]
-pub async fn open(
+pub async fn open_pull_request(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     id: TaskId,
     title: &str,
     body: &str,
 ) -> Result<Option<PullRequestView>, Error> {
-    let (task, mode) = app.read(request, |ctx| Box::pin(deliverable(ctx, id))).await?;
-    let Some(brought) = head_of(app, &task).await? else { return Ok(None) };
-    evidence::must_hold(app, &task, &brought.commit).await?;
+    let (task, mode) = app.read(request, |ctx| Box::pin(require_deliverable(ctx, id))).await?;
+    let Some(brought) = delivery_source_of(app, &task).await? else { return Ok(None) };
+    evidence::require_fresh_evidence(app, &task, &brought.commit).await?;
     // They go into a commit and to a forge, where nobody takes anything out any more.
-    let title = inference::redacted(app, title.to_owned()).await?;
-    let body = inference::redacted(app, body.replace('\0', "")).await?;
-    let mut words = Words { title: one_line(&title), body };
+    let title = inference::redact_text(app, title.to_owned()).await?;
+    let body = inference::redact_text(app, body.replace('\0', "")).await?;
+    let mut words = DeliveryText { title: one_line(&title), body };
     if words.title.is_empty() {
         words.title = one_line(&task.name.as_str().replace('-', " "));
     }
-    words.body = words.body.trim().chars().take(MOST_BODY).collect();
+    words.body = words.body.trim().chars().take(MAX_BODY_CHARS).collect();
     // What was begun before is ended first: each round ends one delivery or begins one.
-    for _ in 0..ROUNDS {
-        match begin(app, request, &task, &brought, &words).await? {
-            Begun::Nothing => return Ok(None),
-            Begun::Done(found) => return Ok(Some(view(*found))),
-            Begun::UnderWay(found, delivery) => {
-                carry_out(app, request, &found, &delivery, mode).await?;
+    for _ in 0..MAX_DELIVERY_ROUNDS {
+        match begin_delivery(app, request, &task, &brought, &words).await? {
+            DeliveryStart::Nothing => return Ok(None),
+            DeliveryStart::Done(found) => return Ok(Some(to_pull_request_view(*found))),
+            DeliveryStart::UnderWay(found, delivery) => {
+                execute_delivery(app, request, &found, &delivery, mode).await?;
             }
-            Begun::Moved => {}
+            DeliveryStart::Moved => {}
         }
     }
     Err(Error::Busy)
 }
 
 /// A task whose work may be delivered by the caller.
-async fn deliverable(ctx: &mut Ctx, id: TaskId) -> Result<(Task, DeliveryMode), Error> {
-    let task = crate::tasks::get(ctx, id).await?;
-    ctx.require_in(task.project, Role::Operator).await?;
-    if !matches!(task.state.name(), TaskStateName::Queued | TaskStateName::Running) {
+async fn require_deliverable(ctx: &mut Ctx, id: TaskId) -> Result<(Task, DeliveryMode), Error> {
+    let task = crate::tasks::get_task(ctx, id).await?;
+    ctx.require_project_role(task.project, UserRole::Operator).await?;
+    if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
         return Err(Error::Ended);
     }
-    let mode = mode(ctx, &task).await?;
+    let mode = delivery_mode_of(ctx, &task).await?;
     if mode == DeliveryMode::None {
         return Err(Error::Conflict(
             "the preference `delivery.mode` says that nothing is delivered",
@@ -167,15 +180,15 @@ async fn deliverable(ctx: &mut Ctx, id: TaskId) -> Result<(Task, DeliveryMode), 
     Ok((task, mode))
 }
 
-async fn mode(ctx: &mut Ctx, task: &Task) -> Result<DeliveryMode, Error> {
-    let preferences = crate::preferences::of_workflow(ctx, task).await?;
-    let said = preferences.iter().find(|(key, _)| key.as_str() == DeliveryMode::KEY);
-    Ok(DeliveryMode::of(said.map(|(_, value)| value)))
+async fn delivery_mode_of(ctx: &mut Ctx, task: &Task) -> Result<DeliveryMode, Error> {
+    let preferences = crate::preferences::workflow_preferences(ctx, task).await?;
+    let said = preferences.iter().find(|(key, _)| key.as_str() == DeliveryMode::PREFERENCE_KEY);
+    Ok(DeliveryMode::from_preference(said.map(|(_, value)| value)))
 }
 
 /// What git says about a delivery, before anything is written.
-struct Looked {
-    pull_request: Option<PullRequest>,
+struct DeliverySnapshot {
+    pull_request: Option<PullRequestRecord>,
     forge: Destination,
     default_branch: String,
     base: String,
@@ -184,79 +197,87 @@ struct Looked {
     changes: bool,
 }
 
-async fn look(app: &App, task: &Task, brought: &Brought) -> Result<Looked, Error> {
+async fn load_delivery_snapshot(
+    app: &App,
+    task: &Task,
+    brought: &DeliverySource,
+) -> Result<DeliverySnapshot, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let repository = repositories::get(&mut conn, task.project).await?;
+    let repository = repositories::get_repository(&mut conn, task.project).await?;
     let repository =
         repository.ok_or_else(|| Error::not_found("repository of project", task.project))?;
-    let pull_request = meant(&mut conn, task.id).await?;
+    let pull_request = target_pull_request(&mut conn, task.id).await?;
     let last = match &pull_request {
-        Some(found) => deliveries::of_pull_request(&mut conn, found.id).await?.pop(),
+        Some(found) => deliveries::list_pull_request_deliveries(&mut conn, found.id).await?.pop(),
         None => None,
     };
     drop(conn);
-    let (git, project) = (&app.gate()?.repositories, task.project);
+    let (git, project) = (&app.gateway_parts()?.repositories, task.project);
     let source = &brought.commit;
     let head = pull_request.as_ref().and_then(|found| found.head_commit.clone());
     if let (Some(head), Some(last)) = (&head, &last) {
         let seen = if last.task == task.id { &last.source } else { head };
-        if !git.contains(project, source, seen).await? {
+        if !git.contains_commit(project, source, seen).await? {
             let why = "something was added to the pull request since this work began";
             return Err(Error::Clash(why.into()));
         }
     }
-    let there = git.branch(project, &repository.default_branch).await?;
+    let there = git.branch_head(project, &repository.default_branch).await?;
     let there = there.unwrap_or(repository.head);
-    let base = git.shared(project, source, &there).await?;
+    let base = git.merge_base(project, source, &there).await?;
     let why = "the work shares no history with the default branch";
     let base = base.ok_or_else(|| Error::Clash(why.into()))?;
     let parent = head.unwrap_or_else(|| base.clone());
-    let tree = git.tree_of(project, source).await?;
-    let changes = tree != git.tree_of(project, &parent).await?;
+    let tree = git.tree_of_commit(project, source).await?;
+    let changes = tree != git.tree_of_commit(project, &parent).await?;
     let default_branch = repository.default_branch;
-    let forge = forges::destination(app, project).await?;
-    Ok(Looked { pull_request, forge, default_branch, base, parent, tree, changes })
+    let forge = forges::project_destination(app, project).await?;
+    Ok(DeliverySnapshot { pull_request, forge, default_branch, base, parent, tree, changes })
 }
 
 /// Notes what is meant, in one transaction.
-async fn begin(
+async fn begin_delivery(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     task: &Task,
-    brought: &Brought,
-    words: &Words,
-) -> Result<Begun, Error> {
-    let looked = look(app, task, brought).await?;
-    let mut ctx = app.open(request).await?;
+    brought: &DeliverySource,
+    words: &DeliveryText,
+) -> Result<DeliveryStart, Error> {
+    let looked = load_delivery_snapshot(app, task, brought).await?;
+    let mut ctx = app.begin_transaction(request).await?;
     let now = ctx.now;
     // One after the other in a project: numbers have no gaps, and nobody builds on what is about to change.
-    repositories::lock(ctx.conn(), task.project).await?;
-    if let Some(before) = deliveries::of_source(ctx.conn(), task.id, &brought.commit).await? {
-        let begun = again(&mut ctx, before, brought).await?;
-        app.commit(ctx).await?;
+    repositories::lock_repository(ctx.conn(), task.project).await?;
+    if let Some(before) =
+        deliveries::find_delivery_by_source(ctx.conn(), task.id, &brought.commit).await?
+    {
+        let begun = resume_delivery(&mut ctx, before, brought).await?;
+        app.commit_operation(ctx).await?;
         return Ok(begun);
     }
-    let found = meant(ctx.conn(), task.id).await?;
+    let found = target_pull_request(ctx.conn(), task.id).await?;
     if found != looked.pull_request {
-        return Ok(Begun::Moved);
+        return Ok(DeliveryStart::Moved);
     }
     let found = match found {
-        Some(found) if found.state == PullRequestState::Closed => return Err(closed()),
+        Some(found) if found.state == PullRequestState::Closed => {
+            return Err(closed_pull_request_error());
+        }
         Some(found) => {
-            let last = deliveries::of_pull_request(ctx.conn(), found.id).await?.pop();
+            let last = deliveries::list_pull_request_deliveries(ctx.conn(), found.id).await?.pop();
             if let Some(last) = last.filter(|last| last.delivered_at.is_none()) {
-                pull_requests::try_again(ctx.conn(), found.id, now).await?;
-                app.commit(ctx).await?;
-                return Ok(Begun::UnderWay(Box::new(found), Box::new(last)));
+                pull_requests::reset_failed_pull_request(ctx.conn(), found.id, now).await?;
+                app.commit_operation(ctx).await?;
+                return Ok(DeliveryStart::UnderWay(Box::new(found), Box::new(last)));
             }
             Some(found)
         }
-        None if looked.changes => Some(create(&mut ctx, task, &looked, words).await?),
+        None if looked.changes => Some(create_pull_request(&mut ctx, task, &looked, words).await?),
         None => None,
     };
-    let author = author(&mut ctx).await?;
-    let mut delivery = Delivery {
-        id: DeliveryId::from_uuid(ctx.uuid()),
+    let author = commit_author(&mut ctx).await?;
+    let mut delivery = DeliveryRecord {
+        id: DeliveryId::from_uuid(ctx.new_uuid()),
         task: task.id,
         pull_request: found.as_ref().map(|found| found.id),
         source: brought.commit.clone(),
@@ -275,52 +296,59 @@ async fn begin(
         delivery.commit = found.as_ref().and_then(|found| found.head_commit.clone());
         delivery.delivered_at = Some(now);
     }
-    deliveries::insert(ctx.conn(), &delivery).await?;
-    app.commit(ctx).await?;
+    deliveries::insert_delivery(ctx.conn(), &delivery).await?;
+    app.commit_operation(ctx).await?;
     Ok(match found {
-        None => Begun::Nothing,
-        Some(found) if looked.changes => Begun::UnderWay(Box::new(found), Box::new(delivery)),
-        Some(found) => Begun::Done(Box::new(found)),
+        None => DeliveryStart::Nothing,
+        Some(found) if looked.changes => {
+            DeliveryStart::UnderWay(Box::new(found), Box::new(delivery))
+        }
+        Some(found) => DeliveryStart::Done(Box::new(found)),
     })
 }
 
-fn closed() -> Error {
+fn closed_pull_request_error() -> Error {
     Error::Clash("a person closed the pull request".into())
 }
 
 /// Goes on with a delivery that was begun before.
-async fn again(ctx: &mut Ctx, before: Delivery, brought: &Brought) -> Result<Begun, Error> {
+async fn resume_delivery(
+    ctx: &mut Ctx,
+    before: DeliveryRecord,
+    brought: &DeliverySource,
+) -> Result<DeliveryStart, Error> {
     let now = ctx.now;
-    deliveries::cover(ctx.conn(), before.id, &brought.covers).await?;
-    let Some(id) = before.pull_request else { return Ok(Begun::Nothing) };
-    let found = pull_requests::lock(ctx.conn(), id).await?;
+    deliveries::set_covered_commits(ctx.conn(), before.id, &brought.covers).await?;
+    let Some(id) = before.pull_request else { return Ok(DeliveryStart::Nothing) };
+    let found = pull_requests::lock_pull_request(ctx.conn(), id).await?;
     let found = found.ok_or_else(|| Error::not_found("pull request", id))?;
     if found.state == PullRequestState::Closed {
-        return Err(closed());
+        return Err(closed_pull_request_error());
     }
     if before.delivered_at.is_some() {
-        return Ok(Begun::Done(Box::new(found)));
+        return Ok(DeliveryStart::Done(Box::new(found)));
     }
-    pull_requests::try_again(ctx.conn(), id, now).await?;
-    Ok(Begun::UnderWay(Box::new(found), Box::new(before)))
+    pull_requests::reset_failed_pull_request(ctx.conn(), id, now).await?;
+    Ok(DeliveryStart::UnderWay(Box::new(found), Box::new(before)))
 }
 
 /// A pull request that is being made.
-async fn create(
+async fn create_pull_request(
     ctx: &mut Ctx,
     task: &Task,
-    looked: &Looked,
-    words: &Words,
-) -> Result<PullRequest, Error> {
-    let (number, turn) = pull_requests::next(ctx.conn(), task.project, task.id).await?;
+    looked: &DeliverySnapshot,
+    words: &DeliveryText,
+) -> Result<PullRequestRecord, Error> {
+    let (number, turn) =
+        pull_requests::next_pull_request_number(ctx.conn(), task.project, task.id).await?;
     let now = ctx.now;
-    let new = PullRequest {
-        id: PullRequestId::from_uuid(ctx.uuid()),
+    let new = PullRequestRecord {
+        id: PullRequestId::from_uuid(ctx.new_uuid()),
         project: task.project,
         task: task.id,
         number,
         forge: looked.forge,
-        branch: branch(&task.name, task.id, turn),
+        branch: delivery_branch(&task.name, task.id, turn),
         base_branch: looked.default_branch.clone(),
         base_commit: looked.base.clone(),
         head_commit: None,
@@ -340,88 +368,96 @@ async fn create(
         created_at: now,
         updated_at: now,
     };
-    pull_requests::insert(ctx.conn(), &new).await?;
+    pull_requests::insert_pull_request(ctx.conn(), &new).await?;
     Ok(new)
 }
 
 /// Who commits for people are by.
-async fn author(ctx: &mut Ctx) -> Result<Author, Error> {
-    let set = settings::value(ctx.conn(), AUTHOR_SETTING).await?;
+async fn commit_author(ctx: &mut Ctx) -> Result<CommitAuthor, Error> {
+    let set = settings::setting_value(ctx.conn(), AUTHOR_SETTING).await?;
     // What cannot be used is not: a commit must be made nevertheless.
     Ok(set.as_ref().and_then(|value| value.as_str()?.parse().ok()).unwrap_or_default())
 }
 
 /// Makes the commit, moves the branch, offers it. Done again, each of them changes nothing.
-async fn carry_out(
+async fn execute_delivery(
     app: &App,
-    request: &Request,
-    found: &PullRequest,
-    delivery: &Delivery,
+    request: &OperationRequest,
+    found: &PullRequestRecord,
+    delivery: &DeliveryRecord,
     mode: DeliveryMode,
 ) -> Result<(), Error> {
-    let (git, project) = (&app.gate()?.repositories, found.project);
-    let Delivery { tree, parent, title, body, author, created_at, .. } = delivery;
-    let message = message(title, body, delivery.task, author);
+    let (git, project) = (&app.gateway_parts()?.repositories, found.project);
+    let DeliveryRecord { tree, parent, title, body, author, created_at, .. } = delivery;
+    let message = commit_message(title, body, delivery.task, author);
     let new = NewCommit { tree, parents: &[parent], message: &message, author, at: *created_at };
-    let commit = git.make_commit(project, &new).await?;
+    let commit = git.create_commit(project, &new).await?;
     let from = found.head_commit.as_deref();
     match git.move_branch(project, &found.branch, from, &commit).await? {
-        Moved::There => {}
-        Moved::Elsewhere(_) => {
+        BranchMove::There => {}
+        BranchMove::Elsewhere(_) => {
             let why = format!("somebody else moved the branch `{}`", found.branch);
-            return Err(failed(app, request, found, why).await);
+            return Err(record_delivery_failure(app, request, found, why).await);
         }
     }
-    let published = match forges::publish(app, found, &commit, mode).await {
+    let published = match forges::publish_pull_request(app, found, &commit, mode).await {
         Ok(published) => published,
-        Err(Error::Clash(why)) => return Err(failed(app, request, found, why).await),
+        Err(Error::Clash(why)) => {
+            return Err(record_delivery_failure(app, request, found, why).await);
+        }
         Err(error) => return Err(error),
     };
-    let mut ctx = app.open(request).await?;
+    let mut ctx = app.begin_transaction(request).await?;
     let now = ctx.now;
-    let still = pull_requests::lock(ctx.conn(), found.id).await?;
+    let still = pull_requests::lock_pull_request(ctx.conn(), found.id).await?;
     let still = still.ok_or_else(|| Error::not_found("pull request", found.id))?;
     if !matches!(
         still.state,
         PullRequestState::Opening | PullRequestState::Open | PullRequestState::Failed
     ) {
-        deliveries::forget(ctx.conn(), delivery.id).await?;
-        app.commit(ctx).await?;
+        deliveries::delete_unfinished_delivery(ctx.conn(), delivery.id).await?;
+        app.commit_operation(ctx).await?;
         let why = "the pull request was merged or closed while something was added to it";
         return Err(Error::Clash(why.into()));
     }
     if still.head_commit.as_deref() == Some(&commit) {
         return Ok(());
     }
-    let offered = Offered {
+    let offered = PullRequestHead {
         commit: &commit,
         tree,
         remote_number: published.number,
         url: published.url.as_deref(),
     };
-    pull_requests::offer(ctx.conn(), found.id, &offered, now).await?;
-    deliveries::done(ctx.conn(), delivery.id, &commit, now).await?;
+    pull_requests::mark_pull_request_open(ctx.conn(), found.id, &offered, now).await?;
+    deliveries::mark_delivery_done(ctx.conn(), delivery.id, &commit, now).await?;
     let kind = match still.head_commit {
         None => EventKind::PullRequestOpened,
         Some(_) => EventKind::PullRequestUpdated,
     };
-    let url = published.url.unwrap_or_else(|| address(found.id));
+    let url = published.url.unwrap_or_else(|| local_url_of(found.id));
     let data = json!({
         "pull_request_id": found.id, "number": found.number, "forge": found.forge, "title": found.title,
         "branch": found.branch, "commit": commit, "remote_number": published.number, "url": url,
     });
-    ctx.record(Told::new(kind, data).project(project).task(delivery.task)).await?;
-    app.commit(ctx).await
+    ctx.record_event(EventDraft::new(kind, data).with_project(project).with_task(delivery.task))
+        .await?;
+    app.commit_operation(ctx).await
 }
 
 /// Notes why a delivery came to nothing, for people.
-async fn failed(app: &App, request: &Request, found: &PullRequest, why: String) -> Error {
+async fn record_delivery_failure(
+    app: &App,
+    request: &OperationRequest,
+    found: &PullRequestRecord,
+    why: String,
+) -> Error {
     let note = async {
-        let mut ctx = app.open(request).await?;
+        let mut ctx = app.begin_transaction(request).await?;
         let now = ctx.now;
         let short: String = why.chars().take(1000).collect();
-        pull_requests::fail(ctx.conn(), found.id, &short, now).await?;
-        app.commit(ctx).await
+        pull_requests::record_delivery_failure(ctx.conn(), found.id, &short, now).await?;
+        app.commit_operation(ctx).await
     };
     match note.await {
         Ok(()) => Error::Clash(why),
@@ -430,16 +466,19 @@ async fn failed(app: &App, request: &Request, found: &PullRequest, why: String) 
 }
 
 /// Refuses the good end of a task whose work was not delivered, though it is to be.
-pub(crate) async fn must_be_delivered(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
-    let commits = deliveries::commits(ctx.conn(), task.id).await?;
+pub(crate) async fn require_delivered(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+    let commits = deliveries::list_unit_commits(ctx.conn(), task.id).await?;
     if commits.is_empty()
-        || repositories::get(ctx.conn(), task.project).await?.is_none()
-        || mode(ctx, task).await? == DeliveryMode::None
-        || deliveries::complete(ctx.conn(), task.id, &commits).await?
+        || repositories::get_repository(ctx.conn(), task.project).await?.is_none()
+        || delivery_mode_of(ctx, task).await? == DeliveryMode::None
+        || deliveries::is_fully_delivered(ctx.conn(), task.id, &commits).await?
     {
         return Ok(());
     }
-    if waits::last_answer(ctx.conn(), task.id).await?.is_some_and(|said| ends_without(&said)) {
+    if waits::last_wait_answer(ctx.conn(), task.id)
+        .await?
+        .is_some_and(|said| is_end_without_answer(&said))
+    {
         return Ok(());
     }
     let why = "what the units brought is in no open pull request: open one, or let a person say `end without`";
@@ -447,16 +486,16 @@ pub(crate) async fn must_be_delivered(ctx: &mut Ctx, task: &Task) -> Result<(), 
 }
 
 /// Where people find a pull request that lives here.
-fn address(id: PullRequestId) -> String {
+fn local_url_of(id: PullRequestId) -> String {
     format!("/v1/pull-requests/{id}")
 }
 
 /// A pull request, as people see it.
-pub(crate) fn view(found: PullRequest) -> PullRequestView {
+pub(crate) fn to_pull_request_view(found: PullRequestRecord) -> PullRequestView {
     // A merge that is only meant is nobody's business.
     let merged = found.state == PullRequestState::Merged;
     PullRequestView {
-        url: found.url.unwrap_or_else(|| address(found.id)),
+        url: found.url.unwrap_or_else(|| local_url_of(found.id)),
         id: found.id,
         project_id: found.project,
         task_id: found.task,
@@ -483,16 +522,19 @@ pub(crate) fn view(found: PullRequest) -> PullRequestView {
 }
 
 /// The pull request of a task, for its timeline.
-pub(crate) async fn entry(ctx: &mut Ctx, task: TaskId) -> Result<Option<PullRequestEntry>, Error> {
-    let own = pull_requests::of_task(ctx.conn(), task).await?;
+pub(crate) async fn timeline_entry_of(
+    ctx: &mut Ctx,
+    task: TaskId,
+) -> Result<Option<PullRequestEntry>, Error> {
+    let own = pull_requests::pull_request_of_task(ctx.conn(), task).await?;
     let found = match own {
         Some(own) => Some(own),
-        None => pull_requests::continued_by(ctx.conn(), task).await?,
+        None => pull_requests::pull_request_continued_by(ctx.conn(), task).await?,
     };
     Ok(found.map(|found| PullRequestEntry {
         id: found.id,
         number: found.remote_number.unwrap_or(found.number),
-        url: found.url.unwrap_or_else(|| address(found.id)),
+        url: found.url.unwrap_or_else(|| local_url_of(found.id)),
         state: found.state,
         title: found.title,
         branch: found.branch,
@@ -502,78 +544,84 @@ pub(crate) async fn entry(ctx: &mut Ctx, task: TaskId) -> Result<Option<PullRequ
 }
 
 /// A pull request that the caller may see.
-async fn visible(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequest, Error> {
+async fn require_visible(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestRecord, Error> {
     let missing = || Error::not_found("pull request", id);
     ctx.caller()?;
-    let found = pull_requests::get(ctx.conn(), id).await?.ok_or_else(missing)?;
-    match ctx.require_in(found.project, Role::Viewer).await {
+    let found = pull_requests::get_pull_request(ctx.conn(), id).await?.ok_or_else(missing)?;
+    match ctx.require_project_role(found.project, UserRole::Viewer).await {
         Err(Error::NotFound { .. }) => Err(missing()),
         result => result.map(|_| found),
     }
 }
 
 /// A pull request about which the caller, a person, may decide.
-async fn decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequest, Error> {
-    let found = visible(ctx, id).await?;
-    let caller = ctx.require_in(found.project, Role::Operator).await?;
+async fn require_decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestRecord, Error> {
+    let found = require_visible(ctx, id).await?;
+    let caller = ctx.require_project_role(found.project, UserRole::Operator).await?;
     if caller.bounds.is_some() {
-        return Err(Error::forbidden(Role::Operator, "as a person"));
+        return Err(Error::forbidden(UserRole::Operator, "as a person"));
     }
     Ok(found)
 }
 
 /// The pull requests of a project, newest first.
 #[tracing::instrument(name = "app.delivery.list", skip_all)]
-pub async fn list(
+pub async fn list_pull_requests(
     ctx: &mut Ctx,
     project: ProjectId,
     state: Option<PullRequestState>,
     page: PageRequest,
 ) -> Result<Page<PullRequestView>, Error> {
-    ctx.require_in(project, Role::Viewer).await?;
-    let found = pull_requests::list(ctx.conn(), project, state, page).await?;
-    Ok(page.cut(found, |it| it.id.as_uuid()).map(view))
+    ctx.require_project_role(project, UserRole::Viewer).await?;
+    let found = pull_requests::list_pull_requests(ctx.conn(), project, state, page).await?;
+    Ok(page.into_page(found, |it| it.id.as_uuid()).map(to_pull_request_view))
 }
 
 /// One pull request with everything about it.
 #[tracing::instrument(name = "app.delivery.get", skip_all, fields(pull_request.id = %id))]
-pub async fn get(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestDetail, Error> {
-    let found = visible(ctx, id).await?;
-    detail(ctx, found).await
+pub async fn get_pull_request(
+    ctx: &mut Ctx,
+    id: PullRequestId,
+) -> Result<PullRequestDetail, Error> {
+    let found = require_visible(ctx, id).await?;
+    load_detail(ctx, found).await
 }
 
 /// The pull request that the work of a task went to, or goes to.
 #[tracing::instrument(name = "app.delivery.of_task", skip_all, fields(task.id = %task))]
-pub async fn of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<PullRequestDetail>, Error> {
-    crate::tasks::get(ctx, task).await?;
-    let own = pull_requests::of_task(ctx.conn(), task).await?;
+pub async fn pull_request_of_task(
+    ctx: &mut Ctx,
+    task: TaskId,
+) -> Result<Option<PullRequestDetail>, Error> {
+    crate::tasks::get_task(ctx, task).await?;
+    let own = pull_requests::pull_request_of_task(ctx.conn(), task).await?;
     let found = match own {
         Some(own) => Some(own),
-        None => pull_requests::continued_by(ctx.conn(), task).await?,
+        None => pull_requests::pull_request_continued_by(ctx.conn(), task).await?,
     };
     match found {
-        Some(found) => detail(ctx, found).await.map(Some),
+        Some(found) => load_detail(ctx, found).await.map(Some),
         None => Ok(None),
     }
 }
 
-async fn detail(ctx: &mut Ctx, found: PullRequest) -> Result<PullRequestDetail, Error> {
+async fn load_detail(ctx: &mut Ctx, found: PullRequestRecord) -> Result<PullRequestDetail, Error> {
     let (id, head) = (found.id, found.head_commit.clone());
-    let comments = pull_requests::comments(ctx.conn(), id).await?;
-    let reviews = pull_requests::reviews(ctx.conn(), id).await?;
-    let deliveries = deliveries::of_pull_request(ctx.conn(), id).await?;
-    let follow_ups = pull_requests::follow_ups(ctx.conn(), id).await?;
+    let comments = pull_requests::list_comments(ctx.conn(), id).await?;
+    let reviews = pull_requests::list_reviews(ctx.conn(), id).await?;
+    let deliveries = deliveries::list_pull_request_deliveries(ctx.conn(), id).await?;
+    let follow_ups = pull_requests::list_follow_ups(ctx.conn(), id).await?;
     Ok(PullRequestDetail {
-        checks: evidence::checks(ctx, &found).await?,
-        pull_request: view(found),
-        comments: comments.into_iter().map(shown_comment).collect(),
-        reviews: reviews.into_iter().map(|it| shown_review(it, head.as_deref())).collect(),
-        deliveries: deliveries.into_iter().map(shown_delivery).collect(),
-        follow_ups: follow_ups.into_iter().map(shown_follow_up).collect(),
+        checks: evidence::list_pull_request_checks(ctx, &found).await?,
+        pull_request: to_pull_request_view(found),
+        comments: comments.into_iter().map(to_comment_view).collect(),
+        reviews: reviews.into_iter().map(|it| to_review_view(it, head.as_deref())).collect(),
+        deliveries: deliveries.into_iter().map(to_delivery_view).collect(),
+        follow_ups: follow_ups.into_iter().map(to_follow_up_view).collect(),
     })
 }
 
-fn shown_comment(comment: pull_requests::Comment) -> CommentView {
+fn to_comment_view(comment: pull_requests::PullRequestComment) -> CommentView {
     let (author_id, author_role) = match comment.author {
         CommentAuthor::Person(user) => (Some(user), None),
         CommentAuthor::Agent(role) => (None, Some(role)),
@@ -590,7 +638,7 @@ fn shown_comment(comment: pull_requests::Comment) -> CommentView {
     }
 }
 
-fn shown_review(review: pull_requests::Review, head: Option<&str>) -> ReviewView {
+fn to_review_view(review: pull_requests::PullRequestReview, head: Option<&str>) -> ReviewView {
     ReviewView {
         id: review.id,
         user_id: review.user,
@@ -602,7 +650,7 @@ fn shown_review(review: pull_requests::Review, head: Option<&str>) -> ReviewView
     }
 }
 
-fn shown_delivery(delivery: Delivery) -> DeliveryView {
+fn to_delivery_view(delivery: DeliveryRecord) -> DeliveryView {
     DeliveryView {
         task_id: delivery.task,
         commit: delivery.commit,
@@ -612,7 +660,7 @@ fn shown_delivery(delivery: Delivery) -> DeliveryView {
     }
 }
 
-fn shown_follow_up(it: pull_requests::FollowUp) -> FollowUpView {
+fn to_follow_up_view(it: pull_requests::FollowUpTask) -> FollowUpView {
     FollowUpView {
         task_id: it.task,
         number: it.number,
@@ -623,24 +671,24 @@ fn shown_follow_up(it: pull_requests::FollowUp) -> FollowUpView {
 
 /// What a pull request would change, as text; of one file if it is named.
 #[tracing::instrument(name = "app.delivery.diff", skip_all, fields(pull_request.id = %id))]
-pub async fn diff(
+pub async fn diff_pull_request(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     id: PullRequestId,
     path: Option<&str>,
 ) -> Result<DiffView, Error> {
-    let found = app.read(request, |ctx| Box::pin(visible(ctx, id))).await?;
-    let (base, head) = ends(&found)?;
-    between(app, found.project, base, head, path).await
+    let found = app.read(request, |ctx| Box::pin(require_visible(ctx, id))).await?;
+    let (base, head) = commit_range_of(&found)?;
+    diff_commits(app, found.project, base, head, path).await
 }
 
-fn ends(found: &PullRequest) -> Result<(String, String), Error> {
+fn commit_range_of(found: &PullRequestRecord) -> Result<(String, String), Error> {
     let head = found.head_commit.clone();
     let head = head.ok_or(Error::Conflict("nothing was delivered to the pull request yet"))?;
     Ok((found.base_commit.clone(), head))
 }
 
-async fn between(
+async fn diff_commits(
     app: &App,
     project: ProjectId,
     base: String,
@@ -650,38 +698,77 @@ async fn between(
     if path.is_some_and(|path| path.len() > 1000 || path.is_empty() || path.contains('\0')) {
         return Err(Error::Invalid("`path` is the path of a file below the root".into()));
     }
-    let git = &app.gate()?.repositories;
-    let found = git.diff(project, &base, &head, path, MOST_DIFF).await?;
-    let Difference { text, truncated, inexact } = found;
+    let git = &app.gateway_parts()?.repositories;
+    let found = git.diff_commits(project, &base, &head, path, MAX_DIFF_BYTES).await?;
+    let CommitDiff { text, truncated, inexact } = found;
     Ok(DiffView { base, head, text, truncated, inexact })
 }
 
 /// The files that a pull request would change.
 #[tracing::instrument(name = "app.delivery.files", skip_all, fields(pull_request.id = %id))]
-pub async fn files(app: &App, request: &Request, id: PullRequestId) -> Result<ChangedFiles, Error> {
-    let found = app.read(request, |ctx| Box::pin(visible(ctx, id))).await?;
-    let (base, head) = ends(&found)?;
-    let (files, truncated) = app.gate()?.repositories.changed(found.project, &base, &head).await?;
+pub async fn list_changed_files(
+    app: &App,
+    request: &OperationRequest,
+    id: PullRequestId,
+) -> Result<ChangedFiles, Error> {
+    let found = app.read(request, |ctx| Box::pin(require_visible(ctx, id))).await?;
+    let (base, head) = commit_range_of(&found)?;
+    let (files, truncated) =
+        app.gateway_parts()?.repositories.list_changed_files(found.project, &base, &head).await?;
     Ok(ChangedFiles { base, head, files, truncated })
 }
 
 /// What the units of a task changed so far, delivered or not.
 #[tracing::instrument(name = "app.delivery.diff_of_task", skip_all, fields(task.id = %id))]
-pub async fn diff_of_task(
+pub async fn diff_of_task_units(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     id: TaskId,
     path: Option<&str>,
 ) -> Result<Option<DiffView>, Error> {
-    let task = app.read(request, |ctx| Box::pin(crate::tasks::get(ctx, id))).await?;
-    let Some(brought) = head_of(app, &task).await? else { return Ok(None) };
-    let looked = look(app, &task, &brought).await?;
-    let shown = between(app, task.project, looked.base, brought.commit, path).await?;
+    let task = app.read(request, |ctx| Box::pin(crate::tasks::get_task(ctx, id))).await?;
+    let Some(brought) = delivery_source_of(app, &task).await? else { return Ok(None) };
+    let looked = load_delivery_snapshot(app, &task, &brought).await?;
+    let shown = diff_commits(app, task.project, looked.base, brought.commit, path).await?;
     Ok(Some(shown))
 }
 
+/// The newest commit that the work on a task left, against where the work began: also of a task that runs, or that was given up.
+#[tracing::instrument(name = "app.delivery.task_diff", skip_all, fields(task.id = %id))]
+pub async fn diff_of_latest_commit(
+    app: &App,
+    request: &OperationRequest,
+    id: TaskId,
+    path: Option<&str>,
+) -> Result<TaskDiff, Error> {
+    let found = app.read(request, |ctx| {
+        Box::pin(async move {
+            let task = crate::tasks::get_task(ctx, id).await?;
+            let left = cynode_db::evidence::list_attempt_commits(ctx.conn(), id).await?.pop();
+            let base = cynode_db::evidence::load_change_baseline(ctx.conn(), id).await?.base;
+            Ok((task, left.zip(base)))
+        })
+    });
+    let (task, Some((left, base))) = found.await? else {
+        return Err(Error::not_found("commit of task", id));
+    };
+    let git = &app.gateway_parts()?.repositories;
+    let (files, truncated) = git.list_changed_files(task.project, &base, &left.commit).await?;
+    let files = ChangedFiles { base: base.clone(), head: left.commit.clone(), files, truncated };
+    let number = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
+    Ok(TaskDiff {
+        unit: left.unit,
+        attempt: number(left.attempt.into()),
+        state: task.state.state_name(),
+        checks: number(left.checks.into()),
+        checks_held: number(left.held),
+        files,
+        diff: diff_commits(app, task.project, base, left.commit, path).await?,
+    })
+}
+
 /// The task of a pull request, for whoever goes on with it.
-async fn task_of(ctx: &mut Ctx, found: &PullRequest) -> Result<Task, Error> {
-    let task = tasks::get(ctx.conn(), found.task).await?;
+async fn task_of_pull_request(ctx: &mut Ctx, found: &PullRequestRecord) -> Result<Task, Error> {
+    let task = tasks::get_task(ctx.conn(), found.task).await?;
     task.ok_or_else(|| Error::not_found("task", found.task))
 }

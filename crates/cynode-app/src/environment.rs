@@ -12,27 +12,27 @@ pub trait Clock: Send + Sync {
 }
 
 /// Draws bytes that nobody can guess.
-pub trait Random: Send + Sync {
+pub trait RandomSource: Send + Sync {
     /// Fills `bytes`.
-    fn fill(&self, bytes: &mut [u8]);
+    fn fill_bytes(&self, bytes: &mut [u8]);
 }
 
 /// The only two things outside the database that an operation depends on. With the same clock and the
 /// same random source, a run gives the same ids, tokens and answers.
 #[derive(Clone)]
-pub struct Environment {
+pub struct AppEnvironment {
     clock: Arc<dyn Clock>,
-    random: Arc<dyn Random>,
+    random: Arc<dyn RandomSource>,
 }
 
-impl Environment {
+impl AppEnvironment {
     /// Uses these sources.
-    pub fn new(clock: impl Clock + 'static, random: impl Random + 'static) -> Self {
+    pub fn new(clock: impl Clock + 'static, random: impl RandomSource + 'static) -> Self {
         Self { clock: Arc::new(clock), random: Arc::new(random) }
     }
 
     /// The real clock and the operating system's randomness.
-    pub fn system() -> Self {
+    pub fn from_system() -> Self {
         Self::new(SystemClock, SystemRandom)
     }
 
@@ -44,21 +44,21 @@ impl Environment {
     }
 
     /// `N` bytes that nobody can guess.
-    pub fn bytes<const N: usize>(&self) -> [u8; N] {
+    pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
-        self.random.fill(&mut bytes);
+        self.random.fill_bytes(&mut bytes);
         bytes
     }
 
     /// A new id whose order is the order of time.
-    pub fn uuid(&self, now: OffsetDateTime) -> Uuid {
+    pub fn new_uuid(&self, now: OffsetDateTime) -> Uuid {
         let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
-        uuid::Builder::from_unix_timestamp_millis(millis, &self.bytes::<10>()).into_uuid()
+        uuid::Builder::from_unix_timestamp_millis(millis, &self.random_bytes::<10>()).into_uuid()
     }
 
     /// A new trace.
-    pub fn trace(&self) -> TraceId {
-        TraceId::from_random(|| u128::from_ne_bytes(self.bytes()))
+    pub fn new_trace_id(&self) -> TraceId {
+        TraceId::from_random(|| u128::from_ne_bytes(self.random_bytes()))
     }
 }
 
@@ -77,14 +77,14 @@ impl Clock for SystemClock {
 #[derive(Clone, Copy, Debug)]
 pub struct SystemRandom;
 
-impl Random for SystemRandom {
-    fn fill(&self, bytes: &mut [u8]) {
+impl RandomSource for SystemRandom {
+    fn fill_bytes(&self, bytes: &mut [u8]) {
         rand::fill(bytes);
     }
 }
 
 /// An id that follows from what it is of: the same whenever it is asked for.
-pub(crate) fn derived(from: impl AsRef<[u8]>) -> Uuid {
+pub(crate) fn derive_uuid(from: impl AsRef<[u8]>) -> Uuid {
     let digest = Sha256::digest(from);
     uuid::Builder::from_custom_bytes(std::array::from_fn(|at| digest[at])).into_uuid()
 }

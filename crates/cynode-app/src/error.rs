@@ -1,4 +1,4 @@
-use cynode_core::{InvalidTransition, roles::Role};
+use cynode_core::{InvalidTransition, roles::UserRole};
 use cynode_db::DbError;
 
 /// Why an operation was not done, in words that fit any transport.
@@ -16,12 +16,14 @@ pub enum Error {
         place: &'static str,
     },
     /// It is not there, or the caller may not know that it is.
-    #[error("{what} `{id}` does not exist")]
+    #[error("{what} `{id}` does not exist{}", render_suggestion(near.as_deref()))]
     NotFound {
         /// The kind of thing.
         what: &'static str,
         /// How it was named.
         id: String,
+        /// A name nearly like it that the caller may see.
+        near: Option<String>,
     },
     /// The request contradicts itself or a rule.
     #[error("{0}")]
@@ -101,19 +103,33 @@ pub enum Error {
     Internal(#[source] anyhow::Error),
 }
 
+fn render_suggestion(near: Option<&str>) -> String {
+    near.map(|near| format!("; is `{near}` meant?")).unwrap_or_default()
+}
+
 impl Error {
     /// The caller's role does not reach.
-    pub(crate) const fn forbidden(needed: Role, place: &'static str) -> Self {
+    pub(crate) const fn forbidden(needed: UserRole, place: &'static str) -> Self {
         Self::Forbidden { needed: needed.as_str(), place }
     }
 
     /// It is not there.
     pub(crate) fn not_found(what: &'static str, id: impl std::fmt::Display) -> Self {
-        Self::NotFound { what, id: id.to_string() }
+        Self::NotFound { what, id: id.to_string(), near: None }
+    }
+
+    /// It is not there, but perhaps the caller meant one of these.
+    pub(crate) fn not_found_near<'a>(
+        what: &'static str,
+        id: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let near = cynode_core::names::nearest_name(id, known).map(str::to_owned);
+        Self::NotFound { what, id: id.to_owned(), near }
     }
 
     /// What to do next, when there is something.
-    pub const fn fix(&self) -> Option<&'static str> {
+    pub const fn suggested_fix(&self) -> Option<&'static str> {
         match self {
             Self::Unauthenticated => {
                 Some("log in, or send a valid API key as `Authorization: Bearer …`")
@@ -160,6 +176,10 @@ impl From<DbError> for Error {
 }
 
 /// Says in the log what went wrong with work that nobody waits for and that is done again.
-pub(crate) fn complain(error: &(dyn std::error::Error + 'static), what: &str) {
-    tracing::warn!(event = "error", error = cynode_core::causes::told(error), "{what}");
+pub(crate) fn log_background_error(error: &(dyn std::error::Error + 'static), what: &str) {
+    tracing::warn!(
+        event = "error",
+        error = cynode_core::causes::format_error_chain(error),
+        "{what}"
+    );
 }

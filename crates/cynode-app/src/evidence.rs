@@ -7,26 +7,31 @@ use std::collections::{BTreeSet, HashMap};
 
 use cynode_core::{
     agents::AgentRole,
-    evidence::{Check, How, MOST_CHECKS, Odd, Oddity, Ran, Tally, is_script, is_test, scripts_in},
+    evidence::{
+        ChangeAnomaly, CheckRunResult, CheckTally, EvidenceCheck, FileAnomaly, FileChangeKind,
+        MAX_CHECKS,
+        base::{BASE_CHECK_CLAIM_SECONDS, BaseOutcome, MAX_BASE_CHECK_SECONDS, MAX_BASE_CHECKS},
+        find_script_paths, is_script_path, is_test_file,
+    },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
     tasks::Criterion,
     workflow::{
-        plan::{UnitKey, finals},
+        plan::{UnitKey, find_final_units},
         units::UnitState,
     },
 };
 use cynode_db::{
     Conn,
-    evidence::{self, Known, NewJob, Run, Subject},
+    evidence::{self, EvidenceSubject, LockedEvidence, NewCheckRun, NewEvidenceJob},
     units,
 };
 use cynode_wire::{
     evidence::{Evidence, EvidenceState, EvidenceView, TaskEvidence},
     jobs::JobOutcome,
-    nodes::{StepOutcome, WorkResult},
+    nodes::{CommandOutcome, WorkResult},
     reports::ReviewFeedback,
-    work::{CommitRule, Placement, SandboxNeeds, StructuredContext, Work, WorkerChoice},
-    workflow::{Finding, UnitView},
+    work::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
+    workflow::{UnitView, VerificationFinding},
 };
 use serde_json::{Value, json};
 
@@ -34,42 +39,54 @@ use crate::{Ctx, Error};
 
 /// What was shown of a task, and what everybody found about its units as they stand.
 #[tracing::instrument(name = "app.evidence.get", skip_all, fields(task.id = %task))]
-pub async fn get(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
-    crate::tasks::get(ctx, task).await?;
-    let shown = evidence::of_task(ctx.conn(), task, false).await?;
-    let units = units::of_task(ctx.conn(), task, true).await?;
+pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
+    crate::tasks::get_task(ctx, task).await?;
+    let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;
+    let units = units::list_task_units(ctx.conn(), task, true).await?;
     let standing = |unit: &&UnitView| unit.state != UnitState::Cancelled;
     // What is odd about a result is there before anybody has judged it, and all of it.
-    let odd: Vec<Finding> = units.iter().filter(standing).flat_map(odd_about).collect();
+    let odd: Vec<VerificationFinding> =
+        units.iter().filter(standing).flat_map(anomalies_of_unit).collect();
     let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings).chain(&odd);
     let good = |it: &&EvidenceView| it.state == EvidenceState::Passed;
     let summary =
         format!("{} of {} results checked well", shown.iter().filter(good).count(), shown.len());
-    let feedback = ReviewFeedback::of(findings, summary);
-    Ok(TaskEvidence { evidence: shown, feedback })
+    let feedback = ReviewFeedback::from_findings(findings, summary);
+    let base = evidence::get_base_checks(ctx.conn(), task).await?;
+    Ok(TaskEvidence { evidence: shown, base, feedback })
 }
 
 /// What is odd about the result of a unit.
-fn odd_about(unit: &UnitView) -> Vec<Finding> {
+fn anomalies_of_unit(unit: &UnitView) -> Vec<VerificationFinding> {
     let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
-    let odd = result.map(|result| oddities(&result["odd"])).unwrap_or_default();
+    let odd = result.map(|result| parse_anomalies(&result["odd"])).unwrap_or_default();
     let odd = odd.into_iter().map(|one| one.odd).collect();
-    Evidence { odd, ..Evidence::default() }.findings()
+    Evidence { odd, ..Evidence::default() }.to_findings()
+}
+
+/// Checks that are to be run over what a unit brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckRequest<'a> {
+    /// The checks.
+    pub(crate) checks: &'a [EvidenceCheck],
+    /// Most seconds from claim to result.
+    pub(crate) timeout_seconds: u32,
+    /// Whether those that could not run on the machine are run again.
+    pub(crate) again: bool,
 }
 
 /// Has checks run over what a unit brought. What is known stays; what came to nothing is begun anew.
-pub(crate) async fn gather(
+pub(crate) async fn schedule_checks(
     ctx: &mut Ctx,
     task: TaskId,
     unit: &UnitKey,
     attempt: u32,
-    wanted: &[Check],
-    timeout_seconds: u32,
+    CheckRequest { checks: wanted, timeout_seconds, again }: CheckRequest<'_>,
 ) -> Result<(), Error> {
-    if let Some(why) = wanted.iter().find_map(Check::complaint) {
+    if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
         return Err(Error::Invalid(why));
     }
-    let subject = evidence::subject(ctx.conn(), task, unit, attempt).await?;
+    let subject = evidence::find_evidence_subject(ctx.conn(), task, unit, attempt).await?;
     let subject = subject.filter(|subject| subject.open).ok_or_else(|| {
         Error::Invalid(format!("unit `{unit}` has no result of that attempt to be checked"))
     })?;
@@ -78,18 +95,18 @@ pub(crate) async fn gather(
             format!("unit `{unit}` has no commit, and started from none: nothing can be checked");
         return Err(Error::Invalid(why));
     }
-    let id = EvidenceId::from_uuid(ctx.uuid());
-    let mut known = evidence::open(ctx.conn(), id, task, attempt, &subject).await?;
+    let id = EvidenceId::from_uuid(ctx.new_uuid());
+    let mut known = evidence::open_evidence(ctx.conn(), id, task, attempt, &subject).await?;
     let fresh = known.checks.is_empty();
     for check in wanted {
-        if !known.checks.contains(check) && known.checks.len() < MOST_CHECKS {
+        if !known.checks.contains(check) && known.checks.len() < MAX_CHECKS {
             known.checks.push(check.clone());
             known.rounds.push((None, Vec::new()));
         }
     }
     if known.alive {
         // What was added is run when the job at work has ended.
-        return Ok(evidence::set(
+        return Ok(evidence::update_evidence(
             ctx.conn(),
             known.id,
             &known.checks,
@@ -99,36 +116,238 @@ pub(crate) async fn gather(
         )
         .await?);
     }
+    if again {
+        let unrunnable = |(_, rounds): &(Option<CheckRunResult>, Vec<CheckRunResult>)| {
+            rounds.last().is_some_and(|ran| !ran.holds && ran.is_program_missing())
+        };
+        let numbers: Vec<usize> = known
+            .rounds
+            .iter()
+            .enumerate()
+            .filter(|(_, rounds)| unrunnable(rounds))
+            .map(|(number, _)| number)
+            .collect();
+        evidence::delete_check_runs(ctx.conn(), known.id, &numbers).await?;
+        for number in numbers {
+            known.rounds[number] = (None, Vec::new());
+        }
+    }
     let tries = if fresh { known.tries } else { known.tries + 1 };
-    let next = go_on(ctx.conn(), &known, &Scene { subject, timeout_seconds, tries }).await?;
+    let next =
+        plan_next_check(ctx.conn(), &known, &CheckJobContext { subject, timeout_seconds, tries })
+            .await?;
     if let Some(payload) = next {
-        let job = NewJob { id: ctx.uuid(), evidence: known.id, payload: &payload };
-        evidence::queue(ctx.conn(), &job).await?;
-        ctx.queue();
+        let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
+        evidence::queue_evidence_job(ctx.conn(), &job).await?;
+        ctx.mark_job_queued();
     } else {
         // Nothing is left to be run, and so nobody else would wake the run that asked.
-        cynode_db::workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
-        ctx.wake(task);
+        cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
+        ctx.wake_task(task);
     }
     Ok(())
 }
 
+/// Has checks tried on the base commit, before any change, in one job. What is known stays; what could not run, or was not reached, is tried
+/// again.
+pub(crate) async fn schedule_base_checks(
+    ctx: &mut Ctx,
+    task: TaskId,
+    wanted: &[EvidenceCheck],
+) -> Result<(), Error> {
+    if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
+        return Err(Error::Invalid(why));
+    }
+    let found = cynode_db::tasks::get_task(ctx.conn(), task).await?;
+    let found = found.ok_or_else(|| Error::not_found("task", task))?;
+    let id = EvidenceId::from_uuid(ctx.new_uuid());
+    let mut known = evidence::open_base_evidence(ctx.conn(), id, task).await?;
+    let fresh = known.checks.is_empty();
+    for check in wanted {
+        if !known.checks.contains(check) && known.checks.len() < MAX_BASE_CHECKS {
+            known.checks.push(check.clone());
+        }
+    }
+    let tries = if fresh { known.tries } else { known.tries + 1 };
+    let state = EvidenceState::Gathering;
+    evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, None, tries).await?;
+    if known.alive {
+        // Whoever waits for it sees what is still missing then.
+        return Ok(());
+    }
+    let shown = evidence::get_base_checks(ctx.conn(), task).await?;
+    let open = |outcome| matches!(outcome, BaseOutcome::NotTried | BaseOutcome::CannotRun);
+    let numbers: Vec<usize> = shown
+        .iter()
+        .flat_map(|base| &base.checks)
+        .enumerate()
+        .filter(|(_, it)| wanted.contains(&it.check) && open(it.outcome))
+        .map(|(number, _)| number)
+        .collect();
+    let nowhere =
+        cynode_db::repositories::get_repository(ctx.conn(), found.project).await?.is_none();
+    if nowhere {
+        let trouble = Some("the project has no repository");
+        let state = EvidenceState::Unable;
+        evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, trouble, tries)
+            .await?;
+    }
+    if nowhere || numbers.is_empty() {
+        if !nowhere {
+            close_base_checks(ctx.conn(), &known, task, tries).await?;
+        }
+        // Nothing is run, and so nobody else would wake the run that asked.
+        cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
+        ctx.wake_task(task);
+        return Ok(());
+    }
+    let payload = trial_payload(&known, &numbers);
+    let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
+    evidence::queue_evidence_job(ctx.conn(), &job).await?;
+    ctx.mark_job_queued();
+    Ok(())
+}
+
+/// What a job is given that tries checks before any change.
+fn trial_payload(known: &LockedEvidence, numbers: &[usize]) -> Value {
+    let checks: Vec<EvidenceCheck> = numbers
+        .iter()
+        .filter_map(|number| known.checks.get(*number))
+        .map(|check| EvidenceCheck {
+            time_limit_seconds: Some(check.timeout_seconds().min(MAX_BASE_CHECK_SECONDS)),
+            ..check.clone()
+        })
+        .collect();
+    let seconds: u32 =
+        checks.iter().map(EvidenceCheck::timeout_seconds).fold(0, u32::saturating_add);
+    let work = JobSpec {
+        role: AgentRole::Tester,
+        worker: WorkerChoice::Checks { checks, pinned_from: None },
+        context: StructuredContext::default(),
+        models: Vec::new(),
+        tools: Some(Vec::new()),
+        sandbox: SandboxNeeds::default(),
+        placement: PlacementSpec::default(),
+        commit: CommitRule::Never,
+    };
+    json!({
+        "title": "Checks before any change",
+        "unit": { "work": work, "commit": known.commit, "numbers": numbers, "base": true },
+        "remedy": {},
+        "timeout_seconds": seconds.min(MAX_TRIAL_SECONDS).saturating_add(CHECK_PREPARATION_SECONDS),
+    })
+}
+
+/// Longest time of all checks together that are tried before any change.
+const MAX_TRIAL_SECONDS: u32 = 1800;
+
+/// Stores that all checks were tried, and whether each holds already.
+async fn close_base_checks(
+    conn: &mut Conn,
+    known: &LockedEvidence,
+    task: TaskId,
+    tries: u32,
+) -> Result<(), Error> {
+    let shown = evidence::get_base_checks(conn, task).await?;
+    let passes = |base: &cynode_wire::evidence::BaseChecks| {
+        base.checks.iter().all(|it| it.outcome == BaseOutcome::Passes)
+    };
+    let good = shown.as_ref().is_some_and(passes);
+    let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
+    Ok(evidence::update_evidence(conn, known.id, &known.checks, state, None, tries).await?)
+}
+
+/// Checks that no node has taken need not be tried any more: the work goes on without. Those that run are left to end.
+pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), Error> {
+    let Some(known) = evidence::lock_base_evidence(ctx.conn(), task).await? else { return Ok(()) };
+    if known.state != EvidenceState::Gathering
+        || evidence::cancel_queued_jobs(ctx.conn(), known.id).await?
+    {
+        return Ok(());
+    }
+    let why =
+        format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s: see `cynork node list`");
+    let state = EvidenceState::Unable;
+    Ok(evidence::update_evidence(
+        ctx.conn(),
+        known.id,
+        &known.checks,
+        state,
+        Some(&why),
+        known.tries,
+    )
+    .await?)
+}
+
+/// Notes what checks came to before any change.
+async fn record_base_checks(
+    conn: &mut Conn,
+    job: JobId,
+    known: &LockedEvidence,
+    numbers: &[usize],
+    result: &Value,
+) -> Result<(), Error> {
+    let steps: Vec<CommandOutcome> =
+        serde_json::from_value(result["steps"].clone()).unwrap_or_default();
+    if steps.is_empty() {
+        let said = result["summary"].as_str().filter(|said| !said.is_empty());
+        let trouble = said.unwrap_or("the checks were not run to an end");
+        let state = EvidenceState::Unable;
+        return Ok(evidence::update_evidence(
+            conn,
+            known.id,
+            &known.checks,
+            state,
+            Some(trouble),
+            known.tries,
+        )
+        .await?);
+    }
+    let unreached = CommandOutcome {
+        argv: Vec::new(),
+        exit_code: None,
+        output: "It was not reached: the checks before it took all the time.".to_owned(),
+        expected: None,
+        sha256: String::new(),
+        truncated: false,
+        milliseconds: 0,
+    };
+    for (at, number) in numbers.iter().enumerate() {
+        let Some(check) = known.checks.get(*number) else { continue };
+        let outcome = steps.get(at).unwrap_or(&unreached);
+        let holds = check.is_satisfied_by(outcome.exit_code, &outcome.output, outcome.expected);
+        let rounds = known.rounds.get(*number).map_or(0, |(_, rounds)| rounds.len());
+        let run = NewCheckRun { number: *number, round: rounds + 1, holds, outcome };
+        evidence::insert_check_run(conn, known.id, job, &run).await?;
+    }
+    let task = cynode_db::jobs::task_of_job(conn, job).await?;
+    match task {
+        Some(task) => close_base_checks(conn, known, task, known.tries).await,
+        None => Ok(()),
+    }
+}
+
 /// What jobs of checks are made of.
-struct Scene {
-    subject: Subject,
+struct CheckJobContext {
+    subject: EvidenceSubject,
     timeout_seconds: u32,
     tries: u32,
 }
 
 /// Stores where evidence stands; gives what the next job is given, if checks are left to be run.
-async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<Value>, Error> {
-    let open: Vec<usize> =
-        (0..known.checks.len()).filter(|at| known.tally(*at) == Tally::Again).collect();
+async fn plan_next_check(
+    conn: &mut Conn,
+    known: &LockedEvidence,
+    scene: &CheckJobContext,
+) -> Result<Option<Value>, Error> {
+    let open: Vec<usize> = (0..known.checks.len())
+        .filter(|at| known.tally_of_check(*at) == CheckTally::Again)
+        .collect();
     // A check that was tallied and still has to be run is one whose run before the change is missing.
     let (before, after): (Vec<usize>, Vec<usize>) = open.into_iter().partition(|at| {
         let rounds = known.rounds.get(*at).map_or(&[][..], |(_, rounds)| rounds);
         let held: Vec<bool> = rounds.iter().map(|ran| ran.holds).collect();
-        cynode_core::evidence::tally(&held) == Tally::Failed
+        cynode_core::evidence::tally_rounds(&held) == CheckTally::Failed
     });
     let is_before = after.is_empty();
     let (numbers, at) = match (is_before, known.pinned_from.as_ref()) {
@@ -145,16 +364,17 @@ async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<V
     let next = next.and_then(|number| Some((number, known.checks.get(number)?)));
     let tries = scene.tries;
     let Some((number, check)) = next else {
-        let good = (0..known.checks.len()).all(|at| known.tally(at).is_good());
+        let good = (0..known.checks.len()).all(|at| known.tally_of_check(at).is_good());
         let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
-        evidence::set(conn, known.id, &known.checks, state, None, tries).await?;
+        evidence::update_evidence(conn, known.id, &known.checks, state, None, tries).await?;
         return Ok(None);
     };
-    evidence::set(conn, known.id, &known.checks, EvidenceState::Gathering, None, tries).await?;
+    evidence::update_evidence(conn, known.id, &known.checks, EvidenceState::Gathering, None, tries)
+        .await?;
     let read = |value: &Option<Value>| value.clone().unwrap_or(Value::Null);
     let put_back: Vec<String> =
         serde_json::from_value(read(&scene.subject.put_back)).unwrap_or_default();
-    let work = Work {
+    let work = JobSpec {
         role: AgentRole::Tester,
         worker: WorkerChoice::Checks {
             checks: vec![with_pins(check, &put_back)],
@@ -165,7 +385,7 @@ async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<V
         tools: Some(Vec::new()),
         sandbox: serde_json::from_value::<SandboxNeeds>(read(&scene.subject.sandbox))
             .unwrap_or_default(),
-        placement: serde_json::from_value::<Placement>(read(&scene.subject.placement))
+        placement: serde_json::from_value::<PlacementSpec>(read(&scene.subject.placement))
             .unwrap_or_default(),
         commit: CommitRule::Never,
     };
@@ -179,15 +399,15 @@ async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<V
 }
 
 /// How long the files and the sandbox of a check may take.
-const TO_PREPARE: u32 = 300;
+const CHECK_PREPARATION_SECONDS: u32 = 300;
 
 /// How long a job of a check may take: never so short that the check does not have its own time.
-fn job_seconds(check: &Check, at_least: u32) -> u32 {
-    at_least.max(check.seconds().saturating_add(TO_PREPARE))
+fn job_seconds(check: &EvidenceCheck, at_least: u32) -> u32 {
+    at_least.max(check.timeout_seconds().saturating_add(CHECK_PREPARATION_SECONDS))
 }
 
 /// A check that also goes by these files.
-fn with_pins(check: &Check, paths: &[String]) -> Check {
+fn with_pins(check: &EvidenceCheck, paths: &[String]) -> EvidenceCheck {
     let mut check = check.clone();
     check.pins.extend(
         paths.iter().filter(|path| !check.pins.contains(path)).cloned().collect::<Vec<_>>(),
@@ -196,33 +416,38 @@ fn with_pins(check: &Check, paths: &[String]) -> Check {
 }
 
 /// Notes what a job of checks came to, in the transaction of its result. Gives whether there is more to be run.
-pub(crate) async fn record(
+pub(crate) async fn record_check_result(
     app: &crate::App,
     conn: &mut Conn,
     job: JobId,
     outcome: JobOutcome,
     result: &Value,
 ) -> Result<bool, Error> {
-    let Some((id, payload)) = evidence::of_job(conn, job).await? else { return Ok(false) };
-    let Some(mut known) = evidence::lock(conn, id).await? else { return Ok(false) };
+    let Some((id, payload)) = evidence::evidence_of_job(conn, job).await? else { return Ok(false) };
+    let Some(mut known) = evidence::lock_evidence(conn, id).await? else { return Ok(false) };
     let given = &payload["unit"];
     let numbers: Vec<usize> = serde_json::from_value(given["numbers"].clone()).unwrap_or_default();
     let before = given["before"].as_bool().unwrap_or(false);
+    if given["base"] == true {
+        record_base_checks(conn, job, &known, &numbers, result).await?;
+        return Ok(false);
+    }
     // Commit and base are the orchestrator's words in it; the rest is the node's.
-    let steps: Vec<StepOutcome> =
+    let steps: Vec<CommandOutcome> =
         serde_json::from_value(result["steps"].clone()).unwrap_or_default();
     if outcome == JobOutcome::Failed || steps.len() != numbers.len() {
         let said = result["summary"].as_str().filter(|said| !said.is_empty());
         let trouble = said.unwrap_or("the checks were not run to an end");
         let state = EvidenceState::Unable;
-        evidence::set(conn, id, &known.checks, state, Some(trouble), known.tries).await?;
+        evidence::update_evidence(conn, id, &known.checks, state, Some(trouble), known.tries)
+            .await?;
         return Ok(false);
     }
     for (number, step) in numbers.iter().zip(&steps) {
         let Some(check) = known.checks.get(*number) else { continue };
-        let holds = check.holds(step.exit_code, &step.output, step.expected);
+        let holds = check.is_satisfied_by(step.exit_code, &step.output, step.expected);
         let Some((was, rounds)) = known.rounds.get_mut(*number) else { continue };
-        let ran = Ran { holds, exit_code: step.exit_code };
+        let ran = CheckRunResult { holds, exit_code: step.exit_code };
         let round = if before {
             *was = Some(ran);
             0
@@ -230,16 +455,16 @@ pub(crate) async fn record(
             rounds.push(ran);
             rounds.len()
         };
-        let run = Run { number: *number, round, holds, outcome: step };
-        evidence::note(conn, id, job, &run).await?;
+        let run = NewCheckRun { number: *number, round, holds, outcome: step };
+        evidence::insert_check_run(conn, id, job, &run).await?;
     }
-    let work: Option<Work> = serde_json::from_value(given["work"].clone()).ok();
-    let needs = |pick: fn(&Work) -> Result<Value, serde_json::Error>| {
+    let work: Option<JobSpec> = serde_json::from_value(given["work"].clone()).ok();
+    let needs = |pick: fn(&JobSpec) -> Result<Value, serde_json::Error>| {
         work.as_ref().and_then(|work| pick(work).ok())
     };
     let title = payload["title"].as_str().unwrap_or_default();
-    let scene = Scene {
-        subject: Subject {
+    let scene = CheckJobContext {
+        subject: EvidenceSubject {
             unit: uuid::Uuid::nil(),
             title: title.trim_start_matches("Checks of: ").to_owned(),
             commit: known.commit.clone(),
@@ -255,24 +480,28 @@ pub(crate) async fn record(
             .unwrap_or(600),
         tries: known.tries,
     };
-    let Some(payload) = go_on(conn, &known, &scene).await? else { return Ok(false) };
-    let id = app.environment().uuid(app.environment().now());
-    evidence::queue(conn, &NewJob { id, evidence: known.id, payload: &payload }).await?;
+    let Some(payload) = plan_next_check(conn, &known, &scene).await? else { return Ok(false) };
+    let id = app.environment().new_uuid(app.environment().now());
+    evidence::queue_evidence_job(
+        conn,
+        &NewEvidenceJob { id, evidence: known.id, payload: &payload },
+    )
+    .await?;
     Ok(true)
 }
 
 /// Whether what a task leaves was checked as its criteria ask; what is missing is told in words.
-pub(crate) async fn must_hold(
+pub(crate) async fn require_evidence(
     conn: &mut Conn,
     task: TaskId,
     criteria: &[Criterion],
 ) -> Result<(), Error> {
-    let shown = evidence::of_task(conn, task, true).await?;
-    let wanted: Vec<&Check> = criteria.iter().filter_map(|it| it.check.as_ref()).collect();
+    let shown = evidence::list_task_evidence(conn, task, true).await?;
+    let wanted: Vec<&EvidenceCheck> = criteria.iter().filter_map(|it| it.check.as_ref()).collect();
     if shown.is_empty() && wanted.is_empty() {
         return Ok(());
     }
-    let units = units::of_task(conn, task, true).await?;
+    let units = units::list_task_units(conn, task, true).await?;
     let commit = |unit: &UnitView| {
         let result = unit.job.as_ref()?.result.as_ref()?;
         Some(result.get("commit")?.as_str()?.to_owned())
@@ -284,7 +513,7 @@ pub(crate) async fn must_hold(
         .collect();
     let graph = units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
     let mut last: Vec<UnitKey> =
-        finals(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
+        find_final_units(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
     if last.is_empty() {
         // Nothing was changed: whoever did the last of it was checked all the same.
         last.extend(
@@ -312,7 +541,7 @@ pub(crate) async fn must_hold(
             )));
         }
         // Who takes a result all the same takes what was checked of it, and nothing that never was.
-        let covered = |check: &&&Check| {
+        let covered = |check: &&&EvidenceCheck| {
             related.iter().any(|own| {
                 let mut same = own.checks.iter().filter(|it| it.check == ***check);
                 same.any(|it| it.tally.is_good() || own.waived.is_some())
@@ -321,12 +550,13 @@ pub(crate) async fn must_hold(
         if let Some(missing) = wanted.iter().find(|check| !covered(check)) {
             return Err(Error::Invalid(format!(
                 "nothing shows that `{}` holds for what unit `{key}` left",
-                missing.told()
+                missing.command_line()
             )));
         }
     }
     // Where there are no files nothing can be run: it is taken as it is, for a reason that is kept.
-    if last.is_empty() && !wanted.is_empty() && !evidence::taken_unchecked(conn, task).await? {
+    if last.is_empty() && !wanted.is_empty() && !evidence::is_accepted_unchecked(conn, task).await?
+    {
         let why =
             "the task's criteria have checks, and none was run: a person has to take it as it is";
         return Err(Error::Invalid(why.into()));
@@ -336,113 +566,116 @@ pub(crate) async fn must_hold(
 
 /// What a look at a change found.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct ChangeInspection {
     /// What has to be answered for, and was not yet.
-    pub(crate) odd: Vec<Oddity>,
+    pub(crate) odd: Vec<FileAnomaly>,
     /// Tests that checks run with as they were before.
     pub(crate) put_back: Vec<String>,
 }
 
 /// What a change did that has to be answered for, measured against where the task's work started.
-pub(crate) async fn looked_at(
+pub(crate) async fn inspect_change(
     app: &crate::App,
     project: ProjectId,
     task: TaskId,
     commit: &str,
-) -> Result<Looked, Error> {
+) -> Result<ChangeInspection, Error> {
     let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
-    let grounds = evidence::grounds(&mut conn, task).await?;
+    let grounds = evidence::load_change_baseline(&mut conn, task).await?;
     drop(conn);
     let base = grounds.base.filter(|base| base != commit);
-    let Some(base) = base else { return Ok(Looked::default()) };
+    let Some(base) = base else { return Ok(ChangeInspection::default()) };
     let criteria: Vec<Criterion> = serde_json::from_value(grounds.criteria).unwrap_or_default();
-    let mut checks: Vec<Check> = criteria.into_iter().filter_map(|it| it.check).collect();
+    let mut checks: Vec<EvidenceCheck> = criteria.into_iter().filter_map(|it| it.check).collect();
     let mut asked_for: Vec<String> = Vec::new();
     for unit in &grounds.units {
-        checks.extend(planned(unit));
+        checks.extend(parse_planned_checks(unit));
         let files = unit["brief"]["files_to_modify"].clone();
         asked_for.extend(serde_json::from_value::<Vec<String>>(files).unwrap_or_default());
     }
-    let repositories = &app.gate()?.repositories;
-    let (touched, more) = repositories.changes(project, &base, commit, &asked_for).await?;
-    let (mut behind, whole) = behind(app, project, &base, &checks).await?;
+    let repositories = &app.gateway_parts()?.repositories;
+    let (touched, more) = repositories.inspect_changes(project, &base, commit, &asked_for).await?;
+    let (mut behind, whole) = find_check_scripts(app, project, &base, &checks).await?;
     if !whole {
         // Any program that was there may stand behind them.
-        let there = touched.iter().filter(|it| it.how != How::Added && is_script(&it.path));
+        let there =
+            touched.iter().filter(|it| it.how != FileChangeKind::Added && is_script_path(&it.path));
         behind.extend(there.map(|it| it.path.clone()));
     }
-    let mut odd = cynode_core::evidence::odd(&touched, &checks, &behind, &asked_for);
+    let mut odd = cynode_core::evidence::find_anomalies(&touched, &checks, &behind, &asked_for);
     odd.extend(more);
     let is: HashMap<&str, &str> =
         touched.iter().map(|file| (file.path.as_str(), file.is.as_str())).collect();
-    let taken: Vec<Oddity> = grounds.taken.iter().flat_map(oddities).collect();
-    let mut put_back = cynode_core::evidence::put_back(&touched, &asked_for);
+    let taken: Vec<FileAnomaly> = grounds.taken.iter().flat_map(parse_anomalies).collect();
+    let mut put_back = cynode_core::evidence::tests_to_restore(&touched, &asked_for);
     // Who took what was done to a test has it judged as it is.
-    put_back.retain(|path| !is_taken(path, is.get(path.as_str()).copied(), &taken));
-    let unseen = |why: &str| Odd::Unseen { path: String::new(), why: why.to_owned() };
-    if put_back.len() > MOST_PUT_BACK {
-        put_back.truncate(MOST_PUT_BACK);
+    put_back.retain(|path| !is_accepted(path, is.get(path.as_str()).copied(), &taken));
+    let unseen = |why: &str| ChangeAnomaly::Unseen { path: String::new(), why: why.to_owned() };
+    if put_back.len() > MAX_RESTORED_TESTS {
+        put_back.truncate(MAX_RESTORED_TESTS);
         odd.push(unseen("it touches more tests than are put back for the checks"));
     }
     // What is about the whole change is the worst of it.
-    odd.sort_by_key(|one| !one.path().is_empty());
-    let named = |odd: Odd| {
-        let is = is.get(odd.path()).copied().unwrap_or(commit).to_owned();
-        Oddity { odd, is }
+    odd.sort_by_key(|one| !one.file_path().is_empty());
+    let named = |odd: ChangeAnomaly| {
+        let is = is.get(odd.file_path()).copied().unwrap_or(commit).to_owned();
+        FileAnomaly { odd, is }
     };
-    let mut seen: Vec<Oddity> = Vec::new();
-    let mut room = MOST_ODD_BYTES;
+    let mut seen: Vec<FileAnomaly> = Vec::new();
+    let mut room = MAX_ANOMALY_BYTES;
     for one in odd.into_iter().map(named) {
         if taken.contains(&one) || seen.contains(&one) {
             continue;
         }
         let bytes = serde_json::to_string(&one).map_or(usize::MAX, |text| text.len());
-        if seen.len() == MOST_ODD || bytes > room {
+        if seen.len() == MAX_ANOMALIES || bytes > room {
             seen.insert(0, named(unseen("more about it is odd than is listed")));
             break;
         }
         room -= bytes;
         seen.push(one);
     }
-    Ok(Looked { odd: seen, put_back })
+    Ok(ChangeInspection { odd: seen, put_back })
 }
 
 /// Most that is listed of what is odd about a change, and most bytes of it: it is stored with the run.
-const MOST_ODD: usize = 500;
-const MOST_ODD_BYTES: usize = 512 * 1024;
+const MAX_ANOMALIES: usize = 500;
+const MAX_ANOMALY_BYTES: usize = 512 * 1024;
 
 /// Most tests that are put back for checks.
-const MOST_PUT_BACK: usize = 500;
+const MAX_RESTORED_TESTS: usize = 500;
 
 /// What a result has to answer for. What cannot be read is nothing that somebody took.
-fn oddities(listed: &Value) -> Vec<Oddity> {
+fn parse_anomalies(listed: &Value) -> Vec<FileAnomaly> {
     serde_json::from_value(listed.clone()).unwrap_or_default()
 }
 
 /// Whether somebody took what was done to a test, as it is now.
-fn is_taken(path: &str, is: Option<&str>, taken: &[Oddity]) -> bool {
-    let about = |one: &&Oddity| one.odd.path() == path && Some(one.is.as_str()) == is;
+fn is_accepted(path: &str, is: Option<&str>, taken: &[FileAnomaly]) -> bool {
+    let about = |one: &&FileAnomaly| one.odd.file_path() == path && Some(one.is.as_str()) == is;
     taken.iter().filter(about).any(|one| match one.odd {
-        Odd::TestRemoved { .. } | Odd::TestWeakened { .. } | Odd::Unseen { .. } => true,
-        Odd::CheckTouched { .. } | Odd::MergeMarks { .. } => false,
+        ChangeAnomaly::TestRemoved { .. }
+        | ChangeAnomaly::TestWeakened { .. }
+        | ChangeAnomaly::Unseen { .. } => true,
+        ChangeAnomaly::CheckTouched { .. } | ChangeAnomaly::MergeMarks { .. } => false,
     })
 }
 
 /// Most files that are read to find what stands behind checks.
-const MOST_BEHIND: usize = 100;
+const MAX_CHECK_SCRIPTS: usize = 100;
 
 /// Programs of the repository that stand behind checks: named by what the checks go by, or by one another. As they were before the change.
 /// And whether these are all.
-async fn behind(
+async fn find_check_scripts(
     app: &crate::App,
     project: ProjectId,
     base: &str,
-    checks: &[Check],
+    checks: &[EvidenceCheck],
 ) -> Result<(Vec<String>, bool), Error> {
     let mut paths: Vec<String> = Vec::new();
     let mut whole = true;
     let mut add = |paths: &mut Vec<String>, path: String| {
-        if paths.len() < MOST_BEHIND || paths.contains(&path) {
+        if paths.len() < MAX_CHECK_SCRIPTS || paths.contains(&path) {
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -451,18 +684,22 @@ async fn behind(
         }
     };
     for check in checks {
-        let definers = check.definers().into_iter().map(str::to_owned);
-        for path in definers.chain(check.pinned()).filter(|path| !is_test(path)) {
+        let definers = check.definition_files().into_iter().map(str::to_owned);
+        for path in definers.chain(check.pinned_paths()).filter(|path| !is_test_file(path)) {
             add(&mut paths, path);
         }
     }
     let first = paths.len();
     let (mut at, mut read) = (0, true);
     while let Some(path) = paths.get(at).cloned() {
-        let text = app.gate()?.repositories.read(project, base, &path, MOST_TEXT).await?;
+        let text = app
+            .gateway_parts()?
+            .repositories
+            .read_file(project, base, &path, MAX_SCRIPT_BYTES)
+            .await?;
         if let Some((text, cut)) = &text {
             read &= !cut;
-            for named in scripts_in(text) {
+            for named in find_script_paths(text) {
                 add(&mut paths, named);
             }
         }
@@ -472,20 +709,20 @@ async fn behind(
 }
 
 /// Most bytes that are read of a file that stands behind checks.
-const MOST_TEXT: usize = 256 * 1024;
+const MAX_SCRIPT_BYTES: usize = 256 * 1024;
 
 /// The checks that the plan asks for of a unit.
-fn planned(payload: &Value) -> Vec<Check> {
+fn parse_planned_checks(payload: &Value) -> Vec<EvidenceCheck> {
     let listed = payload["checks"].as_array().map_or(&[][..], Vec::as_slice);
     listed.iter().filter_map(|it| serde_json::from_value(it.clone()).ok()).collect()
 }
 
 /// Whether a result of a job is one of checks, which no agent brought.
-pub(crate) fn is_of_checks(work: &Value) -> bool {
+pub(crate) fn is_check_job(work: &Value) -> bool {
     work["worker"]["kind"] == "checks"
 }
 
 /// What a node may say of a job of checks: its steps. Commits and the like are not its to bring.
-pub(crate) fn stripped(result: WorkResult) -> WorkResult {
+pub(crate) fn strip_untrusted_fields(result: WorkResult) -> WorkResult {
     WorkResult { commit: None, bundle: None, conflict: None, session: None, ..result }
 }

@@ -8,7 +8,7 @@ use cynode_core::{
     agents::AgentRole,
     events::EventKind,
     ids::{ServerId, UserId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::{
     Conn, DbError, authentication, gate, servers,
@@ -16,49 +16,50 @@ use cynode_db::{
     settings,
 };
 use cynode_policy::{
-    allowlists::{self, Condition, Listed, Switch, Switches},
+    allowlists::{self, AllowlistCondition, AllowlistSwitch, AllowlistVerdict, EnabledSwitches},
     catalogue::{
-        Audience, Catalogue, CatalogueError, Definition, Entry, Origin, Override, Pin, Tool,
+        CatalogueEntry, CatalogueError, CatalogueTool, DefinitionPin, McpToolDefinition,
+        ToolAudience, ToolCatalogue, ToolOrigin, ToolOverride,
     },
-    gate::Gate,
+    gate::PolicySnapshot,
     names::ToolName,
-    rules::{Mode, Rule, RuleSet},
+    rules::{PolicyRule, RuleMode, RuleSet},
 };
 use cynode_wire::gate::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool, ToolView};
 use object_store::ObjectStore;
 use serde_json::json;
 
-pub use cynode_db::gate::Whose;
-pub use explain::explain;
+pub use cynode_db::gate::QuotaOwner;
+pub use explain::explain_call;
 
 use crate::{
     App, Ctx, Error,
-    context::Told,
-    keys::Keys,
-    servers::{Reach, Reachable},
+    context::EventDraft,
+    keys::InstallationKeys,
+    servers::{CallableServer, ToolServerClient},
 };
 
 /// The system settings that limit calls.
-pub(crate) const CALLS_PER_SECOND: &str = "gate.calls_per_second";
-pub(crate) const IDENTICAL_CALLS: &str = "gate.identical_calls";
-pub(crate) const CALLS_PER_TASK_HOUR: &str = "gate.calls_per_task_hour";
+pub(crate) const CALLS_PER_SECOND_SETTING: &str = "gate.calls_per_second";
+pub(crate) const IDENTICAL_CALLS_SETTING: &str = "gate.identical_calls";
+pub(crate) const CALLS_PER_TASK_HOUR_SETTING: &str = "gate.calls_per_task_hour";
 /// The system setting that widens an allowlist.
-pub(crate) const IMAGES: &str = Switch::PmAllowedImages.key();
+pub(crate) const PM_IMAGES_SETTING: &str = AllowlistSwitch::PmAllowedImages.setting_key();
 
 /// What a process needs to be a gate.
-pub struct Parts {
+pub struct GatewayParts {
     /// The keys of the installation.
-    pub keys: Keys,
+    pub keys: InstallationKeys,
     /// The product's own tools.
-    pub native: Arc<[Definition]>,
+    pub native: Arc<[McpToolDefinition]>,
     /// The way to servers that people installed.
-    pub reach: Arc<dyn Reach>,
+    pub reach: Arc<dyn ToolServerClient>,
     /// Where the bytes of artifacts are.
     pub objects: Arc<dyn ObjectStore>,
     /// Where that is on disk: the store itself does not show what was left half written.
     pub objects_directory: PathBuf,
     /// Where the repositories of projects are.
-    pub repositories: crate::repositories::Repositories,
+    pub repositories: crate::repositories::RepositoryStore,
     /// How long records of tool calls are kept.
     pub keep_records: time::Duration,
     /// How long it is kept what agents said and did in their jobs.
@@ -67,7 +68,7 @@ pub struct Parts {
 
 /// How much agents may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallLimits {
     /// Calls in a second, of one agent to one tool.
     pub per_second: u32,
     /// How often the very same call may be made in a row.
@@ -76,7 +77,7 @@ pub struct Limits {
     pub per_task_hour: u32,
 }
 
-impl Default for Limits {
+impl Default for CallLimits {
     fn default() -> Self {
         Self { per_second: 50, identical: 20, per_task_hour: 20_000 }
     }
@@ -84,60 +85,63 @@ impl Default for Limits {
 
 /// The gate as the database describes it.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct GatewaySnapshot {
     /// The number of the last change that is in it.
     pub epoch: i64,
     /// The gate.
-    pub gate: Arc<Gate>,
+    pub gate: Arc<PolicySnapshot>,
     /// The servers that people installed and that are in use.
-    pub servers: Arc<HashMap<ServerId, Arc<Reachable>>>,
+    pub servers: Arc<HashMap<ServerId, Arc<CallableServer>>>,
     /// How much agents may call.
-    pub limits: Limits,
+    pub limits: CallLimits,
 }
 
 /// The number that every change of the gate raises.
-pub async fn epoch(app: &App) -> Result<i64, Error> {
+pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    Ok(gate::epoch(&mut conn).await?)
+    Ok(gate::get_policy_epoch(&mut conn).await?)
 }
 
 /// Reads the gate. It bears the number from before it was read: a change meanwhile raises the number, and it is read again.
 #[tracing::instrument(name = "app.gate.load", skip_all)]
-pub async fn load(app: &App) -> Result<Loaded, Error> {
-    let parts = app.gate()?;
+pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
+    let parts = app.gateway_parts()?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     // What changes while it is read belongs to the next number; whoever changes it over and over must not keep us here.
-    let before = gate::epoch(&mut conn).await?;
-    let described = Described::read(&mut conn).await?;
+    let before = gate::get_policy_epoch(&mut conn).await?;
+    let described = StoredPolicy::load_from_database(&mut conn).await?;
     drop(conn);
-    Ok(described.build(before, parts))
+    Ok(described.build_snapshot(before, parts))
 }
 
 /// Everything in the database that the gate is made of.
-struct Described {
-    set: HashMap<String, Override>,
-    rules: Vec<Rule>,
+struct StoredPolicy {
+    set: HashMap<String, ToolOverride>,
+    rules: Vec<PolicyRule>,
     servers: Vec<ToolServer>,
     tools: Vec<ServerTool>,
-    switches: Switches,
-    limits: Limits,
+    switches: EnabledSwitches,
+    limits: CallLimits,
 }
 
-impl Described {
-    async fn read(conn: &mut Conn) -> Result<Self, DbError> {
-        let set = gate::tools(conn).await?.into_iter().collect();
-        let rules = gate::rules(conn).await?.into_iter().map(|stored| stored.rule).collect();
-        let (servers, tools) = (servers::list(conn).await?, servers::tools(conn, None).await?);
-        let (mut switches, mut limits) = (Switches::default(), Limits::default());
-        for setting in settings::list(conn).await? {
+impl StoredPolicy {
+    async fn load_from_database(conn: &mut Conn) -> Result<Self, DbError> {
+        let set = gate::list_tool_overrides(conn).await?.into_iter().collect();
+        let rules = gate::list_rules(conn).await?.into_iter().map(|stored| stored.rule).collect();
+        let (servers, tools) = (
+            servers::list_tool_servers(conn).await?,
+            servers::list_server_tools(conn, None).await?,
+        );
+        let (mut switches, mut limits) = (EnabledSwitches::default(), CallLimits::default());
+        for setting in settings::list_settings(conn).await? {
             let number = || setting.value.as_u64().and_then(|value| u32::try_from(value).ok());
             match setting.key.as_str() {
-                IMAGES => switches.pm_allowed_images = setting.value == true,
-                CALLS_PER_SECOND => {
+                PM_IMAGES_SETTING => switches.pm_allowed_images = setting.value == true,
+                CALLS_PER_SECOND_SETTING => {
                     limits.per_second = number().unwrap_or(limits.per_second);
                 }
-                IDENTICAL_CALLS => limits.identical = number().unwrap_or(limits.identical),
-                CALLS_PER_TASK_HOUR => {
+                IDENTICAL_CALLS_SETTING => limits.identical = number().unwrap_or(limits.identical),
+                CALLS_PER_TASK_HOUR_SETTING => {
                     limits.per_task_hour = number().unwrap_or(limits.per_task_hour);
                 }
                 _ => {}
@@ -147,11 +151,14 @@ impl Described {
     }
 
     /// The catalogue: the product's tools first, so that nobody can take their names.
-    fn catalogue(&self, native: &[Definition]) -> (Catalogue, Vec<CatalogueError>) {
+    fn build_catalogue(
+        &self,
+        native: &[McpToolDefinition],
+    ) -> (ToolCatalogue, Vec<CatalogueError>) {
         let set = |name: &ToolName| self.set.get(name.as_str()).cloned().unwrap_or_default();
-        let own = native.iter().map(|definition| Entry {
+        let own = native.iter().map(|definition| CatalogueEntry {
             set: set(&definition.name),
-            pin: Pin::Accepted,
+            pin: DefinitionPin::Accepted,
             definition: definition.clone(),
         });
         let servers: HashMap<_, _> =
@@ -164,35 +171,35 @@ impl Described {
             if !server.enabled {
                 set.enabled = Some(false);
             }
-            let (definition, pin) = crate::servers::definition(server, tool);
-            Some(Entry { definition, set, pin })
+            let (definition, pin) = crate::servers::to_definition(server, tool);
+            Some(CatalogueEntry { definition, set, pin })
         });
-        Catalogue::build(own.chain(installed))
+        ToolCatalogue::from_entries(own.chain(installed))
     }
 
-    fn build(&self, epoch: i64, parts: &Parts) -> Loaded {
-        let (catalogue, refused) = self.catalogue(&parts.native);
+    fn build_snapshot(&self, epoch: i64, parts: &GatewayParts) -> GatewaySnapshot {
+        let (catalogue, refused) = self.build_catalogue(&parts.native);
         for error in refused {
             tracing::warn!(event = "gate.tool_left_out", "{error}");
         }
-        let rules = RuleSet::load(&self.rules, &catalogue).unwrap_or_else(|(name, error)| {
+        let rules = RuleSet::load_rules(&self.rules, &catalogue).unwrap_or_else(|(name, error)| {
             // Whoever changed the tools was to look after the rules; until somebody does, nothing passes.
             tracing::error!(event = "error", rule = name, "a rule cannot be used: {error}");
-            RuleSet::broken(name)
+            RuleSet::refuse_all(name)
         });
         let mut reachable = HashMap::new();
         for server in self.servers.iter().filter(|server| server.enabled) {
             // One server that cannot be used harms nobody else: its tools say that it is off.
-            match Reachable::open(server, &parts.keys) {
+            match CallableServer::unseal_server(server, &parts.keys) {
                 Ok(open) => drop(reachable.insert(server.id, Arc::new(open))),
                 Err(error) => {
                     tracing::error!(event = "error", %error, server.id = %server.id, "a tool server cannot be used");
                 }
             }
         }
-        Loaded {
+        GatewaySnapshot {
             epoch,
-            gate: Arc::new(Gate::new(catalogue, rules, self.switches)),
+            gate: Arc::new(PolicySnapshot::new(catalogue, rules, self.switches)),
             servers: Arc::new(reachable),
             limits: self.limits,
         }
@@ -200,10 +207,13 @@ impl Described {
 }
 
 /// Refuses a change after which a rule would not fit the tools any more. It must be asked inside the change's transaction.
-pub(crate) async fn still_fits(ctx: &mut Ctx, parts: &Parts) -> Result<Catalogue, Error> {
-    let described = Described::read(ctx.conn()).await?;
-    let (catalogue, _) = described.catalogue(&parts.native);
-    match RuleSet::load(&described.rules, &catalogue) {
+pub(crate) async fn require_valid_rules(
+    ctx: &mut Ctx,
+    parts: &GatewayParts,
+) -> Result<ToolCatalogue, Error> {
+    let described = StoredPolicy::load_from_database(ctx.conn()).await?;
+    let (catalogue, _) = described.build_catalogue(&parts.native);
+    match RuleSet::load_rules(&described.rules, &catalogue) {
         Ok(_) => Ok(catalogue),
         Err((name, error)) => Err(Error::Invalid(format!("rule `{name}`: {error}"))),
     }
@@ -211,70 +221,71 @@ pub(crate) async fn still_fits(ctx: &mut Ctx, parts: &Parts) -> Result<Catalogue
 
 /// The tools that the caller may know of.
 #[tracing::instrument(name = "app.gate.tools", skip_all)]
-pub async fn tools(ctx: &mut Ctx, parts: &Parts) -> Result<Vec<ToolView>, Error> {
+pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolView>, Error> {
     ctx.caller()?;
-    let described = Described::read(ctx.conn()).await?;
-    let (catalogue, _) = described.catalogue(&parts.native);
+    let described = StoredPolicy::load_from_database(ctx.conn()).await?;
+    let (catalogue, _) = described.build_catalogue(&parts.native);
     let mut views = Vec::new();
-    for tool in catalogue.tools() {
-        if let Origin::Server { id, audience, .. } = &tool.definition.origin {
+    for tool in catalogue.iter_tools() {
+        if let ToolOrigin::Server { id, audience, .. } = &tool.definition.origin {
             let owner = described.servers.iter().find(|server| server.id == *id);
             let owner = owner.map(|server| server.owner);
-            if !sees(ctx, *audience, owner).await? {
+            if !is_visible_to_caller(ctx, *audience, owner).await? {
                 continue;
             }
         }
-        views.push(view(tool, described.switches));
+        views.push(to_tool_view(tool, described.switches));
     }
     Ok(views)
 }
 
 /// Whether the caller may know of what was installed for that audience by that owner.
-pub(crate) async fn sees(
+pub(crate) async fn is_visible_to_caller(
     ctx: &mut Ctx,
-    audience: Audience,
+    audience: ToolAudience,
     owner: Option<UserId>,
 ) -> Result<bool, Error> {
     let caller = ctx.caller()?;
-    if caller.role >= Some(Role::Viewer) || owner == Some(caller.user) {
+    if caller.role >= Some(UserRole::Viewer) || owner == Some(caller.user) {
         return Ok(true);
     }
     match audience {
-        Audience::Everybody => Ok(true),
-        Audience::User(user) => Ok(user == caller.user),
-        Audience::Project(project) => {
+        ToolAudience::Everybody => Ok(true),
+        ToolAudience::User(user) => Ok(user == caller.user),
+        ToolAudience::Project(project) => {
             let role = authentication::project_role(ctx.conn(), caller.user, project).await?;
             Ok(role.is_some())
         }
     }
 }
 
-fn view(tool: &Tool, switches: Switches) -> ToolView {
+fn to_tool_view(tool: &CatalogueTool, switches: EnabledSwitches) -> ToolView {
     let definition = &tool.definition;
     let roles = AgentRole::ALL.into_iter().filter(|role| {
-        tool.scope.admits(role.kind())
+        tool.scope.allows_kind(role.agent_kind())
             && match definition.origin {
-                Origin::Native => {
-                    allowlists::listed(*role, &definition.name, switches) == Listed::Yes
+                ToolOrigin::Native => {
+                    allowlists::check_allowlist(*role, &definition.name, switches)
+                        == AllowlistVerdict::Yes
                 }
-                Origin::Server { .. } => !role.kind().is_program(),
+                ToolOrigin::Server { .. } => !role.agent_kind().is_service_program(),
             }
     });
     ToolView {
         name: definition.name.to_string(),
-        wire_name: definition.name.wire(),
+        wire_name: definition.name.to_wire_name(),
         aliases: definition.aliases.iter().map(ToString::to_string).collect(),
         title: definition.title.clone(),
         description: definition.description.clone(),
         enabled: tool.enabled,
         scope: tool.scope,
         origin: match &definition.origin {
-            Origin::Native => "native".into(),
-            Origin::Server { id, .. } => id.to_string(),
+            ToolOrigin::Native => "native".into(),
+            ToolOrigin::Server { id, .. } => id.to_string(),
         },
-        accepted: tool.pin == Pin::Accepted,
+        accepted: tool.pin == DefinitionPin::Accepted,
         unavailable: definition.missing.map(str::to_owned),
-        bound_to: definition.binding.arguments().map(str::to_owned).collect(),
+        bound_to: definition.binding.id_arguments().map(str::to_owned).collect(),
         network: definition.network,
         annotations: json!(definition.annotations),
         definition_digest: tool.digest.to_string(),
@@ -287,31 +298,33 @@ fn view(tool: &Tool, switches: Switches) -> ToolView {
 #[tracing::instrument(name = "app.gate.set_tool", skip_all, fields(tool.name = name))]
 pub async fn set_tool(
     ctx: &mut Ctx,
-    parts: &Parts,
+    parts: &GatewayParts,
     name: &str,
     body: SetTool,
 ) -> Result<ToolView, Error> {
     let caller = ctx.caller()?;
     let missing = || Error::not_found("tool", name);
     // Two who change one tool do it one after the other.
-    gate::lock(ctx.conn()).await?;
-    let described = Described::read(ctx.conn()).await?;
-    let (catalogue, _) = described.catalogue(&parts.native);
-    let tool = catalogue.on_the_wire(name).ok_or_else(missing)?;
+    gate::lock_policy(ctx.conn()).await?;
+    let described = StoredPolicy::load_from_database(ctx.conn()).await?;
+    let (catalogue, _) = described.build_catalogue(&parts.native);
+    let tool = catalogue.find_by_wire_name(name).ok_or_else(missing)?;
     match &tool.definition.origin {
-        Origin::Native => ctx.require(Role::Admin).map(|_| ())?,
-        Origin::Server { id, .. } => crate::servers::owned(ctx, *id).await.map(|_| ())?,
+        ToolOrigin::Native => ctx.require_role(UserRole::Admin).map(|_| ())?,
+        ToolOrigin::Server { id, .. } => {
+            crate::servers::require_owned_server(ctx, *id).await.map(|_| ())?;
+        }
     }
     let name = tool.definition.name.clone();
     let mut set = described.set.get(name.as_str()).cloned().unwrap_or_default();
-    let (was_off, admin) = (set.enabled == Some(false), caller.role >= Some(Role::Admin));
+    let (was_off, admin) = (set.enabled == Some(false), caller.role >= Some(UserRole::Admin));
     if was_off
         && body.enabled == Some(true)
         && !admin
-        && !gate::switched_off_by(ctx.conn(), name.as_str(), caller.user).await?
+        && !gate::is_disabled_by(ctx.conn(), name.as_str(), caller.user).await?
     {
         return Err(Error::forbidden(
-            Role::Admin,
+            UserRole::Admin,
             "in the installation: an admin switched the tool off",
         ));
     }
@@ -320,40 +333,41 @@ pub async fn set_tool(
     // Whoever says again that it is off does not become who switched it off, unless it is an admin who says so.
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
-    gate::set_tool(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
-    gate::changed(ctx.conn()).await?;
+    gate::set_tool_override(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
+    gate::bump_policy_epoch(ctx.conn()).await?;
     let data = json!({ "tool": name, "enabled": set.enabled, "scope": set.scope });
-    ctx.record(Told::new(EventKind::ToolSet, data)).await?;
-    let (catalogue, _) = Described::read(ctx.conn()).await?.catalogue(&parts.native);
-    let tool = catalogue.get(&name).ok_or_else(missing)?;
-    Ok(view(tool, described.switches))
+    ctx.record_event(EventDraft::new(EventKind::ToolSet, data)).await?;
+    let (catalogue, _) =
+        StoredPolicy::load_from_database(ctx.conn()).await?.build_catalogue(&parts.native);
+    let tool = catalogue.find_by_name(&name).ok_or_else(missing)?;
+    Ok(to_tool_view(tool, described.switches))
 }
 
 /// The allowlists, role by role.
-pub fn allowlists() -> Vec<AllowlistView> {
-    let line = |line: &allowlists::Line| AllowlistLine {
+pub fn list_allowlists() -> Vec<AllowlistView> {
+    let line = |line: &allowlists::AllowlistEntry| AllowlistLine {
         tools: line.tools.0.to_owned(),
         setting: match line.only_if {
-            Condition::Always => None,
-            Condition::Setting(switch) => Some(switch.key().to_owned()),
+            AllowlistCondition::Always => None,
+            AllowlistCondition::Setting(switch) => Some(switch.setting_key().to_owned()),
         },
     };
     let view = |role: AgentRole| AllowlistView {
         role,
-        kind: role.kind(),
-        lines: allowlists::of(role).iter().map(line).collect(),
+        kind: role.agent_kind(),
+        lines: allowlists::allowlist_of(role).iter().map(line).collect(),
     };
     AgentRole::ALL.into_iter().map(view).collect()
 }
 
 /// The rules, by name.
 #[tracing::instrument(name = "app.gate.rules", skip_all)]
-pub async fn rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
-    ctx.require(Role::Viewer)?;
-    Ok(gate::rules(ctx.conn()).await?.into_iter().map(rule_view).collect())
+pub async fn list_rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
+    ctx.require_role(UserRole::Viewer)?;
+    Ok(gate::list_rules(ctx.conn()).await?.into_iter().map(to_rule_view).collect())
 }
 
-fn rule_view(stored: gate::StoredRule) -> RuleView {
+fn to_rule_view(stored: gate::StoredRule) -> RuleView {
     RuleView {
         name: stored.rule.name,
         mode: stored.rule.mode.as_str().to_owned(),
@@ -365,58 +379,58 @@ fn rule_view(stored: gate::StoredRule) -> RuleView {
 }
 
 /// What a person wrote, as a rule.
-pub(crate) fn rule(name: &str, body: &SetRule) -> Result<Rule, Error> {
-    let mode = Mode::from_name(&body.mode)
+pub(crate) fn parse_rule(name: &str, body: &SetRule) -> Result<PolicyRule, Error> {
+    let mode = RuleMode::from_name(&body.mode)
         .ok_or_else(|| Error::Invalid("`mode` is `refuse`, `approve` or `shadow`".into()))?;
-    Ok(Rule { name: name.to_owned(), mode, text: body.text.clone() })
+    Ok(PolicyRule { name: name.to_owned(), mode, text: body.text.clone() })
 }
 
 /// Writes a rule, if it fits the tools.
 #[tracing::instrument(name = "app.gate.set_rule", skip_all)]
 pub async fn set_rule(
     ctx: &mut Ctx,
-    parts: &Parts,
+    parts: &GatewayParts,
     name: &str,
     body: &SetRule,
 ) -> Result<RuleView, Error> {
-    let caller = ctx.require(Role::Admin)?;
-    let rule = rule(name, body)?;
+    let caller = ctx.require_role(UserRole::Admin)?;
+    let rule = parse_rule(name, body)?;
     // A name that cannot be stored is refused with the rule, not by the database.
-    RuleSet::load(std::slice::from_ref(&rule), &Catalogue::build([]).0).or_else(|(_, error)| {
-        match error {
+    RuleSet::load_rules(std::slice::from_ref(&rule), &ToolCatalogue::from_entries([]).0).or_else(
+        |(_, error)| match error {
             cynode_policy::rules::RuleError::Name | cynode_policy::rules::RuleError::TooLong => {
                 Err(Error::Invalid(error.to_string()))
             }
-            _ => Ok(RuleSet::none()),
-        }
-    })?;
+            _ => Ok(RuleSet::empty()),
+        },
+    )?;
     let now = ctx.now;
-    gate::lock(ctx.conn()).await?;
+    gate::lock_policy(ctx.conn()).await?;
     let stored = gate::set_rule(ctx.conn(), &rule, caller.user, now).await?;
-    still_fits(ctx, parts).await?;
-    gate::changed(ctx.conn()).await?;
+    require_valid_rules(ctx, parts).await?;
+    gate::bump_policy_epoch(ctx.conn()).await?;
     let data = json!({ "rule": name, "mode": body.mode, "version": stored.version });
-    ctx.record(Told::new(EventKind::RuleSet, data)).await?;
-    Ok(rule_view(stored))
+    ctx.record_event(EventDraft::new(EventKind::RuleSet, data)).await?;
+    Ok(to_rule_view(stored))
 }
 
 /// Removes a rule.
 #[tracing::instrument(name = "app.gate.delete_rule", skip_all)]
 pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
-    ctx.require(Role::Admin)?;
-    gate::lock(ctx.conn()).await?;
+    ctx.require_role(UserRole::Admin)?;
+    gate::lock_policy(ctx.conn()).await?;
     if !gate::delete_rule(ctx.conn(), name).await? {
         return Err(Error::not_found("rule", name));
     }
-    gate::changed(ctx.conn()).await?;
-    ctx.record(Told::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
+    gate::bump_policy_epoch(ctx.conn()).await?;
+    ctx.record_event(EventDraft::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
 }
 
 /// Takes up to `wanted` calls from what a task, or a token without one, has left in its hour. Gives how many were taken and when the hour ends.
 #[tracing::instrument(name = "app.gate.take_calls", skip_all)]
-pub async fn take_calls(
+pub async fn take_call_quota(
     app: &App,
-    whose: Whose,
+    whose: QuotaOwner,
     wanted: i64,
     limit: i64,
 ) -> Result<(i64, time::OffsetDateTime), Error> {
@@ -430,6 +444,6 @@ pub async fn take_calls(
 }
 
 /// Settings that change what the gate decides.
-pub(crate) fn concerns(key: &str) -> bool {
+pub(crate) fn affects_gateway(key: &str) -> bool {
     key.starts_with("gate.")
 }

@@ -4,7 +4,7 @@ use cynode_core::{
     accounts::Group,
     events::EventKind,
     ids::{GroupId, ProjectId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::groups;
 use cynode_wire::{
@@ -13,55 +13,55 @@ use cynode_wire::{
 };
 use serde_json::json;
 
-use crate::{Ctx, Error, context::Told};
+use crate::{Ctx, Error, context::EventDraft};
 
 /// Makes a group.
 #[tracing::instrument(name = "app.groups.create", skip_all)]
-pub async fn create(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Error> {
-    ctx.require(Role::Admin)?;
-    let (id, now) = (GroupId::from_uuid(ctx.uuid()), ctx.now);
-    match groups::insert(ctx.conn(), id, &body.name, now).await {
-        Err(error) if error.refused_by("groups_name_taken") => {
+pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Error> {
+    ctx.require_role(UserRole::Admin)?;
+    let (id, now) = (GroupId::from_uuid(ctx.new_uuid()), ctx.now);
+    match groups::insert_group(ctx.conn(), id, &body.name, now).await {
+        Err(error) if error.is_refused_by("groups_name_taken") => {
             return Err(Error::Taken { what: "a group with the name", name: body.name.into() });
         }
         result => result?,
     }
-    ctx.record(Told::new(EventKind::GroupCreated, json!({ "group_id": id }))).await?;
+    ctx.record_event(EventDraft::new(EventKind::GroupCreated, json!({ "group_id": id }))).await?;
     Ok(Group { id, name: body.name, role: None, members: Vec::new(), created_at: now })
 }
 
 /// All groups.
 #[tracing::instrument(name = "app.groups.list", skip_all)]
-pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>, Error> {
-    ctx.require(Role::Viewer)?;
-    let found = groups::list(ctx.conn(), page).await?;
-    Ok(page.cut(found, |group| group.id.as_uuid()))
+pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>, Error> {
+    ctx.require_role(UserRole::Viewer)?;
+    let found = groups::list_groups(ctx.conn(), page).await?;
+    Ok(page.into_page(found, |group| group.id.as_uuid()))
 }
 
 /// Changes who is in a group and what its members may do.
 #[tracing::instrument(name = "app.groups.update", skip_all, fields(group.id = %id))]
-pub async fn update(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Group, Error> {
-    ctx.require(Role::Admin)?;
+pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Group, Error> {
+    ctx.require_role(UserRole::Admin)?;
     let now = ctx.now;
     let missing = || Error::not_found("group", id);
-    groups::get(ctx.conn(), id).await?.ok_or_else(missing)?;
+    groups::lock_group(ctx.conn(), id).await?.ok_or_else(missing)?;
     groups::remove_members(ctx.conn(), id, &body.remove).await?;
     match groups::add_members(ctx.conn(), id, &body.add, now).await {
-        Err(error) if error.refused_by("group_members_user_id_fkey") => {
+        Err(error) if error.is_refused_by("group_members_user_id_fkey") => {
             return Err(Error::Invalid("`add` names a user who does not exist".into()));
         }
         result => result?,
     }
     if let Some(role) = body.role {
-        groups::bind(ctx.conn(), id, None, role.into(), now).await?;
+        groups::set_group_role(ctx.conn(), id, None, role.into(), now).await?;
     }
     let data = json!({
         "group_id": id, "role": body.role, "added": body.add, "removed": body.remove,
     });
     // What its members prefer may be another thing now.
-    cynode_db::models::changed(ctx.conn()).await?;
-    ctx.record(Told::new(EventKind::GroupUpdated, data)).await?;
-    groups::get(ctx.conn(), id).await?.ok_or_else(missing)
+    cynode_db::models::bump_registry_epoch(ctx.conn()).await?;
+    ctx.record_event(EventDraft::new(EventKind::GroupUpdated, data)).await?;
+    groups::lock_group(ctx.conn(), id).await?.ok_or_else(missing)
 }
 
 /// Gives a group a role in a project, or takes it away.
@@ -72,17 +72,17 @@ pub async fn set_project_role(
     id: GroupId,
     role: RoleChange,
 ) -> Result<(), Error> {
-    ctx.require_in(project, Role::Admin).await?;
+    ctx.require_project_role(project, UserRole::Admin).await?;
     let now = ctx.now;
-    match groups::bind(ctx.conn(), id, Some(project), role.into(), now).await {
-        Err(error) if error.refused_by("role_bindings_group_id_fkey") => {
+    match groups::set_group_role(ctx.conn(), id, Some(project), role.into(), now).await {
+        Err(error) if error.is_refused_by("role_bindings_group_id_fkey") => {
             return Err(Error::not_found("group", id));
         }
-        Err(error) if error.refused_by("role_bindings_project_id_fkey") => {
+        Err(error) if error.is_refused_by("role_bindings_project_id_fkey") => {
             return Err(Error::not_found("project", project));
         }
         result => result?,
     }
     let data = json!({ "group_id": id, "role": role });
-    ctx.record(Told::new(EventKind::ProjectMemberSet, data).project(project)).await
+    ctx.record_event(EventDraft::new(EventKind::ProjectMemberSet, data).with_project(project)).await
 }

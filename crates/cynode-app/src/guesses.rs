@@ -9,23 +9,23 @@ use cynode_core::names::Handle;
 use time::{Duration, OffsetDateTime};
 
 /// So many wrong passwords in a row cost nothing: people mistype.
-const FREE: u32 = 10;
+const MAX_FREE_FAILURES: u32 = 10;
 
 /// How often the pause is doubled, from a second on. It stays short, and sessions and keys that are there go on working. While
 /// somebody guesses, whoever comes first after a pause is looked at, and that need not be the person.
-const DOUBLINGS: u32 = 3;
+const MAX_BACKOFF_DOUBLINGS: u32 = 3;
 
 /// Most passwords of a handle that are looked at at once, before any was found to be wrong: a program may log in often.
-const AT_ONCE: u32 = 32;
+const MAX_CONCURRENT_ATTEMPTS: u32 = 32;
 
 /// When nothing was tried for so long, it is forgotten.
-const FORGOTTEN: Duration = Duration::minutes(15);
+const FAILURE_TTL: Duration = Duration::minutes(15);
 
 /// Most handles that are remembered. Each costs whoever tries it a place at the hasher, so it takes long to push one out.
-const MOST: usize = 10_000;
+const MAX_TRACKED_HANDLES: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
-struct Tried {
+struct LoginAttempts {
     /// In a row.
     wrong: u32,
     /// Being looked at.
@@ -34,47 +34,52 @@ struct Tried {
     last: OffsetDateTime,
 }
 
-impl Tried {
+impl LoginAttempts {
     /// How long ago the last was. A clock that was set back must not make a pause longer.
-    fn since(self, now: OffsetDateTime) -> Duration {
+    fn elapsed_since_last(self, now: OffsetDateTime) -> Duration {
         (now - self.last).abs()
     }
 
-    fn pause(self) -> Duration {
-        let more = self.wrong.checked_sub(FREE);
-        more.map_or(Duration::ZERO, |more| Duration::seconds(1_i64 << more.min(DOUBLINGS)))
+    fn backoff_delay(self) -> Duration {
+        let more = self.wrong.checked_sub(MAX_FREE_FAILURES);
+        more.map_or(Duration::ZERO, |more| {
+            Duration::seconds(1_i64 << more.min(MAX_BACKOFF_DOUBLINGS))
+        })
     }
 }
 
 /// Wrong passwords of late, by handle. Whether there is a user of that handle makes no difference.
 #[derive(Default)]
-pub(crate) struct Guesses(Mutex<HashMap<Handle, Tried>>);
+pub(crate) struct LoginThrottle(Mutex<HashMap<Handle, LoginAttempts>>);
 
-impl Guesses {
-    fn all(&self) -> MutexGuard<'_, HashMap<Handle, Tried>> {
+impl LoginThrottle {
+    fn lock_attempts(&self) -> MutexGuard<'_, HashMap<Handle, LoginAttempts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A password is to be looked at; says how long to wait when it is too early for another. What comes of it is told by
     /// [`wrong`](Self::wrong), [`right`](Self::right) or [`take_back`](Self::take_back).
-    pub(crate) fn begin(
+    pub(crate) fn begin_attempt(
         &self,
         handle: &Handle,
         now: OffsetDateTime,
     ) -> Result<(), std::time::Duration> {
-        let mut all = self.all();
-        let before = all.get(handle).copied().filter(|tried| tried.since(now) < FORGOTTEN);
-        let mut tried = before.unwrap_or(Tried { wrong: 0, under_way: 0, last: now });
-        let left = tried.pause() - tried.since(now);
+        let mut all = self.lock_attempts();
+        let before =
+            all.get(handle).copied().filter(|tried| tried.elapsed_since_last(now) < FAILURE_TTL);
+        let mut tried = before.unwrap_or(LoginAttempts { wrong: 0, under_way: 0, last: now });
+        let left = tried.backoff_delay() - tried.elapsed_since_last(now);
         if left.is_positive() {
             return Err(left.unsigned_abs());
         }
         // Trying many at once is no way around the pause.
-        if tried.under_way >= if tried.wrong < FREE { AT_ONCE } else { 1 } {
+        if tried.under_way
+            >= if tried.wrong < MAX_FREE_FAILURES { MAX_CONCURRENT_ATTEMPTS } else { 1 }
+        {
             return Err(std::time::Duration::from_secs(1));
         }
-        if before.is_none() && all.len() >= MOST {
-            make_room(&mut all, now);
+        if before.is_none() && all.len() >= MAX_TRACKED_HANDLES {
+            evict_oldest(&mut all, now);
         }
         tried.under_way += 1;
         if tried.wrong == 0 {
@@ -85,8 +90,8 @@ impl Guesses {
     }
 
     /// The password was wrong. Gives the number in a row.
-    pub(crate) fn wrong(&self, handle: &Handle, now: OffsetDateTime) -> u32 {
-        let mut all = self.all();
+    pub(crate) fn record_failure(&self, handle: &Handle, now: OffsetDateTime) -> u32 {
+        let mut all = self.lock_attempts();
         let Some(tried) = all.get_mut(handle) else { return 1 };
         tried.under_way = tried.under_way.saturating_sub(1);
         tried.wrong = tried.wrong.saturating_add(1);
@@ -95,17 +100,17 @@ impl Guesses {
     }
 
     /// The password was right.
-    pub(crate) fn right(&self, handle: &Handle) {
-        self.ended(handle, |tried| tried.wrong = 0);
+    pub(crate) fn record_success(&self, handle: &Handle) {
+        self.finish_attempt(handle, |tried| tried.wrong = 0);
     }
 
     /// Nobody looked at the password.
-    pub(crate) fn take_back(&self, handle: &Handle) {
-        self.ended(handle, |_| {});
+    pub(crate) fn cancel_attempt(&self, handle: &Handle) {
+        self.finish_attempt(handle, |_| {});
     }
 
-    fn ended(&self, handle: &Handle, change: impl FnOnce(&mut Tried)) {
-        let mut all = self.all();
+    fn finish_attempt(&self, handle: &Handle, change: impl FnOnce(&mut LoginAttempts)) {
+        let mut all = self.lock_attempts();
         if let Some(tried) = all.get_mut(handle) {
             tried.under_way = tried.under_way.saturating_sub(1);
             change(tried);
@@ -116,9 +121,9 @@ impl Guesses {
     }
 }
 
-fn make_room(all: &mut HashMap<Handle, Tried>, now: OffsetDateTime) {
-    all.retain(|_, tried| tried.since(now) < FORGOTTEN);
-    if all.len() >= MOST {
+fn evict_oldest(all: &mut HashMap<Handle, LoginAttempts>, now: OffsetDateTime) {
+    all.retain(|_, tried| tried.elapsed_since_last(now) < FAILURE_TTL);
+    if all.len() >= MAX_TRACKED_HANDLES {
         let oldest = all.iter().min_by_key(|(_, tried)| tried.last);
         if let Some(oldest) = oldest.map(|(handle, _)| handle.clone()) {
             all.remove(&oldest);
@@ -139,15 +144,19 @@ mod tests {
     }
 
     /// A wrong password; the number in a row, or the seconds to wait.
-    fn try_wrong(guesses: &Guesses, handle: &Handle, now: OffsetDateTime) -> Result<u32, u64> {
-        guesses.begin(handle, now).map_err(|wait| wait.as_secs())?;
-        Ok(guesses.wrong(handle, now))
+    fn try_wrong(
+        guesses: &LoginThrottle,
+        handle: &Handle,
+        now: OffsetDateTime,
+    ) -> Result<u32, u64> {
+        guesses.begin_attempt(handle, now).map_err(|wait| wait.as_secs())?;
+        Ok(guesses.record_failure(handle, now))
     }
 
     #[test]
     fn the_pause_grows_with_each_wrong_password_and_stays_short() {
-        let (guesses, bob) = (Guesses::default(), handle("bob"));
-        for number in 1..=FREE {
+        let (guesses, bob) = (LoginThrottle::default(), handle("bob"));
+        for number in 1..=MAX_FREE_FAILURES {
             assert_eq!(try_wrong(&guesses, &bob, NOON), Ok(number));
         }
         let mut now = NOON;
@@ -164,22 +173,22 @@ mod tests {
 
     #[test]
     fn what_was_right_long_ago_or_never_looked_at_is_not_counted() {
-        let (guesses, bob) = (Guesses::default(), handle("bob"));
+        let (guesses, bob) = (LoginThrottle::default(), handle("bob"));
         let wrong = || {
-            for number in 1..=FREE {
+            for number in 1..=MAX_FREE_FAILURES {
                 assert_eq!(try_wrong(&guesses, &bob, NOON), Ok(number));
             }
         };
         wrong();
-        guesses.begin(&bob, NOON + Duration::SECOND).unwrap();
-        guesses.right(&bob);
-        assert!(guesses.all().is_empty());
-        guesses.begin(&bob, NOON).unwrap();
-        guesses.take_back(&bob);
-        assert!(guesses.all().is_empty());
+        guesses.begin_attempt(&bob, NOON + Duration::SECOND).unwrap();
+        guesses.record_success(&bob);
+        assert!(guesses.lock_attempts().is_empty());
+        guesses.begin_attempt(&bob, NOON).unwrap();
+        guesses.cancel_attempt(&bob);
+        assert!(guesses.lock_attempts().is_empty());
         wrong();
-        assert_eq!(try_wrong(&guesses, &bob, NOON + FORGOTTEN), Ok(1));
-        guesses.right(&bob);
+        assert_eq!(try_wrong(&guesses, &bob, NOON + FAILURE_TTL), Ok(1));
+        guesses.record_success(&bob);
         wrong();
         // The clock was set back by an hour.
         assert_eq!(try_wrong(&guesses, &bob, NOON - Duration::HOUR), Ok(1));
@@ -187,30 +196,30 @@ mod tests {
 
     #[test]
     fn many_may_log_in_at_once_until_passwords_are_wrong() {
-        let (guesses, bob) = (Guesses::default(), handle("bob"));
-        for _ in 0..AT_ONCE {
-            guesses.begin(&bob, NOON).unwrap();
+        let (guesses, bob) = (LoginThrottle::default(), handle("bob"));
+        for _ in 0..MAX_CONCURRENT_ATTEMPTS {
+            guesses.begin_attempt(&bob, NOON).unwrap();
         }
-        assert!(guesses.begin(&bob, NOON).is_err());
-        guesses.right(&bob);
-        guesses.begin(&bob, NOON).unwrap();
-        let last = (0..AT_ONCE).map(|_| guesses.wrong(&bob, NOON)).last();
-        assert_eq!(last, Some(AT_ONCE));
+        assert!(guesses.begin_attempt(&bob, NOON).is_err());
+        guesses.record_success(&bob);
+        guesses.begin_attempt(&bob, NOON).unwrap();
+        let last = (0..MAX_CONCURRENT_ATTEMPTS).map(|_| guesses.record_failure(&bob, NOON)).last();
+        assert_eq!(last, Some(MAX_CONCURRENT_ATTEMPTS));
         let later = NOON + Duration::seconds(8);
-        guesses.begin(&bob, later).unwrap();
-        assert!(guesses.begin(&bob, later).is_err(), "one at a time from then on");
+        guesses.begin_attempt(&bob, later).unwrap();
+        assert!(guesses.begin_attempt(&bob, later).is_err(), "one at a time from then on");
     }
 
     #[test]
     fn a_bounded_number_of_handles_is_remembered_and_the_oldest_goes_first() {
-        let guesses = Guesses::default();
+        let guesses = LoginThrottle::default();
         let mut now = NOON;
-        for number in 0..=MOST {
+        for number in 0..=MAX_TRACKED_HANDLES {
             now += Duration::MILLISECOND;
-            guesses.begin(&handle(&format!("user-{number}")), now).unwrap();
+            guesses.begin_attempt(&handle(&format!("user-{number}")), now).unwrap();
         }
-        let all = guesses.all();
-        assert_eq!(all.len(), MOST);
+        let all = guesses.lock_attempts();
+        assert_eq!(all.len(), MAX_TRACKED_HANDLES);
         assert!(!all.contains_key(&handle("user-0")) && all.contains_key(&handle("user-1")));
     }
 }

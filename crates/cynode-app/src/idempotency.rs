@@ -1,17 +1,17 @@
 //! Repeats: the same request sent again gives the same answer and has no second effect.
 
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305, aead::Aead};
-use cynode_db::idempotency::{self as stored, Keep, Key};
+use cynode_db::idempotency::{self as stored, IdempotencyKey, IdempotencyRecord};
 use sha2::{Digest, Sha256};
 
-use crate::{Ctx, Error, Request};
+use crate::{Ctx, Error, OperationRequest};
 
 /// How a repeat is recognised.
 ///
 /// Both digests are keyed with the caller's token, which is not stored: whoever steals the database
 /// cannot try out what a request (which may hold a password) said, nor open a sealed answer.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct IdempotentAttempt {
     key: String,
     request_digest: [u8; 32],
     seal: [u8; 32],
@@ -19,7 +19,7 @@ pub struct Attempt {
 
 /// The answer of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct OperationAnswer {
     /// JSON.
     pub body: Vec<u8>,
     /// Whether it was given before.
@@ -28,93 +28,98 @@ pub struct Answer {
 
 /// Whether an answer may be kept as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Secrecy {
+pub(crate) enum AnswerSecrecy {
     /// It may.
     Open,
     /// It holds a secret.
     Sealed,
 }
 
-impl Attempt {
+impl IdempotentAttempt {
     /// Most characters of a key.
-    pub const MAX_KEY: usize = 200;
+    pub const MAX_KEY_CHARS: usize = 200;
 
     /// The attempt that `key` names: `token` is what the caller authenticated with, `request` what was
     /// asked, as parts that cannot run into each other.
     pub fn new(key: &str, token: &str, request: &[&[u8]]) -> Result<Self, Error> {
-        let good =
-            (1..=Self::MAX_KEY).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+        let good = (1..=Self::MAX_KEY_CHARS).contains(&key.len())
+            && key.bytes().all(|b| b.is_ascii_graphic());
         if !good {
             return Err(Error::Invalid(format!(
                 "an Idempotency-Key has 1 to {} printable characters without spaces",
-                Self::MAX_KEY
+                Self::MAX_KEY_CHARS
             )));
         }
-        let seal = digest(&[b"cynode seal v1", token.as_bytes(), key.as_bytes()]);
+        let seal = digest_parts(&[b"cynode seal v1", token.as_bytes(), key.as_bytes()]);
         let mut parts: Vec<&[u8]> = vec![b"cynode request v1", &seal];
         parts.extend_from_slice(request);
-        Ok(Self { key: key.to_owned(), request_digest: digest(&parts), seal })
+        Ok(Self { key: key.to_owned(), request_digest: digest_parts(&parts), seal })
     }
 
-    pub(crate) fn stored(&self, request: &Request) -> Key {
-        let (actor, key) = (request.key_owner(), self.key.clone());
-        Key { actor, key, request_digest: self.request_digest }
+    pub(crate) fn to_stored_key(&self, request: &OperationRequest) -> IdempotencyKey {
+        let (actor, key) = (request.idempotency_owner(), self.key.clone());
+        IdempotencyKey { actor, key, request_digest: self.request_digest }
     }
 
-    fn cipher(&self) -> XChaCha20Poly1305 {
+    fn build_cipher(&self) -> XChaCha20Poly1305 {
         XChaCha20Poly1305::new(&self.seal.into())
     }
 }
 
 /// Keeps the answer in the operation's transaction; `false` when the key was used before.
-pub(crate) async fn keep(
+pub(crate) async fn store_answer(
     ctx: &mut Ctx,
-    request: &Request,
-    attempt: &Attempt,
-    secrecy: Secrecy,
+    request: &OperationRequest,
+    attempt: &IdempotentAttempt,
+    secrecy: AnswerSecrecy,
     body: &[u8],
 ) -> Result<bool, Error> {
     let answer = match secrecy {
-        Secrecy::Open => body.to_vec(),
-        Secrecy::Sealed => {
-            let nonce = ctx.environment().bytes::<24>();
-            let cipher = attempt.cipher().encrypt(&nonce.into(), body);
+        AnswerSecrecy::Open => body.to_vec(),
+        AnswerSecrecy::Sealed => {
+            let nonce = ctx.environment().random_bytes::<24>();
+            let cipher = attempt.build_cipher().encrypt(&nonce.into(), body);
             let cipher =
                 cipher.map_err(|e| Error::Internal(anyhow::anyhow!("sealing failed: {e}")))?;
             [nonce.as_slice(), &cipher].concat()
         }
     };
     let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.idempotency_lifetime);
-    let keep = Keep { key: attempt.stored(request), answer, expires_at };
-    Ok(stored::keep(ctx.conn(), &keep, now).await?)
+    let keep = IdempotencyRecord { key: attempt.to_stored_key(request), answer, expires_at };
+    Ok(stored::store_answer(ctx.conn(), &keep, now).await?)
 }
 
 /// The answer that was given to the same request before.
-pub(crate) async fn find(
+pub(crate) async fn find_stored_answer(
     ctx: &mut Ctx,
-    request: &Request,
-    attempt: &Attempt,
-    secrecy: Secrecy,
-) -> Result<Option<Answer>, Error> {
+    request: &OperationRequest,
+    attempt: &IdempotentAttempt,
+    secrecy: AnswerSecrecy,
+) -> Result<Option<OperationAnswer>, Error> {
     let now = ctx.now;
-    let Some(kept) = stored::find(ctx.conn(), &attempt.stored(request), now).await? else {
+    let Some(kept) =
+        stored::find_stored_answer(ctx.conn(), &attempt.to_stored_key(request), now).await?
+    else {
         return Ok(None);
     };
     if kept.request_digest != attempt.request_digest {
         return Err(Error::KeyReused);
     }
     let body = match secrecy {
-        Secrecy::Open => kept.answer,
-        Secrecy::Sealed => {
+        AnswerSecrecy::Open => kept.answer,
+        AnswerSecrecy::Sealed => {
             let (nonce, cipher) = kept.answer.split_first_chunk::<24>().ok_or(Error::KeyReused)?;
-            attempt.cipher().decrypt(&(*nonce).into(), cipher).map_err(|_| Error::KeyReused)?
+            attempt
+                .build_cipher()
+                .decrypt(&(*nonce).into(), cipher)
+                .map_err(|_| Error::KeyReused)?
         }
     };
-    Ok(Some(Answer { body, replayed: true }))
+    Ok(Some(OperationAnswer { body, replayed: true }))
 }
 
 /// A digest of parts; each is preceded by its length, so that none runs into the next.
-fn digest(parts: &[&[u8]]) -> [u8; 32] {
+fn digest_parts(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part.len().to_le_bytes());

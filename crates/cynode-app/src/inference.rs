@@ -5,6 +5,7 @@
 //! that dies leaves what it held back; whoever finds it counts it as spent.
 
 mod answering;
+mod explain;
 mod held;
 mod ledger;
 mod managing;
@@ -15,7 +16,7 @@ mod telemetry;
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -23,26 +24,28 @@ use std::{
 
 use bytes::Bytes;
 use cynode_core::{
-    accounts::Credential,
+    accounts::CallerCredential,
+    budget::Amount,
     events::EventKind,
     ids::{BudgetId, CallId, ProjectId, ProviderId},
-    models::{PROJECT_MANAGER, Tier},
+    models::{PROJECT_MANAGER_MODEL_ID, Tier},
     names::{Prose, TextError},
-    roles::Role,
-    sync::lock,
+    roles::UserRole,
+    sync::lock_unpoisoned,
 };
 use cynode_db::{
     DbError,
-    budgets::{self, Reservation, Reserved},
+    budgets::{self, CallReservation, ReservationOutcome},
     models,
 };
 use cynode_models::{
     bound,
-    breaker::Breaker,
-    cassette::Cassette,
-    redact::Rules,
-    shape::Shaped,
-    upstream::{Unasked, Upstream},
+    breaker::ProviderCircuitBreaker,
+    cassette::ResponseCassette,
+    observe::ResponseObservation,
+    redact::RedactionRules,
+    shape::RequestRewrite,
+    upstream::{UpstreamClient, UpstreamFailure},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -50,65 +53,76 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use cynode_models::{
-    dialect::{Dialect, Speak, WireError},
-    talk::{Kind, ModelError},
-    upstream::FORWARDED,
+    dialect::{Dialect, DialectCodec, WireError},
+    talk::{ModelError, ModelErrorKind},
+    upstream::FORWARDED_HEADERS,
 };
-pub use managing::ManagerPlace;
-pub use question::{Header, Question, Who};
-pub(crate) use refusing::pause_parked;
+pub use explain::{RoutingSubject, explain_routing};
+pub use managing::ManagerEndpoint;
+pub use question::{ForwardedHeader, InferenceCaller, InferenceRequest};
+pub(crate) use refusing::pause_parked_tasks;
 
-use crate::{App, Error, Request, agents, context::Told, error::complain, tokens::Presented};
-use answering::{Accepting, Recorder, passed_on, told_at_once};
-use held::Held;
-use ledger::Ledger;
-use refusing::{full, park_for_quota, parked};
-pub(crate) use registry::{CALLS, DEFAULT, Epochs, PER_MINUTE, REPEATS, epochs};
-use registry::{Candidate, Model, Registry, Source};
+use crate::{
+    App, Error, OperationRequest, agents,
+    context::EventDraft,
+    error::log_background_error,
+    projects::{self, ProjectRef},
+    tokens::PresentedToken,
+};
+use answering::{CassetteRecorder, RelayedCall, relay_answer, send_ready_answer};
+use held::ReservedCall;
+use ledger::BudgetLedger;
+use refusing::{budget_exhausted_error, park_for_quota, parked_task_error};
+use registry::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute};
+pub(crate) use registry::{
+    CALLS_WITHOUT_PROGRESS_SETTING, DEFAULT_MODEL_SETTING, EpochBatcher,
+    MAX_IDENTICAL_CALLS_SETTING, MICROS_PER_MINUTE_SETTING, spawn_epoch_batcher,
+};
 
 /// How long a provider may be silent.
-const IDLE: Duration = Duration::from_mins(5);
+const PROVIDER_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A provider that wants to be left alone for longer than this is left alone by everybody.
-const SHORT: Duration = Duration::from_secs(10);
+const RATE_LIMIT_COOLDOWN: Duration = Duration::from_secs(10);
 
 /// How long a key rests at least: one that may be used at once would be asked over and over.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_KEY_COOLDOWN: Duration = Duration::from_secs(1);
 
 /// How long a key rests whose quota is used up, when the provider does not say.
-const QUOTA: Duration = Duration::from_mins(5);
+const DEFAULT_QUOTA_COOLDOWN: Duration = Duration::from_mins(5);
 
 /// A question of so many bytes is looked through apart.
-const LARGE: usize = 128 * 1024;
+const LARGE_REQUEST_BYTES: usize = 128 * 1024;
 
 /// How often the registry is read again when it changes while a question is routed.
-const LOOKS: usize = 10;
+const MAX_REGISTRY_RELOADS: usize = 10;
 
 /// What a process needs to ask models.
-pub struct Models {
-    upstream: Upstream,
-    registry: tokio::sync::RwLock<Option<Arc<Registry>>>,
-    breakers: Mutex<HashMap<ProviderId, Breaker>>,
-    ledger: Ledger,
-    rules: Arc<Rules>,
+pub struct InferenceRuntime {
+    upstream: UpstreamClient,
+    registry: tokio::sync::RwLock<Option<Arc<ModelRegistry>>>,
+    breakers: Mutex<HashMap<ProviderId, ProviderCircuitBreaker>>,
+    ledger: BudgetLedger,
+    rules: Arc<RedactionRules>,
     cassettes: PathBuf,
     /// Where the project manager answers, if one is connected.
-    manager: Option<ManagerPlace>,
+    manager: Option<ManagerEndpoint>,
     /// Answers under way: a process that is to end waits for them.
     answers: TaskTracker,
     told: Mutex<HashMap<BudgetId, Instant>>,
 }
 
-impl Models {
+impl InferenceRuntime {
     /// Opens the way. It must be called inside the async runtime.
-    pub fn open(app: &App, cassettes: PathBuf) -> Result<Self, Error> {
+    pub fn open_runtime(app: &App, cassettes: PathBuf) -> Result<Self, Error> {
         let failed = |error: anyhow::Error| Error::Internal(error);
         Ok(Self {
-            upstream: Upstream::new(IDLE).map_err(|error| failed(error.into()))?,
+            upstream: UpstreamClient::new(PROVIDER_IDLE_TIMEOUT)
+                .map_err(|error| failed(error.into()))?,
             registry: tokio::sync::RwLock::default(),
             breakers: Mutex::default(),
-            ledger: Ledger::open(app.pool()),
-            rules: Rules::new().map_err(|error| failed(error.into()))?,
+            ledger: BudgetLedger::start_lanes(app.pool()),
+            rules: RedactionRules::new().map_err(|error| failed(error.into()))?,
             cassettes,
             manager: None,
             answers: TaskTracker::new(),
@@ -118,7 +132,7 @@ impl Models {
 
     /// With a project manager to talk to.
     #[must_use]
-    pub fn with_manager(mut self, manager: Option<ManagerPlace>) -> Self {
+    pub fn with_manager(mut self, manager: Option<ManagerEndpoint>) -> Self {
         self.manager = manager;
         self
     }
@@ -126,7 +140,7 @@ impl Models {
 
 /// An answer for a client.
 #[derive(Debug)]
-pub enum Answered {
+pub enum InferenceAnswer {
     /// All of it.
     Whole(CallId, Value),
     /// Piece by piece.
@@ -135,7 +149,7 @@ pub enum Answered {
 
 /// A model that a caller may ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct OfferedModel {
     /// Its id.
     pub id: String,
     /// What people call it.
@@ -147,38 +161,40 @@ pub struct Offered {
 }
 
 /// Keeps what was held back for calls under way, and ends what nothing was heard of, until it is told to stop.
-pub async fn keep(app: App, stop: CancellationToken) {
-    let Ok(models) = app.models().cloned() else { return };
-    let mut turn = tokio::time::interval(ledger::RENEW);
+pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
+    let Ok(models) = app.inference_runtime().cloned() else { return };
+    let mut turn = tokio::time::interval(ledger::LEASE_RENEW_INTERVAL);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             _ = turn.tick() => {}
         }
-        if let Err(error) = models.ledger.renew(app.pool()).await {
-            complain(&error, "calls could not be kept and will be tried again");
+        if let Err(error) = models.ledger.renew_leases(app.pool()).await {
+            log_background_error(&error, "calls could not be kept and will be tried again");
         }
-        if let Err(error) = settle_lost(&app).await {
-            complain(&error, "lost calls could not be ended and will be tried again");
+        if app.take_lost_calls()
+            && let Err(error) = settle_lost_calls(&app).await
+        {
+            log_background_error(&error, "lost calls could not be ended and will be tried again");
         }
     }
     // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
-    let _ = tokio::time::timeout(ledger::LEASE / 2, settled(&app)).await;
+    let _ = tokio::time::timeout(ledger::CALL_LEASE_TTL / 2, wait_until_settled(&app)).await;
 }
 
 /// Waits until every answer that is under way now has been settled.
-pub async fn settled(app: &App) {
-    let Ok(models) = app.models() else { return };
+pub async fn wait_until_settled(app: &App) {
+    let Ok(models) = app.inference_runtime() else { return };
     models.answers.close();
     models.answers.wait().await;
     models.answers.reopen();
 }
 
 /// Ends calls of which nothing was heard. Gives how many.
-pub async fn settle_lost(app: &App) -> Result<usize, Error> {
+pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let lost = budgets::settle_lost(&mut conn, 100).await?;
+    let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
     for call in &lost {
         tracing::warn!(event = "model.lost", call.id = %call, "nothing was heard of a model call; it counts as its worst case");
     }
@@ -187,14 +203,17 @@ pub async fn settle_lost(app: &App) -> Result<usize, Error> {
 
 /// The models that a caller may ask.
 #[tracing::instrument(name = "app.inference.offered", skip_all)]
-pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
-    let models = app.models()?;
-    let registry = latest(app, models).await?;
-    let mut offered: Vec<Offered> = registry
+pub async fn list_offered_models(
+    app: &App,
+    who: &InferenceCaller,
+) -> Result<Vec<OfferedModel>, Error> {
+    let models = app.inference_runtime()?;
+    let registry = latest_registry(app, models).await?;
+    let mut offered: Vec<OfferedModel> = registry
         .models
         .values()
-        .filter(|model| model.is_for(who.project))
-        .map(|model| Offered {
+        .filter(|model| model.is_usable_in(who.project))
+        .map(|model| OfferedModel {
             id: model.id.clone(),
             title: model.title.clone(),
             owner: model
@@ -205,19 +224,20 @@ pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
             created: model.created,
         })
         .collect();
-    let own = |id: String, title: &str| Offered {
+    let own = |id: String, title: &str| OfferedModel {
         id,
         title: title.to_owned(),
         owner: "cynode".into(),
         created: registry.since,
     };
     for tier in Tier::ALL {
-        let answers = |model: &Model| model.is_for(who.project) && model.tier == Some(*tier);
+        let answers =
+            |model: &RoutedModel| model.is_usable_in(who.project) && model.tier == Some(*tier);
         if registry.models.values().any(answers) {
-            offered.push(own(tier.model_id(), tier.as_str()));
+            offered.push(own(tier.tier_model_id(), tier.as_str()));
         }
     }
-    offered.push(own(PROJECT_MANAGER.to_owned(), "Project manager"));
+    offered.push(own(PROJECT_MANAGER_MODEL_ID.to_owned(), "Project manager"));
     if let Some(agent) = &who.agent {
         offered.retain(|model| agent.models.contains(&model.id));
     }
@@ -226,38 +246,51 @@ pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
 }
 
 /// A person who asks, in the name of a project if they say so and may.
-pub async fn person(
+pub async fn resolve_user_caller(
     app: &App,
-    request: &Request,
-    project: Option<ProjectId>,
-) -> Result<Who, Error> {
+    request: &OperationRequest,
+    project: Option<ProjectRef>,
+) -> Result<InferenceCaller, Error> {
     let caller = request.caller.ok_or(Error::Unauthenticated)?;
+    let project = match project {
+        None => None,
+        Some(ProjectRef::Id(id)) => Some(id),
+        Some(named) => {
+            let found = app.read(request, |ctx| {
+                Box::pin(async move { projects::resolve_project(ctx, &named).await })
+            });
+            Some(found.await?)
+        }
+    };
     if let Some(project) = project {
-        app.permit(request, project, Role::Operator).await?;
+        app.require_project_role(request, project, UserRole::Operator).await?;
     }
     let credential = match caller.credential {
-        Credential::Session(_) => "session",
-        Credential::ApiKey(_) => "api_key",
-        Credential::Agent(_) | Credential::Link(_) | Credential::Schedule(_) => {
+        CallerCredential::Session(_) => "session",
+        CallerCredential::ApiKey(_) => "api_key",
+        CallerCredential::Agent(_) | CallerCredential::Link(_) | CallerCredential::Schedule(_) => {
             return Err(Error::Unauthenticated);
         }
     };
     let role_everywhere = caller.role;
-    Ok(Who { user: caller.user, project, agent: None, role_everywhere, credential })
+    Ok(InferenceCaller { user: caller.user, project, agent: None, role_everywhere, credential })
 }
 
 /// The agent behind a token, which opens the models that it names.
 #[tracing::instrument(name = "app.inference.agent", skip_all)]
-pub async fn agent(app: &App, shown: &Presented) -> Result<Who, Error> {
-    let found = agents::find(app, &[*shown]).await?.into_iter().next();
+pub async fn resolve_agent_caller(
+    app: &App,
+    shown: &PresentedToken,
+) -> Result<InferenceCaller, Error> {
+    let found = agents::resolve_agent_tokens(app, &[*shown]).await?.into_iter().next();
     let (_, known) = found.ok_or(Error::Unauthenticated)?;
     let user = known.agent.user.filter(|_| known.state == agents::TokenState::Good);
     let user = user.ok_or(Error::Unauthenticated)?;
     // A model is asked at the project's cost, which nobody who may only read there can cause.
     if !known.agent.operates {
-        return Err(Error::forbidden(Role::Operator, "in the project"));
+        return Err(Error::forbidden(UserRole::Operator, "in the project"));
     }
-    Ok(Who {
+    Ok(InferenceCaller {
         user,
         project: known.agent.project,
         agent: Some(Arc::new(known)),
@@ -267,25 +300,30 @@ pub async fn agent(app: &App, shown: &Presented) -> Result<Who, Error> {
 }
 
 /// About how many tokens a request of Messages has. The provider alone knows exactly; a token has about four letters.
-pub fn count(body: &Value) -> u64 {
-    fn letters(value: &Value) -> u64 {
+pub fn estimate_tokens(body: &Value) -> u64 {
+    fn count_chars(value: &Value) -> u64 {
         match value {
             Value::String(text) => text.chars().count() as u64,
-            Value::Array(items) => items.iter().map(letters).sum(),
-            Value::Object(fields) => fields.values().map(letters).sum::<u64>() + 8,
+            Value::Array(items) => items.iter().map(count_chars).sum(),
+            Value::Object(fields) => fields.values().map(count_chars).sum::<u64>() + 8,
             Value::Null | Value::Bool(_) | Value::Number(_) => 1,
         }
     }
     let parts = ["system", "messages", "tools"];
-    parts.iter().filter_map(|part| body.get(*part)).map(letters).sum::<u64>().div_ceil(4)
+    parts.iter().filter_map(|part| body.get(*part)).map(count_chars).sum::<u64>().div_ceil(4)
 }
 
 /// Asks a model.
 #[tracing::instrument(name = "app.inference.ask", skip_all, fields(dialect = question.dialect.as_str()))]
-pub async fn ask(app: &App, mut question: Question) -> Result<Answered, ModelError> {
-    let models = app.models().map_err(|error| ours(&error))?;
-    let mut shaped = Shaped::new(question.dialect, std::mem::take(&mut question.body))?;
-    let dropped = shaped.without_hosted_tools();
+pub async fn ask_model(
+    app: &App,
+    mut question: InferenceRequest,
+) -> Result<InferenceAnswer, ModelError> {
+    let models = app.inference_runtime().map_err(|error| to_model_error(&error))?;
+    // Also a question that is given up before its answer has begun is to be settled.
+    let _under_way = models.answers.token();
+    let mut shaped = RequestRewrite::new(question.dialect, std::mem::take(&mut question.body))?;
+    let dropped = shaped.strip_hosted_tools();
     if dropped > 0 {
         tracing::info!(
             event = "model.tools_dropped",
@@ -294,17 +332,21 @@ pub async fn ask(app: &App, mut question: Question) -> Result<Answered, ModelErr
         );
     }
     let size = question.size;
-    let mut prepared = Prepared { shaped, size, redactions: 0, instructed: false };
-    let mut registry = models.registry(app, None).await.map_err(|error| ours(&error))?;
-    for _ in 0..LOOKS {
-        let refused = match routed(app, models, &registry, &question, &mut prepared).await {
+    let mut prepared = RequestDraft { shaped, size, redactions: 0, instructed: false };
+    let mut registry =
+        models.get_registry(app, None).await.map_err(|error| to_model_error(&error))?;
+    for _ in 0..MAX_REGISTRY_RELOADS {
+        let refused = match route_request(app, models, &registry, &question, &mut prepared).await {
             Ok(answered) => return Ok(answered),
-            Err(Refused::Failed(error)) => return Err(error),
-            Err(Refused::Stale) => None,
-            Err(Refused::NoWay(error)) => Some(error),
+            Err(RouteError::Failed(error)) => return Err(error),
+            Err(RouteError::Stale) => None,
+            Err(RouteError::NoWay(error)) => Some(error),
         };
         let old = registry.epoch;
-        registry = models.current(app, &registry).await.map_err(|error| ours(&error))?;
+        registry = models
+            .refresh_registry(app, &registry)
+            .await
+            .map_err(|error| to_model_error(&error))?;
         // What is not there by what holds now is not there.
         if let Some(error) = refused
             && registry.epoch == old
@@ -312,25 +354,43 @@ pub async fn ask(app: &App, mut question: Question) -> Result<Answered, ModelErr
             return Err(error);
         }
     }
-    Err(ModelError::new(Kind::Unavailable, "the models are being changed; try again in a moment"))
+    Err(ModelError::new(
+        ModelErrorKind::Unavailable,
+        "the models are being changed; try again in a moment",
+    ))
 }
 
 /// Takes the secrets that we know or recognise out of something that is to be stored.
-pub(crate) async fn redact(app: &App, value: &mut serde_json::Value) -> Result<(), Error> {
-    latest(app, app.models()?).await?.redactor.json(value);
+pub(crate) async fn redact_value(app: &App, value: &mut serde_json::Value) -> Result<(), Error> {
+    latest_registry(app, app.inference_runtime()?).await?.redactor.redact_json(value);
     Ok(())
 }
 
 /// What is known of models and secrets, and holds now.
-async fn latest(app: &App, models: &Models) -> Result<Arc<Registry>, Error> {
-    let registry = models.registry(app, None).await?;
-    models.current(app, &registry).await
+async fn latest_registry(
+    app: &App,
+    models: &InferenceRuntime,
+) -> Result<Arc<ModelRegistry>, Error> {
+    let registry = models.get_registry(app, None).await?;
+    models.refresh_registry(app, &registry).await
+}
+
+/// The limit of a task that is asked for without one.
+pub(crate) async fn default_task_budget(app: &App) -> Result<Option<Amount>, Error> {
+    match app.inference_runtime() {
+        Ok(models) => Ok(latest_registry(app, models).await?.task_default),
+        // A process without a way to models knows no registry.
+        Err(_) => {
+            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+            crate::settings::default_task_budget(&mut conn).await
+        }
+    }
 }
 
 /// A text without the secrets that we know or recognise.
-pub(crate) async fn redacted(app: &App, text: String) -> Result<String, Error> {
+pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error> {
     let mut value = Value::String(text);
-    redact(app, &mut value).await?;
+    redact_value(app, &mut value).await?;
     Ok(match value {
         Value::String(text) => text,
         _ => String::new(),
@@ -340,16 +400,16 @@ pub(crate) async fn redacted(app: &App, text: String) -> Result<String, Error> {
 /// Takes the secrets that we know or recognise out of what is handed in, before it is stored and handed on. It needs a connection
 /// of its own, so it is for whoever has no transaction open yet.
 #[tracing::instrument(name = "app.inference.without_secrets", skip_all)]
-pub async fn without_secrets(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
+pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
     // A process without a way to models holds no secrets of theirs and no rules.
-    let Ok(models) = app.models() else { return Ok(()) };
+    let Ok(models) = app.inference_runtime() else { return Ok(()) };
     if texts.is_empty() {
         return Ok(());
     }
-    let registry = latest(app, models).await?;
+    let registry = latest_registry(app, models).await?;
     for text in texts {
         let mut value = Value::String(text.to_string());
-        if registry.redactor.json(&mut value).is_empty() {
+        if registry.redactor.redact_json(&mut value).is_empty() {
             continue;
         }
         let Value::String(left) = value else { continue };
@@ -362,90 +422,114 @@ pub async fn without_secrets(app: &App, texts: Vec<&mut Prose>) -> Result<(), Er
 
 /// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
 #[derive(Clone, Debug)]
-pub(crate) struct Menu(Option<Arc<Registry>>);
+pub(crate) struct ModelSnapshot(Option<Arc<ModelRegistry>>);
 
-impl Menu {
+impl ModelSnapshot {
     /// The models that agents on our side may ask in a project.
-    pub(crate) fn models(&self, project: ProjectId) -> Vec<String> {
-        self.0.as_ref().map(|registry| registry.open_in(Some(project))).unwrap_or_default()
+    pub(crate) fn model_ids(&self, project: impl Into<Option<ProjectId>>) -> Vec<String> {
+        let project = project.into();
+        self.0.as_ref().map(|registry| registry.available_model_ids(project)).unwrap_or_default()
     }
 
     /// Those of the models that call tools in a project.
-    pub(crate) fn calling_tools(&self, project: ProjectId, ids: &[String]) -> Vec<String> {
+    pub(crate) fn tool_calling_models(&self, project: ProjectId, ids: &[String]) -> Vec<String> {
         let Some(registry) = &self.0 else { return Vec::new() };
         ids.iter().filter(|id| registry.calls_tools(id, Some(project))).cloned().collect()
+    }
+
+    /// How many seconds an answer of each of the models may take in a project, where somebody has said.
+    pub(crate) fn think_seconds(
+        &self,
+        project: ProjectId,
+        ids: &[String],
+    ) -> BTreeMap<String, u32> {
+        let Some(registry) = &self.0 else { return BTreeMap::new() };
+        let said = |id: &String| Some((id.clone(), registry.think_seconds(id, Some(project))?));
+        ids.iter().filter_map(said).collect()
     }
 }
 
 /// Looks at what may be asked now.
-pub(crate) async fn menu(app: &App) -> Result<Menu, Error> {
-    let Ok(models) = app.models() else { return Ok(Menu(None)) };
-    Ok(Menu(Some(latest(app, models).await?)))
+pub(crate) async fn load_model_snapshot(app: &App) -> Result<ModelSnapshot, Error> {
+    let Ok(models) = app.inference_runtime() else { return Ok(ModelSnapshot(None)) };
+    Ok(ModelSnapshot(Some(latest_registry(app, models).await?)))
 }
 
 /// Asks by what a registry says.
-async fn routed(
+async fn route_request(
     app: &App,
-    models: &Arc<Models>,
-    registry: &Arc<Registry>,
-    question: &Question,
-    prepared: &mut Prepared,
-) -> Result<Answered, Refused> {
-    let id = match prepared.shaped.model() {
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    prepared: &mut RequestDraft,
+) -> Result<InferenceAnswer, RouteError> {
+    let id = match prepared.shaped.model_id() {
         Some(id) => id.to_owned(),
         None => registry.default.clone().ok_or_else(|| {
             let told = "`model` is missing; `GET /v1/models` lists what may be asked";
-            Refused::NoWay(ModelError::new(Kind::BadRequest, told))
+            RouteError::NoWay(ModelError::new(ModelErrorKind::BadRequest, told))
         })?,
     };
     if let Some(agent) = &question.who.agent
         && !agent.models.contains(&id)
     {
-        let told = format!("this token does not open the model `{}`", clipped(&id));
-        return Err(ModelError::new(Kind::Forbidden, told).with_code("model_not_allowed").into());
+        let told = format!("this token does not open the model `{}`", truncate_text(&id));
+        return Err(ModelError::new(ModelErrorKind::Forbidden, told)
+            .with_code("model_not_allowed")
+            .into());
     }
-    if id == PROJECT_MANAGER {
-        let answered = managing::ask(app, models, registry, question, prepared).await;
-        return answered.map_err(Refused::Failed);
+    if id == PROJECT_MANAGER_MODEL_ID {
+        let answered = managing::ask_manager(app, models, registry, question, prepared).await;
+        return answered.map_err(RouteError::Failed);
     }
-    answer(app, models, registry, question, &id, prepared).await
+    try_candidates(app, models, registry, question, &id, prepared).await
 }
 
 /// A question that is being made ready.
-struct Prepared {
-    shaped: Shaped,
+struct RequestDraft {
+    shaped: RequestRewrite,
     /// Bytes of the question.
     size: usize,
     redactions: usize,
     instructed: bool,
 }
 
-impl Prepared {
+impl RequestDraft {
     /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
-    async fn ready(&mut self, registry: &Registry, who: &Who, id: &str) -> Result<(), ModelError> {
+    async fn prepare_for_registry(
+        &mut self,
+        registry: &ModelRegistry,
+        who: &InferenceCaller,
+        id: &str,
+    ) -> Result<(), ModelError> {
         let redactor = registry.redactor.clone();
-        let redact = move |shaped: &mut Shaped| redactor.json(shaped.body_mut()).total();
-        self.redactions += if self.size < LARGE {
+        let redact = move |shaped: &mut RequestRewrite| {
+            redactor.redact_json(shaped.as_body_mut()).total_count()
+        };
+        self.redactions += if self.size < LARGE_REQUEST_BYTES {
             redact(&mut self.shaped)
         } else {
             // A long conversation must not hold up everybody else's.
             let mut shaped = self.shaped.clone();
             let done = tokio::task::spawn_blocking(move || (redact(&mut shaped), shaped)).await;
             let (found, shaped) = done.map_err(|_| {
-                ModelError::new(Kind::Upstream, "the question could not be looked through")
+                ModelError::new(
+                    ModelErrorKind::Upstream,
+                    "the question could not be looked through",
+                )
             })?;
             self.shaped = shaped;
             found
         };
         if !self.instructed && registry.wants_skill(who, id) {
-            self.shaped.instruct(registry::DEFAULT_SKILL);
+            self.shaped.prepend_instructions(registry::DEFAULT_SKILL);
             self.instructed = true;
         }
         Ok(())
     }
 }
 
-enum Refused {
+enum RouteError {
     /// The registry has changed.
     Stale,
     /// The registry has no way; it may have changed.
@@ -453,47 +537,49 @@ enum Refused {
     Failed(ModelError),
 }
 
-impl From<ModelError> for Refused {
+impl From<ModelError> for RouteError {
     fn from(error: ModelError) -> Self {
         Self::Failed(error)
     }
 }
 
 /// Our own failure, as a client is told of it.
-fn ours(error: &Error) -> ModelError {
+fn to_model_error(error: &Error) -> ModelError {
     let kind = match error {
-        Error::Away { .. } | Error::Unavailable(_) => Kind::Unavailable,
-        Error::Internal(_) => Kind::Upstream,
-        _ => Kind::BadRequest,
+        Error::Away { .. } | Error::Unavailable(_) => ModelErrorKind::Unavailable,
+        Error::Internal(_) => ModelErrorKind::Upstream,
+        _ => ModelErrorKind::BadRequest,
     };
-    if matches!(kind, Kind::Upstream) {
+    if matches!(kind, ModelErrorKind::Upstream) {
         tracing::error!(
             event = "error",
-            error = cynode_core::causes::told(error),
+            error = cynode_core::causes::format_error_chain(error),
             "a model could not be asked"
         );
     }
     ModelError::new(kind, error.to_string())
 }
 
-fn clipped(text: &str) -> String {
+fn truncate_text(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-async fn answer(
+async fn try_candidates(
     app: &App,
-    models: &Arc<Models>,
-    registry: &Arc<Registry>,
-    question: &Question,
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
     id: &str,
-    prepared: &mut Prepared,
-) -> Result<Answered, Refused> {
-    let candidates = registry.candidates(app, &question.who, id).await.map_err(Refused::NoWay)?;
-    prepared.ready(registry, &question.who, id).await?;
-    let keys = &app.gate().map_err(|error| Refused::Failed(ours(&error)))?.keys;
-    let asked = Asked {
+    prepared: &mut RequestDraft,
+) -> Result<InferenceAnswer, RouteError> {
+    let candidates =
+        registry.route_candidates(app, &question.who, id).await.map_err(RouteError::NoWay)?;
+    prepared.prepare_for_registry(registry, &question.who, id).await?;
+    let keys =
+        &app.gateway_parts().map_err(|error| RouteError::Failed(to_model_error(&error)))?.keys;
+    let asked = RequestFacts {
         id,
-        digest: keys.digest().digest(prepared.shaped.text().as_bytes()).0,
+        digest: keys.digest_key().digest_bytes(prepared.shaped.to_json_text().as_bytes()).0,
         redactions: prepared.redactions,
     };
     let shaped = &prepared.shaped;
@@ -502,111 +588,125 @@ async fn answer(
     let mut resting: Option<OffsetDateTime> = None;
     for candidate in &candidates {
         let now = app.environment().now();
-        if let Err(pause) = admitted(models, candidate.provider.id) {
+        if let Err(pause) = check_circuit_breaker(models, candidate.provider.id) {
             let told = format!(
                 "provider `{}` keeps failing and is left alone for a moment",
                 candidate.provider.name
             );
             // One that went on failing is not waited for where a quota is.
-            let said = if pause <= SHORT { &mut failure } else { &mut left_alone };
-            said.get_or_insert(ModelError::new(Kind::Unavailable, told));
+            let said = if pause <= RATE_LIMIT_COOLDOWN { &mut failure } else { &mut left_alone };
+            said.get_or_insert(ModelError::new(ModelErrorKind::Unavailable, told));
             continue;
         }
-        let key = match candidate.provider.key(now) {
+        let key = match candidate.provider.usable_key(now) {
             Ok(key) => key,
             Err(until) => {
-                resting = sooner(resting, Some(until));
+                resting = earliest_of(resting, Some(until));
                 continue;
             }
         };
-        match attempt(app, models, registry, question, &asked, shaped, candidate, key).await {
+        match attempt_candidate(app, models, registry, question, &asked, shaped, candidate, key)
+            .await
+        {
             Ok(answered) => return Ok(answered),
-            Err(Tried::Over(refused)) => return Err(refused),
-            Err(Tried::Next(error, until)) => match until.filter(|_| is_quota(&error)) {
-                Some(until) => resting = sooner(resting, Some(until)),
-                None => failure = Some(error),
-            },
+            Err(CandidateError::Over(refused)) => return Err(refused),
+            Err(CandidateError::Next(error, until)) => {
+                match until.filter(|_| is_quota_error(&error)) {
+                    Some(until) => resting = earliest_of(resting, Some(until)),
+                    None => failure = Some(error),
+                }
+            }
         }
     }
     Err(match (failure, resting) {
         // Whoever fails may be asked again long before a quota is there.
-        (Some(error), _) => Refused::Failed(error),
+        (Some(error), _) => RouteError::Failed(error),
         (None, Some(until)) => park_for_quota(app, question, until).await.into(),
-        (None, None) => left_alone.map_or_else(|| Refused::NoWay(no_way(id)), Refused::Failed),
+        (None, None) => {
+            left_alone.map_or_else(|| RouteError::NoWay(no_route_error(id)), RouteError::Failed)
+        }
     })
 }
 
 /// Whether a provider may be asked; if not, for how long it is left alone.
-fn admitted(models: &Models, provider: ProviderId) -> Result<(), Duration> {
-    let (mut breakers, now) = (lock(&models.breakers), Instant::now());
+fn check_circuit_breaker(models: &InferenceRuntime, provider: ProviderId) -> Result<(), Duration> {
+    let (mut breakers, now) = (lock_unpoisoned(&models.breakers), Instant::now());
     let breaker = breakers.entry(provider).or_default();
-    if breaker.admits(now) {
+    if breaker.try_admit(now) {
         return Ok(());
     }
-    Err(breaker.closed_until(now).map_or(Duration::ZERO, |again| again - now))
+    Err(breaker.open_until(now).map_or(Duration::ZERO, |again| again - now))
 }
 
-fn sooner(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
+fn earliest_of(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
     a.into_iter().chain(b).min()
 }
 
-fn no_way(id: &str) -> ModelError {
-    let told =
-        format!("there is no way to the model `{}` now that your preferences allow", clipped(id));
-    ModelError::new(Kind::Unavailable, told).with_code("no_route")
+fn no_route_error(id: &str) -> ModelError {
+    let told = format!(
+        "there is no way to the model `{}` now that your preferences allow",
+        truncate_text(id)
+    );
+    ModelError::new(ModelErrorKind::Unavailable, told).with_code("no_route")
 }
 
-fn is_quota(error: &ModelError) -> bool {
-    matches!(error.kind, Kind::QuotaExhausted | Kind::RateLimited)
+fn is_quota_error(error: &ModelError) -> bool {
+    matches!(error.kind, ModelErrorKind::QuotaExhausted | ModelErrorKind::RateLimited)
 }
 
 /// What is asked, whichever way it goes.
-struct Asked<'a> {
+struct RequestFacts<'a> {
     id: &'a str,
     digest: [u8; 32],
     redactions: usize,
 }
 
-enum Tried {
+enum CandidateError {
     /// Nobody else is to be tried.
-    Over(Refused),
+    Over(RouteError),
     /// The next one may be tried; until when the key rests.
     Next(ModelError, Option<OffsetDateTime>),
 }
 
 #[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
-async fn attempt(
+async fn attempt_candidate(
     app: &App,
-    models: &Arc<Models>,
-    registry: &Arc<Registry>,
-    question: &Question,
-    asked: &Asked<'_>,
-    shaped: &Shaped,
-    candidate: &Candidate,
-    key: Option<&registry::Key>,
-) -> Result<Answered, Tried> {
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    asked: &RequestFacts<'_>,
+    shaped: &RequestRewrite,
+    candidate: &UpstreamRoute,
+    key: Option<&registry::OpenProviderKey>,
+) -> Result<InferenceAnswer, CandidateError> {
     let provider = &candidate.provider;
-    let over = |error: ModelError| Tried::Over(Refused::Failed(error));
-    let most_output = shaped.limit().unwrap_or(u64::MAX).min(candidate.most_output).max(1);
+    let over = |error: ModelError| CandidateError::Over(RouteError::Failed(error));
+    let most_output =
+        shaped.output_token_limit().unwrap_or(u64::MAX).min(candidate.most_output).max(1);
     // What both sides speak goes on as it is; what must be translated may be refused by the words it has.
     let same =
-        provider.dialect == question.dialect && matches!(provider.source, Source::Network(_));
-    let request = if same { None } else { Some(shaped_request(question, shaped).map_err(over)?) };
+        provider.dialect == question.dialect && matches!(provider.source, AnswerSource::Network(_));
+    let request =
+        if same { None } else { Some(decode_canonical_request(question, shaped).map_err(over)?) };
     let body = match (&request, &provider.source) {
-        (None, _) => Cow::Owned(shaped.addressed(provider.kind, &candidate.upstream, most_output)),
-        (Some(request), Source::Network(_)) => {
+        (None, _) => {
+            Cow::Owned(shaped.to_provider_body(provider.kind, &candidate.upstream, most_output))
+        }
+        (Some(request), AnswerSource::Network(_)) => {
             let mut request = request.clone();
             request.model.clone_from(&candidate.upstream);
             request.max_output_tokens = Some(u32::try_from(most_output).unwrap_or(u32::MAX));
             request.include_usage = true;
-            let written = provider.dialect.write_request(&request, &candidate.target);
+            let written = provider.dialect.encode_request(&request, &candidate.target);
             // Another provider may speak a dialect in which it can be said.
-            Cow::Owned(written.map_err(|error| Tried::Next(error, None))?)
+            Cow::Owned(written.map_err(|error| CandidateError::Next(error, None))?)
         }
-        (Some(_), Source::Script(_) | Source::Replay(_)) => Cow::Borrowed(shaped.body()),
+        (Some(_), AnswerSource::Script(_) | AnswerSource::Replay(_)) => {
+            Cow::Borrowed(shaped.as_body())
+        }
     };
-    let most_input = bound::most_input_tokens(&body, candidate.context);
-    let held = hold(
+    let most_input = bound::max_input_tokens(&body, candidate.context);
+    let held = reserve_call(
         app,
         models,
         registry,
@@ -615,92 +715,110 @@ async fn attempt(
         candidate,
         most_input,
         most_output,
-        shaped.streams(),
+        shaped.is_streaming(),
     );
-    let held = held.await.map_err(Tried::Over)?;
+    let held = held.await.map_err(CandidateError::Over)?;
     let recorder = || {
-        provider.record.as_ref().map(|name| Recorder {
-            cassette: Cassette::new(models.cassettes.join(name)),
+        provider.record.as_ref().map(|name| CassetteRecorder {
+            cassette: ResponseCassette::new(models.cassettes.join(name)),
             registry: registry.clone(),
         })
     };
     match &provider.source {
-        Source::Script(script) => {
+        AnswerSource::Script(script) => {
             let request = request.unwrap_or_default();
-            let answer = script.answer(&request);
+            let answer = script.respond_to(&request);
             if let (Some(recorder), Ok(answer)) = (recorder(), &answer) {
-                recorder.keep(request.clone(), answer.clone()).await;
+                recorder.record_answer(request.clone(), answer.clone()).await;
             }
-            told_at_once(question, held, &request, answer).await
+            send_ready_answer(question, held, &request, answer).await
         }
-        Source::Replay(name) => {
+        AnswerSource::Replay(name) => {
             let request = request.unwrap_or_default();
-            let cassette = Cassette::new(models.cassettes.join(name));
+            let cassette = ResponseCassette::new(models.cassettes.join(name));
             let answer = tokio::task::spawn_blocking({
                 let request = request.clone();
-                move || cassette.play(&request)
+                move || cassette.replay_response(&request)
             });
             let answer = answer.await.unwrap_or_else(|_| {
-                Err(ModelError::new(Kind::Upstream, "a cassette could not be played"))
+                Err(ModelError::new(ModelErrorKind::Upstream, "a cassette could not be played"))
             });
-            told_at_once(question, held, &request, answer).await
+            send_ready_answer(question, held, &request, answer).await
         }
-        Source::Network(place) => {
+        AnswerSource::Network(place) => {
             let text = body.to_string().into_bytes();
-            let (secret, stream) = (key.and_then(|key| key.secret.as_ref()), shaped.streams());
-            let forwarded = question.forwarded(same);
-            let sent = models.upstream.ask(place, secret, &forwarded, text, stream);
-            match sent.await {
+            let (secret, stream) = (key.and_then(|key| key.secret.as_ref()), shaped.is_streaming());
+            let forwarded = question.forwarded_headers(same);
+            let idle = candidate.idle;
+            let sent = models.upstream.send_request(place, secret, &forwarded, text, stream, idle);
+            let sent = tokio::select! {
+                sent = sent => sent,
+                // Whoever asked does not wait any more: the provider is left, and stops.
+                () = question.left.cancelled() => {
+                    held.settle_observed(&ResponseObservation::default(), true).await;
+                    return Err(over(caller_gone_error()));
+                }
+            };
+            match sent {
                 Ok(accepted) => {
-                    lock(&models.breakers).entry(provider.id).or_default().succeeded();
+                    lock_unpoisoned(&models.breakers)
+                        .entry(provider.id)
+                        .or_default()
+                        .record_success();
                     let (provider, record) = (provider.dialect, recorder());
-                    let accepting = Accepting { held, provider, accepted, record };
-                    passed_on(question, shaped, request, accepting).await
+                    let accepting = RelayedCall { held, provider, accepted, record };
+                    relay_answer(question, shaped, request, accepting).await
                 }
                 Err(mut unasked) => {
                     // What a provider says may hold what it was sent.
-                    let told = registry.redactor.text(&unasked.error.message).value.into_owned();
+                    let told =
+                        registry.redactor.redact_text(&unasked.error.message).value.into_owned();
                     unasked.error.message = told;
-                    Err(failed_at(app, models, candidate, key, held, unasked).await)
+                    Err(handle_provider_failure(app, models, candidate, key, held, unasked).await)
                 }
             }
         }
     }
 }
 
+/// Nobody is there to be told.
+fn caller_gone_error() -> ModelError {
+    ModelError::new(ModelErrorKind::Timeout, "whoever asked has gone")
+}
+
 /// What the client asked, in our words.
-fn shaped_request(
-    question: &Question,
-    shaped: &Shaped,
-) -> Result<cynode_models::talk::Request, ModelError> {
-    question.dialect.read_request(shaped.body())
+fn decode_canonical_request(
+    question: &InferenceRequest,
+    shaped: &RequestRewrite,
+) -> Result<cynode_models::talk::CanonicalRequest, ModelError> {
+    question.dialect.decode_request(shaped.as_body())
 }
 
 /// Holds the worst case back, or says why the question is not asked.
 #[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
-async fn hold(
+async fn reserve_call(
     app: &App,
-    models: &Arc<Models>,
-    registry: &Registry,
-    question: &Question,
-    asked: &Asked<'_>,
-    candidate: &Candidate,
+    models: &Arc<InferenceRuntime>,
+    registry: &ModelRegistry,
+    question: &InferenceRequest,
+    asked: &RequestFacts<'_>,
+    candidate: &UpstreamRoute,
     most_input: u64,
     most_output: u64,
     streamed: bool,
-) -> Result<Held, Refused> {
+) -> Result<ReservedCall, RouteError> {
     let environment = app.environment();
     let now = environment.now();
-    let call = CallId::from_uuid(environment.uuid(now));
+    let call = CallId::from_uuid(environment.new_uuid(now));
     let started = Instant::now();
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let micros = number(candidate.prices.worst_micros(most_input, most_output));
+    let micros = number(candidate.prices.worst_case_micros(most_input, most_output));
     let who = &question.who;
     let facts = json!({
-        "call_id": call.as_uuid(), "at": stamp(now), "user_id": who.user.as_uuid(),
-        "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task().map(|id| id.as_uuid()),
-        "run_id": who.run().map(|id| id.as_uuid()), "job_id": who.job().map(|id| id.as_uuid()),
-        "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.role().map(|role| role.as_str()),
+        "call_id": call.as_uuid(), "at": format_timestamp(now), "user_id": who.user.as_uuid(),
+        "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task_id().map(|id| id.as_uuid()),
+        "run_id": who.run_id().map(|id| id.as_uuid()), "job_id": who.job_id().map(|id| id.as_uuid()),
+        "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.agent_role().map(|role| role.as_str()),
         "credential": who.credential, "trace_id": question.trace.to_string(), "dialect": question.dialect.as_str(),
         "model": asked.id, "provider": candidate.provider.name, "upstream": candidate.upstream,
         "prompt_digest": format!("\\x{}", data_encoding::HEXLOWER.encode(&asked.digest)),
@@ -708,26 +826,30 @@ async fn hold(
         "input_tokens": most_input, "cached_tokens": 0, "cache_write_tokens": 0, "output_tokens": most_output,
         "reasoning_tokens": 0,
     });
-    let reservation = Reservation {
+    let reservation = CallReservation {
         call,
         epoch: registry.epoch,
         user: who.user,
         project: who.project,
-        task: who.task(),
+        task: who.task_id(),
         digest: asked.digest,
         micros,
         tokens: number(most_input.saturating_add(most_output)),
         facts,
     };
-    let reserved = models.ledger.reserve(app.pool(), reservation, registry.breaker, now).await;
-    match reserved.map_err(|error| Refused::Failed(ours(&error.into())))? {
-        Reserved::Held => {}
-        Reserved::Stale => return Err(Refused::Stale),
-        Reserved::Full(budget) => return Err(full(app, models, question, budget).await.into()),
-        Reserved::Parked(park, new) => return Err(parked(app, question, &park, new).await.into()),
+    let reserved = models.ledger.reserve_call(app.pool(), reservation, registry.breaker, now).await;
+    match reserved.map_err(|error| RouteError::Failed(to_model_error(&error.into())))? {
+        ReservationOutcome::Held => {}
+        ReservationOutcome::Stale => return Err(RouteError::Stale),
+        ReservationOutcome::Full(budget) => {
+            return Err(budget_exhausted_error(app, models, question, budget).await.into());
+        }
+        ReservationOutcome::Parked(park, new) => {
+            return Err(parked_task_error(app, question, &park, new).await.into());
+        }
     }
-    let labels = telemetry::Labels::new(question.dialect, asked.id, &candidate.provider.name);
-    Ok(Held {
+    let labels = telemetry::CallLabels::new(question.dialect, asked.id, &candidate.provider.name);
+    Ok(ReservedCall {
         app: app.clone(),
         models: models.clone(),
         call,
@@ -742,63 +864,73 @@ async fn hold(
 }
 
 /// A moment as PostgreSQL reads it.
-fn stamp(now: OffsetDateTime) -> String {
+fn format_timestamp(now: OffsetDateTime) -> String {
     now.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
 }
 
 /// A provider that could not be asked: what was held back is given free, and whoever rests is noted.
-async fn failed_at(
+async fn handle_provider_failure(
     app: &App,
-    models: &Arc<Models>,
-    candidate: &Candidate,
-    key: Option<&registry::Key>,
-    held: Held,
-    unasked: Unasked,
-) -> Tried {
+    models: &Arc<InferenceRuntime>,
+    candidate: &UpstreamRoute,
+    key: Option<&registry::OpenProviderKey>,
+    held: ReservedCall,
+    unasked: UpstreamFailure,
+) -> CandidateError {
     let provider = &candidate.provider;
-    let Unasked { error, free } = unasked;
+    let UpstreamFailure { error, free } = unasked;
     if free {
-        held.release(&error).await;
+        held.release_unused(&error).await;
     } else {
-        held.assume_worst(&error).await;
+        held.settle_worst_case(&error).await;
     }
     let now = app.environment().now();
     match error.kind {
         // It was asked and said no for a reason that the next one would have too.
-        Kind::BadRequest | Kind::TooLarge | Kind::ContentRefused => {
-            lock(&models.breakers).entry(provider.id).or_default().succeeded();
-            return Tried::Over(Refused::Failed(error));
+        ModelErrorKind::BadRequest | ModelErrorKind::TooLarge | ModelErrorKind::ContentRefused => {
+            lock_unpoisoned(&models.breakers).entry(provider.id).or_default().record_success();
+            return CandidateError::Over(RouteError::Failed(error));
         }
-        Kind::QuotaExhausted | Kind::RateLimited | Kind::Unauthorized => {
-            let usual = if error.kind == Kind::RateLimited { SHORT } else { QUOTA };
-            let until = now + error.retry_after.map_or(usual, |wait| wait.max(LEAST));
+        ModelErrorKind::QuotaExhausted
+        | ModelErrorKind::RateLimited
+        | ModelErrorKind::Unauthorized => {
+            let usual = if error.kind == ModelErrorKind::RateLimited {
+                RATE_LIMIT_COOLDOWN
+            } else {
+                DEFAULT_QUOTA_COOLDOWN
+            };
+            let until = now + error.retry_after.map_or(usual, |wait| wait.max(MIN_KEY_COOLDOWN));
             let Some(key) = key else {
-                if error.kind != Kind::Unauthorized {
-                    return Tried::Next(error, Some(until));
+                if error.kind != ModelErrorKind::Unauthorized {
+                    return CandidateError::Next(error, Some(until));
                 }
                 // Whoever asked has shown us a good key: told of a bad one, they would look in the wrong place.
                 let told = format!("provider `{}` asks for a key and has none", provider.name);
-                return Tried::Next(provider_refused(told), None);
+                return CandidateError::Next(provider_refused_error(told), None);
             };
-            match park_key(app, provider, key, until, &error).await {
+            match park_provider_key(app, provider, key, until, &error).await {
                 // The next key is tried by what holds now, or everybody rests.
-                Ok(()) => return Tried::Over(Refused::Stale),
+                Ok(()) => return CandidateError::Over(RouteError::Stale),
                 Err(failure) => {
-                    let failure = cynode_core::causes::told(&failure);
+                    let failure = cynode_core::causes::format_error_chain(&failure);
                     tracing::error!(event = "error", error = failure, "a key could not be parked");
-                    return Tried::Next(error, Some(until));
+                    return CandidateError::Next(error, Some(until));
                 }
             }
         }
-        Kind::Forbidden | Kind::NotFound => {
+        ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
             tracing::error!(event = "model.refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
         }
-        Kind::Overloaded
-        | Kind::Upstream
-        | Kind::Timeout
-        | Kind::Unavailable
-        | Kind::BudgetExhausted => {
-            if lock(&models.breakers).entry(provider.id).or_default().failed(Instant::now()) {
+        ModelErrorKind::Overloaded
+        | ModelErrorKind::Upstream
+        | ModelErrorKind::Timeout
+        | ModelErrorKind::Unavailable
+        | ModelErrorKind::BudgetExhausted => {
+            if lock_unpoisoned(&models.breakers)
+                .entry(provider.id)
+                .or_default()
+                .record_failure(Instant::now())
+            {
                 tracing::warn!(
                     event = "model.provider_down",
                     provider = provider.name,
@@ -809,39 +941,40 @@ async fn failed_at(
     }
     // The client's key is good; ours is not, and that is ours to mend.
     let error = match error.kind {
-        Kind::Forbidden | Kind::NotFound => {
+        ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
             let told = format!("provider `{}` does not serve this model", provider.name);
-            provider_refused(told)
+            provider_refused_error(told)
         }
         _ => error,
     };
-    Tried::Next(error, None)
+    CandidateError::Next(error, None)
 }
 
-fn provider_refused(told: String) -> ModelError {
-    ModelError::new(Kind::Upstream, told).with_code("provider_refused")
+fn provider_refused_error(told: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Upstream, told).with_code("provider_refused")
 }
 
-async fn park_key(
+async fn park_provider_key(
     app: &App,
-    provider: &registry::Provider,
-    key: &registry::Key,
+    provider: &registry::RoutedProvider,
+    key: &registry::OpenProviderKey,
     until: OffsetDateTime,
     error: &ModelError,
 ) -> Result<(), Error> {
-    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
-    let mut ctx = app.open(&request).await?;
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
     let (now, reason) = (ctx.now, error.message.chars().take(300).collect::<String>());
-    if models::park_key(ctx.conn(), key.id, until, &reason, now).await? {
-        models::changed(ctx.conn()).await?;
-        let data = json!({ "provider": provider.name, "key_id": key.id, "until": stamp(until) });
-        ctx.record(Told::new(EventKind::ProviderKeyParked, data)).await?;
+    if models::park_provider_key(ctx.conn(), key.id, until, &reason, now).await? {
+        models::bump_registry_epoch(ctx.conn()).await?;
+        let data = json!({ "provider": provider.name, "key_id": key.id, "until": format_timestamp(until) });
+        ctx.record_event(EventDraft::new(EventKind::ProviderKeyParked, data)).await?;
     }
-    app.commit(ctx).await
+    app.commit_operation(ctx).await
 }
 
-impl Question {
-    fn request(&self) -> Request {
-        Request { caller: None, trace: self.trace, attempt: None }
+impl InferenceRequest {
+    fn to_operation_request(&self) -> OperationRequest {
+        OperationRequest { caller: None, trace: self.trace, attempt: None }
     }
 }

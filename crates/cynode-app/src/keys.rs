@@ -10,25 +10,25 @@ use chacha20poly1305::{
 use cynode_audit::DigestKey;
 use ed25519_dalek::{SigningKey, VerifyingKey};
 
-use crate::{Environment, Error};
+use crate::{AppEnvironment, Error};
 
 /// Bytes of a nonce.
-const NONCE: usize = 24;
+const NONCE_BYTES: usize = 24;
 
 /// The keys of an installation. All its replicas have the same.
 #[derive(Clone)]
-pub struct Keys {
+pub struct InstallationKeys {
     seal: [u8; 32],
     state: DigestKey,
     digest: DigestKey,
     signing: SigningKey,
 }
 
-impl Keys {
+impl InstallationKeys {
     /// Makes every key from the master key: one cannot be computed from another.
     pub fn from_master(master: &[u8; 32]) -> Self {
         let master = DigestKey::new(*master);
-        let derive = |label: &[u8]| master.digest(label).0;
+        let derive = |label: &[u8]| master.digest_bytes(label).0;
         Self {
             seal: derive(b"cynode/seal/v1"),
             state: DigestKey::new(derive(b"cynode/request-state/v1")),
@@ -38,45 +38,45 @@ impl Keys {
     }
 
     /// Makes digests of what must not be kept.
-    pub const fn digest(&self) -> &DigestKey {
+    pub const fn digest_key(&self) -> &DigestKey {
         &self.digest
     }
 
     /// Signs records.
-    pub const fn signing(&self) -> &SigningKey {
+    pub const fn signing_key(&self) -> &SigningKey {
         &self.signing
     }
 
     /// What anybody may check our signatures with.
-    pub fn verifying(&self) -> VerifyingKey {
+    pub fn verifying_key(&self) -> VerifyingKey {
         self.signing.verifying_key()
     }
 
     /// A tag under something that we hand out and want back unchanged.
-    pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
+    pub fn compute_tag(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut whole = Vec::new();
         for part in parts {
             // The length keeps parts from running into each other.
             whole.extend_from_slice(&(part.len() as u64).to_be_bytes());
             whole.extend_from_slice(part);
         }
-        self.state.digest(&whole).0
+        self.state.digest_bytes(&whole).0
     }
 
     /// Whether the tag is ours, without telling by the time it takes how much of it is right.
-    pub fn tagged(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
-        let own = self.tag(parts);
+    pub fn verify_tag(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
+        let own = self.compute_tag(parts);
         tag.len() == own.len() && own.iter().zip(tag).fold(0, |all, (a, b)| all | (a ^ b)) == 0
     }
 
     /// Encrypts a credential for one place: put elsewhere, it cannot be opened.
-    pub(crate) fn seal(
+    pub(crate) fn seal_secret(
         &self,
-        environment: &Environment,
+        environment: &AppEnvironment,
         place: &[u8],
         secret: &[u8],
     ) -> Result<Vec<u8>, Error> {
-        let nonce = environment.bytes::<NONCE>();
+        let nonce = environment.random_bytes::<NONCE_BYTES>();
         let cipher = XChaCha20Poly1305::new(&self.seal.into());
         let sealed = cipher.encrypt(&nonce.into(), Payload { msg: secret, aad: place });
         let sealed = sealed.map_err(|_| Error::Internal(anyhow::anyhow!("cannot encrypt")))?;
@@ -84,20 +84,20 @@ impl Keys {
     }
 
     /// Decrypts a credential of that place.
-    pub(crate) fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn unseal_secret(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Error> {
         let wrong = || {
             Error::Internal(anyhow::anyhow!(
                 "a credential cannot be opened: was the master key changed?"
             ))
         };
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or_else(wrong)?;
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or_else(wrong)?;
         let cipher = XChaCha20Poly1305::new(&self.seal.into());
         let opened = cipher.decrypt(&(*nonce).into(), Payload { msg: sealed, aad: place });
         opened.map_err(|_| wrong())
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for InstallationKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys(…)")
     }
@@ -109,22 +109,23 @@ mod tests {
 
     #[test]
     fn what_was_sealed_for_one_place_opens_there_and_nowhere_else() {
-        let (keys, environment) = (Keys::from_master(&[7; 32]), Environment::system());
-        let sealed = keys.seal(&environment, b"here", b"secret").unwrap();
-        assert_eq!(keys.open(b"here", &sealed).unwrap(), b"secret");
-        assert!(keys.open(b"there", &sealed).is_err());
-        assert!(Keys::from_master(&[8; 32]).open(b"here", &sealed).is_err());
+        let (keys, environment) =
+            (InstallationKeys::from_master(&[7; 32]), AppEnvironment::from_system());
+        let sealed = keys.seal_secret(&environment, b"here", b"secret").unwrap();
+        assert_eq!(keys.unseal_secret(b"here", &sealed).unwrap(), b"secret");
+        assert!(keys.unseal_secret(b"there", &sealed).is_err());
+        assert!(InstallationKeys::from_master(&[8; 32]).unseal_secret(b"here", &sealed).is_err());
         assert!(!sealed.windows(6).any(|part| part == b"secret"));
     }
 
     #[test]
     fn a_tag_is_good_for_its_parts_in_their_order_only() {
-        let keys = Keys::from_master(&[7; 32]);
-        let tag = keys.tag(&[b"ab", b"c"]);
-        assert!(keys.tagged(&[b"ab", b"c"], &tag));
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let tag = keys.compute_tag(&[b"ab", b"c"]);
+        assert!(keys.verify_tag(&[b"ab", b"c"], &tag));
         for parts in [[b"a".as_slice(), b"bc"], [b"c", b"ab"], [b"abc", b""]] {
-            assert!(!keys.tagged(&parts, &tag));
+            assert!(!keys.verify_tag(&parts, &tag));
         }
-        assert!(!keys.tagged(&[b"ab", b"c"], &tag[..31]));
+        assert!(!keys.verify_tag(&[b"ab", b"c"], &tag[..31]));
     }
 }

@@ -9,11 +9,15 @@ use std::{
 use tokio::fs::{self, DirEntry};
 
 /// How long nobody has written to it: whatever is on its way has come in, or has been given up, long before.
-pub(crate) const AGE: time::Duration = time::Duration::HOUR;
+pub(crate) const ORPHAN_MIN_AGE: time::Duration = time::Duration::HOUR;
 
 /// Removes what is in a directory, has a name that begins so, and was last written to before then. Gives how many. Somebody else may
 /// do the same at once.
-pub(crate) async fn remove(directory: &Path, begins: &str, before: SystemTime) -> io::Result<u64> {
+pub(crate) async fn remove_orphans(
+    directory: &Path,
+    begins: &str,
+    before: SystemTime,
+) -> io::Result<u64> {
     let mut entries = match fs::read_dir(directory).await {
         Ok(entries) => entries,
         Err(error) if is_absent(&error) => return Ok(0),
@@ -24,7 +28,7 @@ pub(crate) async fn remove(directory: &Path, begins: &str, before: SystemTime) -
         if !entry.file_name().to_string_lossy().starts_with(begins) {
             continue;
         }
-        match remove_one(&entry, before).await {
+        match remove_orphan(&entry, before).await {
             Ok(gone) => removed += u64::from(gone),
             Err(error) if is_absent(&error) => {}
             Err(error) => return Err(error),
@@ -33,7 +37,7 @@ pub(crate) async fn remove(directory: &Path, begins: &str, before: SystemTime) -
     Ok(removed)
 }
 
-async fn remove_one(entry: &DirEntry, before: SystemTime) -> io::Result<bool> {
+async fn remove_orphan(entry: &DirEntry, before: SystemTime) -> io::Result<bool> {
     let about = entry.metadata().await?;
     if about.modified()? >= before {
         return Ok(false);

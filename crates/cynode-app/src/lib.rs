@@ -5,7 +5,7 @@
 //! [`App::mutate`] makes all of that one transaction together with the answer kept for a repeat.
 //!
 //! An operation is a free function in the module of its aggregate, so that call sites read
-//! `tasks::create(ctx, body)`. Time and randomness come from [`Environment`], never from the system.
+//! `tasks::create(ctx, body)`. Time and randomness come from [`AppEnvironment`], never from the system.
 
 pub mod agents;
 pub mod api_keys;
@@ -34,6 +34,7 @@ pub mod jobs;
 pub mod keys;
 mod leftovers;
 pub mod links;
+pub mod liveness;
 pub mod maintenance;
 pub mod models;
 pub mod nodes;
@@ -56,29 +57,26 @@ pub mod timeline;
 pub mod tokens;
 pub mod usage;
 pub mod users;
+pub mod wakeups;
 pub mod workflow;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
-use cynode_core::ids::TaskId;
 use cynode_db::Pool;
 use time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-pub use context::{Ctx, Operation, Request};
-pub use cynode_db::authentication::{Bounds, Caller};
-pub use environment::{Clock, Environment, Random, SystemClock, SystemRandom};
+pub use context::{Ctx, OperationFuture, OperationRequest};
+pub use cynode_db::authentication::{AgentRestrictions, AuthenticatedCaller};
+pub use environment::{AppEnvironment, Clock, RandomSource, SystemClock, SystemRandom};
 pub use error::Error;
-pub use idempotency::{Answer, Attempt};
+pub use idempotency::{IdempotentAttempt, OperationAnswer};
 pub use passwords::HashedPassword;
 
 /// What an installation decides about its operations.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
+pub struct LifetimePolicy {
     /// How long a login lasts.
     pub session_lifetime: Duration,
     /// How long an answer is kept for a repeat.
@@ -87,7 +85,7 @@ pub struct Policy {
     pub bootstrap_lifetime: Duration,
 }
 
-impl Default for Policy {
+impl Default for LifetimePolicy {
     fn default() -> Self {
         Self {
             session_lifetime: Duration::hours(12),
@@ -101,61 +99,57 @@ impl Default for Policy {
 #[derive(Clone)]
 pub struct App {
     pool: Pool,
-    environment: Environment,
-    policy: Policy,
+    environment: AppEnvironment,
+    policy: LifetimePolicy,
     /// Counts commits, so that event streams of this process need not wait for their next look.
     commits: watch::Sender<u64>,
     /// What this process knows of before others do.
-    signs: Arc<Signs>,
-    hashing: passwords::Hashing,
+    signs: Arc<wakeups::Wakeups>,
+    hashing: passwords::PasswordHashing,
     /// Work of several requests done at once.
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// What the gate needs; a process that only speaks to the database has none.
-    gate: Option<Arc<gate::Parts>>,
+    gate: Option<Arc<gate::GatewayParts>>,
     /// The way to models; as above.
-    models: Option<Arc<inference::Models>>,
+    models: Option<Arc<inference::InferenceRuntime>>,
     /// The way to people; as above.
-    notices: Option<Arc<notices::Parts>>,
+    notices: Option<Arc<notices::NotificationParts>>,
+    /// What drives runs; none where a runner asks by itself.
+    engine: Option<Arc<dyn sweep::WorkflowEngine>>,
 }
 
-/// Signs between requests of one process. They only save time: whoever waits for one also looks by itself.
-#[derive(Default)]
-struct Signs {
-    /// A run may have become due.
-    due: Notify,
-    /// A job was queued.
-    queued: Arc<Notify>,
-    /// Somebody is to be told something.
-    told: Notify,
-    /// Tasks that somebody looks at.
-    watched: Mutex<HashMap<TaskId, Arc<Notify>>>,
-}
-
-struct Shared {
-    callers: sessions::Callers,
-    services: services::Services,
-    new_tasks: tasks::NewTasks,
-    epochs: inference::Epochs,
-    guesses: guesses::Guesses,
+struct SharedState {
+    callers: sessions::CallerBatcher,
+    services: services::ServiceBatcher,
+    new_tasks: tasks::NewTaskBatcher,
+    epochs: inference::EpochBatcher,
+    guesses: guesses::LoginThrottle,
     /// Held while all records of tool calls are checked.
     checking: tokio::sync::Mutex<()>,
+    /// Held while nodes are chosen for jobs.
+    placing: tokio::sync::Mutex<()>,
+    node_tokens: nodes::NodeTokenCache,
+    readiness_log: health::ReadinessLog,
 }
 
 impl App {
     /// Puts the parts together. It must be called inside the async runtime; what it starts ends when the
     /// last clone is dropped.
-    pub fn new(pool: Pool, environment: Environment, policy: Policy) -> Self {
+    pub fn new(pool: Pool, environment: AppEnvironment, policy: LifetimePolicy) -> Self {
         let (commits, _) = watch::channel(0);
         let lanes = TaskTracker::new();
-        let shared = Shared {
-            callers: sessions::callers(&lanes, &pool, &environment),
-            services: services::services(&lanes, &pool),
-            new_tasks: tasks::new_tasks(&lanes, &pool),
-            epochs: inference::epochs(&lanes, &pool),
-            guesses: guesses::Guesses::default(),
+        let shared = SharedState {
+            callers: sessions::spawn_caller_batcher(&lanes, &pool, &environment),
+            services: services::spawn_service_batcher(&lanes, &pool),
+            new_tasks: tasks::spawn_new_task_batcher(&lanes, &pool),
+            epochs: inference::spawn_epoch_batcher(&lanes, &pool),
+            guesses: guesses::LoginThrottle::default(),
+            readiness_log: health::ReadinessLog::default(),
             checking: tokio::sync::Mutex::default(),
+            placing: tokio::sync::Mutex::default(),
+            node_tokens: nodes::NodeTokenCache::default(),
         };
-        let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));
+        let (hashing, shared) = (passwords::PasswordHashing::default(), Arc::new(shared));
         let signs = Arc::default();
         Self {
             pool,
@@ -168,46 +162,64 @@ impl App {
             gate: None,
             models: None,
             notices: None,
+            engine: None,
         }
     }
 
     /// The same, with what the gate needs.
     #[must_use]
-    pub fn with_gate(mut self, parts: gate::Parts) -> Self {
+    pub fn with_gateway(mut self, parts: gate::GatewayParts) -> Self {
         self.gate = Some(Arc::new(parts));
         self
     }
 
     /// The same, with the way to models.
     #[must_use]
-    pub fn with_models(mut self, models: inference::Models) -> Self {
+    pub fn with_models(mut self, models: inference::InferenceRuntime) -> Self {
         self.models = Some(Arc::new(models));
         self
     }
 
     /// The same, with the way to people.
     #[must_use]
-    pub fn with_notices(mut self, parts: notices::Parts) -> Self {
+    pub fn with_notifications(mut self, parts: notices::NotificationParts) -> Self {
         self.notices = Some(Arc::new(parts));
         self
     }
 
+    /// The same, with what drives runs.
+    #[must_use]
+    pub fn with_engine(mut self, engine: Arc<dyn sweep::WorkflowEngine>) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// Which checks of readiness were seen to fail.
+    pub(crate) fn readiness_log(&self) -> &health::ReadinessLog {
+        &self.shared.readiness_log
+    }
+
+    /// What drives runs, if this process tells it of them.
+    pub(crate) fn engine(&self) -> Option<&dyn sweep::WorkflowEngine> {
+        self.engine.as_deref()
+    }
+
     /// The way to people.
-    pub fn notices(&self) -> Result<&Arc<notices::Parts>, Error> {
+    pub fn notification_parts(&self) -> Result<&Arc<notices::NotificationParts>, Error> {
         self.notices.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a way to people"))
         })
     }
 
     /// The way to models.
-    pub(crate) fn models(&self) -> Result<&Arc<inference::Models>, Error> {
+    pub(crate) fn inference_runtime(&self) -> Result<&Arc<inference::InferenceRuntime>, Error> {
         self.models.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a way to models"))
         })
     }
 
     /// What the gate needs. Without it everything that asks for it is refused.
-    pub fn gate(&self) -> Result<&Arc<gate::Parts>, Error> {
+    pub fn gateway_parts(&self) -> Result<&Arc<gate::GatewayParts>, Error> {
         self.gate.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a master key"))
         })

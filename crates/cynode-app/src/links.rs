@@ -3,12 +3,12 @@
 use cynode_core::{
     ids::{ApprovalId, TaskId, UserId, WaitId},
     names::Prose,
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::{DbError, accounts, authentication, notices};
 use cynode_wire::{
     gate::DecideApproval,
-    timeline::{AnswerQuestion, Approve},
+    timeline::{AnswerQuestion, ApprovePlan},
 };
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
@@ -16,62 +16,62 @@ use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use crate::{
-    App, Caller, Ctx, Error, Request, approvals, inference,
-    keys::Keys,
-    notices::{Asked, Question, question},
+    App, AuthenticatedCaller, Ctx, Error, OperationRequest, approvals, inference,
+    keys::InstallationKeys,
+    notices::{HumanQuestion, QuestionRef, question},
     workflow::signals,
 };
 
 /// How long a link works at most.
-pub(crate) const LIFETIME: Duration = Duration::hours(24);
+pub(crate) const LINK_TTL: Duration = Duration::hours(24);
 
 /// The form that says yes.
-pub const YES: &str = "decision=approve";
+pub const APPROVE_FORM: &str = "decision=approve";
 
 /// The form that says no.
-pub const NO: &str = "decision=refuse";
+pub const REFUSE_FORM: &str = "decision=refuse";
 
 /// The form of what is signed. A new form gets a new number.
-const VERSION: u8 = 2;
+const TOKEN_VERSION: u8 = 2;
 
 /// The form before it, which does not say when it was made.
-const UNDATED: u8 = 1;
+const UNDATED_TOKEN_VERSION: u8 = 1;
 
 /// Bytes of the tag, behind what is signed.
-const TAG: usize = 32;
+const TAG_BYTES: usize = 32;
 
 /// What a link says: who may answer which question until when, and when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) asked: Asked,
+pub(crate) struct LinkToken {
+    pub(crate) asked: QuestionRef,
     pub(crate) user: UserId,
     pub(crate) expires_at: OffsetDateTime,
     pub(crate) made_at: OffsetDateTime,
 }
 
-impl Token {
+impl LinkToken {
     /// The token as it stands in an address.
-    pub(crate) fn written(&self, keys: &Keys) -> String {
+    pub(crate) fn encode_token(&self, keys: &InstallationKeys) -> String {
         let (kind, id) = match self.asked {
-            Asked::Approval(id) => (1, id.as_uuid()),
-            Asked::Plan(id) => (2, id.as_uuid()),
-            Asked::Answer(id) => (3, id.as_uuid()),
+            QuestionRef::Approval(id) => (1, id.as_uuid()),
+            QuestionRef::Plan(id) => (2, id.as_uuid()),
+            QuestionRef::Answer(id) => (3, id.as_uuid()),
         };
-        let mut bytes = vec![VERSION, kind];
+        let mut bytes = vec![TOKEN_VERSION, kind];
         bytes.extend_from_slice(id.as_bytes());
         bytes.extend_from_slice(self.user.as_uuid().as_bytes());
         bytes.extend_from_slice(&self.expires_at.unix_timestamp().to_be_bytes());
         bytes.extend_from_slice(&self.made_at.unix_timestamp().to_be_bytes());
-        let tag = tag(keys, &bytes);
+        let tag = compute_link_tag(keys, &bytes);
         bytes.extend_from_slice(&tag);
         BASE64URL_NOPAD.encode(&bytes)
     }
 
     /// What a token says, if it is ours to the last bit.
-    fn read(text: &str, keys: &Keys) -> Option<Self> {
+    fn decode_token(text: &str, keys: &InstallationKeys) -> Option<Self> {
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
-        let (signed, tag) = bytes.split_last_chunk::<TAG>()?;
-        if !keys.tagged(&[LABEL, signed], tag) {
+        let (signed, tag) = bytes.split_last_chunk::<TAG_BYTES>()?;
+        if !keys.verify_tag(&[LINK_TAG_LABEL, signed], tag) {
             return None;
         }
         let ([version, kind], rest) = signed.split_first_chunk::<2>()?;
@@ -79,17 +79,17 @@ impl Token {
         let (user, rest) = rest.split_first_chunk::<16>()?;
         let id = Uuid::from_bytes(*id);
         let asked = match kind {
-            1 => Asked::Approval(ApprovalId::from_uuid(id)),
-            2 => Asked::Plan(WaitId::from_uuid(id)),
-            3 => Asked::Answer(WaitId::from_uuid(id)),
+            1 => QuestionRef::Approval(ApprovalId::from_uuid(id)),
+            2 => QuestionRef::Plan(WaitId::from_uuid(id)),
+            3 => QuestionRef::Answer(WaitId::from_uuid(id)),
             _ => return None,
         };
         let (expires, made) = rest.split_first_chunk::<8>()?;
-        let expires_at = moment(*expires)?;
+        let expires_at = decode_timestamp(*expires)?;
         let made_at = match *version {
-            VERSION => moment(made.try_into().ok()?)?,
+            TOKEN_VERSION => decode_timestamp(made.try_into().ok()?)?,
             // No link was made earlier than that.
-            UNDATED if made.is_empty() => expires_at - LIFETIME,
+            UNDATED_TOKEN_VERSION if made.is_empty() => expires_at - LINK_TTL,
             _ => return None,
         };
         let user = UserId::from_uuid(Uuid::from_bytes(*user));
@@ -97,20 +97,20 @@ impl Token {
     }
 }
 
-fn moment(seconds: [u8; 8]) -> Option<OffsetDateTime> {
+fn decode_timestamp(seconds: [u8; 8]) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(i64::from_be_bytes(seconds)).ok()
 }
 
 /// What tags of links are told from other tags by.
-const LABEL: &[u8] = b"answer-link/v1";
+const LINK_TAG_LABEL: &[u8] = b"answer-link/v1";
 
-fn tag(keys: &Keys, signed: &[u8]) -> [u8; TAG] {
-    keys.tag(&[LABEL, signed])
+fn compute_link_tag(keys: &InstallationKeys, signed: &[u8]) -> [u8; TAG_BYTES] {
+    keys.compute_tag(&[LINK_TAG_LABEL, signed])
 }
 
 /// Why a link does not work.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum LinkError {
     /// We did not make it.
     #[error("this link is not one of ours")]
     Forged,
@@ -134,7 +134,7 @@ pub enum Refused {
     Failed(#[from] Error),
 }
 
-impl From<DbError> for Refused {
+impl From<DbError> for LinkError {
     fn from(error: DbError) -> Self {
         Self::Failed(error.into())
     }
@@ -142,7 +142,7 @@ impl From<DbError> for Refused {
 
 /// What a person said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum LinkAnswer {
     /// Yes.
     Yes,
     /// No, and perhaps what should be different.
@@ -153,9 +153,9 @@ pub enum Said {
 
 /// A question, for the person that a link stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sheet {
+pub struct AnswerPage {
     /// The question.
-    pub question: Question,
+    pub question: HumanQuestion,
     /// Who is asked.
     pub person: String,
     /// Until when the link works.
@@ -163,130 +163,152 @@ pub struct Sheet {
 }
 
 /// Who is behind a link, and what it stands for.
-async fn known(app: &App, text: &str) -> Result<(Token, [u8; 32], Caller), Refused> {
-    let keys = &app.gate()?.keys;
-    let token = Token::read(text, keys).ok_or(Refused::Forged)?;
+async fn authenticate_link(
+    app: &App,
+    text: &str,
+) -> Result<(LinkToken, [u8; 32], AuthenticatedCaller), LinkError> {
+    let keys = &app.gateway_parts()?.keys;
+    let token = LinkToken::decode_token(text, keys).ok_or(LinkError::Forged)?;
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    if notices::is_used(&mut conn, &hash).await? {
-        return Err(Refused::Used);
+    if notices::is_link_used(&mut conn, &hash).await? {
+        return Err(LinkError::Used);
     }
     if token.expires_at <= app.environment().now() {
-        return Err(Refused::Expired);
+        return Err(LinkError::Expired);
     }
     // Whoever read along before the password was changed is put out with everybody else. A token knows whole seconds.
     let changed = accounts::password_changed_at(&mut conn, token.user).await?;
     if changed.is_some_and(|at| at.unix_timestamp() > token.made_at.unix_timestamp()) {
-        return Err(Refused::NotYours);
+        return Err(LinkError::NotYours);
     }
-    let caller = authentication::by_link(&mut conn, token.user).await?;
-    Ok((token, hash, caller.ok_or(Refused::NotYours)?))
+    let caller = authentication::find_link_caller(&mut conn, token.user).await?;
+    Ok((token, hash, caller.ok_or(LinkError::NotYours)?))
 }
 
 /// What a link asks. Looking changes nothing: programs that check mail look too.
 #[tracing::instrument(name = "app.links.look", skip_all)]
-pub async fn look(app: &App, text: &str) -> Result<Sheet, Refused> {
-    let (token, _, caller) = known(app, text).await?;
-    let request = Request { caller: Some(caller), trace: app.environment().trace(), attempt: None };
-    let gate = app.gate()?.clone();
+pub async fn load_answer_page(app: &App, text: &str) -> Result<AnswerPage, LinkError> {
+    let (token, _, caller) = authenticate_link(app, text).await?;
+    let request = OperationRequest {
+        caller: Some(caller),
+        trace: app.environment().new_trace_id(),
+        attempt: None,
+    };
+    let gate = app.gateway_parts()?.clone();
     let found = app.read(&request, |ctx| {
         Box::pin(async move {
             let now = ctx.now;
-            let found = question::find(ctx.conn(), &gate.keys, token.asked, now).await?;
+            let found = question::find_question(ctx.conn(), &gate.keys, token.asked, now).await?;
             let Some(question) = found else { return Ok(None) };
             match question.project {
-                Some(project) => ctx.require_in(project, Role::Operator).await?,
-                None => ctx.require(Role::Admin)?,
+                Some(project) => ctx.require_project_role(project, UserRole::Operator).await?,
+                None => ctx.require_role(UserRole::Admin)?,
             };
-            let person = question::name_of(ctx.conn(), token.user).await?;
-            Ok(Some(Sheet { question, person, expires_at: token.expires_at }))
+            let person = question::display_name_of(ctx.conn(), token.user).await?;
+            Ok(Some(AnswerPage { question, person, expires_at: token.expires_at }))
         })
     });
     match found.await {
         Ok(Some(sheet)) if sheet.question.open => Ok(sheet),
-        Ok(_) => Err(Refused::Answered),
-        Err(error) => Err(refused(error)),
+        Ok(_) => Err(LinkError::Answered),
+        Err(error) => Err(to_link_error(error)),
     }
 }
 
-fn refused(error: Error) -> Refused {
+fn to_link_error(error: Error) -> LinkError {
     match error {
-        Error::Forbidden { .. } | Error::NotFound { .. } => Refused::NotYours,
-        Error::Conflict(_) | Error::Transition(_) | Error::Ended => Refused::Answered,
-        Error::Invalid(why) => Refused::NoAnswer(why),
-        error => Refused::Failed(error),
+        Error::Forbidden { .. } | Error::NotFound { .. } => LinkError::NotYours,
+        Error::Conflict(_) | Error::Transition(_) | Error::Ended => LinkError::Answered,
+        Error::Invalid(why) => LinkError::NoAnswer(why),
+        error => LinkError::Failed(error),
     }
 }
 
 /// Answers the question of a link, by the same operation as the API, as the person that it stands for. Of two at once, one wins.
 #[tracing::instrument(name = "app.links.answer", skip_all)]
-pub async fn answer(app: &App, text: &str, said: Said) -> Result<(), Refused> {
-    let (token, hash, caller) = known(app, text).await?;
+pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), LinkError> {
+    let (token, hash, caller) = authenticate_link(app, text).await?;
     let said = match said {
-        Said::Words(text) => Said::Words(inference::redacted(app, text).await?),
-        Said::No(Some(note)) => Said::No(Some(inference::redacted(app, note).await?)),
-        said @ (Said::Yes | Said::No(None)) => said,
+        LinkAnswer::Words(text) => LinkAnswer::Words(inference::redact_text(app, text).await?),
+        LinkAnswer::No(Some(note)) => {
+            LinkAnswer::No(Some(inference::redact_text(app, note).await?))
+        }
+        said @ (LinkAnswer::Yes | LinkAnswer::No(None)) => said,
     };
-    let request = Request { caller: Some(caller), trace: app.environment().trace(), attempt: None };
-    let mut ctx = app.open(&request).await?;
+    let request = OperationRequest {
+        caller: Some(caller),
+        trace: app.environment().new_trace_id(),
+        attempt: None,
+    };
+    let mut ctx = app.begin_transaction(&request).await?;
     let (user, now) = (caller.user, ctx.now);
-    if !notices::use_link(ctx.conn(), &hash, user, now, token.expires_at).await? {
-        return Err(Refused::Used);
+    if !notices::use_answer_link(ctx.conn(), &hash, user, now, token.expires_at).await? {
+        return Err(LinkError::Used);
     }
     let done = match (token.asked, said) {
-        (Asked::Approval(id), Said::Yes) => decided(&mut ctx, id, true).await,
-        (Asked::Approval(id), Said::No(_)) => decided(&mut ctx, id, false).await,
-        (Asked::Plan(id), Said::Yes) => judged(&mut ctx, id, true, None).await,
-        (Asked::Plan(id), Said::No(note)) => judged(&mut ctx, id, false, note).await,
-        (Asked::Answer(id), Said::Words(text)) => told(&mut ctx, id, &text).await,
-        (Asked::Answer(_), Said::Yes | Said::No(_)) => {
-            Err(Refused::NoAnswer("write your answer".into()))
+        (QuestionRef::Approval(id), LinkAnswer::Yes) => answer_approval(&mut ctx, id, true).await,
+        (QuestionRef::Approval(id), LinkAnswer::No(_)) => {
+            answer_approval(&mut ctx, id, false).await
         }
-        (Asked::Approval(_) | Asked::Plan(_), Said::Words(_)) => {
-            Err(Refused::NoAnswer("say yes or no".into()))
+        (QuestionRef::Plan(id), LinkAnswer::Yes) => answer_plan(&mut ctx, id, true, None).await,
+        (QuestionRef::Plan(id), LinkAnswer::No(note)) => {
+            answer_plan(&mut ctx, id, false, note).await
+        }
+        (QuestionRef::Answer(id), LinkAnswer::Words(text)) => {
+            answer_question(&mut ctx, id, &text).await
+        }
+        (QuestionRef::Answer(_), LinkAnswer::Yes | LinkAnswer::No(_)) => {
+            Err(LinkError::NoAnswer("write your answer".into()))
+        }
+        (QuestionRef::Approval(_) | QuestionRef::Plan(_), LinkAnswer::Words(_)) => {
+            Err(LinkError::NoAnswer("say yes or no".into()))
         }
     };
     // Dropped, everything is undone, and the link can be used again.
     done?;
-    Ok(app.commit(ctx).await?)
+    Ok(app.commit_operation(ctx).await?)
 }
 
-async fn decided(ctx: &mut Ctx, id: ApprovalId, approved: bool) -> Result<(), Refused> {
-    if cynode_db::approvals::get(ctx.conn(), id).await?.is_none() {
-        return Err(Refused::Answered);
+async fn answer_approval(ctx: &mut Ctx, id: ApprovalId, approved: bool) -> Result<(), LinkError> {
+    if cynode_db::approvals::get_approval(ctx.conn(), id).await?.is_none() {
+        return Err(LinkError::Answered);
     }
-    approvals::decide(ctx, id, DecideApproval { approved }).await.map(|_| ()).map_err(refused)
+    approvals::decide_approval(ctx, id, DecideApproval { approved })
+        .await
+        .map(|_| ())
+        .map_err(to_link_error)
 }
 
-async fn judged(
+async fn answer_plan(
     ctx: &mut Ctx,
     id: WaitId,
     approved: bool,
     note: Option<String>,
-) -> Result<(), Refused> {
-    let task = waiting(ctx, id).await?;
-    let note = note.as_deref().map(prose).transpose()?;
-    let body = Approve { approved, note, wait_id: Some(id) };
-    let done = signals::approve(ctx, task, &body).await;
-    done.map(|_| ()).map_err(refused)
+) -> Result<(), LinkError> {
+    let task = task_of_wait(ctx, id).await?;
+    let note = note.as_deref().map(parse_prose).transpose()?;
+    let body = ApprovePlan { approved, note, wait_id: Some(id) };
+    let done = signals::approve_plan(ctx, task, &body).await;
+    done.map(|_| ()).map_err(to_link_error)
 }
 
-async fn told(ctx: &mut Ctx, id: WaitId, text: &str) -> Result<(), Refused> {
-    let task = waiting(ctx, id).await?;
-    let body = AnswerQuestion { text: prose(text)?, wait_id: Some(id) };
-    let done = signals::answer(ctx, task, &body).await;
-    done.map(|_| ()).map_err(refused)
+async fn answer_question(ctx: &mut Ctx, id: WaitId, text: &str) -> Result<(), LinkError> {
+    let task = task_of_wait(ctx, id).await?;
+    let body = AnswerQuestion { text: parse_prose(text)?, wait_id: Some(id) };
+    let done = signals::answer_task_question(ctx, task, &body).await;
+    done.map(|_| ()).map_err(to_link_error)
 }
 
-async fn waiting(ctx: &mut Ctx, id: WaitId) -> Result<TaskId, Refused> {
-    let wait = cynode_db::waits::get(ctx.conn(), id).await?;
-    Ok(wait.ok_or(Refused::Answered)?.task)
+async fn task_of_wait(ctx: &mut Ctx, id: WaitId) -> Result<TaskId, LinkError> {
+    let wait = cynode_db::waits::get_wait(ctx.conn(), id).await?;
+    Ok(wait.ok_or(LinkError::Answered)?.task)
 }
 
-fn prose(text: &str) -> Result<Prose, Refused> {
+fn parse_prose(text: &str) -> Result<Prose, LinkError> {
     text.trim()
         .parse()
-        .map_err(|error: cynode_core::names::TextError| Refused::NoAnswer(error.to_string()))
+        .map_err(|error: cynode_core::names::TextError| LinkError::NoAnswer(error.to_string()))
 }
 
 #[cfg(test)]
@@ -295,9 +317,9 @@ mod tests {
 
     use super::*;
 
-    fn token() -> Token {
-        Token {
-            asked: Asked::Plan(WaitId::from_uuid(Uuid::from_u128(7))),
+    fn token() -> LinkToken {
+        LinkToken {
+            asked: QuestionRef::Plan(WaitId::from_uuid(Uuid::from_u128(7))),
             user: UserId::from_uuid(Uuid::from_u128(9)),
             expires_at: datetime!(2026-11-16 12:00 UTC),
             made_at: datetime!(2026-11-15 13:00 UTC),
@@ -306,35 +328,39 @@ mod tests {
 
     #[test]
     fn a_token_says_what_it_was_made_with() {
-        let keys = Keys::from_master(&[7; 32]);
-        let text = token().written(&keys);
-        assert_eq!(Token::read(&text, &keys), Some(token()));
-        assert_eq!(Token::read(&text, &Keys::from_master(&[8; 32])), None);
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let text = token().encode_token(&keys);
+        assert_eq!(LinkToken::decode_token(&text, &keys), Some(token()));
+        assert_eq!(LinkToken::decode_token(&text, &InstallationKeys::from_master(&[8; 32])), None);
     }
 
     #[test]
     fn a_token_of_the_form_before_is_read_as_one_made_as_early_as_it_can_be() {
-        let keys = Keys::from_master(&[7; 32]);
-        let text = token().written(&keys);
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let text = token().encode_token(&keys);
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
-        let mut old = bytes[..bytes.len() - TAG - 8].to_vec();
-        old[0] = UNDATED;
-        let tag = tag(&keys, &old);
+        let mut old = bytes[..bytes.len() - TAG_BYTES - 8].to_vec();
+        old[0] = UNDATED_TOKEN_VERSION;
+        let tag = compute_link_tag(&keys, &old);
         old.extend_from_slice(&tag);
         let made_at = datetime!(2026-11-15 12:00 UTC);
-        let old = Token::read(&BASE64URL_NOPAD.encode(&old), &keys);
-        assert_eq!(old, Some(Token { made_at, ..token() }));
+        let old = LinkToken::decode_token(&BASE64URL_NOPAD.encode(&old), &keys);
+        assert_eq!(old, Some(LinkToken { made_at, ..token() }));
     }
 
     #[test]
     fn a_token_with_any_bit_changed_is_none_of_ours() {
-        let keys = Keys::from_master(&[7; 32]);
-        let text = token().written(&keys);
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let text = token().encode_token(&keys);
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
         for bit in 0..bytes.len() * 8 {
             let mut other = bytes.clone();
             other[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Token::read(&BASE64URL_NOPAD.encode(&other), &keys), None, "bit {bit}");
+            assert_eq!(
+                LinkToken::decode_token(&BASE64URL_NOPAD.encode(&other), &keys),
+                None,
+                "bit {bit}"
+            );
         }
         // Nor is another spelling of the same bytes, nor more or less of them.
         for place in 0..text.len() {
@@ -344,11 +370,14 @@ mod tests {
                     continue;
                 }
                 other[place] = letter as u8;
-                assert_eq!(Token::read(&String::from_utf8(other).unwrap(), &keys), None);
+                assert_eq!(
+                    LinkToken::decode_token(&String::from_utf8(other).unwrap(), &keys),
+                    None
+                );
             }
         }
         for other in [String::new(), text[1..].to_owned(), format!("{text}A"), format!("{text}=")] {
-            assert_eq!(Token::read(&other, &keys), None);
+            assert_eq!(LinkToken::decode_token(&other, &keys), None);
         }
     }
 }

@@ -3,12 +3,12 @@
 use cynode_core::{
     events::EventKind,
     ids::{ProviderId, ProviderKeyId},
-    models::{Dialect, OWN, ProviderKind},
-    roles::Role,
+    models::{Dialect, OWN_MODEL_PREFIX, ProviderKind},
+    roles::UserRole,
 };
 use cynode_db::{
     DbError,
-    models::{self, Model, Provider, ProviderKey, Route},
+    models::{self, ModelRecord, ModelRoute, ProviderKey, ProviderRecord},
 };
 use cynode_wire::models::{
     AddProviderKey, ModelView, ProviderKeyView, ProviderView, RouteView, SetModel, SetProvider,
@@ -19,20 +19,21 @@ use url::Url;
 
 use crate::{
     Ctx, Error,
-    context::Told,
+    context::EventDraft,
     egress::{is_this_machine, may_be_public},
-    gate::Parts,
+    gate::GatewayParts,
+    handoffs::THINK_TIMEOUT_SECONDS_RANGE,
 };
 
 /// Most bytes of a script.
-const MOST_SCRIPT: usize = 512 * 1024;
+const MAX_SCRIPT_BYTES: usize = 512 * 1024;
 
 /// Most ways to one model.
-const MOST_ROUTES: usize = 16;
+const MAX_MODEL_ROUTES: usize = 16;
 
 /// What a provider's row says of its place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct ProviderEndpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base_url: Option<Url>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,20 +44,20 @@ pub(crate) struct Place {
     pub(crate) cassette: Option<String>,
 }
 
-impl Place {
+impl ProviderEndpoint {
     /// The place of a provider, as it was stored.
-    pub(crate) fn of(provider: &Provider) -> Result<Self, Error> {
+    pub(crate) fn from_provider(provider: &ProviderRecord) -> Result<Self, Error> {
         serde_json::from_value(provider.place.clone())
             .map_err(|_| DbError::Corrupt { table: "model_providers", column: "place" }.into())
     }
 }
 
 /// Only a person who runs the installation decides where prompts go.
-fn admin(ctx: &mut Ctx) -> Result<(), Error> {
-    ctx.require(Role::Admin).map(|_| ())
+fn require_admin(ctx: &mut Ctx) -> Result<(), Error> {
+    ctx.require_role(UserRole::Admin).map(|_| ())
 }
 
-fn invalid<T>(told: impl Into<String>) -> Result<T, Error> {
+fn invalid_input<T>(told: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(told.into()))
 }
 
@@ -67,23 +68,23 @@ pub async fn set_provider(
     name: &str,
     body: SetProvider,
 ) -> Result<ProviderView, Error> {
-    admin(ctx)?;
+    require_admin(ctx)?;
     let good = name.len() <= 31
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if !good {
-        return invalid(
+        return invalid_input(
             "a provider's name has 1 to 31 of a-z, 0-9 and `-`, and begins with a letter",
         );
     }
     let there = models::lock_provider(ctx.conn(), name).await?;
-    let (place, dialect) = place(ctx, &body).await?;
+    let (place, dialect) = validate_provider(ctx, &body).await?;
     let local = body.local.unwrap_or_else(|| match &place.base_url {
         Some(url) => is_private(url),
         None => body.kind != ProviderKind::Record,
     });
-    let id = there.map_or_else(|| ProviderId::from_uuid(ctx.uuid()), |provider| provider.id);
-    let provider = Provider {
+    let id = there.map_or_else(|| ProviderId::from_uuid(ctx.new_uuid()), |provider| provider.id);
+    let provider = ProviderRecord {
         id,
         name: name.to_owned(),
         kind: body.kind,
@@ -94,13 +95,18 @@ pub async fn set_provider(
     };
     let now = ctx.now;
     match models::set_provider(ctx.conn(), &provider, now).await {
-        Err(error) if error.refused_by("model_providers_name_taken") => {
+        Err(error) if error.is_refused_by("model_providers_name_taken") => {
             return Err(Error::Taken { what: "a provider with the name", name: provider.name });
         }
         result => result?,
     }
-    changed(ctx, EventKind::ProviderSet, json!({ "provider": name, "change": "set" })).await?;
-    provider_view(ctx, provider).await
+    record_registry_change(
+        ctx,
+        EventKind::ProviderSet,
+        json!({ "provider": name, "change": "set" }),
+    )
+    .await?;
+    to_provider_view(ctx, provider).await
 }
 
 /// Whether an address is on this machine or in a private network, as far as it says so itself.
@@ -108,11 +114,14 @@ pub(crate) fn is_private(url: &Url) -> bool {
     !may_be_public(url) || is_this_machine(url)
 }
 
-async fn place(ctx: &mut Ctx, body: &SetProvider) -> Result<(Place, Dialect), Error> {
+async fn validate_provider(
+    ctx: &mut Ctx,
+    body: &SetProvider,
+) -> Result<(ProviderEndpoint, Dialect), Error> {
     let kind = body.kind;
     let address = |default: Option<&str>| {
         let text = body.base_url.as_deref().or(default);
-        let Some(text) = text else { return invalid("`base_url` is missing") };
+        let Some(text) = text else { return invalid_input("`base_url` is missing") };
         let url: Url = text
             .trim_end_matches('/')
             .parse()
@@ -124,101 +133,119 @@ async fn place(ctx: &mut Ctx, body: &SetProvider) -> Result<(Place, Dialect), Er
             && url.query().is_none()
             && url.fragment().is_none();
         if !good {
-            return invalid(
+            return invalid_input(
                 "`base_url` is http(s)://host[:port]/path, without a password or a query",
             );
         }
         // A key must not travel in the open.
         if url.scheme() == "http" && !is_private(&url) {
-            return invalid("a public `base_url` is https");
+            return invalid_input("a public `base_url` is https");
         }
         Ok(Some(url))
     };
     let (usual, place) = match kind {
-        ProviderKind::Compatible => {
-            (Dialect::Chat, Place { base_url: address(None)?, ..Place::default() })
-        }
+        ProviderKind::Compatible => (
+            Dialect::Chat,
+            ProviderEndpoint { base_url: address(None)?, ..ProviderEndpoint::default() },
+        ),
         ProviderKind::OpenAi => {
             let base_url = address(Some("https://api.openai.com/v1"))?;
-            (Dialect::Responses, Place { base_url, ..Place::default() })
+            (Dialect::Responses, ProviderEndpoint { base_url, ..ProviderEndpoint::default() })
         }
         ProviderKind::Anthropic => {
             let base_url = address(Some("https://api.anthropic.com/v1"))?;
-            (Dialect::Messages, Place { base_url, ..Place::default() })
+            (Dialect::Messages, ProviderEndpoint { base_url, ..ProviderEndpoint::default() })
         }
         ProviderKind::Scripted => {
-            let Some(script) = &body.script else { return invalid("`script` is missing") };
-            if script.to_string().len() > MOST_SCRIPT {
-                return invalid(format!("`script` has at most {MOST_SCRIPT} bytes"));
+            let Some(script) = &body.script else { return invalid_input("`script` is missing") };
+            if script.to_string().len() > MAX_SCRIPT_BYTES {
+                return invalid_input(format!("`script` has at most {MAX_SCRIPT_BYTES} bytes"));
             }
-            cynode_models::script::Script::read(script)
+            cynode_models::script::ModelScript::parse_script(script)
                 .map_err(|error| Error::Invalid(format!("`script`: {error}")))?;
-            (Dialect::Chat, Place { script: Some(script.clone()), ..Place::default() })
+            (
+                Dialect::Chat,
+                ProviderEndpoint { script: Some(script.clone()), ..ProviderEndpoint::default() },
+            )
         }
         ProviderKind::Record | ProviderKind::Replay => {
-            let Some(cassette) = &body.cassette else { return invalid("`cassette` is missing") };
+            let Some(cassette) = &body.cassette else {
+                return invalid_input("`cassette` is missing");
+            };
             let good = (1..=60).contains(&cassette.len())
                 && cassette
                     .bytes()
                     .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if !good {
-                return invalid("`cassette` has 1 to 60 of a-z, 0-9 and `-`");
+                return invalid_input("`cassette` has 1 to 60 of a-z, 0-9 and `-`");
             }
             let (of, usual) = match (&body.of, kind) {
                 (Some(name), ProviderKind::Record) => {
                     let found = models::lock_provider(ctx.conn(), name).await?;
                     let found = found.ok_or_else(|| Error::not_found("provider", name))?;
                     if matches!(found.kind, ProviderKind::Record | ProviderKind::Replay) {
-                        return invalid("`of` names a provider that keeps answers itself");
+                        return invalid_input("`of` names a provider that keeps answers itself");
                     }
                     (Some(found.id), found.dialect)
                 }
-                (None, ProviderKind::Record) => return invalid("`of` is missing"),
+                (None, ProviderKind::Record) => return invalid_input("`of` is missing"),
                 (_, _) => (None, Dialect::Chat),
             };
-            (usual, Place { of, cassette: Some(cassette.clone()), ..Place::default() })
+            (
+                usual,
+                ProviderEndpoint {
+                    of,
+                    cassette: Some(cassette.clone()),
+                    ..ProviderEndpoint::default()
+                },
+            )
         }
     };
     Ok((place, body.dialect.unwrap_or(usual)))
 }
 
-async fn changed(ctx: &mut Ctx, kind: EventKind, data: Value) -> Result<(), Error> {
-    models::changed(ctx.conn()).await?;
-    ctx.record(Told::new(kind, data)).await
+async fn record_registry_change(ctx: &mut Ctx, kind: EventKind, data: Value) -> Result<(), Error> {
+    models::bump_registry_epoch(ctx.conn()).await?;
+    ctx.record_event(EventDraft::new(kind, data)).await
 }
 
 /// Removes a provider with its keys. Models that it was the only way to are left without one.
 #[tracing::instrument(name = "app.models.remove_provider", skip_all)]
-pub async fn remove_provider(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
-    admin(ctx)?;
-    let provider = locked(ctx, name).await?;
+pub async fn delete_provider(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
+    require_admin(ctx)?;
+    let provider = lock_provider(ctx, name).await?;
     models::remove_provider(ctx.conn(), provider.id).await?;
-    changed(ctx, EventKind::ProviderSet, json!({ "provider": name, "change": "removed" })).await
+    record_registry_change(
+        ctx,
+        EventKind::ProviderSet,
+        json!({ "provider": name, "change": "removed" }),
+    )
+    .await
 }
 
-async fn locked(ctx: &mut Ctx, name: &str) -> Result<Provider, Error> {
+async fn lock_provider(ctx: &mut Ctx, name: &str) -> Result<ProviderRecord, Error> {
     let provider = models::lock_provider(ctx.conn(), name).await?;
     provider.ok_or_else(|| Error::not_found("provider", name))
 }
 
 /// Every provider.
 #[tracing::instrument(name = "app.models.providers", skip_all)]
-pub async fn providers(ctx: &mut Ctx) -> Result<Vec<ProviderView>, Error> {
-    ctx.require(Role::Viewer)?;
+pub async fn list_providers(ctx: &mut Ctx) -> Result<Vec<ProviderView>, Error> {
+    ctx.require_role(UserRole::Viewer)?;
     let mut views = Vec::new();
-    for provider in models::providers(ctx.conn()).await? {
-        views.push(provider_view(ctx, provider).await?);
+    for provider in models::list_providers(ctx.conn()).await? {
+        views.push(to_provider_view(ctx, provider).await?);
     }
     Ok(views)
 }
 
-async fn provider_view(ctx: &mut Ctx, provider: Provider) -> Result<ProviderView, Error> {
-    let place = Place::of(&provider)?;
-    let keys = models::keys(ctx.conn()).await?.into_iter();
-    let keys = keys.filter(|key| key.provider == provider.id).map(key_view).collect();
+async fn to_provider_view(ctx: &mut Ctx, provider: ProviderRecord) -> Result<ProviderView, Error> {
+    let place = ProviderEndpoint::from_provider(&provider)?;
+    let keys = models::list_provider_keys(ctx.conn()).await?.into_iter();
+    let keys = keys.filter(|key| key.provider == provider.id).map(to_key_view).collect();
     let of = match place.of {
         Some(id) => {
-            let all = models::providers(ctx.conn()).await?;
+            let all = models::list_providers(ctx.conn()).await?;
             all.into_iter().find(|other| other.id == id).map(|other| other.name)
         }
         None => None,
@@ -237,7 +264,7 @@ async fn provider_view(ctx: &mut Ctx, provider: Provider) -> Result<ProviderView
     })
 }
 
-fn key_view(key: ProviderKey) -> ProviderKeyView {
+fn to_key_view(key: ProviderKey) -> ProviderKeyView {
     ProviderKeyView {
         key_id: key.id,
         label: key.label,
@@ -249,24 +276,27 @@ fn key_view(key: ProviderKey) -> ProviderKeyView {
 
 /// Gives a provider a key. With several, one that rests is passed over; to rotate, give the new one and remove the old.
 #[tracing::instrument(name = "app.models.add_key", skip_all)]
-pub async fn add_key(
+pub async fn add_provider_key(
     ctx: &mut Ctx,
-    parts: &Parts,
+    parts: &GatewayParts,
     name: &str,
     body: AddProviderKey,
 ) -> Result<ProviderKeyView, Error> {
-    admin(ctx)?;
-    let provider = locked(ctx, name).await?;
+    require_admin(ctx)?;
+    let provider = lock_provider(ctx, name).await?;
     let visible = body.key.0.bytes().all(|b| (0x21..0x7f).contains(&b));
     if !(1..=4096).contains(&body.key.0.len()) || !visible {
-        return invalid("`key` has 1 to 4096 visible ASCII characters and no space");
+        return invalid_input("`key` has 1 to 4096 visible ASCII characters and no space");
     }
     if body.label.trim().is_empty() || body.label.chars().count() > 100 {
-        return invalid("`label` has 1 to 100 characters");
+        return invalid_input("`label` has 1 to 100 characters");
     }
-    let id = ProviderKeyId::from_uuid(ctx.uuid());
-    let sealed =
-        parts.keys.seal(ctx.environment(), id.as_uuid().as_bytes(), body.key.0.as_bytes())?;
+    let id = ProviderKeyId::from_uuid(ctx.new_uuid());
+    let sealed = parts.keys.seal_secret(
+        ctx.environment(),
+        id.as_uuid().as_bytes(),
+        body.key.0.as_bytes(),
+    )?;
     let key = ProviderKey {
         id,
         provider: provider.id,
@@ -277,74 +307,88 @@ pub async fn add_key(
         created_by: ctx.caller()?.user,
         created_at: ctx.now,
     };
-    match models::add_key(ctx.conn(), &key).await {
-        Err(error) if error.refused_by("provider_keys_label_taken") => {
+    match models::insert_provider_key(ctx.conn(), &key).await {
+        Err(error) if error.is_refused_by("provider_keys_label_taken") => {
             return Err(Error::Taken { what: "a key with the label", name: key.label });
         }
         result => result?,
     }
     let data = json!({ "provider": name, "key_id": key.id, "change": "added" });
-    changed(ctx, EventKind::ProviderKeySet, data).await?;
-    Ok(key_view(key))
+    record_registry_change(ctx, EventKind::ProviderKeySet, data).await?;
+    Ok(to_key_view(key))
 }
 
 /// Takes a key away: the next call does not use it any more.
 #[tracing::instrument(name = "app.models.remove_key", skip_all)]
-pub async fn remove_key(ctx: &mut Ctx, name: &str, id: ProviderKeyId) -> Result<(), Error> {
-    admin(ctx)?;
-    let provider = locked(ctx, name).await?;
-    if !models::remove_key(ctx.conn(), provider.id, id).await? {
+pub async fn delete_provider_key(
+    ctx: &mut Ctx,
+    name: &str,
+    id: ProviderKeyId,
+) -> Result<(), Error> {
+    require_admin(ctx)?;
+    let provider = lock_provider(ctx, name).await?;
+    if !models::remove_provider_key(ctx.conn(), provider.id, id).await? {
         return Err(Error::not_found("key of this provider", id));
     }
     let data = json!({ "provider": name, "key_id": id, "change": "removed" });
-    changed(ctx, EventKind::ProviderKeySet, data).await
+    record_registry_change(ctx, EventKind::ProviderKeySet, data).await
 }
 
 /// Adds a model, or describes it anew.
 #[tracing::instrument(name = "app.models.set", skip_all)]
-pub async fn set(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, Error> {
-    admin(ctx)?;
+pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, Error> {
+    require_admin(ctx)?;
     let good = (1..=128).contains(&id.len())
         && id.starts_with(|c: char| c.is_ascii_alphanumeric())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
-    if !good || id.to_ascii_lowercase().starts_with(OWN) {
-        return invalid(format!(
-            "a model's id has 1 to 128 of A-Z, a-z, 0-9 and `._:/@+-`, and does not begin with `{OWN}`"
+    if !good || id.to_ascii_lowercase().starts_with(OWN_MODEL_PREFIX) {
+        return invalid_input(format!(
+            "a model's id has 1 to 128 of A-Z, a-z, 0-9 and `._:/@+-`, and does not begin with `{OWN_MODEL_PREFIX}`"
         ));
     }
     if !(1..=100_000_000).contains(&body.context_tokens)
         || !(1..=10_000_000).contains(&body.max_output_tokens)
     {
-        return invalid("`context_tokens` is 1 to 100000000, `max_output_tokens` 1 to 10000000");
+        return invalid_input(
+            "`context_tokens` is 1 to 100000000, `max_output_tokens` 1 to 10000000",
+        );
     }
-    if body.routes.is_empty() || body.routes.len() > MOST_ROUTES {
-        return invalid(format!("a model has 1 to {MOST_ROUTES} routes"));
+    if body
+        .think_seconds
+        .is_some_and(|seconds| !THINK_TIMEOUT_SECONDS_RANGE.contains(&i64::from(seconds)))
+    {
+        let (least, most) =
+            (THINK_TIMEOUT_SECONDS_RANGE.start(), THINK_TIMEOUT_SECONDS_RANGE.end());
+        return invalid_input(format!("`think_seconds` is {least} to {most}"));
     }
-    let providers = models::providers(ctx.conn()).await?;
+    if body.routes.is_empty() || body.routes.len() > MAX_MODEL_ROUTES {
+        return invalid_input(format!("a model has 1 to {MAX_MODEL_ROUTES} routes"));
+    }
+    let providers = models::list_providers(ctx.conn()).await?;
     let route = |route: &RouteView| {
         let prices = route.prices;
         let dearest = prices.input.max(prices.cached).max(prices.cache_write).max(prices.output);
         if dearest > 1_000_000_000_000 {
-            return invalid("a price is at most 1000000000000");
+            return invalid_input("a price is at most 1000000000000");
         }
         if !(1..=200).contains(&route.upstream.chars().count()) {
-            return invalid("`upstream` has 1 to 200 characters");
+            return invalid_input("`upstream` has 1 to 200 characters");
         }
         let provider = providers.iter().find(|provider| provider.name == route.provider);
         let provider = provider.ok_or_else(|| Error::not_found("provider", &route.provider))?.id;
-        Ok(Route { provider, upstream: route.upstream.clone(), prices })
+        Ok(ModelRoute { provider, upstream: route.upstream.clone(), prices })
     };
     let routes = body.routes.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
     let title = body.title.unwrap_or_else(|| id.to_owned());
     if !(1..=200).contains(&title.chars().count()) {
-        return invalid("`title` has 1 to 200 characters");
+        return invalid_input("`title` has 1 to 200 characters");
     }
     if let Some(project) = body.project_id
-        && cynode_db::projects::get(ctx.conn(), project).await?.is_none()
+        && cynode_db::projects::get_project(ctx.conn(), project).await?.is_none()
     {
         return Err(Error::not_found("project", project));
     }
-    let model = Model {
+    let model = ModelRecord {
         id: id.to_owned(),
         title,
         tier: body.tier,
@@ -356,35 +400,39 @@ pub async fn set(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, E
         skills: body.skills,
         enabled: body.enabled.unwrap_or(true),
         project: body.project_id,
+        archived: false,
+        think_seconds: body.think_seconds,
         created_at: ctx.now,
         routes,
     };
     let now = ctx.now;
-    models::set(ctx.conn(), &model, now).await?;
-    changed(ctx, EventKind::ModelSet, json!({ "model": id, "change": "set" })).await?;
-    Ok(view(model, &providers))
+    models::set_model(ctx.conn(), &model, now).await?;
+    record_registry_change(ctx, EventKind::ModelSet, json!({ "model": id, "change": "set" }))
+        .await?;
+    Ok(to_model_view(model, &providers))
 }
 
 /// Removes a model.
 #[tracing::instrument(name = "app.models.remove", skip_all)]
-pub async fn remove(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
-    admin(ctx)?;
-    if !models::remove(ctx.conn(), id).await? {
+pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
+    require_admin(ctx)?;
+    if !models::remove_model(ctx.conn(), id).await? {
         return Err(Error::not_found("model", id));
     }
-    changed(ctx, EventKind::ModelSet, json!({ "model": id, "change": "removed" })).await
+    record_registry_change(ctx, EventKind::ModelSet, json!({ "model": id, "change": "removed" }))
+        .await
 }
 
 /// Every model, with prices and the ways to it.
 #[tracing::instrument(name = "app.models.list", skip_all)]
-pub async fn list(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
+pub async fn list_models(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
     ctx.caller()?;
-    let providers = models::providers(ctx.conn()).await?;
-    let found = models::list(ctx.conn()).await?.into_iter();
-    Ok(found.map(|model| view(model, &providers)).collect())
+    let providers = models::list_providers(ctx.conn()).await?;
+    let found = models::list_models(ctx.conn()).await?.into_iter();
+    Ok(found.map(|model| to_model_view(model, &providers)).collect())
 }
 
-fn view(model: Model, providers: &[Provider]) -> ModelView {
+fn to_model_view(model: ModelRecord, providers: &[ProviderRecord]) -> ModelView {
     let named = |id: ProviderId| {
         providers.iter().find(|provider| provider.id == id).map(|provider| provider.name.clone())
     };
@@ -405,6 +453,7 @@ fn view(model: Model, providers: &[Provider]) -> ModelView {
         skills: model.skills,
         enabled: model.enabled,
         project_id: model.project,
+        think_seconds: model.think_seconds,
         routes: routes.collect(),
     }
 }

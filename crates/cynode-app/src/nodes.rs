@@ -4,29 +4,34 @@
 
 pub(crate) mod telling;
 
-use std::time::{Duration as Wait, Instant};
+use std::{
+    collections::HashMap,
+    sync::Mutex,
+    time::{Duration as Wait, Instant},
+};
 
 use cynode_core::{
     events::EventKind,
     ids::{JobId, NodeId, UserId},
-    placement::{self, Candidate, Needs, Unplaced},
-    roles::Role,
+    placement::{self, NodeCandidate, PlacementError, PlacementRequirements},
+    roles::UserRole,
+    sync::lock_unpoisoned,
     workflow::units::JobState,
 };
 use cynode_db::{
     DbError, jobs,
-    nodes::{self, Claimed, NewNode, Node, Undelivered},
+    nodes::{self, ClaimedNodeJob, NewNode, NodeRecord, PendingInstruction, TokenPurpose},
 };
 use cynode_wire::{
     accounts::SecretText,
     nodes::{
-        AskChallenge, AskNodeToken, Assignment, Assignments, ChangeNode, ClaimAssignments,
-        Heartbeat, HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobInstruction, JoinNode,
-        JoinedNode, NodeChallenge, NodeReport, NodeState, NodeToken, NodeView, StopJob,
-        signed_bytes,
+        AskChallenge, AskNodeToken, ChangeNode, ClaimAssignments, HeartbeatAnswer, IssueJoinToken,
+        IssuedJoinToken, JobAssignment, JobAssignments, JobInstruction, JoinNode, JoinedNode,
+        NodeChallenge, NodeHeartbeat, NodeReport, NodeState, NodeToken, NodeView, StopJob,
+        VerifiedNode, VerifyNode, signed_bytes,
     },
-    work::{CommitRule, RevisionFeedback, SandboxBackend, Work, WorkerChoice},
-    workflow::Finding,
+    work::{CommitRule, JobSpec, RevisionFeedback, SandboxBackend, WorkerChoice},
+    workflow::VerificationFinding,
 };
 use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -34,52 +39,64 @@ use serde_json::json;
 use time::Duration;
 use uuid::Uuid;
 
-pub use telling::{ask_permission, events, result, store_blob, tell};
+pub use telling::{
+    ask_permission, list_job_events, store_blob, store_job_events, store_job_result,
+};
 
 use crate::{
-    App, Ctx, Error, Request,
-    agents::{self, ForJob},
+    App, Ctx, Error, OperationRequest,
+    agents::{self, JobTokenRequest},
     artifacts,
-    context::Told,
+    context::EventDraft,
     delivery,
-    environment::derived,
-    error::complain,
+    environment::derive_uuid,
+    error::log_background_error,
     repositories,
-    tokens::{self, Presented, TokenKind},
-    workflow::patience,
+    tokens::{self, PresentedToken, TokenKind},
+    wakeups,
+    workflow::wait_timeout,
 };
 
 /// For how long a challenge may be signed.
-const CHALLENGE: Duration = Duration::minutes(1);
+const CHALLENGE_TTL: Duration = Duration::minutes(1);
 
 /// What our tag under a challenge is for.
-const CHALLENGED: &[u8] = b"node-challenge";
+const CHALLENGE_TAG_LABEL: &[u8] = b"node-challenge";
 
 /// For how long a node's token works.
-const TOKEN_SECONDS: u32 = 900;
+const NODE_TOKEN_TTL_SECONDS: u32 = 900;
 
 /// How long a join token works when nobody says, and at most.
-const JOIN_SECONDS: u32 = 3600;
-const JOIN_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
+const DEFAULT_JOIN_TTL_SECONDS: u32 = 3600;
+const JOIN_TTL_SECONDS_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
 
 /// How long a node may be silent before it gets no jobs.
-const SILENT_MS: i64 = 20_000;
+pub(crate) const NODE_SILENCE_TIMEOUT_MS: i64 = 20_000;
 
 /// How old it may be what is noted of when a node was heard of: one that waits for work asks several times a second.
-const NOTED_MS: i64 = 2000;
+const SEEN_UPDATE_INTERVAL_MS: i64 = 2000;
 
 /// How long a node's jobs may be silent before they are lost.
-const LEASE_MS: i64 = 60_000;
+const JOB_LEASE_MS: i64 = 60_000;
 
 /// Most jobs that are placed in one go.
-const PLACED_AT_ONCE: i64 = 200;
+const PLACEMENT_BATCH_SIZE: i64 = 200;
 
-/// How long a claim waits for a sign before it looks by itself.
-const LOOK_EVERY: Wait = Wait::from_millis(250);
+/// Why a process of a node may not renew its token.
+const SUPERSEDED_MESSAGE: &str = "another process of this node started later and speaks for it now";
+
+/// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
+const CLAIM_POLL_INTERVAL: Wait = Wait::from_millis(250);
+
+/// How long the heartbeat of an idle node is believed without asking: an idle node shows its token for jobs more often.
+const CACHED_TOKEN_TTL: Wait = Wait::from_secs(30);
+
+/// From how many tokens on those are dropped that were not shown of late.
+const MAX_CACHED_TOKENS: usize = 10_000;
 
 /// A node that showed its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct AuthenticatedNode {
     /// The node.
     pub id: NodeId,
     /// Whether it gets jobs.
@@ -91,15 +108,50 @@ pub struct Known {
 impl App {
     /// Which node is behind a token, asked anew each time.
     #[tracing::instrument(name = "app.nodes.authenticate", skip_all)]
-    pub async fn authenticate_node(&self, shown: &Presented) -> Result<Known, Error> {
+    pub async fn authenticate_node(
+        &self,
+        shown: &PresentedToken,
+    ) -> Result<AuthenticatedNode, Error> {
         if shown.kind != TokenKind::Node {
             return Err(Error::Unauthenticated);
         }
         let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
         let now = self.environment().now();
-        let found = nodes::behind(&mut conn, &shown.hash, now).await?;
-        let known = |(id, state)| Known { id, state, token: shown.hash };
-        found.map(known).ok_or(Error::Unauthenticated)
+        let found = nodes::find_node_by_token(&mut conn, &shown.hash, now).await?;
+        let known = |(id, state)| AuthenticatedNode { id, state, token: shown.hash };
+        let known = found.map(known);
+        self.shared_state().node_tokens.cache_node(shown.hash, known);
+        known.ok_or(Error::Unauthenticated)
+    }
+
+    /// Which node was behind a token a moment ago, as when it asked for jobs. It is enough for the heartbeat of an idle node:
+    /// all that does is to note it as heard of, and one that was removed is not.
+    pub fn cached_node(&self, shown: &PresentedToken) -> Option<AuthenticatedNode> {
+        self.shared_state().node_tokens.lookup_node(&shown.hash).filter(|_| self.has_shared_poll())
+    }
+}
+
+/// Nodes behind tokens that worked a moment ago, for heartbeats of idle nodes.
+#[derive(Default)]
+pub(crate) struct NodeTokenCache(Mutex<HashMap<[u8; 32], (AuthenticatedNode, Instant)>>);
+
+impl NodeTokenCache {
+    fn cache_node(&self, hash: [u8; 32], known: Option<AuthenticatedNode>) {
+        let mut tokens = lock_unpoisoned(&self.0);
+        if let Some(known) = known {
+            tokens.insert(hash, (known, Instant::now()));
+        } else {
+            tokens.remove(&hash);
+        }
+        if tokens.len() > MAX_CACHED_TOKENS {
+            tokens.retain(|_, (_, found)| found.elapsed() < CACHED_TOKEN_TTL);
+        }
+    }
+
+    fn lookup_node(&self, hash: &[u8; 32]) -> Option<AuthenticatedNode> {
+        let tokens = lock_unpoisoned(&self.0);
+        let (known, found) = tokens.get(hash)?;
+        (found.elapsed() < CACHED_TOKEN_TTL).then_some(*known)
     }
 }
 
@@ -109,41 +161,43 @@ pub async fn issue_join_token(
     ctx: &mut Ctx,
     body: IssueJoinToken,
 ) -> Result<IssuedJoinToken, Error> {
-    let caller = ctx.require(Role::Admin)?;
-    let seconds = body.expires_in_seconds.unwrap_or(JOIN_SECONDS);
-    if !JOIN_RANGE.contains(&seconds) {
-        let (min, max) = (JOIN_RANGE.start(), JOIN_RANGE.end());
+    let caller = ctx.require_role(UserRole::Admin)?;
+    let seconds = body.expires_in_seconds.unwrap_or(DEFAULT_JOIN_TTL_SECONDS);
+    if !JOIN_TTL_SECONDS_RANGE.contains(&seconds) {
+        let (min, max) = (JOIN_TTL_SECONDS_RANGE.start(), JOIN_TTL_SECONDS_RANGE.end());
         return Err(Error::Invalid(format!("`expires_in_seconds` is {min} to {max}")));
     }
-    let labels = labels(body.labels)?;
-    issue(ctx, Some(caller.user), &labels, seconds).await
+    let labels = validate_labels(body.labels)?;
+    store_join_token(ctx, Some(caller.user), &labels, seconds).await
 }
 
 /// The same for the person at the machine, who needs no account; there is no endpoint for it.
 #[tracing::instrument(name = "app.nodes.issue_local_join_token", skip_all)]
 pub async fn issue_local_join_token(app: &App, wanted: Vec<String>) -> Result<SecretText, Error> {
-    let labels = labels(wanted)?;
-    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
-    let mut ctx = app.open(&request).await?;
-    let issued = issue(&mut ctx, None, &labels, JOIN_SECONDS).await?;
-    app.commit(ctx).await?;
+    let labels = validate_labels(wanted)?;
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
+    let issued = store_join_token(&mut ctx, None, &labels, DEFAULT_JOIN_TTL_SECONDS).await?;
+    app.commit_operation(ctx).await?;
     Ok(issued.join_token)
 }
 
-async fn issue(
+async fn store_join_token(
     ctx: &mut Ctx,
     by: Option<UserId>,
     labels: &[String],
     seconds: u32,
 ) -> Result<IssuedJoinToken, Error> {
-    let (join_token, hash) = tokens::issue(TokenKind::Join, ctx.environment());
+    let (join_token, hash) = tokens::issue_token(TokenKind::Join, ctx.environment());
     let (now, expires_at) = (ctx.now, ctx.now + Duration::seconds(seconds.into()));
     nodes::insert_join_token(ctx.conn(), &hash, labels, by, now, expires_at).await?;
-    ctx.record(Told::new(EventKind::JoinTokenIssued, json!({ "labels": labels }))).await?;
+    ctx.record_event(EventDraft::new(EventKind::JoinTokenIssued, json!({ "labels": labels })))
+        .await?;
     Ok(IssuedJoinToken { join_token, expires_at })
 }
 
-fn labels(mut labels: Vec<String>) -> Result<Vec<String>, Error> {
+fn validate_labels(mut labels: Vec<String>) -> Result<Vec<String>, Error> {
     labels.sort_unstable();
     labels.dedup();
     let good = |label: &String| {
@@ -159,23 +213,27 @@ fn labels(mut labels: Vec<String>) -> Result<Vec<String>, Error> {
 
 /// Makes a machine a node. Asked again with the same token and key, the answer is the same.
 #[tracing::instrument(name = "app.nodes.join", skip_all)]
-pub async fn join(app: &App, request: &Request, body: JoinNode) -> Result<JoinedNode, Error> {
-    let shown = tokens::present(&body.join_token.0).map_err(|_| Error::Unauthenticated)?;
+pub async fn join_node(
+    app: &App,
+    request: &OperationRequest,
+    body: JoinNode,
+) -> Result<JoinedNode, Error> {
+    let shown = tokens::parse_token(&body.join_token.0).map_err(|_| Error::Unauthenticated)?;
     if shown.kind != TokenKind::Join {
         return Err(Error::Unauthenticated);
     }
-    let key = public_key(&body.public_key)?;
+    let key = parse_public_key(&body.public_key)?;
     let name: cynode_core::names::TaskName = body.name.parse().map_err(|_| {
         Error::Invalid("a node's name has 1 to 63 of a-z, 0-9 and `-`, a letter first".into())
     })?;
-    let report = bounded(body.report)?;
-    let mut ctx = app.open(request).await?;
+    let report = validate_report(body.report)?;
+    let mut ctx = app.begin_transaction(request).await?;
     let now = ctx.now;
     let token = nodes::lock_join_token(ctx.conn(), &shown.hash, now).await?;
     let token = token.ok_or(Error::Unauthenticated)?;
     if let Some(id) = token.node {
         // It was used. Whoever has the key that it was used with lost our answer.
-        let node = nodes::get(ctx.conn(), id).await?.ok_or(Error::Unauthenticated)?;
+        let node = nodes::get_node(ctx.conn(), id).await?.ok_or(Error::Unauthenticated)?;
         if node.public_key != key || node.state == NodeState::Removed {
             return Err(Error::Unauthenticated);
         }
@@ -184,7 +242,7 @@ pub async fn join(app: &App, request: &Request, body: JoinNode) -> Result<Joined
     if token.expired {
         return Err(Error::Unauthenticated);
     }
-    let id = NodeId::from_uuid(ctx.uuid());
+    let id = NodeId::from_uuid(ctx.new_uuid());
     let new = NewNode {
         id,
         name: name.as_str(),
@@ -194,28 +252,32 @@ pub async fn join(app: &App, request: &Request, body: JoinNode) -> Result<Joined
         by: token.issued_by,
         token: &shown.hash,
     };
-    nodes::insert(ctx.conn(), new, now).await.map_err(|error| match error {
+    nodes::insert_node(ctx.conn(), new, now).await.map_err(|error| match error {
         DbError::Refused { constraint } if constraint == "nodes_name_taken" => {
             Error::Taken { what: "node", name: name.to_string() }
         }
         DbError::Refused { .. } => Error::Conflict("the key belongs to another node"),
         other => other.into(),
     })?;
-    ctx.record(Told::new(EventKind::NodeJoined, json!({ "node_id": id, "name": name }))).await?;
-    app.commit(ctx).await?;
+    ctx.record_event(EventDraft::new(
+        EventKind::NodeJoined,
+        json!({ "node_id": id, "name": name }),
+    ))
+    .await?;
+    app.commit_operation(ctx).await?;
     Ok(JoinedNode { node_id: id, name: name.to_string() })
 }
 
-fn public_key(text: &str) -> Result<[u8; 32], Error> {
+fn parse_public_key(text: &str) -> Result<[u8; 32], Error> {
     // A key of low order would let anybody sign.
     let good = |key: &[u8; 32]| VerifyingKey::from_bytes(key).is_ok_and(|key| !key.is_weak());
-    artifacts::bytes32(text).filter(good).ok_or_else(|| {
+    artifacts::decode_hex32(text).filter(good).ok_or_else(|| {
         Error::Invalid("`public_key` is an Ed25519 key, 32 bytes in hexadecimal".into())
     })
 }
 
 /// What a node says about itself is shown to people: it has a size.
-fn bounded(mut report: NodeReport) -> Result<NodeReport, Error> {
+fn validate_report(mut report: NodeReport) -> Result<NodeReport, Error> {
     report.slots = report.slots.min(1000);
     if serde_json::to_string(&report).map_or(usize::MAX, |text| text.len()) > 64 * 1024 {
         return Err(Error::Invalid("a report has at most 64 KiB".into()));
@@ -224,91 +286,143 @@ fn bounded(mut report: NodeReport) -> Result<NodeReport, Error> {
 }
 
 /// Something to sign. It is the same for nodes that are there and for others: nobody learns from it which are.
-pub fn challenge(app: &App, body: &AskChallenge) -> Result<NodeChallenge, Error> {
-    let expires = (app.environment().now() + CHALLENGE).unix_timestamp();
-    let nonce = HEXLOWER.encode(&app.environment().bytes::<16>());
+pub fn create_challenge(app: &App, body: &AskChallenge) -> Result<NodeChallenge, Error> {
+    let expires = (app.environment().now() + CHALLENGE_TTL).unix_timestamp();
+    let nonce = HEXLOWER.encode(&app.environment().random_bytes::<16>());
     let (node, expires) = (body.node_id.to_string(), expires.to_string());
-    let tag =
-        app.gate()?.keys.tag(&[CHALLENGED, node.as_bytes(), expires.as_bytes(), nonce.as_bytes()]);
+    let tag = app.gateway_parts()?.keys.compute_tag(&[
+        CHALLENGE_TAG_LABEL,
+        node.as_bytes(),
+        expires.as_bytes(),
+        nonce.as_bytes(),
+    ]);
     Ok(NodeChallenge { challenge: format!("{expires}.{nonce}.{}", HEXLOWER.encode(&tag)) })
 }
 
-/// A token for a node that signed a challenge of ours.
+/// A token for a node that signed a challenge of ours. A process that starts takes over: whatever process of the node ran before is
+/// shut out from now on, and cannot renew its token.
 #[tracing::instrument(name = "app.nodes.token", skip_all)]
-pub async fn token(app: &App, request: &Request, body: &AskNodeToken) -> Result<NodeToken, Error> {
+pub async fn issue_node_token(
+    app: &App,
+    request: &OperationRequest,
+    body: &AskNodeToken,
+) -> Result<NodeToken, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let (challenge, signature) = (&body.challenge, &body.signature);
+    let node = authenticate_signer(app, &mut ctx, body.node_id, challenge, signature).await?;
+    let now = ctx.now;
+    let (token, hash) = tokens::issue_token(TokenKind::Node, ctx.environment());
+    let expires_at = now + Duration::seconds(NODE_TOKEN_TTL_SECONDS.into());
+    let asker = body.generation.map_or(TokenPurpose::Start, TokenPurpose::Renewal);
+    let generation =
+        nodes::insert_node_token(ctx.conn(), node.id, &hash, asker, now, expires_at).await?;
+    let generation = generation.ok_or(Error::Fenced(SUPERSEDED_MESSAGE))?;
+    app.commit_operation(ctx).await?;
+    if asker == TokenPurpose::Start {
+        tracing::info!(event = "node.process_started", node.id = %node.id, node.name = node.name, generation, "a process of the node speaks for it now");
+    }
+    Ok(NodeToken { token, expires_in_seconds: NODE_TOKEN_TTL_SECONDS, generation })
+}
+
+/// Says whether a signed challenge is good and what is known of the node. It takes nothing from a process that runs.
+#[tracing::instrument(name = "app.nodes.verify", skip_all)]
+pub async fn verify_node(
+    app: &App,
+    request: &OperationRequest,
+    body: &VerifyNode,
+) -> Result<VerifiedNode, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let (challenge, signature) = (&body.challenge, &body.signature);
+    let node = authenticate_signer(app, &mut ctx, body.node_id, challenge, signature).await?;
+    let alive = is_alive(&node);
+    Ok(VerifiedNode { node_id: node.id, name: node.name, state: node.state, alive })
+}
+
+/// The node that signed a challenge of ours with its key.
+async fn authenticate_signer(
+    app: &App,
+    ctx: &mut Ctx,
+    id: NodeId,
+    challenge: &str,
+    signature: &str,
+) -> Result<NodeRecord, Error> {
     let refused = || Error::Unauthenticated;
-    let mut parts = body.challenge.split('.');
+    let mut parts = challenge.split('.');
     let (Some(expires), Some(nonce), Some(tag), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(refused());
     };
     let tag = HEXLOWER.decode(tag.as_bytes()).map_err(|_| refused())?;
-    let node = body.node_id.to_string();
-    let tagged = [CHALLENGED, node.as_bytes(), expires.as_bytes(), nonce.as_bytes()];
-    if !app.gate()?.keys.tagged(&tagged, &tag) {
+    let name = id.to_string();
+    let tagged = [CHALLENGE_TAG_LABEL, name.as_bytes(), expires.as_bytes(), nonce.as_bytes()];
+    if !app.gateway_parts()?.keys.verify_tag(&tagged, &tag) {
         return Err(refused());
     }
-    let mut ctx = app.open(request).await?;
-    let now = ctx.now;
-    if expires.parse::<i64>().map_err(|_| refused())? < now.unix_timestamp() {
+    if expires.parse::<i64>().map_err(|_| refused())? < ctx.now.unix_timestamp() {
         return Err(refused());
     }
-    let node = nodes::get(ctx.conn(), body.node_id).await?.ok_or_else(refused)?;
-    let signature = HEXLOWER.decode(body.signature.as_bytes()).map_err(|_| refused())?;
+    let node = nodes::get_node(ctx.conn(), id).await?.ok_or_else(refused)?;
+    let signature = HEXLOWER.decode(signature.as_bytes()).map_err(|_| refused())?;
     let signature = Signature::from_slice(&signature).map_err(|_| refused())?;
     let key = VerifyingKey::from_bytes(&node.public_key).map_err(|_| refused())?;
-    let signed = signed_bytes(node.id, &body.challenge);
-    key.verify_strict(&signed, &signature).map_err(|_| refused())?;
+    key.verify_strict(&signed_bytes(node.id, challenge), &signature).map_err(|_| refused())?;
     if node.state == NodeState::Removed {
         return Err(refused());
     }
-    let (token, hash) = tokens::issue(TokenKind::Node, ctx.environment());
-    let expires_at = now + Duration::seconds(TOKEN_SECONDS.into());
-    nodes::insert_token(ctx.conn(), node.id, &hash, now, expires_at).await?;
-    app.commit(ctx).await?;
-    Ok(NodeToken { token, expires_in_seconds: TOKEN_SECONDS })
+    Ok(node)
+}
+
+/// Whether a node takes part: its program has run, and was heard of lately.
+pub(crate) fn is_alive(node: &NodeRecord) -> bool {
+    node.generation > 0
+        && node.silent_ms < NODE_SILENCE_TIMEOUT_MS
+        && node.state != NodeState::Removed
 }
 
 /// Notes what a node can do now.
 #[tracing::instrument(name = "app.nodes.report", skip_all, fields(node.id = %node.id))]
-pub async fn report(app: &App, node: Known, body: NodeReport) -> Result<NodeView, Error> {
-    let report = bounded(body)?;
+pub async fn update_node_report(
+    app: &App,
+    node: AuthenticatedNode,
+    body: NodeReport,
+) -> Result<NodeView, Error> {
+    let report = validate_report(body)?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    nodes::report(&mut conn, node.id, &report).await?;
-    let found = nodes::get(&mut conn, node.id).await?;
-    found.map(view).ok_or_else(|| Error::not_found("node", node.id))
+    nodes::update_node_report(&mut conn, node.id, &report).await?;
+    let found = nodes::get_node(&mut conn, node.id).await?;
+    found.map(to_node_view).ok_or_else(|| Error::not_found("node", node.id))
 }
 
 /// People need a role for it. Agents that the gate let through plan work, for which they must know what there is.
-fn may_look(ctx: &mut Ctx) -> Result<(), Error> {
+fn require_node_access(ctx: &mut Ctx) -> Result<(), Error> {
     match ctx.caller()?.bounds {
         Some(_) => Ok(()),
-        None => ctx.require(Role::Viewer).map(drop),
+        None => ctx.require_role(UserRole::Viewer).map(drop),
     }
 }
 
 /// The nodes, by name.
 #[tracing::instrument(name = "app.nodes.list", skip_all)]
-pub async fn list(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
-    may_look(ctx)?;
-    Ok(nodes::list(ctx.conn()).await?.into_iter().map(view).collect())
+pub async fn list_nodes(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
+    require_node_access(ctx)?;
+    Ok(nodes::list_nodes(ctx.conn()).await?.into_iter().map(to_node_view).collect())
 }
 
 /// One node.
 #[tracing::instrument(name = "app.nodes.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
-    may_look(ctx)?;
-    let node = nodes::get(ctx.conn(), id).await?;
-    node.map(view).ok_or_else(|| Error::not_found("node", id))
+pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
+    require_node_access(ctx)?;
+    let node = nodes::get_node(ctx.conn(), id).await?;
+    node.map(to_node_view).ok_or_else(|| Error::not_found("node", id))
 }
 
 /// Lets a node end what it has and get no more, or gives it jobs again, or other labels.
 #[tracing::instrument(name = "app.nodes.change", skip_all)]
-pub async fn change(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<NodeView, Error> {
-    ctx.require(Role::Admin)?;
+pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<NodeView, Error> {
+    ctx.require_role(UserRole::Admin)?;
     let missing = || Error::not_found("node", id);
-    let node = nodes::get(ctx.conn(), id).await?.ok_or_else(missing)?;
+    let node = nodes::get_node(ctx.conn(), id).await?.ok_or_else(missing)?;
     if node.state == NodeState::Removed {
         return Err(Error::Conflict("the node was removed; it can only join anew"));
     }
@@ -317,31 +431,33 @@ pub async fn change(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<NodeV
         Some(false) => NodeState::Active,
         None => node.state,
     };
-    let labels = body.labels.map_or(Ok(node.labels), labels)?;
-    nodes::change(ctx.conn(), id, state, &labels).await?;
+    let labels = body.labels.map_or(Ok(node.labels), validate_labels)?;
+    nodes::update_node(ctx.conn(), id, state, &labels).await?;
     let data = json!({ "node_id": id, "state": state, "labels": labels });
-    ctx.record(Told::new(EventKind::NodeUpdated, data)).await?;
-    nodes::get(ctx.conn(), id).await?.map(view).ok_or_else(missing)
+    ctx.record_event(EventDraft::new(EventKind::NodeUpdated, data)).await?;
+    nodes::get_node(ctx.conn(), id).await?.map(to_node_view).ok_or_else(missing)
 }
 
 /// Removes a node: its token stops working at once, and its jobs are given up when they are not heard of.
 #[tracing::instrument(name = "app.nodes.remove", skip_all)]
-pub async fn remove(ctx: &mut Ctx, id: NodeId) -> Result<(), Error> {
-    ctx.require(Role::Admin)?;
-    let node = nodes::get(ctx.conn(), id).await?;
+pub async fn remove_node(ctx: &mut Ctx, id: NodeId) -> Result<(), Error> {
+    ctx.require_role(UserRole::Admin)?;
+    let node = nodes::get_node(ctx.conn(), id).await?;
     let node = node.filter(|node| node.state != NodeState::Removed);
     let node = node.ok_or_else(|| Error::not_found("node", id))?;
-    nodes::change(ctx.conn(), id, NodeState::Removed, &node.labels).await?;
+    nodes::update_node(ctx.conn(), id, NodeState::Removed, &node.labels).await?;
     let data = json!({ "node_id": id, "name": node.name });
-    ctx.record(Told::new(EventKind::NodeRemoved, data)).await
+    ctx.record_event(EventDraft::new(EventKind::NodeRemoved, data)).await
 }
 
-fn view(node: Node) -> NodeView {
+fn to_node_view(node: NodeRecord) -> NodeView {
+    let alive = is_alive(&node);
     NodeView {
         node_id: node.id,
         name: node.name,
         state: node.state,
-        alive: node.silent_ms < SILENT_MS && node.state != NodeState::Removed,
+        alive,
+        started: node.generation > 0,
         labels: node.labels,
         jobs: node.jobs,
         report: node.report,
@@ -352,78 +468,138 @@ fn view(node: Node) -> NodeView {
 
 /// Gives a node the jobs that were placed on it; if so asked, it waits for some.
 #[tracing::instrument(name = "app.nodes.claim", skip_all, fields(node.id = %node.id))]
-pub async fn claim(
+pub async fn claim_assignments(
     app: &App,
-    request: &Request,
-    node: Known,
+    request: &OperationRequest,
+    node: AuthenticatedNode,
     body: &ClaimAssignments,
-) -> Result<Assignments, Error> {
+) -> Result<JobAssignments, Error> {
     if !(1..=100).contains(&body.most) {
         return Err(Error::Invalid("`most` is 1 to 100".into()));
     }
-    let until = Instant::now() + patience(Some(body.wait_ms));
+    let until = Instant::now() + wait_timeout(Some(body.wait_ms));
+    // Whoever asks has room that it may not have had before.
+    app.set_unplaced();
+    let mut gives = true;
     loop {
-        let mut sign = std::pin::pin!(app.sign_of_work());
-        sign.as_mut().enable();
-        if place(app).await? {
-            app.queued();
+        let mut own = std::pin::pin!(app.node_signal(node.id));
+        own.as_mut().enable();
+        let mut work = std::pin::pin!(app.work_signal());
+        work.as_mut().enable();
+        place_unplaced_jobs(app).await?;
+        if gives {
+            let given = claim_and_assign(app, request, node, body).await?;
+            if !given.jobs.is_empty() {
+                return Ok(given);
+            }
         }
-        let given = give(app, request, node, body).await?;
         let left = until.saturating_duration_since(Instant::now());
-        if !given.jobs.is_empty() || left.is_zero() {
-            return Ok(given);
+        if left.is_zero() {
+            return Ok(JobAssignments { jobs: Vec::new() });
         }
-        let _ = tokio::time::timeout(left.min(LOOK_EVERY), sign).await;
+        // Of all nodes that wait only those that a job was placed on ask for it. Whether work waits to be placed is
+        // remembered, whether it was placed on this node is not: that is looked at first.
+        gives = tokio::select! {
+            biased;
+            () = own => true,
+            () = work => false,
+            () = wakeups::sleep_for(left.min(app.poll_delay(CLAIM_POLL_INTERVAL))) => {
+                // Whoever is looked for knows that there was nothing.
+                if app.has_shared_poll() && Instant::now() >= until {
+                    return Ok(JobAssignments { jobs: Vec::new() });
+                }
+                app.set_unplaced();
+                true
+            }
+        };
     }
 }
 
-/// Finds a node for each job that has none. Gives whether any was found.
+/// Finds nodes for jobs that have none. One does so for the whole process: what comes meanwhile is left to whoever is at it.
+async fn place_unplaced_jobs(app: &App) -> Result<(), Error> {
+    while app.is_unplaced() {
+        let Ok(_alone) = app.shared_state().placing.try_lock() else { return Ok(()) };
+        while app.take_unplaced() {
+            // Given up in the middle, it is still to be done.
+            let mut undone = PlacementGuard { app, armed: true };
+            let nodes = place_jobs(app).await?;
+            undone.armed = false;
+            app.announce_placed_jobs(&nodes);
+        }
+    }
+    Ok(())
+}
+
+/// Says that jobs wait to be placed when placing them came to no end.
+struct PlacementGuard<'a> {
+    app: &'a App,
+    armed: bool,
+}
+
+impl Drop for PlacementGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.app.set_unplaced();
+        }
+    }
+}
+
+/// Finds a node for each job that has none. Gives the nodes for which jobs wait now.
 #[tracing::instrument(name = "app.nodes.place", skip_all)]
-async fn place(app: &App) -> Result<bool, Error> {
+async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    if !nodes::to_place(&mut conn, SILENT_MS).await? {
-        return Ok(false);
+    if !nodes::has_jobs_to_place(&mut conn, NODE_SILENCE_TIMEOUT_MS).await? {
+        return Ok(Vec::new());
     }
     drop(conn);
     let mut tx = app.pool().begin().await.map_err(DbError::from)?;
-    if !nodes::place_alone(&mut tx).await? {
-        return Ok(false);
-    }
-    nodes::take_back(&mut tx, SILENT_MS).await?;
-    let fit = |node: &Node| node.state == NodeState::Active && node.silent_ms < SILENT_MS;
-    let there: Vec<_> = nodes::list(&mut tx).await?.into_iter().filter(fit).collect();
-    let mut candidates: Vec<_> = there.iter().map(candidate).collect();
-    let (mut any, mut behind) = (false, None);
+    nodes::lock_placement(&mut tx).await?;
+    nodes::unplace_stale_jobs(&mut tx, NODE_SILENCE_TIMEOUT_MS).await?;
+    let there: Vec<_> = nodes::list_nodes(&mut tx).await?.into_iter().filter(takes_jobs).collect();
+    let mut candidates: Vec<_> = there.iter().map(to_candidate).collect();
+    let (mut chosen, mut behind) = (Vec::new(), None);
     // What fits nowhere must not keep what is behind it from being placed.
     while candidates.iter().any(|node| node.free > 0) {
-        let waiting = nodes::unplaced(&mut tx, behind, PLACED_AT_ONCE).await?;
+        let waiting = nodes::list_unplaced_jobs(&mut tx, behind, PLACEMENT_BATCH_SIZE).await?;
         let Some((queued_at, job, _)) = waiting.last() else { break };
         behind = Some((*queued_at, *job));
         for (_, job, work) in waiting {
             // What cannot be read is placed anywhere: whoever claims it is told, and so is the task.
-            let work: Option<Work> = serde_json::from_value(work).ok();
-            let needs = work.as_ref().map(needs).unwrap_or_default();
-            match placement::choose(needs, &candidates) {
+            let work: Option<JobSpec> = serde_json::from_value(work).ok();
+            let needs = work.as_ref().map(placement_needs).unwrap_or_default();
+            match placement::choose_node(needs, &candidates) {
                 Ok(at) => {
-                    if let Some(turn) = nodes::place(&mut tx, job, there[at].id).await? {
+                    if let Some(turn) = nodes::place_job(&mut tx, job, there[at].id).await? {
                         candidates[at].turn = turn;
                         candidates[at].free -= 1;
-                        any = true;
+                        chosen.push(there[at].id);
                     }
                 }
-                Err(Unplaced::Busy) => {}
+                Err(PlacementError::Busy) => {}
                 Err(why) => tracing::debug!(job.id = %job, %why, "a job waits for a node"),
             }
         }
     }
     tx.commit().await.map_err(DbError::from)?;
-    Ok(any)
+    chosen.sort_unstable();
+    chosen.dedup();
+    Ok(chosen)
 }
 
-fn candidate(node: &Node) -> Candidate {
+/// Whether a node is given jobs now.
+pub(crate) fn takes_jobs(node: &NodeRecord) -> bool {
+    node.state == NodeState::Active && is_alive(node)
+}
+
+/// The nodes that are given jobs now, as placement sees them.
+pub(crate) fn placement_candidates(there: &[NodeRecord]) -> Vec<NodeCandidate> {
+    there.iter().filter(|node| takes_jobs(node)).map(to_candidate).collect()
+}
+
+fn to_candidate(node: &NodeRecord) -> NodeCandidate {
     let report = &node.report;
-    let backends = report.backends.iter().map(|there| backend(there.backend).to_owned());
-    Candidate {
+    let backends = report.backends.iter().map(|there| backend_name(there.backend).to_owned());
+    NodeCandidate {
         name: node.name.clone(),
         labels: node.labels.clone(),
         backends: backends.collect(),
@@ -434,11 +610,11 @@ fn candidate(node: &Node) -> Candidate {
     }
 }
 
-fn needs(work: &Work) -> Needs<'_> {
-    Needs {
+pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
+    PlacementRequirements {
         node: work.placement.node.as_deref(),
         labels: &work.placement.labels,
-        backend: work.sandbox.backend.map(backend),
+        backend: work.sandbox.backend.map(backend_name),
         agent: match &work.worker {
             WorkerChoice::Acp { agent } => Some(agent),
             WorkerChoice::Command { .. }
@@ -450,52 +626,60 @@ fn needs(work: &Work) -> Needs<'_> {
     }
 }
 
-const fn backend(backend: SandboxBackend) -> &'static str {
+const fn backend_name(backend: SandboxBackend) -> &'static str {
     match backend {
         SandboxBackend::Bubblewrap => "bubblewrap",
         SandboxBackend::Podman => "podman",
     }
 }
 
-async fn give(
+async fn claim_and_assign(
     app: &App,
-    request: &Request,
-    node: Known,
+    request: &OperationRequest,
+    node: AuthenticatedNode,
     body: &ClaimAssignments,
-) -> Result<Assignments, Error> {
-    let mut ctx = app.open(request).await?;
-    jobs::one_claim_at_a_time(ctx.conn(), body.claim_id).await?;
-    // A claim of an earlier life of the node waits on, though nobody hears its answer: what it took would be nobody's.
-    if nodes::has_newer_token(ctx.conn(), node.id, &node.token).await? {
-        return Ok(Assignments { jobs: Vec::new() });
+) -> Result<JobAssignments, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    jobs::lock_claim(ctx.conn(), body.claim_id).await?;
+    // A claim of an earlier process of the node waits on, though nobody may hear its answer: what it took would be nobody's. A process
+    // that does hear it renews its token, and is told there that it was superseded.
+    if !nodes::has_node_token(ctx.conn(), node.id, &node.token).await? {
+        return Err(Error::Unauthenticated);
     }
-    nodes::seen(ctx.conn(), node.id, NOTED_MS).await?;
+    nodes::touch_node(ctx.conn(), node.id, SEEN_UPDATE_INTERVAL_MS).await?;
     let claimed =
-        nodes::claim(ctx.conn(), node.id, body.claim_id, body.most.into(), LEASE_MS).await?;
-    app.commit(ctx).await?;
+        nodes::claim_node_jobs(ctx.conn(), node.id, body.claim_id, body.most.into(), JOB_LEASE_MS)
+            .await?;
+    app.commit_operation(ctx).await?;
     // What follows may ask git, and is done again when the claim is repeated: no transaction is held meanwhile.
     let mut given = Vec::new();
     for job in claimed {
         let (id, fencing_token) = (job.job, job.fencing_token);
-        match assign(app, request, job).await {
+        match build_assignment(app, request, job).await {
             Ok(assignment) => given.push(assignment),
-            Err(Error::Invalid(why)) => telling::fail(app, node, id, fencing_token, &why).await?,
+            Err(Error::Invalid(why)) => {
+                telling::fail_job(app, node, id, fencing_token, &why).await?;
+            }
             // The others need not wait for it: unheard of, it is given up and tried again.
-            Err(error) => complain(&error, "a job could not be given to its node"),
+            Err(error) => log_background_error(&error, "a job could not be given to its node"),
         }
     }
-    Ok(Assignments { jobs: given })
+    Ok(JobAssignments { jobs: given })
 }
 
 /// What a node is told about a job that it has claimed; `Invalid` when the job cannot be done as it was planned.
-async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment, Error> {
+async fn build_assignment(
+    app: &App,
+    request: &OperationRequest,
+    job: ClaimedNodeJob,
+) -> Result<JobAssignment, Error> {
     let work = job.payload.unit.get("work").cloned().unwrap_or_default();
-    let mut work: Work = serde_json::from_value(work)
+    let mut work: JobSpec = serde_json::from_value(work)
         .map_err(|error| Error::Invalid(format!("the unit's `work` cannot be read: {error}")))?;
     if let Some(image) = &work.sandbox.image {
-        must_be_allowed(app, image).await?;
+        require_allowed_image(app, image).await?;
     }
-    if let Some(feedback) = feedback(&job.payload.remedy) {
+    if let Some(feedback) = parse_revision_feedback(&job.payload.remedy) {
         work.context.revision_feedback = Some(feedback);
     }
     if work.context.task_summary.is_empty() {
@@ -505,11 +689,17 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
     if job.again && work.commit == CommitRule::Required {
         work.commit = CommitRule::IfChanged;
     }
-    let (base, merge) = base(app, &job).await?;
-    let mut ctx = app.open(request).await?;
-    nodes::set_base(ctx.conn(), job.job, base.as_deref(), &merge).await?;
+    let (base, merge) = base_commits_of(app, &job).await?;
+    if base.is_none() && matches!(work.worker, WorkerChoice::Checks { .. }) {
+        return Err(Error::Invalid("the repository of the project has no commit yet".into()));
+    }
+    let mut ctx = app.begin_transaction(request).await?;
+    nodes::set_job_base(ctx.conn(), job.job, base.as_deref(), &merge).await?;
+    if let Some(commit) = base.as_ref().filter(|_| job.payload.unit["base"] == true) {
+        cynode_db::evidence::set_base_commit(ctx.conn(), job.job, commit).await?;
+    }
     let seconds_left = u32::try_from(job.seconds_left).unwrap_or(u32::MAX);
-    let for_job = ForJob {
+    let for_job = JobTokenRequest {
         role: work.role,
         user: job.user,
         project: job.project,
@@ -523,8 +713,8 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
     };
     let (agent_token_id, agent_token): (_, SecretText) =
         agents::issue_for_job(&mut ctx, for_job).await?;
-    app.commit(ctx).await?;
-    Ok(Assignment {
+    app.commit_operation(ctx).await?;
+    Ok(JobAssignment {
         job_id: job.job,
         task_id: job.task,
         run_id: job.run,
@@ -545,9 +735,9 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
 }
 
 /// Refuses an image that is not among those that sandboxes may be made from. While none is named, each may be.
-async fn must_be_allowed(app: &App, image: &str) -> Result<(), Error> {
+async fn require_allowed_image(app: &App, image: &str) -> Result<(), Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let allowed = cynode_db::agents::images(&mut conn).await?;
+    let allowed = cynode_db::agents::list_allowed_images(&mut conn).await?;
     if allowed.is_empty() || allowed.iter().any(|there| there == image) {
         return Ok(());
     }
@@ -555,8 +745,9 @@ async fn must_be_allowed(app: &App, image: &str) -> Result<(), Error> {
 }
 
 /// What the last attempt got wrong.
-fn feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
-    let findings: Vec<Finding> = serde_json::from_value(remedy.get("findings")?.clone()).ok()?;
+fn parse_revision_feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
+    let findings: Vec<VerificationFinding> =
+        serde_json::from_value(remedy.get("findings")?.clone()).ok()?;
     let summary = match findings.len() {
         0 => return None,
         1 => "The last attempt was not good: one thing was found.".to_owned(),
@@ -567,60 +758,89 @@ fn feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
 
 /// The commit that a job starts from, and those that are put together with it: what an earlier attempt or the units before it made,
 /// else the pull request that its task goes on with, else the project's own.
-async fn base(app: &App, job: &Claimed) -> Result<(Option<String>, Vec<String>), Error> {
+async fn base_commits_of(
+    app: &App,
+    job: &ClaimedNodeJob,
+) -> Result<(Option<String>, Vec<String>), Error> {
     match job.bases.as_slice() {
         [] => {
             // What begins later begins where the first of the task began: a change is measured from there.
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-            let first = cynode_db::evidence::grounds(&mut conn, job.task).await?.base;
+            let earlier = cynode_db::evidence::get_task_continuation(&mut conn, job.task).await?;
+            let first = match earlier {
+                Some(earlier) => Some(earlier.commit),
+                None => cynode_db::evidence::load_change_baseline(&mut conn, job.task).await?.base,
+            };
             drop(conn);
             if first.is_some() {
                 return Ok((first, Vec::new()));
             }
-            let continued = delivery::continued_from(app, job.task).await?;
+            let continued = delivery::continuation_base(app, job.task).await?;
             let head = match continued {
                 Some(head) => Some(head),
                 None => {
-                    crate::remotes::freshen(app, job.project).await;
-                    repositories::head(app, job.project).await?
+                    crate::remotes::refresh_stale_commits(app, job.project).await;
+                    repositories::project_head(app, job.project).await?
                 }
             };
             Ok((head, Vec::new()))
         }
         [one] => Ok((Some(one.clone()), Vec::new())),
         several => {
-            let mut heads = app.gate()?.repositories.heads(job.project, several).await?.into_iter();
+            let mut heads = app
+                .gateway_parts()?
+                .repositories
+                .independent_heads(job.project, several)
+                .await?
+                .into_iter();
             Ok((heads.next(), heads.collect()))
         }
     }
 }
 
+/// Whether a node has nothing to say but that it is there.
+pub const fn is_idle(body: &NodeHeartbeat) -> bool {
+    body.jobs.is_empty() && body.delivered.is_empty()
+}
+
 /// Takes note of what a node is at, and says which of its jobs are not wanted any more and what its agents are to be told.
 #[tracing::instrument(name = "app.nodes.heartbeat", skip_all, fields(node.id = %node.id))]
-pub async fn heartbeat(app: &App, node: Known, body: &Heartbeat) -> Result<HeartbeatAnswer, Error> {
+pub async fn record_heartbeat(
+    app: &App,
+    node: AuthenticatedNode,
+    body: &NodeHeartbeat,
+) -> Result<HeartbeatAnswer, Error> {
     if body.jobs.len() > 1000 || body.delivered.len() > 1000 {
         return Err(Error::Invalid("a heartbeat names at most 1000 jobs and instructions".into()));
     }
+    // Those of all idle nodes are written down together.
+    if is_idle(body) && app.record_idle_heartbeat(node.id) {
+        return Ok(HeartbeatAnswer {
+            stop: Vec::new(),
+            instructions: Vec::new(),
+            draining: node.state == NodeState::Draining,
+        });
+    }
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let kept = nodes::keep(&mut conn, node.id, &body.jobs, LEASE_MS).await?;
+    let kept = nodes::renew_job_leases(&mut conn, node.id, &body.jobs, JOB_LEASE_MS).await?;
     let mut stop = Vec::new();
     for held in body.jobs.iter().filter(|held| !kept.contains(&held.job_id)) {
-        let standing = jobs::standing(&mut conn, held.job_id).await?;
-        let reason = why_not(standing.as_ref(), node, held.fencing_token).to_owned();
+        let standing = jobs::get_claim_state(&mut conn, held.job_id).await?;
+        let reason = stop_reason(standing.as_ref(), node, held.fencing_token).to_owned();
         stop.push(StopJob { job_id: held.job_id, fencing_token: held.fencing_token, reason });
     }
     let told = match kept.as_slice() {
         [] => Vec::new(),
-        kept => nodes::undelivered(&mut conn, kept).await?,
+        kept => nodes::list_pending_instructions(&mut conn, kept).await?,
     };
     // An instruction is for a task; each of its agents is told, under a name of its own.
     let (passed_on, new): (Vec<_>, Vec<_>) =
-        told.iter().partition(|told| body.delivered.contains(&named(told)));
+        told.iter().partition(|told| body.delivered.contains(&instruction_uuid(told)));
     if !passed_on.is_empty() {
-        nodes::delivered(&mut conn, &passed_on).await?;
+        nodes::mark_instructions_delivered(&mut conn, &passed_on).await?;
     }
     let instructions = new.into_iter().map(|told| JobInstruction {
-        instruction_id: named(told),
+        instruction_id: instruction_uuid(told),
         job_id: told.job,
         kind: told.kind,
         text: told.text.clone().unwrap_or_default(),
@@ -633,11 +853,15 @@ pub async fn heartbeat(app: &App, node: Known, body: &Heartbeat) -> Result<Heart
 }
 
 /// The name of an instruction to one agent, the same whenever it is given.
-fn named(told: &Undelivered) -> Uuid {
-    derived([told.job.as_uuid().into_bytes(), told.id.as_uuid().into_bytes()].concat())
+fn instruction_uuid(told: &PendingInstruction) -> Uuid {
+    derive_uuid([told.job.as_uuid().into_bytes(), told.id.as_uuid().into_bytes()].concat())
 }
 
-fn why_not(standing: Option<&jobs::Standing>, node: Known, fencing_token: i64) -> &'static str {
+fn stop_reason(
+    standing: Option<&jobs::JobClaimState>,
+    node: AuthenticatedNode,
+    fencing_token: i64,
+) -> &'static str {
     match standing {
         None => "there is no such job",
         Some(there)
@@ -658,12 +882,12 @@ fn why_not(standing: Option<&jobs::Standing>, node: Known, fencing_token: i64) -
 
 /// The project whose repository a node may read for a job that it has.
 #[tracing::instrument(name = "app.nodes.project_of", skip_all)]
-pub async fn project_of(
+pub async fn project_of_job(
     app: &App,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
 ) -> Result<cynode_core::ids::ProjectId, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let project = nodes::works_on(&mut conn, node.id, job).await?;
+    let project = nodes::project_of_running_job(&mut conn, node.id, job).await?;
     project.ok_or_else(|| Error::not_found("job of this node", job))
 }

@@ -7,14 +7,20 @@ mod worker;
 use cynode_core::{
     events::EventKind,
     ids::{ChannelId, NotificationId, ProjectId, UserId},
-    notices::{ChannelKind, ChannelScope, NoticeState, TEST, TOLD},
-    roles::Role,
+    notices::{
+        ChannelKind, ChannelScope, NOTIFIABLE_EVENT_KINDS, NotificationState,
+        TEST_NOTIFICATION_KIND,
+    },
+    roles::UserRole,
 };
 use cynode_db::{
     Conn, models,
-    notices::{self, Channel, Filter, Notification, Owner},
+    notices::{self, ChannelOwner, NotificationChannel, NotificationFilter, NotificationRecord},
 };
-use cynode_notify::{Courier, Reach, Unreachable, WebhookSecret, check, is_mailbox, line};
+use cynode_notify::{
+    DeliveryEgress, DeliveryUrlError, NotificationSender, WebhookSecret, is_mailbox,
+    to_single_line, validate_delivery_url,
+};
 use cynode_wire::{
     accounts::SecretText,
     notices::{
@@ -27,122 +33,133 @@ use serde_json::json;
 use time::Duration;
 use url::Url;
 
-pub use question::{Asked, Circumstances, Question};
-pub use worker::{Pace, run, turn};
+pub use question::{HumanQuestion, QuestionContext, QuestionRef};
+pub use worker::{OutboxTiming, deliver_due, run_outbox_worker};
 
-use crate::{Caller, Ctx, Error, context::Told, gate, keys::Keys, settings};
+use crate::{
+    AuthenticatedCaller, Ctx, Error, context::EventDraft, gate, keys::InstallationKeys, settings,
+};
 
 /// The setting that lets notices go to this machine and to private networks.
-pub const ALLOW_PRIVATE: &str = "notifications.allow_private";
+pub const ALLOW_PRIVATE_SETTING: &str = "notifications.allow_private";
 
 /// Most channels that one person makes.
-const MOST_CHANNELS: i64 = 50;
+const MAX_USER_CHANNELS: i64 = 50;
 
 /// Most notices in an hour that one person sends by hand: they go wherever a channel leads, in the installation's name.
-const MOST_TESTS: i32 = 10;
+const MAX_TESTS_PER_HOUR: i32 = 10;
 
 /// How long a webhook's old secret signs beside the new one.
-const ROTATION: Duration = Duration::days(1);
+const OLD_SECRET_TTL: Duration = Duration::days(1);
 
 /// What a process needs to tell people.
 #[derive(Debug)]
-pub struct Parts {
+pub struct NotificationParts {
     /// Whoever carries it.
-    pub courier: Courier,
+    pub courier: NotificationSender,
     /// Where people reach the user-facing port; without it no notice has a link.
     pub public_url: Option<Url>,
 }
 
 /// How far notices may go.
-pub(crate) async fn reach(conn: &mut Conn) -> Result<Reach, Error> {
-    Ok(if settings::value(conn, ALLOW_PRIVATE).await? == Some(json!(true)) {
-        Reach::Anywhere
+pub(crate) async fn load_egress_scope(conn: &mut Conn) -> Result<DeliveryEgress, Error> {
+    Ok(if settings::setting_value(conn, ALLOW_PRIVATE_SETTING).await? == Some(json!(true)) {
+        DeliveryEgress::Anywhere
     } else {
-        Reach::Public
+        DeliveryEgress::Public
     })
 }
 
 /// A person; an agent decides nothing about who is told what.
-fn person(ctx: &Ctx) -> Result<Caller, Error> {
+fn require_person(ctx: &Ctx) -> Result<AuthenticatedCaller, Error> {
     let caller = ctx.caller()?;
     if caller.bounds.is_some() {
-        return Err(Error::forbidden(Role::Viewer, "as a person: agents have no channels"));
+        return Err(Error::forbidden(UserRole::Viewer, "as a person: agents have no channels"));
     }
     Ok(caller)
 }
 
 /// Refuses whoever may not decide about a channel. To them it does not exist.
-async fn permit(ctx: &mut Ctx, channel: &Channel) -> Result<(), Error> {
-    let caller = person(ctx)?;
+async fn authorize_channel(ctx: &mut Ctx, channel: &NotificationChannel) -> Result<(), Error> {
+    let caller = require_person(ctx)?;
     let missing = || Error::not_found("notification channel", channel.id);
     let may = match channel.owner {
-        Owner::User(user) => user == caller.user || caller.role >= Some(Role::Admin),
-        Owner::Project(project) => ctx.require_in(project, Role::Admin).await.is_ok(),
-        Owner::Installation => caller.role >= Some(Role::Admin),
+        ChannelOwner::User(user) => user == caller.user || caller.role >= Some(UserRole::Admin),
+        ChannelOwner::Project(project) => {
+            ctx.require_project_role(project, UserRole::Admin).await.is_ok()
+        }
+        ChannelOwner::Installation => caller.role >= Some(UserRole::Admin),
     };
     if may { Ok(()) } else { Err(missing()) }
 }
 
-fn invalid<T>(told: impl Into<String>) -> Result<T, Error> {
+fn invalid_input<T>(told: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(told.into()))
 }
 
-fn name(name: &str) -> Result<String, Error> {
-    let name = line(name);
+fn validate_channel_name(name: &str) -> Result<String, Error> {
+    let name = to_single_line(name);
     if name.is_empty() || name.chars().count() > 100 {
-        return invalid("`name` has 1 to 100 characters");
+        return invalid_input("`name` has 1 to 100 characters");
     }
     Ok(name)
 }
 
-fn kinds(wanted: Option<Vec<String>>) -> Result<Vec<String>, Error> {
-    let Some(mut wanted) = wanted else { return Ok(TOLD.map(str::to_owned).into()) };
+fn validate_event_kinds(wanted: Option<Vec<String>>) -> Result<Vec<String>, Error> {
+    let Some(mut wanted) = wanted else {
+        return Ok(NOTIFIABLE_EVENT_KINDS.map(str::to_owned).into());
+    };
     wanted.sort_unstable();
     wanted.dedup();
-    match wanted.iter().find(|kind| !TOLD.contains(&kind.as_str())) {
-        Some(_) => invalid(format!("`kinds` are of {}", TOLD.join(", "))),
-        None if wanted.is_empty() => invalid("`kinds` names at least one"),
+    match wanted.iter().find(|kind| !NOTIFIABLE_EVENT_KINDS.contains(&kind.as_str())) {
+        Some(_) => invalid_input(format!("`kinds` are of {}", NOTIFIABLE_EVENT_KINDS.join(", "))),
+        None if wanted.is_empty() => invalid_input("`kinds` names at least one"),
         None => Ok(wanted),
     }
 }
 
-fn gap(seconds: Option<u16>) -> Result<i32, Error> {
+fn validate_min_gap(seconds: Option<u16>) -> Result<i32, Error> {
     match seconds.unwrap_or_default() {
         seconds @ 0..=3600 => Ok(seconds.into()),
-        _ => invalid("`min_gap_seconds` is 0 to 3600"),
+        _ => invalid_input("`min_gap_seconds` is 0 to 3600"),
     }
 }
 
 /// Why notices cannot go to an address, and what an admin can do about it.
-fn refused(error: Unreachable) -> Error {
+fn unreachable_error(error: DeliveryUrlError) -> Error {
     Error::Invalid(match error {
-        Unreachable::Private | Unreachable::Plain => {
+        DeliveryUrlError::Private | DeliveryUrlError::Plain => {
             format!(
-                "`address`: {error}; the setting `{ALLOW_PRIVATE}` lets it, once an admin has set it to true"
+                "`address`: {error}; the setting `{ALLOW_PRIVATE_SETTING}` lets it, once an admin has set it to true"
             )
         }
-        Unreachable::Scheme
-        | Unreachable::Host
-        | Unreachable::Credential
-        | Unreachable::Fragment => format!("`address`: {error}"),
+        DeliveryUrlError::Scheme
+        | DeliveryUrlError::Host
+        | DeliveryUrlError::Credential
+        | DeliveryUrlError::Fragment => format!("`address`: {error}"),
     })
 }
 
 /// Refuses an address that notices cannot go to.
-fn address(kind: ChannelKind, text: &str, reach: Reach, parts: &Parts) -> Result<String, Error> {
+fn validate_channel_address(
+    kind: ChannelKind,
+    text: &str,
+    reach: DeliveryEgress,
+    parts: &NotificationParts,
+) -> Result<String, Error> {
     match kind {
-        ChannelKind::Mail if !is_mailbox(text) => invalid("`address` is no mailbox"),
-        ChannelKind::Mail if !parts.courier.sends_mail() => {
-            invalid("no mail server is configured: set mail.server and mail.from")
+        ChannelKind::Mail if !is_mailbox(text) => invalid_input("`address` is no mailbox"),
+        ChannelKind::Mail if !parts.courier.can_send_mail() => {
+            invalid_input("no mail server is configured: set mail.server and mail.from")
         }
         ChannelKind::Mail => Ok(text.to_owned()),
         ChannelKind::Webhook | ChannelKind::Ntfy => {
             let Ok(url) = text.parse::<Url>() else {
-                return invalid("`address` is no address: it begins with https://");
+                return invalid_input("`address` is no address: it begins with https://");
             };
-            check(&url, reach).map_err(refused)?;
+            validate_delivery_url(&url, reach).map_err(unreachable_error)?;
             if kind == ChannelKind::Ntfy && url.path().trim_matches('/').is_empty() {
-                return invalid("`address` is the ntfy server with the topic");
+                return invalid_input("`address` is the ntfy server with the topic");
             }
             Ok(url.into())
         }
@@ -150,49 +167,59 @@ fn address(kind: ChannelKind, text: &str, reach: Reach, parts: &Parts) -> Result
 }
 
 /// The secret of a new channel, and whether it was made here.
-fn secret(
+fn prepare_secret(
     ctx: &Ctx,
     kind: ChannelKind,
     given: Option<SecretText>,
 ) -> Result<(Option<String>, bool), Error> {
     match (kind, given) {
-        (ChannelKind::Webhook, Some(given)) => match WebhookSecret::read(&given.0) {
-            Ok(secret) => Ok((Some(secret.written()), false)),
-            Err(error) => invalid(format!("`secret`: {error}")),
+        (ChannelKind::Webhook, Some(given)) => match WebhookSecret::parse_secret(&given.0) {
+            Ok(secret) => Ok((Some(secret.to_secret_text()), false)),
+            Err(error) => invalid_input(format!("`secret`: {error}")),
         },
-        (ChannelKind::Webhook, None) => Ok((Some(made(ctx)?), true)),
+        (ChannelKind::Webhook, None) => Ok((Some(generate_secret(ctx)?), true)),
         (ChannelKind::Ntfy, Some(given)) => {
             let visible = given.0.bytes().all(|b| (0x21..0x7f).contains(&b));
             if !(1..=1000).contains(&given.0.len()) || !visible {
-                return invalid("`secret` has 1 to 1000 visible ASCII characters and no space");
+                return invalid_input(
+                    "`secret` has 1 to 1000 visible ASCII characters and no space",
+                );
             }
             Ok((Some(given.0), false))
         }
-        (ChannelKind::Mail, Some(_)) => invalid("a mailbox has no `secret`"),
+        (ChannelKind::Mail, Some(_)) => invalid_input("a mailbox has no `secret`"),
         (ChannelKind::Ntfy | ChannelKind::Mail, None) => Ok((None, false)),
     }
 }
 
-fn made(ctx: &Ctx) -> Result<String, Error> {
-    let secret = WebhookSecret::new(ctx.environment().bytes::<32>().into());
+fn generate_secret(ctx: &Ctx) -> Result<String, Error> {
+    let secret = WebhookSecret::new(ctx.environment().random_bytes::<32>().into());
     let secret = secret.ok_or_else(|| Error::Internal(anyhow::anyhow!("no secret was made")))?;
-    Ok(secret.written())
+    Ok(secret.to_secret_text())
 }
 
 /// What a sealed secret of a channel is good for.
-fn place(id: ChannelId) -> Vec<u8> {
+fn channel_associated_data(id: ChannelId) -> Vec<u8> {
     [b"notification-channel".as_slice(), id.as_uuid().as_bytes()].concat()
 }
 
-fn seal(ctx: &Ctx, keys: &Keys, id: ChannelId, secret: &str) -> Result<Vec<u8>, Error> {
-    keys.seal(ctx.environment(), &place(id), secret.as_bytes())
+fn seal_channel_secret(
+    ctx: &Ctx,
+    keys: &InstallationKeys,
+    id: ChannelId,
+    secret: &str,
+) -> Result<Vec<u8>, Error> {
+    keys.seal_secret(ctx.environment(), &channel_associated_data(id), secret.as_bytes())
 }
 
 /// The secrets of a channel: the one that holds, and the one before it.
-pub(crate) fn opened(channel: &Channel, keys: &Keys) -> Result<Vec<SecretString>, Error> {
+pub(crate) fn unseal_channel_secrets(
+    channel: &NotificationChannel,
+    keys: &InstallationKeys,
+) -> Result<Vec<SecretString>, Error> {
     let old = channel.old.as_ref().map(|(old, _)| old);
     let open = |sealed: &Vec<u8>| -> Result<SecretString, Error> {
-        let opened = keys.open(&place(channel.id), sealed)?;
+        let opened = keys.unseal_secret(&channel_associated_data(channel.id), sealed)?;
         let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
         Ok(text.into())
     };
@@ -203,28 +230,31 @@ pub(crate) fn opened(channel: &Channel, keys: &Keys) -> Result<Vec<SecretString>
 #[tracing::instrument(name = "app.notices.create_channel", skip_all)]
 pub async fn create_channel(
     ctx: &mut Ctx,
-    (gate, parts): (&gate::Parts, &Parts),
+    (gate, parts): (&gate::GatewayParts, &NotificationParts),
     body: CreateChannel,
 ) -> Result<ChannelWithSecret, Error> {
-    let caller = person(ctx)?;
-    let owner = owner(ctx, caller, body.scope, body.project_id).await?;
-    if notices::count_channels(ctx.conn(), caller.user).await? >= MOST_CHANNELS {
-        return invalid(format!("one person makes at most {MOST_CHANNELS} channels"));
+    let caller = require_person(ctx)?;
+    let owner = resolve_owner(ctx, caller, body.scope, body.project_id).await?;
+    if notices::count_channels(ctx.conn(), caller.user).await? >= MAX_USER_CHANNELS {
+        return invalid_input(format!("one person makes at most {MAX_USER_CHANNELS} channels"));
     }
-    let reach = reach(ctx.conn()).await?;
-    let (secret, new) = secret(ctx, body.kind, body.secret)?;
-    let id = ChannelId::from_uuid(ctx.uuid());
-    let sealed = secret.as_ref().map(|secret| seal(ctx, &gate.keys, id, secret)).transpose()?;
-    let channel = Channel {
+    let reach = load_egress_scope(ctx.conn()).await?;
+    let (secret, new) = prepare_secret(ctx, body.kind, body.secret)?;
+    let id = ChannelId::from_uuid(ctx.new_uuid());
+    let sealed = secret
+        .as_ref()
+        .map(|secret| seal_channel_secret(ctx, &gate.keys, id, secret))
+        .transpose()?;
+    let channel = NotificationChannel {
         id,
         owner,
-        name: name(&body.name)?,
+        name: validate_channel_name(&body.name)?,
         kind: body.kind,
-        address: address(body.kind, &body.address, reach, parts)?,
+        address: validate_channel_address(body.kind, &body.address, reach, parts)?,
         sealed,
         old: None,
-        kinds: kinds(body.kinds)?,
-        min_gap_seconds: gap(body.min_gap_seconds)?,
+        kinds: validate_event_kinds(body.kinds)?,
+        min_gap_seconds: validate_min_gap(body.min_gap_seconds)?,
         enabled: true,
         disabled_reason: None,
         created_by: caller.user,
@@ -234,103 +264,113 @@ pub async fn create_channel(
     notices::set_channel(ctx.conn(), &channel, now).await?;
     if channel.sealed.is_some() {
         // Whoever asks models knows the new secret from now on.
-        models::changed(ctx.conn()).await?;
+        models::bump_registry_epoch(ctx.conn()).await?;
     }
-    changed(ctx, &channel, "added").await?;
-    Ok(ChannelWithSecret { channel: view(channel), secret: secret.filter(|_| new).map(SecretText) })
+    record_channel_event(ctx, &channel, "added").await?;
+    Ok(ChannelWithSecret {
+        channel: to_channel_view(channel),
+        secret: secret.filter(|_| new).map(SecretText),
+    })
 }
 
-async fn owner(
+async fn resolve_owner(
     ctx: &mut Ctx,
-    caller: Caller,
+    caller: AuthenticatedCaller,
     scope: Option<ChannelScope>,
     project: Option<ProjectId>,
-) -> Result<Owner, Error> {
+) -> Result<ChannelOwner, Error> {
     match (scope.unwrap_or(ChannelScope::User), project) {
-        (ChannelScope::User, None) => Ok(Owner::User(caller.user)),
+        (ChannelScope::User, None) => Ok(ChannelOwner::User(caller.user)),
         (ChannelScope::Project, Some(project)) => {
-            ctx.require_in(project, Role::Admin).await?;
-            Ok(Owner::Project(project))
+            ctx.require_project_role(project, UserRole::Admin).await?;
+            Ok(ChannelOwner::Project(project))
         }
         (ChannelScope::Installation, None) => {
-            ctx.require(Role::Admin)?;
-            Ok(Owner::Installation)
+            ctx.require_role(UserRole::Admin)?;
+            Ok(ChannelOwner::Installation)
         }
-        (ChannelScope::Project, None) => invalid("`project_id` is missing"),
+        (ChannelScope::Project, None) => invalid_input("`project_id` is missing"),
         (ChannelScope::User | ChannelScope::Installation, Some(_)) => {
-            invalid("only a channel of a `project` has a `project_id`")
+            invalid_input("only a channel of a `project` has a `project_id`")
         }
     }
 }
 
 /// Tells of a change of a channel; whose it is may see it.
-async fn changed(ctx: &mut Ctx, channel: &Channel, change: &str) -> Result<(), Error> {
+async fn record_channel_event(
+    ctx: &mut Ctx,
+    channel: &NotificationChannel,
+    change: &str,
+) -> Result<(), Error> {
     let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": change });
-    let told = Told::new(EventKind::NotificationChannelSet, data);
-    ctx.record(match channel.owner {
-        Owner::User(user) => told.about(user),
-        Owner::Project(project) => told.project(project),
-        Owner::Installation => told,
+    let told = EventDraft::new(EventKind::NotificationChannelSet, data);
+    ctx.record_event(match channel.owner {
+        ChannelOwner::User(user) => told.with_subject(user),
+        ChannelOwner::Project(project) => told.with_project(project),
+        ChannelOwner::Installation => told,
     })
     .await
 }
 
 /// The channels of the caller and of the projects that the caller is an admin of; all of them for an admin who asks for all.
 #[tracing::instrument(name = "app.notices.channels", skip_all)]
-pub async fn channels(
+pub async fn list_channels(
     ctx: &mut Ctx,
     all: bool,
     page: PageRequest,
 ) -> Result<Page<ChannelView>, Error> {
-    let of = whose(ctx, all)?;
-    let found = notices::channels(ctx.conn(), of, page).await?;
-    Ok(page.cut(found, |channel| channel.id.as_uuid()).map(view))
+    let of = owner_filter(ctx, all)?;
+    let found = notices::list_channels(ctx.conn(), of, page).await?;
+    Ok(page.into_page(found, |channel| channel.id.as_uuid()).map(to_channel_view))
 }
 
-fn whose(ctx: &mut Ctx, all: bool) -> Result<Option<UserId>, Error> {
-    let caller = person(ctx)?;
+fn owner_filter(ctx: &mut Ctx, all: bool) -> Result<Option<UserId>, Error> {
+    let caller = require_person(ctx)?;
     if all {
-        ctx.require(Role::Admin)?;
+        ctx.require_role(UserRole::Admin)?;
         return Ok(None);
     }
     Ok(Some(caller.user))
 }
 
-async fn permitted(ctx: &mut Ctx, id: ChannelId) -> Result<Channel, Error> {
-    person(ctx)?;
+async fn lock_authorized_channel(
+    ctx: &mut Ctx,
+    id: ChannelId,
+) -> Result<NotificationChannel, Error> {
+    require_person(ctx)?;
     let found = notices::lock_channel(ctx.conn(), id).await?;
     let found = found.ok_or_else(|| Error::not_found("notification channel", id))?;
-    permit(ctx, &found).await?;
+    authorize_channel(ctx, &found).await?;
     Ok(found)
 }
 
 /// One channel.
 #[tracing::instrument(name = "app.notices.channel", skip_all, fields(channel.id = %id))]
-pub async fn channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Error> {
-    person(ctx)?;
-    let found = notices::channel(ctx.conn(), id).await?;
+pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Error> {
+    require_person(ctx)?;
+    let found = notices::get_channel(ctx.conn(), id).await?;
     let found = found.ok_or_else(|| Error::not_found("notification channel", id))?;
-    permit(ctx, &found).await?;
-    Ok(view(found))
+    authorize_channel(ctx, &found).await?;
+    Ok(to_channel_view(found))
 }
 
 /// Changes a channel. Where it leads cannot be changed: what was sealed for one place is not sent to another.
 #[tracing::instrument(name = "app.notices.update_channel", skip_all, fields(channel.id = %id))]
 pub async fn update_channel(
     ctx: &mut Ctx,
-    gate: &gate::Parts,
+    gate: &gate::GatewayParts,
     id: ChannelId,
     body: UpdateChannel,
 ) -> Result<ChannelWithSecret, Error> {
-    let mut channel = permitted(ctx, id).await?;
+    let mut channel = lock_authorized_channel(ctx, id).await?;
     if let Some(given) = &body.name {
-        channel.name = name(given)?;
+        channel.name = validate_channel_name(given)?;
     }
     if let Some(given) = body.kinds {
-        channel.kinds = kinds(Some(given))?;
+        channel.kinds = validate_event_kinds(Some(given))?;
     }
     if let Some(seconds) = body.min_gap_seconds {
-        channel.min_gap_seconds = gap(Some(seconds))?;
+        channel.min_gap_seconds = validate_min_gap(Some(seconds))?;
     }
     if let Some(enabled) = body.enabled {
         channel.enabled = enabled;
@@ -339,80 +379,84 @@ pub async fn update_channel(
     let mut secret = None;
     if body.rotate_secret {
         if channel.kind != ChannelKind::Webhook {
-            return invalid("only a webhook has a secret that is made here: add a new channel");
+            return invalid_input(
+                "only a webhook has a secret that is made here: add a new channel",
+            );
         }
-        let new = made(ctx)?;
-        let sealed = seal(ctx, &gate.keys, id, &new)?;
-        channel.old = channel.sealed.replace(sealed).map(|old| (old, ctx.now + ROTATION));
+        let new = generate_secret(ctx)?;
+        let sealed = seal_channel_secret(ctx, &gate.keys, id, &new)?;
+        channel.old = channel.sealed.replace(sealed).map(|old| (old, ctx.now + OLD_SECRET_TTL));
         secret = Some(SecretText(new));
-        models::changed(ctx.conn()).await?;
+        models::bump_registry_epoch(ctx.conn()).await?;
     }
     let now = ctx.now;
     notices::set_channel(ctx.conn(), &channel, now).await?;
     if !channel.enabled {
-        notices::give_up(ctx.conn(), id, "the channel was switched off").await?;
+        notices::fail_pending_notifications(ctx.conn(), id, "the channel was switched off").await?;
     }
-    changed(ctx, &channel, "changed").await?;
-    Ok(ChannelWithSecret { channel: view(channel), secret })
+    record_channel_event(ctx, &channel, "changed").await?;
+    Ok(ChannelWithSecret { channel: to_channel_view(channel), secret })
 }
 
 /// Switches off the channels of a user's own, since whoever made them may not have been that user.
-pub(crate) async fn switch_off_those_of(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+pub(crate) async fn disable_user_channels(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
     let (now, why) = (ctx.now, "an admin set a new password: switch it on if it is yours");
-    let off = notices::disable_those_of(ctx.conn(), user, why, now).await?;
+    let off = notices::disable_user_channels(ctx.conn(), user, why, now).await?;
     for channel in &off {
-        notices::give_up(ctx.conn(), channel.id, "the channel was switched off").await?;
-        changed(ctx, channel, "changed").await?;
+        notices::fail_pending_notifications(ctx.conn(), channel.id, "the channel was switched off")
+            .await?;
+        record_channel_event(ctx, channel, "changed").await?;
     }
     Ok(off.len())
 }
 
 /// Removes a channel with everything that was to be told by it.
 #[tracing::instrument(name = "app.notices.remove_channel", skip_all, fields(channel.id = %id))]
-pub async fn remove_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
-    let channel = permitted(ctx, id).await?;
+pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
+    let channel = lock_authorized_channel(ctx, id).await?;
     // Before the channel goes: those who tell of a change of models look at channels after it.
-    models::changed(ctx.conn()).await?;
+    models::bump_registry_epoch(ctx.conn()).await?;
     notices::remove_channel(ctx.conn(), id).await?;
-    changed(ctx, &channel, "removed").await
+    record_channel_event(ctx, &channel, "removed").await
 }
 
 /// Tells a channel that it works. What comes of it is with the notices.
 #[tracing::instrument(name = "app.notices.try_channel", skip_all, fields(channel.id = %id))]
-pub async fn try_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationView, Error> {
-    let channel = permitted(ctx, id).await?;
+pub async fn test_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationView, Error> {
+    let channel = lock_authorized_channel(ctx, id).await?;
     if !channel.enabled {
         return Err(Error::Conflict("the channel is switched off"));
     }
-    not_too_often(ctx).await?;
-    let (new, trace, now) = (NotificationId::from_uuid(ctx.uuid()), ctx.trace, ctx.now);
-    notices::queue_test(ctx.conn(), new, id, trace, now).await?;
-    ctx.has_told();
-    one(ctx, new).await
+    check_test_rate_limit(ctx).await?;
+    let (new, trace, now) = (NotificationId::from_uuid(ctx.new_uuid()), ctx.trace, ctx.now);
+    notices::queue_test_notification(ctx.conn(), new, id, trace, now).await?;
+    ctx.mark_notified();
+    load_notification(ctx, new).await
 }
 
 /// Counts a notice that a person sends by hand, and refuses one too many.
-async fn not_too_often(ctx: &mut Ctx) -> Result<(), Error> {
+async fn check_test_rate_limit(ctx: &mut Ctx) -> Result<(), Error> {
     let (user, now, hour) = (ctx.caller()?.user, ctx.now, Duration::HOUR);
-    let since = notices::count_test(ctx.conn(), user, now, now - hour, MOST_TESTS).await?;
+    let since =
+        notices::count_channel_test(ctx.conn(), user, now, now - hour, MAX_TESTS_PER_HOUR).await?;
     let Some(since) = since else { return Ok(()) };
     let after = (since + hour - now).unsigned_abs();
     Err(Error::TooOften { what: "channels are tried at most ten times in an hour", after })
 }
 
-async fn one(ctx: &mut Ctx, id: NotificationId) -> Result<NotificationView, Error> {
-    let found = notices::lock(ctx.conn(), id).await?;
+async fn load_notification(ctx: &mut Ctx, id: NotificationId) -> Result<NotificationView, Error> {
+    let found = notices::lock_notification(ctx.conn(), id).await?;
     let found = found.ok_or_else(|| Error::not_found("notification", id))?;
-    let mut views = with_attempts(ctx, vec![found]).await?;
+    let mut views = to_notification_views(ctx, vec![found]).await?;
     views.pop().ok_or_else(|| Error::not_found("notification", id))
 }
 
-async fn with_attempts(
+async fn to_notification_views(
     ctx: &mut Ctx,
-    found: Vec<Notification>,
+    found: Vec<NotificationRecord>,
 ) -> Result<Vec<NotificationView>, Error> {
     let ids: Vec<_> = found.iter().map(|row| row.id).collect();
-    let attempts = notices::attempts(ctx.conn(), &ids).await?;
+    let attempts = notices::list_attempts(ctx.conn(), &ids).await?;
     let views = found.into_iter().map(|row| {
         let own = attempts.iter().filter(|attempt| attempt.of == row.id);
         let attempts = own.map(|attempt| AttemptView {
@@ -440,50 +484,54 @@ async fn with_attempts(
 
 /// What was told and what is to be told by the channels that the caller sees, newest first.
 #[tracing::instrument(name = "app.notices.list", skip_all)]
-pub async fn list(
+pub async fn list_notifications(
     ctx: &mut Ctx,
     all: bool,
-    state: Option<NoticeState>,
+    state: Option<NotificationState>,
     page: PageRequest,
 ) -> Result<Page<NotificationView>, Error> {
-    let of = whose(ctx, all)?;
-    let found = notices::list(ctx.conn(), Filter { of, state }, page).await?;
-    let Page { items, next_cursor } = page.cut(found, |row| row.id.as_uuid());
-    Ok(Page { items: with_attempts(ctx, items).await?, next_cursor })
+    let of = owner_filter(ctx, all)?;
+    let found =
+        notices::list_notifications(ctx.conn(), NotificationFilter { of, state }, page).await?;
+    let Page { items, next_cursor } = page.into_page(found, |row| row.id.as_uuid());
+    Ok(Page { items: to_notification_views(ctx, items).await?, next_cursor })
 }
 
 /// Tells something once more, under the same id.
 #[tracing::instrument(name = "app.notices.replay", skip_all, fields(notification.id = %id))]
-pub async fn replay(ctx: &mut Ctx, id: NotificationId) -> Result<NotificationView, Error> {
-    person(ctx)?;
+pub async fn redeliver_notification(
+    ctx: &mut Ctx,
+    id: NotificationId,
+) -> Result<NotificationView, Error> {
+    require_person(ctx)?;
     let missing = || Error::not_found("notification", id);
-    let found = notices::lock(ctx.conn(), id).await?.ok_or_else(missing)?;
-    let channel = notices::channel(ctx.conn(), found.channel).await?.ok_or_else(missing)?;
-    permit(ctx, &channel).await.map_err(|_| missing())?;
-    if found.state == NoticeState::Pending {
+    let found = notices::lock_notification(ctx.conn(), id).await?.ok_or_else(missing)?;
+    let channel = notices::get_channel(ctx.conn(), found.channel).await?.ok_or_else(missing)?;
+    authorize_channel(ctx, &channel).await.map_err(|_| missing())?;
+    if found.state == NotificationState::Pending {
         return Err(Error::Conflict("it is still being told"));
     }
     if !channel.enabled {
         return Err(Error::Conflict("the channel is switched off"));
     }
     // What did not arrive may be told as often as it takes.
-    if found.kind == TEST || found.state == NoticeState::Sent {
-        not_too_often(ctx).await?;
+    if found.kind == TEST_NOTIFICATION_KIND || found.state == NotificationState::Sent {
+        check_test_rate_limit(ctx).await?;
     }
-    notices::replay(ctx.conn(), id).await?;
-    ctx.has_told();
-    one(ctx, id).await
+    notices::requeue_notification(ctx.conn(), id).await?;
+    ctx.mark_notified();
+    load_notification(ctx, id).await
 }
 
-fn view(channel: Channel) -> ChannelView {
+fn to_channel_view(channel: NotificationChannel) -> ChannelView {
     let (user_id, project_id) = match channel.owner {
-        Owner::User(user) => (Some(user), None),
-        Owner::Project(project) => (None, Some(project)),
-        Owner::Installation => (None, None),
+        ChannelOwner::User(user) => (Some(user), None),
+        ChannelOwner::Project(project) => (None, Some(project)),
+        ChannelOwner::Installation => (None, None),
     };
     ChannelView {
         channel_id: channel.id,
-        scope: channel.owner.scope(),
+        scope: channel.owner.channel_scope(),
         user_id,
         project_id,
         name: channel.name,

@@ -1,20 +1,23 @@
 //! Projects and their members.
 
+use std::str::FromStr;
+
 use cynode_core::{
     events::EventKind,
     ids::{ProjectId, UserId},
     names::ProjectSlug,
-    projects::{Member, Project},
-    roles::Role,
+    projects::{Project, ProjectMember},
+    roles::UserRole,
 };
-use cynode_db::projects;
+use cynode_db::{Conn, DbError, projects};
 use cynode_wire::{
     page::{Page, PageRequest},
     projects::{CreateProject, UpdateProject},
 };
 use serde_json::json;
+use time::OffsetDateTime;
 
-use crate::{Ctx, Error, context::Told};
+use crate::{App, Ctx, Error, context::EventDraft};
 
 /// How a project is named: by id or by slug.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,47 +28,76 @@ pub enum ProjectRef {
     Slug(ProjectSlug),
 }
 
+/// A text that names no project.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ProjectRefError(String);
+
+impl FromStr for ProjectRef {
+    type Err = ProjectRefError;
+
+    fn from_str(text: &str) -> Result<Self, ProjectRefError> {
+        // No slug has a `_`, so the two never meet.
+        if text.contains('_') {
+            let id = text.parse::<ProjectId>();
+            id.map(Self::Id).map_err(|error| ProjectRefError(error.to_string()))
+        } else {
+            let slug = text.parse::<ProjectSlug>();
+            slug.map(Self::Slug).map_err(|error| ProjectRefError(error.to_string()))
+        }
+    }
+}
+
 /// The id of a project that the caller may see.
-pub async fn resolve(ctx: &mut Ctx, project: &ProjectRef) -> Result<ProjectId, Error> {
+pub async fn resolve_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<ProjectId, Error> {
     match project {
         ProjectRef::Id(id) => Ok(*id),
         ProjectRef::Slug(slug) => {
-            let id = projects::id_of(ctx.conn(), slug).await?;
-            let id = id.ok_or_else(|| Error::not_found("project", slug))?;
-            match ctx.require_in(id, Role::Viewer).await {
-                // Who may not see it learns no more than what they sent.
-                Err(Error::NotFound { what, .. }) => Err(Error::not_found(what, slug)),
+            let Some(id) = projects::find_project_id(ctx.conn(), slug).await? else {
+                return Err(missing_project_error(ctx, slug).await?);
+            };
+            match ctx.require_project_role(id, UserRole::Viewer).await {
+                // Who may not see it learns no more than of one that is not there.
+                Err(Error::NotFound { .. }) => Err(missing_project_error(ctx, slug).await?),
                 result => result.map(|_| id),
             }
         }
     }
 }
 
+/// There is no such project, but perhaps one with nearly its name that the caller may see.
+async fn missing_project_error(ctx: &mut Ctx, slug: &ProjectSlug) -> Result<Error, Error> {
+    let Ok(member) = ctx.visibility_filter() else { return Ok(Error::not_found("project", slug)) };
+    let known = projects::list_project_slugs(ctx.conn(), member).await?;
+    Ok(Error::not_found_near("project", slug.as_str(), known.iter().map(String::as_str)))
+}
+
 /// The same where naming one is left to the caller.
-pub async fn resolve_if(
+pub async fn resolve_optional_project(
     ctx: &mut Ctx,
     project: Option<&ProjectRef>,
 ) -> Result<Option<ProjectId>, Error> {
     match project {
-        Some(project) => resolve(ctx, project).await.map(Some),
+        Some(project) => resolve_project(ctx, project).await.map(Some),
         None => Ok(None),
     }
 }
 
 /// Makes a project; the caller becomes its first admin.
 #[tracing::instrument(name = "app.projects.create", skip_all)]
-pub async fn create(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {
-    let caller = ctx.require(Role::Operator)?;
+pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {
+    let caller = ctx.require_role(UserRole::Operator)?;
     let project = Project {
-        id: ProjectId::from_uuid(ctx.uuid()),
+        id: ProjectId::from_uuid(ctx.new_uuid()),
         slug: body.slug,
         title: body.title,
         description: body.description,
         created_by: caller.user,
         created_at: ctx.now,
+        archived_at: None,
     };
-    match projects::insert(ctx.conn(), &project).await {
-        Err(error) if error.refused_by("projects_slug_taken") => {
+    match projects::insert_project(ctx.conn(), &project).await {
+        Err(error) if error.is_refused_by("projects_slug_taken") => {
             return Err(Error::Taken {
                 what: "a project with the slug",
                 name: project.slug.into(),
@@ -74,50 +106,159 @@ pub async fn create(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error
         result => result?,
     }
     let now = ctx.now;
-    projects::set_member(ctx.conn(), project.id, caller.user, Role::Admin, now).await?;
-    let told = Told::new(EventKind::ProjectCreated, json!({ "slug": project.slug }));
-    ctx.record(told.project(project.id)).await?;
+    projects::set_member(ctx.conn(), project.id, caller.user, UserRole::Admin, now).await?;
+    let told = EventDraft::new(EventKind::ProjectCreated, json!({ "slug": project.slug }));
+    ctx.record_event(told.with_project(project.id)).await?;
     Ok(project)
 }
 
 /// One project.
 #[tracing::instrument(name = "app.projects.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project, Error> {
-    let id = resolve(ctx, project).await?;
-    ctx.require_in(id, Role::Viewer).await?;
-    projects::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("project", id))
+pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project, Error> {
+    let id = resolve_project(ctx, project).await?;
+    ctx.require_project_role(id, UserRole::Viewer).await?;
+    projects::get_project(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("project", id))
 }
 
-/// The projects that the caller may see.
+/// The projects that the caller may see; archived ones only when they are wanted.
 #[tracing::instrument(name = "app.projects.list", skip_all)]
-pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Project>, Error> {
-    let member = ctx.seen_by()?;
-    let found = projects::list(ctx.conn(), member, page).await?;
-    Ok(page.cut(found, |project| project.id.as_uuid()))
+pub async fn list_projects(
+    ctx: &mut Ctx,
+    archived: bool,
+    page: PageRequest,
+) -> Result<Page<Project>, Error> {
+    let member = ctx.visibility_filter()?;
+    let found = projects::list_projects(ctx.conn(), member, archived, page).await?;
+    Ok(page.into_page(found, |project| project.id.as_uuid()))
 }
 
 /// Changes a project.
 #[tracing::instrument(name = "app.projects.update", skip_all, fields(project.id = %id))]
-pub async fn update(ctx: &mut Ctx, id: ProjectId, body: UpdateProject) -> Result<Project, Error> {
-    ctx.require_in(id, Role::Admin).await?;
+pub async fn update_project(
+    ctx: &mut Ctx,
+    id: ProjectId,
+    body: UpdateProject,
+) -> Result<Project, Error> {
+    ctx.require_project_role(id, UserRole::Admin).await?;
     let now = ctx.now;
     let (title, description) = (body.title.as_ref(), body.description.as_ref());
-    let project = projects::update(ctx.conn(), id, title, description, now).await?;
+    let project = projects::update_project(ctx.conn(), id, title, description, now).await?;
     let project = project.ok_or_else(|| Error::not_found("project", id))?;
-    ctx.record(Told::new(EventKind::ProjectUpdated, json!({})).project(id)).await?;
+    ctx.record_event(EventDraft::new(EventKind::ProjectUpdated, json!({})).with_project(id))
+        .await?;
     Ok(project)
+}
+
+/// What somebody is told who wants work in an archived project.
+pub(crate) const ARCHIVED_MESSAGE: &str =
+    "the project is archived: `cynork project unarchive NAME` takes it back";
+
+/// Refuses what would be work in an archived project.
+pub(crate) async fn require_active_project(conn: &mut Conn, id: ProjectId) -> Result<(), Error> {
+    if projects::is_project_archived(conn, id).await? {
+        Err(Error::Conflict(ARCHIVED_MESSAGE))
+    } else {
+        Ok(())
+    }
+}
+
+/// Archives a project: no task can be asked for in it, its models answer nobody, its schedules and its forge rest, and lists leave
+/// it out. Everything in it stays as it is.
+#[tracing::instrument(name = "app.projects.archive", skip_all, fields(project.id = %id))]
+pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
+    let caller = ctx.require_project_role(id, UserRole::Admin).await?;
+    // Whoever asks for a task now waits for what becomes of this.
+    let locked = projects::lock_project(ctx.conn(), id).await?;
+    let project = locked.ok_or_else(|| Error::not_found("project", id))?;
+    if project.archived_at.is_some() {
+        return Err(Error::Conflict("the project is archived already"));
+    }
+    if projects::count_open_tasks(ctx.conn(), id).await? > 0 {
+        return Err(Error::Conflict(
+            "tasks of the project are not done: wait for them, or stop them (`cynork task list --project NAME --state running`, \
+             `cynork task cancel TASK`)",
+        ));
+    }
+    let now = ctx.now;
+    projects::set_project_archived(ctx.conn(), id, Some(caller.user), now).await?;
+    cynode_db::models::bump_registry_epoch(ctx.conn()).await?;
+    let told = EventDraft::new(EventKind::ProjectArchived, json!({ "slug": project.slug }));
+    ctx.record_event(told.with_project(id)).await?;
+    Ok(Project { archived_at: Some(now), ..project })
+}
+
+/// Takes a project back that was archived.
+#[tracing::instrument(name = "app.projects.unarchive", skip_all, fields(project.id = %id))]
+pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
+    ctx.require_project_role(id, UserRole::Admin).await?;
+    let locked = projects::lock_project(ctx.conn(), id).await?;
+    let project = locked.ok_or_else(|| Error::not_found("project", id))?;
+    if project.archived_at.is_none() {
+        return Err(Error::Conflict("the project is not archived"));
+    }
+    let now = ctx.now;
+    projects::set_project_archived(ctx.conn(), id, None, now).await?;
+    cynode_db::models::bump_registry_epoch(ctx.conn()).await?;
+    let told = EventDraft::new(EventKind::ProjectUnarchived, json!({ "slug": project.slug }));
+    ctx.record_event(told.with_project(id)).await?;
+    Ok(Project { archived_at: None, ..project })
+}
+
+/// Deletes an archived project with its tasks, repository, models, budgets, schedules, preferences and members. What was recorded
+/// stays: events, records of tool calls, what models were used for. The rows go in this transaction; maintenance
+/// removes the files.
+#[tracing::instrument(name = "app.projects.delete", skip_all, fields(project.id = %id))]
+pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
+    ctx.require_project_role(id, UserRole::Admin).await?;
+    let locked = projects::lock_project(ctx.conn(), id).await?;
+    let project = locked.ok_or_else(|| Error::not_found("project", id))?;
+    if project.archived_at.is_none() {
+        return Err(Error::Conflict(
+            "only an archived project can be deleted: `cynork project archive NAME` first",
+        ));
+    }
+    let now = ctx.now;
+    projects::delete_project(ctx.conn(), id, now).await?;
+    // Its models, its tool servers and the tokens of its agents are gone everywhere at once.
+    cynode_db::models::bump_registry_epoch(ctx.conn()).await?;
+    cynode_db::gate::bump_policy_epoch(ctx.conn()).await?;
+    let told = EventDraft::new(EventKind::ProjectDeleted, json!({ "slug": project.slug }));
+    ctx.record_event(told.with_project(id)).await
+}
+
+/// Removes the files of projects that were deleted before then. Gives of how many projects. Killed in between, the next turn does the
+/// rest.
+#[tracing::instrument(name = "app.projects.remove_files", skip_all)]
+pub(crate) async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
+    let parts = app.gateway_parts()?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut removed = 0;
+    for files in projects::list_deleted_files(&mut conn, before).await? {
+        parts
+            .repositories
+            .remove_repository(files.project)
+            .await
+            .map_err(|error| Error::Internal(error.into()))?;
+        for digest in files.digests {
+            let Ok(digest) = <[u8; 32]>::try_from(digest) else { continue };
+            crate::artifacts::remove_artifact_bytes(app, &digest).await?;
+        }
+        projects::clear_deleted_files(&mut conn, files.project).await?;
+        removed += 1;
+    }
+    Ok(removed)
 }
 
 /// The members of a project.
 #[tracing::instrument(name = "app.projects.members", skip_all, fields(project.id = %id))]
-pub async fn members(
+pub async fn list_members(
     ctx: &mut Ctx,
     id: ProjectId,
     page: PageRequest,
-) -> Result<Page<Member>, Error> {
-    ctx.require_in(id, Role::Viewer).await?;
-    let found = projects::members(ctx.conn(), id, page).await?;
-    Ok(page.cut(found, |member| member.user.as_uuid()))
+) -> Result<Page<ProjectMember>, Error> {
+    ctx.require_project_role(id, UserRole::Viewer).await?;
+    let found = projects::list_members(ctx.conn(), id, page).await?;
+    Ok(page.into_page(found, |member| member.user.as_uuid()))
 }
 
 /// Gives a user a role in a project.
@@ -126,30 +267,36 @@ pub async fn set_member(
     ctx: &mut Ctx,
     id: ProjectId,
     user: UserId,
-    role: Role,
+    role: UserRole,
 ) -> Result<(), Error> {
-    ctx.require_in(id, Role::Admin).await?;
+    ctx.require_project_role(id, UserRole::Admin).await?;
     let now = ctx.now;
     match projects::set_member(ctx.conn(), id, user, role, now).await {
-        Err(error) if error.refused_by("project_members_user_id_fkey") => {
+        Err(error) if error.is_refused_by("project_members_user_id_fkey") => {
             return Err(Error::not_found("user", user));
         }
-        Err(error) if error.refused_by("project_members_project_id_fkey") => {
+        Err(error) if error.is_refused_by("project_members_project_id_fkey") => {
             return Err(Error::not_found("project", id));
         }
         result => result?,
     }
     let data = json!({ "user_id": user, "role": role });
-    ctx.record(Told::new(EventKind::ProjectMemberSet, data).project(id).about(user)).await
+    ctx.record_event(
+        EventDraft::new(EventKind::ProjectMemberSet, data).with_project(id).with_subject(user),
+    )
+    .await
 }
 
 /// Takes a user out of a project.
 #[tracing::instrument(name = "app.projects.remove_member", skip_all, fields(project.id = %id, user.id = %user))]
 pub async fn remove_member(ctx: &mut Ctx, id: ProjectId, user: UserId) -> Result<(), Error> {
-    ctx.require_in(id, Role::Admin).await?;
+    ctx.require_project_role(id, UserRole::Admin).await?;
     if !projects::remove_member(ctx.conn(), id, user).await? {
         return Err(Error::not_found("member", user));
     }
     let data = json!({ "user_id": user });
-    ctx.record(Told::new(EventKind::ProjectMemberRemoved, data).project(id).about(user)).await
+    ctx.record_event(
+        EventDraft::new(EventKind::ProjectMemberRemoved, data).with_project(id).with_subject(user),
+    )
+    .await
 }

@@ -9,17 +9,17 @@ use cynode_core::{
     delivery::Destination,
     events::EventKind,
     ids::{ProjectId, UserId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::{
     DbError, models,
-    remotes::{self, Remote},
-    repositories::{self, Repository},
+    remotes::{self, ProjectRemote},
+    repositories::{self, RepositoryRecord},
 };
-use cynode_forge::{Forge, ForgeError, ForgeKind, Site, git};
+use cynode_forge::{Forge, ForgeEndpoint, ForgeError, ForgeKind, git};
 use cynode_wire::{
     accounts::SecretText,
-    remotes::{Intake, RemoteView, SetRemote, WantedIssueView},
+    remotes::{IssueIntake, RemoteView, SetRemote, WantedIssueView},
 };
 use data_encoding::HEXLOWER;
 use secrecy::SecretString;
@@ -27,18 +27,18 @@ use serde_json::json;
 use url::Url;
 
 use crate::{
-    Answer, App, Ctx, Error, Request, context::Told, error::complain, keys::Keys,
-    models::is_private,
+    App, Ctx, Error, OperationAnswer, OperationRequest, context::EventDraft,
+    error::log_background_error, keys::InstallationKeys, models::is_private,
 };
 
 /// How often a remote is looked at when nobody says otherwise.
-const USUAL_POLL: u32 = 120;
+const DEFAULT_POLL_SECONDS: u32 = 120;
 
 /// Commits that are this young are new enough to start work from.
-const FRESH: time::Duration = time::Duration::seconds(30);
+const MAX_MIRROR_AGE: time::Duration = time::Duration::seconds(30);
 
 /// The longest that work waits for newer commits.
-const PATIENCE: Duration = Duration::from_secs(20);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What else is known of a project's repository on a forge.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct RemoteInfo {
     /// The branch that pull requests are for.
     pub default_branch: String,
     /// How git reaches it.
-    pub git: git::Remote,
+    pub git: git::GitRemote,
     /// Our own copy of it.
     pub git_dir: PathBuf,
     /// Whose credential it is.
@@ -62,7 +62,7 @@ pub struct RemoteInfo {
 }
 
 /// The kind of forge that a destination is.
-pub(crate) const fn kind_of(destination: Destination) -> Option<ForgeKind> {
+pub(crate) const fn forge_kind_of(destination: Destination) -> Option<ForgeKind> {
     match destination {
         Destination::Local => None,
         Destination::Github => Some(ForgeKind::Github),
@@ -90,69 +90,77 @@ pub async fn forge_of(
     project: ProjectId,
 ) -> Result<Option<(Box<dyn Forge>, RemoteInfo)>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let found = remotes::get(&mut conn, project).await?;
+    let found = remotes::get_remote(&mut conn, project).await?;
     drop(conn);
     match found {
-        Some(remote) => open(app, &remote).await.map(Some),
+        Some(remote) => open_forge(app, &remote).await.map(Some),
         None => Ok(None),
     }
 }
 
 /// Opens the way to a forge.
-async fn open(app: &App, remote: &Remote) -> Result<(Box<dyn Forge>, RemoteInfo), Error> {
+async fn open_forge(
+    app: &App,
+    remote: &ProjectRemote,
+) -> Result<(Box<dyn Forge>, RemoteInfo), Error> {
     let corrupt = |column| Error::from(DbError::Corrupt { table: "project_remotes", column });
-    let kind = kind_of(remote.forge).ok_or_else(|| corrupt("forge"))?;
-    let token = app.gate()?.keys.credential(remote)?;
+    let kind = forge_kind_of(remote.forge).ok_or_else(|| corrupt("forge"))?;
+    let token = app.gateway_parts()?.keys.forge_credential(remote)?;
     let api = remote.api.parse().map_err(|_| corrupt("api"))?;
     let url = remote.url.parse().map_err(|_| corrupt("url"))?;
     let (repository, private) = (remote.repository.clone(), remote.private);
-    let site = Site { api, repository, token: token.clone(), private };
-    let credential = Some(git::Credential::new(kind, token));
+    let site = ForgeEndpoint { api, repository, token: token.clone(), private };
+    let credential = Some(git::GitCredential::new(kind, token));
     let info = RemoteInfo {
         project: remote.project,
         kind,
         repository: remote.repository.clone(),
         default_branch: remote.default_branch.clone(),
-        git: git::Remote { url, credential, files: false, private },
-        git_dir: app.gate()?.repositories.directory(remote.project).await?,
+        git: git::GitRemote { url, credential, files: false, private },
+        git_dir: app.gateway_parts()?.repositories.repository_directory(remote.project).await?,
         login: remote.login.clone(),
         set_by: remote.set_by,
     };
-    Ok((kind.connect(site)?, info))
+    Ok((kind.connect_repository(site)?, info))
 }
 
 /// What a secret of a remote is sealed for.
-fn place(what: &str, project: ProjectId) -> Vec<u8> {
+fn remote_associated_data(what: &str, project: ProjectId) -> Vec<u8> {
     [b"remote/", what.as_bytes(), b"/", project.as_uuid().as_bytes()].concat()
 }
 
-impl Keys {
-    pub(crate) fn credential(&self, remote: &Remote) -> Result<SecretString, Error> {
-        self.secret("credential", remote.project, &remote.credential)
+impl InstallationKeys {
+    pub(crate) fn forge_credential(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
+        self.unseal_remote_secret("credential", remote.project, &remote.credential)
     }
 
-    pub(crate) fn webhook_secret(&self, remote: &Remote) -> Result<SecretString, Error> {
-        self.secret("webhook", remote.project, &remote.webhook_secret)
+    pub(crate) fn webhook_secret(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
+        self.unseal_remote_secret("webhook", remote.project, &remote.webhook_secret)
     }
 
-    fn secret(&self, what: &str, project: ProjectId, sealed: &[u8]) -> Result<SecretString, Error> {
-        let opened = self.open(&place(what, project), sealed)?;
+    fn unseal_remote_secret(
+        &self,
+        what: &str,
+        project: ProjectId,
+        sealed: &[u8],
+    ) -> Result<SecretString, Error> {
+        let opened = self.unseal_secret(&remote_associated_data(what, project), sealed)?;
         let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
         Ok(text.into())
     }
 }
 
 /// Only a person who runs the project decides where its work goes.
-async fn admin(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
-    let caller = ctx.require_in(project, Role::Admin).await?;
+async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
+    let caller = ctx.require_project_role(project, UserRole::Admin).await?;
     if caller.bounds.is_some() {
-        return Err(Error::forbidden(Role::Admin, "as a person"));
+        return Err(Error::forbidden(UserRole::Admin, "as a person"));
     }
     Ok(caller.user)
 }
 
 /// What was asked for, checked.
-struct Wish {
+struct ValidatedRemote {
     kind: ForgeKind,
     url: Url,
     api: Url,
@@ -166,44 +174,50 @@ struct Wish {
 
 /// Connects a project with its repository on a forge, and brings its newest commits. What does not work yet is said.
 #[tracing::instrument(name = "app.remotes.set", skip_all, fields(project.id = %project))]
-pub async fn set(
+pub async fn set_remote(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     project: ProjectId,
     body: SetRemote,
-) -> Result<Answer, Error> {
+) -> Result<OperationAnswer, Error> {
     let before = app.read(request, |ctx| {
         Box::pin(async move {
-            admin(ctx, project).await?;
-            let runs_all = ctx.caller()?.role >= Some(Role::Admin);
-            Ok((remotes::get(ctx.conn(), project).await?, runs_all))
+            require_project_admin(ctx, project).await?;
+            let runs_all = ctx.caller()?.role >= Some(UserRole::Admin);
+            Ok((remotes::get_remote(ctx.conn(), project).await?, runs_all))
         })
     });
     let (before, runs_all) = before.await?;
-    let keys = app.gate()?.keys.clone();
-    let wish = wish(app, &keys, before.as_ref(), &body, runs_all)?;
+    let keys = app.gateway_parts()?.keys.clone();
+    let wish = validate_remote(app, &keys, before.as_ref(), &body, runs_all)?;
     // What is only reached from here is shown only to whoever runs the installation. What a name leads to is seen when it is asked.
     if !runs_all && (is_private(&wish.url) || is_private(&wish.api)) {
         return Err(Error::forbidden(
-            Role::Admin,
+            UserRole::Admin,
             "in the installation: the forge is on a private address",
         ));
     }
-    let site = Site {
+    let site = ForgeEndpoint {
         api: wish.api.clone(),
         repository: body.repository.clone(),
         token: wish.credential.clone(),
         private: wish.private,
     };
-    let forge = wish.kind.connect(site).map_err(|error| Error::Invalid(error.to_string()))?;
+    let forge =
+        wish.kind.connect_repository(site).map_err(|error| Error::Invalid(error.to_string()))?;
     let mut missing = Vec::new();
     let (mut login, mut head) = (None, None);
     if body.check.unwrap_or(true) {
-        login = asked(forge.as_ref(), &body.repository, &mut missing).await;
-        let credential = Some(git::Credential::new(wish.kind, wish.credential.clone()));
+        login = check_forge_access(forge.as_ref(), &body.repository, &mut missing).await;
+        let credential = Some(git::GitCredential::new(wish.kind, wish.credential.clone()));
         let (url, private) = (wish.url.clone(), wish.private);
-        let from = git::Remote { url, credential, files: false, private };
-        match app.gate()?.repositories.mirror(project, &from, &body.default_branch).await {
+        let from = git::GitRemote { url, credential, files: false, private };
+        match app
+            .gateway_parts()?
+            .repositories
+            .mirror_branch(project, &from, &body.default_branch)
+            .await
+        {
             Ok(commit) => head = Some(commit),
             Err(error) => missing.push(format!("its commits could not be brought: {error}")),
         }
@@ -215,28 +229,40 @@ pub async fn set(
             "whose token it is is not known: issues that are assigned to us are not found".into(),
         );
     }
-    app.mutate_secret(request, |ctx| {
-        Box::pin(store(ctx, keys, project, body, wish, before, Found { login, head, missing }))
+    app.run_secret_mutation(request, |ctx| {
+        Box::pin(store_remote(
+            ctx,
+            keys,
+            project,
+            body,
+            wish,
+            before,
+            RemoteCheckResult { login, head, missing },
+        ))
     })
     .await
 }
 
-struct Found {
+struct RemoteCheckResult {
     login: Option<String>,
     head: Option<String>,
     missing: Vec<String>,
 }
 
 /// Whose token it is, whether it may write, and whether it is told who else may; what stands in the way goes to the list.
-async fn asked(forge: &dyn Forge, repository: &str, missing: &mut Vec<String>) -> Option<String> {
-    let login = match forge.whoami().await {
+async fn check_forge_access(
+    forge: &dyn Forge,
+    repository: &str,
+    missing: &mut Vec<String>,
+) -> Option<String> {
+    let login = match forge.fetch_own_login().await {
         Ok(login) => login,
         Err(error) => {
             missing.push(format!("the forge does not say whose token it is: {error}"));
             return None;
         }
     };
-    match forge.may_write(&login).await {
+    match forge.can_write(&login).await {
         Ok(true) => {}
         Ok(false) => missing
             .push(format!("`{login}` may not write to the repository: no branch can be pushed")),
@@ -244,7 +270,7 @@ async fn asked(forge: &dyn Forge, repository: &str, missing: &mut Vec<String>) -
     }
     // What one may oneself every forge says; of others some tell only admins.
     let owner = repository.split('/').next().unwrap_or_default();
-    if let Err(ForgeError::Refused(why)) = forge.may_write(owner).await {
+    if let Err(ForgeError::Refused(why)) = forge.can_write(owner).await {
         missing.push(format!(
             "`{login}` is not told who else may write, so nobody else's issues and remarks are taken: {why}"
         ));
@@ -257,23 +283,23 @@ fn same_host(old: &str, new: &Url) -> bool {
     old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
 }
 
-fn wish(
+fn validate_remote(
     app: &App,
-    keys: &Keys,
-    before: Option<&Remote>,
+    keys: &InstallationKeys,
+    before: Option<&ProjectRemote>,
     body: &SetRemote,
     runs_all: bool,
-) -> Result<Wish, Error> {
+) -> Result<ValidatedRemote, Error> {
     let invalid = |why: &str| Error::Invalid(why.into());
-    let kind = kind_of(body.forge).ok_or_else(|| {
+    let kind = forge_kind_of(body.forge).ok_or_else(|| {
         invalid(
             "`forge` is `github`, `gitlab` or `gitea`; without a remote pull requests are local",
         )
     })?;
-    let url = address("url", &body.url)?;
+    let url = parse_forge_url("url", &body.url)?;
     let api = match &body.api {
-        Some(text) => address("api", text)?,
-        None => kind.usual_api(&url),
+        Some(text) => parse_forge_url("api", text)?,
+        None => kind.default_api_url(&url),
     };
     let parts = body.repository.split('/');
     let plain = |part: &str| {
@@ -284,7 +310,9 @@ fn wish(
     if parts.clone().count() < 2 || !parts.clone().all(plain) || body.repository.len() > 300 {
         return Err(invalid("`repository` is `owner/name`, as the forge has it"));
     }
-    if !git::is_branch(&body.default_branch) || body.default_branch.starts_with(git::OURS) {
+    if !git::is_branch_name(&body.default_branch)
+        || body.default_branch.starts_with(git::BRANCH_PREFIX)
+    {
         return Err(invalid("`default_branch` is the name of a branch, and not one of ours"));
     }
     if body.poll_seconds.is_some_and(|seconds| !(10..=86_400).contains(&seconds)) {
@@ -312,13 +340,13 @@ fn wish(
             if !same_host(&before.url, &url) || !same_host(&before.api, &api) {
                 return Err(invalid("`credential` is needed again: the host is another one"));
             }
-            keys.credential(before)?
+            keys.forge_credential(before)?
         }
         (None, None) => return Err(invalid("`credential` is missing")),
     };
     let (webhook_secret, made) = match (&body.webhook_secret, before) {
         (Some(given), _)
-            if visible(&given.0) && given.0.len() >= cynode_forge::webhook::SHORTEST_SECRET =>
+            if visible(&given.0) && given.0.len() >= cynode_forge::webhook::MIN_SECRET_BYTES =>
         {
             (given.0.clone().into(), false)
         }
@@ -328,19 +356,19 @@ fn wish(
             ));
         }
         (None, Some(before)) => (keys.webhook_secret(before)?, false),
-        (None, None) => (HEXLOWER.encode(&app.environment().bytes::<32>()).into(), true),
+        (None, None) => (HEXLOWER.encode(&app.environment().random_bytes::<32>()).into(), true),
     };
     // What whoever runs the installation has opened stays open for these hosts, and for no other. Hosts that somebody else named
     // stay closed when the rest is changed, unless their addresses say themselves where they are.
-    let same = |it: &&Remote| same_host(&it.url, &url) && same_host(&it.api, &api);
+    let same = |it: &&ProjectRemote| same_host(&it.url, &url) && same_host(&it.api, &api);
     let private = match before.filter(same) {
         Some(before) => before.private || (runs_all && (is_private(&url) || is_private(&api))),
         None => runs_all,
     };
-    Ok(Wish { kind, url, api, credential, webhook_secret, made, private })
+    Ok(ValidatedRemote { kind, url, api, credential, webhook_secret, made, private })
 }
 
-fn address(field: &str, text: &str) -> Result<Url, Error> {
+fn parse_forge_url(field: &str, text: &str) -> Result<Url, Error> {
     let url: Url = text.parse().map_err(|_| Error::Invalid(format!("`{field}` is no address")))?;
     let good = matches!(url.scheme(), "http" | "https")
         && url.host().is_some()
@@ -361,19 +389,23 @@ fn address(field: &str, text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-async fn store(
+async fn store_remote(
     ctx: &mut Ctx,
-    keys: Keys,
+    keys: InstallationKeys,
     project: ProjectId,
     body: SetRemote,
-    wish: Wish,
-    before: Option<Remote>,
-    found: Found,
+    wish: ValidatedRemote,
+    before: Option<ProjectRemote>,
+    found: RemoteCheckResult,
 ) -> Result<RemoteView, Error> {
     use secrecy::ExposeSecret;
-    let set_by = admin(ctx, project).await?;
+    let set_by = require_project_admin(ctx, project).await?;
     let seal = |what: &str, secret: &SecretString| {
-        keys.seal(ctx.environment(), &place(what, project), secret.expose_secret().as_bytes())
+        keys.seal_secret(
+            ctx.environment(),
+            &remote_associated_data(what, project),
+            secret.expose_secret().as_bytes(),
+        )
     };
     let credential = seal("credential", &wish.credential)?;
     let webhook_secret = seal("webhook", &wish.webhook_secret)?;
@@ -391,7 +423,7 @@ async fn store(
         let unchanged = old == wants(&new.label, new.assign_to_us, new.from_anyone);
         if unchanged { it.issues_since } else { time::OffsetDateTime::UNIX_EPOCH }
     });
-    let remote = Remote {
+    let remote = ProjectRemote {
         project,
         forge: body.forge,
         url: wish.url.into(),
@@ -404,7 +436,8 @@ async fn store(
         label: body.intake.label.map(|label| label.trim().to_owned()),
         assign_to_us: body.intake.assign_to_us,
         from_anyone: body.intake.from_anyone,
-        poll_seconds: i32::try_from(body.poll_seconds.unwrap_or(USUAL_POLL)).unwrap_or(i32::MAX),
+        poll_seconds: i32::try_from(body.poll_seconds.unwrap_or(DEFAULT_POLL_SECONDS))
+            .unwrap_or(i32::MAX),
         private: wish.private,
         set_by,
         set_at: ctx.now,
@@ -414,29 +447,33 @@ async fn store(
         looked_at: None,
         refused: 0,
     };
-    match remotes::set(ctx.conn(), &remote).await {
-        Err(error) if error.refused_by("project_remotes_project_id_fkey") => {
+    match remotes::set_remote(ctx.conn(), &remote).await {
+        Err(error) if error.is_refused_by("project_remotes_project_id_fkey") => {
             return Err(Error::not_found("project", project));
         }
         result => result?,
     }
     // Whoever asks models knows the new secrets from now on.
-    models::changed(ctx.conn()).await?;
+    models::bump_registry_epoch(ctx.conn()).await?;
     if let Some(head) = found.head {
         let default_branch = remote.default_branch.clone();
         let (imported_by, imported_at) = (set_by, ctx.now);
-        let repository = Repository { project, default_branch, head, imported_by, imported_at };
-        repositories::set(ctx.conn(), &repository).await?;
+        let repository =
+            RepositoryRecord { project, default_branch, head, imported_by, imported_at };
+        repositories::set_repository(ctx.conn(), &repository).await?;
         let data = json!({ "branch": repository.default_branch, "head": repository.head });
-        ctx.record(Told::new(EventKind::RepositoryImported, data).project(project)).await?;
+        ctx.record_event(
+            EventDraft::new(EventKind::RepositoryImported, data).with_project(project),
+        )
+        .await?;
     }
     let data = json!({ "change": "set", "forge": remote.forge, "repository": remote.repository, "url": remote.url });
-    ctx.record(Told::new(EventKind::RemoteSet, data).project(project)).await?;
+    ctx.record_event(EventDraft::new(EventKind::RemoteSet, data).with_project(project)).await?;
     let secret = wish.made.then(|| SecretText(wish.webhook_secret.expose_secret().to_owned()));
-    Ok(RemoteView { webhook_secret: secret, missing: found.missing, ..view(remote) })
+    Ok(RemoteView { webhook_secret: secret, missing: found.missing, ..to_remote_view(remote) })
 }
 
-fn view(remote: Remote) -> RemoteView {
+fn to_remote_view(remote: ProjectRemote) -> RemoteView {
     RemoteView {
         webhook_path: format!("/v1/hooks/{}/{}", remote.project, remote.forge.as_str()),
         project_id: remote.project,
@@ -446,7 +483,7 @@ fn view(remote: Remote) -> RemoteView {
         repository: remote.repository,
         default_branch: remote.default_branch,
         login: remote.login,
-        intake: Intake {
+        intake: IssueIntake {
             label: remote.label,
             assign_to_us: remote.assign_to_us,
             from_anyone: remote.from_anyone,
@@ -465,29 +502,32 @@ fn view(remote: Remote) -> RemoteView {
 
 /// A project's repository on a forge, without its secrets.
 #[tracing::instrument(name = "app.remotes.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
-    admin(ctx, project).await?;
-    let found = remotes::get(ctx.conn(), project).await?;
-    found.map(view).ok_or_else(|| Error::not_found("remote of project", project))
+pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
+    require_project_admin(ctx, project).await?;
+    let found = remotes::get_remote(ctx.conn(), project).await?;
+    found.map(to_remote_view).ok_or_else(|| Error::not_found("remote of project", project))
 }
 
 /// Takes it away, with its credential. What is on the forge stays there.
 #[tracing::instrument(name = "app.remotes.remove", skip_all)]
-pub async fn remove(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
-    admin(ctx, project).await?;
-    if !remotes::remove(ctx.conn(), project).await? {
+pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
+    require_project_admin(ctx, project).await?;
+    if !remotes::remove_remote(ctx.conn(), project).await? {
         return Err(Error::not_found("remote of project", project));
     }
-    models::changed(ctx.conn()).await?;
-    let told = Told::new(EventKind::RemoteSet, json!({ "change": "removed" }));
-    ctx.record(told.project(project)).await
+    models::bump_registry_epoch(ctx.conn()).await?;
+    let told = EventDraft::new(EventKind::RemoteSet, json!({ "change": "removed" }));
+    ctx.record_event(told.with_project(project)).await
 }
 
 /// The issues that were wanted and what became of them, the newest first.
 #[tracing::instrument(name = "app.remotes.issues", skip_all)]
-pub async fn issues(ctx: &mut Ctx, project: ProjectId) -> Result<Vec<WantedIssueView>, Error> {
-    ctx.require_in(project, Role::Viewer).await?;
-    let found = remotes::issues(ctx.conn(), project).await?.into_iter();
+pub async fn list_wanted_issues(
+    ctx: &mut Ctx,
+    project: ProjectId,
+) -> Result<Vec<WantedIssueView>, Error> {
+    ctx.require_project_role(project, UserRole::Viewer).await?;
+    let found = remotes::list_wanted_issues(ctx.conn(), project).await?.into_iter();
     let view = found.map(|issue| WantedIssueView {
         number: issue.number,
         url: issue.url,
@@ -502,73 +542,85 @@ pub async fn issues(ctx: &mut Ctx, project: ProjectId) -> Result<Vec<WantedIssue
 
 /// Brings the newest commits of a project from its forge. Gives the commit that work starts from now, if there is a remote.
 #[tracing::instrument(name = "app.remotes.fetch", skip_all, fields(project.id = %project))]
-pub async fn fetch(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
+pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let found = remotes::get(&mut conn, project).await?;
+    let found = remotes::get_remote(&mut conn, project).await?;
     drop(conn);
     match found {
-        Some(remote) => fetch_from(app, &remote).await.map(Some),
+        Some(remote) => fetch_commits_from(app, &remote).await.map(Some),
         None => Ok(None),
     }
 }
 
-async fn fetch_from(app: &App, remote: &Remote) -> Result<String, Error> {
+async fn fetch_commits_from(app: &App, remote: &ProjectRemote) -> Result<String, Error> {
     let project = remote.project;
-    let (_, info) = open(app, remote).await?;
+    let (_, info) = open_forge(app, remote).await?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let before = repositories::get(&mut conn, project).await?;
+    let before = repositories::get_repository(&mut conn, project).await?;
     drop(conn);
-    let mirrored = app.gate()?.repositories.mirror(project, &info.git, &remote.default_branch);
+    let mirrored =
+        app.gateway_parts()?.repositories.mirror_branch(project, &info.git, &remote.default_branch);
     let head = mirrored.await?;
-    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
-    let mut ctx = app.open(&request).await?;
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
     let now = ctx.now;
-    remotes::fetched(ctx.conn(), project, now).await?;
+    remotes::record_fetch(ctx.conn(), project, now).await?;
     let moved = match before {
         Some(before) if before.default_branch == remote.default_branch => {
             // Whoever brought another commit meanwhile has the last word; the next look brings the newest.
             before.head != head
-                && remotes::move_head(ctx.conn(), project, &before.head, &head, now).await?
+                && remotes::move_repository_head(ctx.conn(), project, &before.head, &head, now)
+                    .await?
         }
         _ => {
             let default_branch = remote.default_branch.clone();
             let (imported_by, imported_at) = (remote.set_by, now);
-            let new = Repository {
+            let new = RepositoryRecord {
                 project,
                 default_branch,
                 head: head.clone(),
                 imported_by,
                 imported_at,
             };
-            repositories::set(ctx.conn(), &new).await?;
+            repositories::set_repository(ctx.conn(), &new).await?;
             true
         }
     };
     if moved {
         let data = json!({ "branch": remote.default_branch, "head": head });
-        ctx.record(Told::new(EventKind::RepositoryImported, data).project(project)).await?;
+        ctx.record_event(
+            EventDraft::new(EventKind::RepositoryImported, data).with_project(project),
+        )
+        .await?;
     }
-    app.commit(ctx).await?;
+    app.commit_operation(ctx).await?;
     Ok(head)
 }
 
 /// Brings the newest commits before work starts from them, unless that was just done. Work never waits long for it, and goes on from
 /// what is there when the forge does not answer.
-pub(crate) async fn freshen(app: &App, project: ProjectId) {
+pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
     let bring = async {
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let found = remotes::get(&mut conn, project).await?;
+        let found = remotes::get_remote(&mut conn, project).await?;
         drop(conn);
         let now = app.environment().now();
-        let old = |remote: &Remote| remote.fetched_at.is_none_or(|at| at + FRESH <= now);
+        let old =
+            |remote: &ProjectRemote| remote.fetched_at.is_none_or(|at| at + MAX_MIRROR_AGE <= now);
         match found.filter(old) {
-            Some(remote) => fetch_from(app, &remote).await.map(|_| ()),
+            Some(remote) => fetch_commits_from(app, &remote).await.map(|_| ()),
             None => Ok(()),
         }
     };
-    match tokio::time::timeout(PATIENCE, bring).await {
+    match tokio::time::timeout(FETCH_TIMEOUT, bring).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => complain(&error, "newer commits could not be brought from the forge"),
-        Err(error) => complain(&error, "newer commits could not be brought from the forge in time"),
+        Ok(Err(error)) => {
+            log_background_error(&error, "newer commits could not be brought from the forge");
+        }
+        Err(error) => log_background_error(
+            &error,
+            "newer commits could not be brought from the forge in time",
+        ),
     }
 }

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use cynode_core::{
     events::EventKind,
     ids::{ProjectId, ScheduleId, TaskId},
-    roles::Role,
-    schedules::{Schedule, TaskTemplate, What, When},
+    roles::UserRole,
+    schedules::{Schedule, ScheduleAction, ScheduleTrigger, TaskTemplate},
 };
-use cynode_db::schedules::{self, Filter, Firing};
+use cynode_db::schedules::{self, FiringRecord, ScheduleFilter};
 use cynode_wire::{
     handoffs::HandoffAnswer,
     page::{Page, PageRequest},
@@ -25,37 +25,37 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use self::timetable::Timetable;
-use crate::{App, Ctx, Error, context::Told, inference, tasks};
+use crate::{App, Ctx, Error, context::EventDraft, inference, tasks};
 
-pub use firing::{ask_now, run, turn};
+pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
 
 /// Most schedules of a project: an agent that makes one after the other is stopped here.
-const MOST: i64 = 200;
+const MAX_PROJECT_SCHEDULES: i64 = 200;
 
 /// Takes the secrets that we know or recognise out of what a schedule is to ask for.
-pub async fn without_secrets(app: &App, what: &mut What) -> Result<(), Error> {
+pub async fn redact_schedule(app: &App, what: &mut ScheduleAction) -> Result<(), Error> {
     let texts = match what {
-        What::Words { text } => vec![text],
-        What::Task(TaskTemplate { description, acceptance_criteria, .. }) => {
-            tasks::texts(description, acceptance_criteria)
+        ScheduleAction::Words { text } => vec![text],
+        ScheduleAction::Task(TaskTemplate { description, acceptance_criteria, .. }) => {
+            tasks::task_texts(description, acceptance_criteria)
         }
     };
-    inference::without_secrets(app, texts).await
+    inference::redact_prose(app, texts).await
 }
 
 /// Makes a schedule. It acts in the name of the caller.
 #[tracing::instrument(name = "app.schedules.create", skip_all, fields(project.id = %body.project_id))]
-pub async fn create(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
-    let caller = ctx.require_in(body.project_id, Role::Operator).await?;
-    check(&body.what)?;
-    let next = next_time(&body.when, ctx.now)?;
-    if schedules::count(ctx.conn(), body.project_id).await? >= MOST {
+pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
+    let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
+    validate_action(&body.what)?;
+    let next = next_due_time(&body.when, ctx.now)?;
+    if schedules::count_schedules(ctx.conn(), body.project_id).await? >= MAX_PROJECT_SCHEDULES {
         return Err(Error::Clash(format!(
-            "a project has at most {MOST} schedules: remove one that is not needed"
+            "a project has at most {MAX_PROJECT_SCHEDULES} schedules: remove one that is not needed"
         )));
     }
     let schedule = Schedule {
-        id: ScheduleId::from_uuid(ctx.uuid()),
+        id: ScheduleId::from_uuid(ctx.new_uuid()),
         project: body.project_id,
         name: body.name,
         when: body.when,
@@ -70,22 +70,22 @@ pub async fn create(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView,
         created_at: ctx.now,
         updated_at: ctx.now,
     };
-    let stored = schedules::insert(ctx.conn(), &schedule).await;
-    named(stored, &schedule)?;
-    tell(ctx, &schedule, "created").await?;
-    Ok(view(schedule, None))
+    let stored = schedules::insert_schedule(ctx.conn(), &schedule).await;
+    map_store_error(stored, &schedule)?;
+    record_schedule_event(ctx, &schedule, "created").await?;
+    Ok(to_schedule_view(schedule, None))
 }
 
 /// Changes a schedule, if nobody did in between. It acts in the name of the caller from then on: nobody makes another say what
 /// they did not write.
 #[tracing::instrument(name = "app.schedules.update", skip_all, fields(schedule.id = %id))]
-pub async fn update(
+pub async fn update_schedule(
     ctx: &mut Ctx,
     id: ScheduleId,
     body: UpdateSchedule,
 ) -> Result<ScheduleView, Error> {
-    let mut schedule = locked(ctx, id).await?;
-    let caller = ctx.require_in(schedule.project, Role::Operator).await?;
+    let mut schedule = lock_schedule(ctx, id).await?;
+    let caller = ctx.require_project_role(schedule.project, UserRole::Operator).await?;
     let (expected, actual) = (i64::from(body.expected_version), schedule.version);
     if expected != actual {
         return Err(Error::Version { key: schedule.name.into(), expected, actual });
@@ -93,7 +93,7 @@ pub async fn update(
     let was_enabled = schedule.enabled;
     schedule.enabled = body.enabled.unwrap_or(was_enabled);
     if let Some(what) = body.what {
-        check(&what)?;
+        validate_action(&what)?;
         schedule.what = what;
     }
     let retimed = body.when.is_some() || (schedule.enabled && !was_enabled);
@@ -102,80 +102,85 @@ pub async fn update(
     }
     if retimed {
         // A time that was done is over, whatever the clock of this process says.
-        let done = schedules::last_due(ctx.conn(), id).await?;
+        let done = schedules::last_due_at(ctx.conn(), id).await?;
         let from = done.map_or(ctx.now, |done| ctx.now.max(done));
-        schedule.next_at = Some(next_time(&schedule.when, from)?);
+        schedule.next_at = Some(next_due_time(&schedule.when, from)?);
     }
     schedule.next_at = schedule.next_at.filter(|_| schedule.enabled);
     schedule.name = body.name.unwrap_or(schedule.name);
     schedule.missed = body.missed.unwrap_or(schedule.missed);
     (schedule.version, schedule.acts_for, schedule.updated_at) = (actual + 1, caller.user, ctx.now);
-    let stored = schedules::update(ctx.conn(), &schedule).await;
-    named(stored, &schedule)?;
-    tell(ctx, &schedule, "updated").await?;
-    one(ctx, schedule).await
+    let stored = schedules::update_schedule(ctx.conn(), &schedule).await;
+    map_store_error(stored, &schedule)?;
+    record_schedule_event(ctx, &schedule, "updated").await?;
+    load_schedule_view(ctx, schedule).await
 }
 
 /// Removes a schedule. What it asked for stays.
 #[tracing::instrument(name = "app.schedules.delete", skip_all, fields(schedule.id = %id))]
-pub async fn delete(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error> {
-    let schedule = locked(ctx, id).await?;
-    ctx.require_in(schedule.project, Role::Operator).await?;
-    schedules::delete(ctx.conn(), id).await?;
-    tell(ctx, &schedule, "deleted").await
+pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error> {
+    let schedule = lock_schedule(ctx, id).await?;
+    ctx.require_project_role(schedule.project, UserRole::Operator).await?;
+    schedules::delete_schedule(ctx.conn(), id).await?;
+    record_schedule_event(ctx, &schedule, "deleted").await
 }
 
 /// One schedule, with what came of it last.
 #[tracing::instrument(name = "app.schedules.get", skip_all, fields(schedule.id = %id))]
-pub async fn get(ctx: &mut Ctx, id: ScheduleId) -> Result<ScheduleView, Error> {
-    let schedule = seen(ctx, id).await?;
-    one(ctx, schedule).await
+pub async fn get_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<ScheduleView, Error> {
+    let schedule = require_visible_schedule(ctx, id).await?;
+    load_schedule_view(ctx, schedule).await
 }
 
 /// The schedules that the caller may see, newest first, each with what came of it last.
 #[tracing::instrument(name = "app.schedules.list", skip_all)]
-pub async fn list(
+pub async fn list_schedules(
     ctx: &mut Ctx,
     project: Option<ProjectId>,
     page: PageRequest,
 ) -> Result<Page<ScheduleView>, Error> {
     let filter = match project {
         Some(id) => {
-            ctx.require_in(id, Role::Viewer).await?;
-            Filter { project, member: None }
+            ctx.require_project_role(id, UserRole::Viewer).await?;
+            ScheduleFilter { project, member: None }
         }
-        None => Filter { project, member: ctx.seen_by()? },
+        None => ScheduleFilter { project, member: ctx.visibility_filter()? },
     };
-    let found = schedules::list(ctx.conn(), filter, page).await?;
-    let page = page.cut(found, |schedule| schedule.id.as_uuid());
+    let found = schedules::list_schedules(ctx.conn(), filter, page).await?;
+    let page = page.into_page(found, |schedule| schedule.id.as_uuid());
     let ids: Vec<ScheduleId> = page.items.iter().map(|schedule| schedule.id).collect();
-    let mut last = lasts(ctx, &ids).await?;
+    let mut last = last_firings(ctx, &ids).await?;
     Ok(page.map(|schedule| {
         let last = last.remove(&schedule.id);
-        view(schedule, last)
+        to_schedule_view(schedule, last)
     }))
 }
 
 /// The first time from now, which there must be.
-fn next_time(when: &When, now: OffsetDateTime) -> Result<OffsetDateTime, Error> {
-    Timetable::read(when)?.next_after(now).ok_or_else(|| {
+fn next_due_time(when: &ScheduleTrigger, now: OffsetDateTime) -> Result<OffsetDateTime, Error> {
+    Timetable::parse_trigger(when)?.next_after(now).ok_or_else(|| {
         Error::Invalid("that time is over or never comes: give one that is to come".into())
     })
 }
 
-fn check(what: &What) -> Result<(), Error> {
+fn validate_action(what: &ScheduleAction) -> Result<(), Error> {
     match what {
-        What::Words { .. } => Ok(()),
-        What::Task(template) => tasks::check(&template.acceptance_criteria, &[]),
+        ScheduleAction::Words { .. } => Ok(()),
+        ScheduleAction::Task(template) => {
+            tasks::validate_criteria(&template.acceptance_criteria, &[])
+        }
     }
 }
 
-fn named(stored: Result<(), cynode_db::DbError>, schedule: &Schedule) -> Result<(), Error> {
+fn map_store_error(
+    stored: Result<(), cynode_db::DbError>,
+    schedule: &Schedule,
+) -> Result<(), Error> {
     match stored {
-        Err(error) if error.refused_by("schedules_name_taken") => {
+        Err(error) if error.is_refused_by("schedules_name_taken") => {
             Err(Error::Taken { what: "a schedule with the name", name: schedule.name.to_string() })
         }
-        Err(error) if error.refused_by("schedules_project_id_fkey") => {
+        Err(error) if error.is_refused_by("schedules_project_id_fkey") => {
             Err(Error::not_found("project", schedule.project))
         }
         result => Ok(result?),
@@ -183,11 +188,11 @@ fn named(stored: Result<(), cynode_db::DbError>, schedule: &Schedule) -> Result<
 }
 
 /// A schedule of a project that the caller may see.
-async fn seen(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
+async fn require_visible_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("schedule", id);
-    let schedule = schedules::get(ctx.conn(), id).await?.ok_or_else(missing)?;
-    match ctx.require_in(schedule.project, Role::Viewer).await {
+    let schedule = schedules::get_schedule(ctx.conn(), id).await?.ok_or_else(missing)?;
+    match ctx.require_project_role(schedule.project, UserRole::Viewer).await {
         // In a project that the caller may not see, it does not exist either.
         Err(Error::NotFound { .. }) => Err(missing()),
         result => result.map(|_| schedule),
@@ -195,41 +200,46 @@ async fn seen(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
 }
 
 /// The same, which nobody else changes or fires meanwhile.
-async fn locked(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
-    seen(ctx, id).await?;
-    schedules::lock(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("schedule", id))
+async fn lock_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
+    require_visible_schedule(ctx, id).await?;
+    schedules::lock_schedule(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("schedule", id))
 }
 
-async fn tell(ctx: &mut Ctx, schedule: &Schedule, change: &str) -> Result<(), Error> {
+async fn record_schedule_event(
+    ctx: &mut Ctx,
+    schedule: &Schedule,
+    change: &str,
+) -> Result<(), Error> {
     let data = json!({
         "schedule_id": schedule.id, "name": schedule.name, "change": change, "version": schedule.version,
         "enabled": schedule.enabled,
     });
-    ctx.record(Told::new(EventKind::ScheduleSet, data).project(schedule.project)).await
+    ctx.record_event(EventDraft::new(EventKind::ScheduleSet, data).with_project(schedule.project))
+        .await
 }
 
-async fn one(ctx: &mut Ctx, schedule: Schedule) -> Result<ScheduleView, Error> {
-    let last = lasts(ctx, &[schedule.id]).await?.remove(&schedule.id);
-    Ok(view(schedule, last))
+async fn load_schedule_view(ctx: &mut Ctx, schedule: Schedule) -> Result<ScheduleView, Error> {
+    let last = last_firings(ctx, &[schedule.id]).await?.remove(&schedule.id);
+    Ok(to_schedule_view(schedule, last))
 }
 
 /// What came of each of these schedules last.
-async fn lasts(
+async fn last_firings(
     ctx: &mut Ctx,
     ids: &[ScheduleId],
 ) -> Result<HashMap<ScheduleId, FiringView>, Error> {
-    let firings = schedules::last(ctx.conn(), ids).await?;
-    let made: Vec<TaskId> = firings.iter().flat_map(tasks_of).copied().collect();
-    let made: HashMap<TaskId, FiredTask> = schedules::tasks(ctx.conn(), &made)
+    let firings = schedules::list_last_firings(ctx.conn(), ids).await?;
+    let made: Vec<TaskId> = firings.iter().flat_map(tasks_of_firing).copied().collect();
+    let made: HashMap<TaskId, FiredTask> = schedules::list_fired_tasks(ctx.conn(), &made)
         .await?
         .into_iter()
         .map(|(task_id, name, state)| (task_id, FiredTask { task_id, name, state }))
         .collect();
-    Ok(firings.into_iter().map(|firing| (firing.schedule, firing_view(firing, &made))).collect())
+    Ok(firings.into_iter().map(|firing| (firing.schedule, to_firing_view(firing, &made))).collect())
 }
 
 /// The tasks that came of a firing.
-fn tasks_of(firing: &Firing) -> impl Iterator<Item = &TaskId> {
+fn tasks_of_firing(firing: &FiringRecord) -> impl Iterator<Item = &TaskId> {
     let interpreted = match &firing.answer {
         Some(HandoffAnswer::Interpreted { tasks, .. }) => tasks.as_slice(),
         _ => &[],
@@ -237,8 +247,8 @@ fn tasks_of(firing: &Firing) -> impl Iterator<Item = &TaskId> {
     firing.task.iter().chain(interpreted)
 }
 
-fn firing_view(firing: Firing, made: &HashMap<TaskId, FiredTask>) -> FiringView {
-    let tasks = tasks_of(&firing).filter_map(|id| made.get(id)).cloned().collect();
+fn to_firing_view(firing: FiringRecord, made: &HashMap<TaskId, FiredTask>) -> FiringView {
+    let tasks = tasks_of_firing(&firing).filter_map(|id| made.get(id)).cloned().collect();
     let said = match firing.answer {
         Some(HandoffAnswer::Interpreted { note, .. }) => Some(note),
         _ => None,
@@ -258,7 +268,7 @@ fn firing_view(firing: Firing, made: &HashMap<TaskId, FiredTask>) -> FiringView 
     }
 }
 
-fn view(schedule: Schedule, last: Option<FiringView>) -> ScheduleView {
+fn to_schedule_view(schedule: Schedule, last: Option<FiringView>) -> ScheduleView {
     ScheduleView {
         schedule_id: schedule.id,
         project_id: schedule.project,

@@ -8,14 +8,16 @@ mod naming;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use cynode_core::{events::EventKind, ids::ServerId, roles::Role};
+use cynode_core::{events::EventKind, ids::ServerId, roles::UserRole};
 use cynode_db::{
     DbError, gate,
     servers::{self, ServerTool, ToolServer},
 };
 use cynode_policy::{
-    catalogue::{Annotations, Audience, Binding, Definition, Origin, Pin},
-    digest::Digest,
+    catalogue::{
+        DefinitionPin, IdBinding, McpToolDefinition, ToolAnnotations, ToolAudience, ToolOrigin,
+    },
+    digest::Sha256Digest,
 };
 use cynode_wire::{
     accounts::SecretText,
@@ -29,15 +31,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    App, Ctx, Error, Request,
-    context::Told,
-    gate::{Parts, sees, still_fits},
-    keys::Keys,
+    App, Ctx, Error, OperationRequest,
+    context::EventDraft,
+    gate::{GatewayParts, is_visible_to_caller, require_valid_rules},
+    keys::InstallationKeys,
 };
 
 /// A server that may be called, with its credentials in the open. It never leaves the process.
 #[derive(Clone, Debug)]
-pub struct Reachable {
+pub struct CallableServer {
     /// Its id.
     pub id: ServerId,
     /// How it is reached.
@@ -54,7 +56,7 @@ pub struct Reachable {
 
 /// A tool as a server offers it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offered {
+pub struct OfferedTool {
     /// What the server calls it.
     pub tool: String,
     /// The whole object as the server gave it.
@@ -62,41 +64,44 @@ pub struct Offered {
 }
 
 /// What a server offers, or why it does not say.
-pub type Listing<'a> =
-    std::pin::Pin<Box<dyn Future<Output = Result<Vec<Offered>, String>> + Send + 'a>>;
+pub type ServerToolListing<'a> =
+    std::pin::Pin<Box<dyn Future<Output = Result<Vec<OfferedTool>, String>> + Send + 'a>>;
 
 /// The way to servers.
-pub trait Reach: Send + Sync {
+pub trait ToolServerClient: Send + Sync {
     /// Asks a server what it offers.
-    fn list<'a>(&'a self, server: &'a Reachable) -> Listing<'a>;
+    fn list_tools<'a>(&'a self, server: &'a CallableServer) -> ServerToolListing<'a>;
 
     /// Drops what is kept open to a server.
-    fn forget(&self, server: ServerId);
+    fn close_server(&self, server: ServerId);
 }
 
 /// How a server is reached, as it is stored.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredTransport {
     transport: ServerTransport,
     private: bool,
     secrets: Vec<String>,
 }
 
-impl Stored {
-    fn of(server: &ToolServer) -> Result<Self, Error> {
+impl StoredTransport {
+    fn from_server(server: &ToolServer) -> Result<Self, Error> {
         serde_json::from_value(server.transport.clone())
             .map_err(|_| DbError::Corrupt { table: "tool_servers", column: "transport" }.into())
     }
 }
 
-impl Reachable {
+impl CallableServer {
     /// Opens the credentials of a server.
-    pub(crate) fn open(server: &ToolServer, keys: &Keys) -> Result<Self, Error> {
-        let stored = Stored::of(server)?;
+    pub(crate) fn unseal_server(
+        server: &ToolServer,
+        keys: &InstallationKeys,
+    ) -> Result<Self, Error> {
+        let stored = StoredTransport::from_server(server)?;
         let secrets = match &server.sealed {
             None => Vec::new(),
             Some(sealed) => {
-                let text = keys.open(server.id.as_uuid().as_bytes(), sealed)?;
+                let text = keys.unseal_secret(server.id.as_uuid().as_bytes(), sealed)?;
                 let pairs: BTreeMap<String, String> = serde_json::from_slice(&text)
                     .map_err(|_| DbError::Corrupt { table: "tool_servers", column: "sealed" })?;
                 pairs.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect()
@@ -114,16 +119,19 @@ impl Reachable {
 }
 
 /// The definition of an offered tool for the catalogue: what was accepted, or, quarantined, what is offered.
-pub(crate) fn definition(server: &ToolServer, tool: &ServerTool) -> (Definition, Pin) {
+pub(crate) fn to_definition(
+    server: &ToolServer,
+    tool: &ServerTool,
+) -> (McpToolDefinition, DefinitionPin) {
     let said = tool.accepted.as_ref().unwrap_or(&tool.definition);
     let unchanged = tool.accepted.as_ref() == Some(&tool.definition) && !tool.gone;
     let text = |key: &str| said.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let reaches = Stored::of(server).is_ok_and(|stored| match stored.transport {
+    let reaches = StoredTransport::from_server(server).is_ok_and(|stored| match stored.transport {
         ServerTransport::Http { .. } => true,
         ServerTransport::Stdio { network, .. } => network,
     });
     let annotations = serde_json::from_value(tool.annotations.clone());
-    let definition = Definition {
+    let definition = McpToolDefinition {
         name: tool.name.clone(),
         aliases: Vec::new(),
         title: text("title").unwrap_or(&tool.tool).to_owned(),
@@ -131,9 +139,9 @@ pub(crate) fn definition(server: &ToolServer, tool: &ServerTool) -> (Definition,
         input: said.get("inputSchema").cloned().unwrap_or(Value::Null),
         output: said.get("outputSchema").cloned(),
         scope: server.scope,
-        binding: Binding::NONE,
-        annotations: annotations.unwrap_or(Annotations::UNKNOWN),
-        origin: Origin::Server {
+        binding: IdBinding::NONE,
+        annotations: annotations.unwrap_or(ToolAnnotations::UNKNOWN),
+        origin: ToolOrigin::Server {
             id: server.id,
             tool: tool.tool.clone(),
             audience: server.audience,
@@ -141,56 +149,57 @@ pub(crate) fn definition(server: &ToolServer, tool: &ServerTool) -> (Definition,
         network: reaches,
         missing: None,
     };
-    (definition, if unchanged { Pin::Accepted } else { Pin::Quarantined })
+    (definition, if unchanged { DefinitionPin::Accepted } else { DefinitionPin::Quarantined })
 }
 
 /// Installs a server. Its tools are read when somebody asks for it or within a minute, and wait for a person in any case.
 #[tracing::instrument(name = "app.servers.install", skip_all)]
-pub async fn install(
+pub async fn install_server(
     ctx: &mut Ctx,
-    parts: &Parts,
+    parts: &GatewayParts,
     body: InstallServer,
 ) -> Result<ToolServer, Error> {
     let caller = ctx.caller()?;
-    let admin = caller.role >= Some(Role::Admin);
+    let admin = caller.role >= Some(UserRole::Admin);
     let transport = match (body.transport, &body.server_json) {
         (Some(transport), None) => transport,
-        (None, Some(document)) => import::transport(document)?,
+        (None, Some(document)) => import::transport_from_document(document)?,
         _ => return Err(Error::Invalid("give `transport` or `server_json`".into())),
     };
-    let private = import::check(&transport, admin)?;
+    let private = import::validate_transport(&transport, admin)?;
     let audience = match (body.audience.unwrap_or(AudienceView::User), body.project_id) {
         (AudienceView::Everybody, None) => {
-            ctx.require(Role::Admin)?;
-            Audience::Everybody
+            ctx.require_role(UserRole::Admin)?;
+            ToolAudience::Everybody
         }
         (AudienceView::Project, Some(project)) => {
-            ctx.require_in(project, Role::Operator).await?;
-            Audience::Project(project)
+            ctx.require_project_role(project, UserRole::Operator).await?;
+            ToolAudience::Project(project)
         }
-        (AudienceView::User, None) => Audience::User(caller.user),
+        (AudienceView::User, None) => ToolAudience::User(caller.user),
         _ => {
             let rule = "`project_id` is given when the audience is a project, and only then";
             return Err(Error::Invalid(rule.into()));
         }
     };
     if caller.bounds.is_some() {
-        return Err(Error::forbidden(Role::Operator, "as a person: agents install no tools"));
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents install no tools"));
     }
     if !admin {
-        stays_off(ctx, &transport).await?;
+        require_not_switched_off(ctx, &transport).await?;
     }
     let prefix = match body.prefix {
         None => format!("ext.{}", body.name),
         Some(prefix) => {
-            ctx.require(Role::Admin)?;
+            ctx.require_role(UserRole::Admin)?;
             prefix
         }
     };
-    naming::check(&body.name, &prefix)?;
-    let id = ServerId::from_uuid(ctx.uuid());
-    let sealed = seal(ctx, parts, id, &body.secrets)?;
-    let stored = Stored { transport, private, secrets: body.secrets.keys().cloned().collect() };
+    naming::validate_server_name(&body.name, &prefix)?;
+    let id = ServerId::from_uuid(ctx.new_uuid());
+    let sealed = seal_server_secrets(ctx, parts, id, &body.secrets)?;
+    let stored =
+        StoredTransport { transport, private, secrets: body.secrets.keys().cloned().collect() };
     let server = ToolServer {
         id,
         title: body.title.unwrap_or_else(|| body.name.clone()),
@@ -201,40 +210,40 @@ pub async fn install(
         audience,
         owner: caller.user,
         scope: body.scope,
-        timeout_ms: bounded("timeout_ms", body.timeout_ms, 30_000, 100..=600_000)?,
-        max_in_flight: bounded("max_in_flight", body.max_in_flight, 32, 1..=1000)?,
+        timeout_ms: validate_range("timeout_ms", body.timeout_ms, 30_000, 100..=600_000)?,
+        max_in_flight: validate_range("max_in_flight", body.max_in_flight, 32, 1..=1000)?,
         enabled: true,
         listed_at: None,
         failure: None,
         created_at: ctx.now,
     };
-    match servers::insert(ctx.conn(), &server).await {
-        Err(error) if error.refused_by("tool_servers_name_key") => {
+    match servers::insert_tool_server(ctx.conn(), &server).await {
+        Err(error) if error.is_refused_by("tool_servers_name_key") => {
             return Err(Error::Taken { what: "a tool server with the name", name: server.name });
         }
         result => result?,
     }
-    gate::changed(ctx.conn()).await?;
-    tell(ctx, EventKind::ToolServerInstalled, &server).await?;
+    gate::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerInstalled, &server).await?;
     Ok(server)
 }
 
 /// Refuses one more server at a place where somebody else switched off a server of the caller or a tool of it: under another name it
 /// would be on again.
-async fn stays_off(ctx: &mut Ctx, transport: &ServerTransport) -> Result<(), Error> {
+async fn require_not_switched_off(ctx: &mut Ctx, transport: &ServerTransport) -> Result<(), Error> {
     let caller = ctx.caller()?;
-    for server in servers::list(ctx.conn()).await? {
+    for server in servers::list_tool_servers(ctx.conn()).await? {
         let same = server.owner == caller.user
-            && import::same_host(&Stored::of(&server)?.transport, transport);
-        if same && gate::switched_off_by_another(ctx.conn(), server.id, caller.user).await? {
+            && import::same_host(&StoredTransport::from_server(&server)?.transport, transport);
+        if same && gate::is_disabled_by_another(ctx.conn(), server.id, caller.user).await? {
             let place = "in the installation: somebody else switched off a server of yours at this host or a tool of it";
-            return Err(Error::forbidden(Role::Admin, place));
+            return Err(Error::forbidden(UserRole::Admin, place));
         }
     }
     Ok(())
 }
 
-fn bounded(
+fn validate_range(
     name: &str,
     given: Option<i32>,
     default: i32,
@@ -247,9 +256,9 @@ fn bounded(
     Err(Error::Invalid(format!("`{name}` is {} to {}", allowed.start(), allowed.end())))
 }
 
-fn seal(
+fn seal_server_secrets(
     ctx: &Ctx,
-    parts: &Parts,
+    parts: &GatewayParts,
     id: ServerId,
     secrets: &BTreeMap<String, SecretText>,
 ) -> Result<Option<Vec<u8>>, Error> {
@@ -272,74 +281,83 @@ fn seal(
     let plain: BTreeMap<&str, &str> =
         secrets.iter().map(|(name, value)| (name.as_str(), value.0.as_str())).collect();
     let text = serde_json::to_vec(&plain).map_err(|error| Error::Internal(error.into()))?;
-    parts.keys.seal(ctx.environment(), id.as_uuid().as_bytes(), &text).map(Some)
+    parts.keys.seal_secret(ctx.environment(), id.as_uuid().as_bytes(), &text).map(Some)
 }
 
-async fn tell(ctx: &mut Ctx, kind: EventKind, server: &ToolServer) -> Result<(), Error> {
+async fn record_server_event(
+    ctx: &mut Ctx,
+    kind: EventKind,
+    server: &ToolServer,
+) -> Result<(), Error> {
     let data = json!({ "server_id": server.id, "name": server.name });
-    let told = Told::new(kind, data).about(server.owner);
+    let told = EventDraft::new(kind, data).with_subject(server.owner);
     let told = match server.audience {
-        Audience::Project(project) => told.project(project),
-        Audience::Everybody | Audience::User(_) => told,
+        ToolAudience::Project(project) => told.with_project(project),
+        ToolAudience::Everybody | ToolAudience::User(_) => told,
     };
-    ctx.record(told).await
+    ctx.record_event(told).await
 }
 
 /// A server that the caller may change: its owner, or an admin.
-pub(crate) async fn owned(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
-    let server = seen(ctx, id).await?;
+pub(crate) async fn require_owned_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
+    let server = require_visible_server(ctx, id).await?;
     let caller = ctx.caller()?;
-    if caller.bounds.is_none() && caller.role >= Some(Role::Admin) {
+    if caller.bounds.is_none() && caller.role >= Some(UserRole::Admin) {
         return Ok(server);
     }
     // Whoever installed it keeps it as long as they could install it.
-    let stdio = matches!(Stored::of(&server)?.transport, ServerTransport::Stdio { .. });
+    let stdio =
+        matches!(StoredTransport::from_server(&server)?.transport, ServerTransport::Stdio { .. });
     let standing = match server.audience {
-        Audience::User(_) => !stdio,
-        Audience::Project(project) => {
-            !stdio && ctx.require_in(project, Role::Operator).await.is_ok()
+        ToolAudience::User(_) => !stdio,
+        ToolAudience::Project(project) => {
+            !stdio && ctx.require_project_role(project, UserRole::Operator).await.is_ok()
         }
-        Audience::Everybody => false,
+        ToolAudience::Everybody => false,
     };
     if caller.bounds.is_none() && server.owner == caller.user && standing {
         return Ok(server);
     }
-    Err(Error::forbidden(Role::Admin, "in the installation, or to be who installed it"))
+    Err(Error::forbidden(UserRole::Admin, "in the installation, or to be who installed it"))
 }
 
-async fn seen(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
+async fn require_visible_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("tool server", id);
-    let server = servers::get(ctx.conn(), id).await?.ok_or_else(missing)?;
-    if sees(ctx, server.audience, Some(server.owner)).await? { Ok(server) } else { Err(missing()) }
+    let server = servers::get_tool_server(ctx.conn(), id).await?.ok_or_else(missing)?;
+    if is_visible_to_caller(ctx, server.audience, Some(server.owner)).await? {
+        Ok(server)
+    } else {
+        Err(missing())
+    }
 }
 
 /// One server and what it offers.
 #[tracing::instrument(name = "app.servers.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error> {
-    let server = seen(ctx, id).await?;
-    view(ctx, server).await
+pub async fn get_server(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error> {
+    let server = require_visible_server(ctx, id).await?;
+    to_server_view(ctx, server).await
 }
 
 /// The servers that the caller may know of.
 #[tracing::instrument(name = "app.servers.list", skip_all)]
-pub async fn list(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
+pub async fn list_servers(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
     let mut views = Vec::new();
-    for server in servers::list(ctx.conn()).await? {
-        if sees(ctx, server.audience, Some(server.owner)).await? {
-            views.push(view(ctx, server).await?);
+    for server in servers::list_tool_servers(ctx.conn()).await? {
+        if is_visible_to_caller(ctx, server.audience, Some(server.owner)).await? {
+            views.push(to_server_view(ctx, server).await?);
         }
     }
     Ok(views)
 }
 
-async fn view(ctx: &mut Ctx, server: ToolServer) -> Result<ServerView, Error> {
-    let tools = servers::tools(ctx.conn(), Some(server.id)).await?;
-    let stored = Stored::of(&server)?;
+async fn to_server_view(ctx: &mut Ctx, server: ToolServer) -> Result<ServerView, Error> {
+    let tools = servers::list_server_tools(ctx.conn(), Some(server.id)).await?;
+    let stored = StoredTransport::from_server(&server)?;
     let (audience, project_id) = match server.audience {
-        Audience::Everybody => (AudienceView::Everybody, None),
-        Audience::Project(project) => (AudienceView::Project, Some(project)),
-        Audience::User(_) => (AudienceView::User, None),
+        ToolAudience::Everybody => (AudienceView::Everybody, None),
+        ToolAudience::Project(project) => (AudienceView::Project, Some(project)),
+        ToolAudience::User(_) => (AudienceView::User, None),
     };
     Ok(ServerView {
         server_id: server.id,
@@ -357,11 +375,11 @@ async fn view(ctx: &mut Ctx, server: ToolServer) -> Result<ServerView, Error> {
         enabled: server.enabled,
         listed_at: server.listed_at,
         failure: server.failure,
-        tools: tools.into_iter().map(tool_view).collect(),
+        tools: tools.into_iter().map(to_server_tool_view).collect(),
     })
 }
 
-fn tool_view(tool: ServerTool) -> ServerToolView {
+fn to_server_tool_view(tool: ServerTool) -> ServerToolView {
     let state = match &tool.accepted {
         _ if tool.gone => "gone",
         None => "new",
@@ -370,7 +388,7 @@ fn tool_view(tool: ServerTool) -> ServerToolView {
     };
     ServerToolView {
         state: state.into(),
-        definition_digest: Digest::of_json(&tool.definition).to_string(),
+        definition_digest: Sha256Digest::of_json(&tool.definition).to_string(),
         accepted: tool.accepted.filter(|accepted| *accepted != tool.definition),
         definition: tool.definition,
         annotations: tool.annotations,
@@ -381,119 +399,136 @@ fn tool_view(tool: ServerTool) -> ServerToolView {
 
 /// Changes a server.
 #[tracing::instrument(name = "app.servers.update", skip_all)]
-pub async fn update(ctx: &mut Ctx, id: ServerId, body: UpdateServer) -> Result<ServerView, Error> {
-    gate::lock(ctx.conn()).await?;
-    let mut server = owned(ctx, id).await?;
+pub async fn update_server(
+    ctx: &mut Ctx,
+    id: ServerId,
+    body: UpdateServer,
+) -> Result<ServerView, Error> {
+    gate::lock_policy(ctx.conn()).await?;
+    let mut server = require_owned_server(ctx, id).await?;
     let caller = ctx.caller()?;
-    let (was_off, admin) = (!server.enabled, caller.role >= Some(Role::Admin));
+    let (was_off, admin) = (!server.enabled, caller.role >= Some(UserRole::Admin));
     if was_off && body.enabled == Some(true) && !admin {
         let place =
             "in the installation: a server that was switched off is switched on by an admin";
-        return Err(Error::forbidden(Role::Admin, place));
+        return Err(Error::forbidden(UserRole::Admin, place));
     }
     server.title = body.title.unwrap_or(server.title);
     server.enabled = body.enabled.unwrap_or(server.enabled);
     server.scope = body.scope.unwrap_or(server.scope);
-    server.timeout_ms = bounded("timeout_ms", body.timeout_ms, server.timeout_ms, 100..=600_000)?;
+    server.timeout_ms =
+        validate_range("timeout_ms", body.timeout_ms, server.timeout_ms, 100..=600_000)?;
     server.max_in_flight =
-        bounded("max_in_flight", body.max_in_flight, server.max_in_flight, 1..=1000)?;
+        validate_range("max_in_flight", body.max_in_flight, server.max_in_flight, 1..=1000)?;
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
-    servers::update(ctx.conn(), &server, off_by, now).await?;
-    gate::changed(ctx.conn()).await?;
-    tell(ctx, EventKind::ToolServerUpdated, &server).await?;
-    view(ctx, server).await
+    servers::update_tool_server(ctx.conn(), &server, off_by, now).await?;
+    gate::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
+    to_server_view(ctx, server).await
 }
 
 /// Removes a server and its tools.
 #[tracing::instrument(name = "app.servers.remove", skip_all)]
-pub async fn remove(ctx: &mut Ctx, parts: &Parts, id: ServerId) -> Result<(), Error> {
-    let server = owned(ctx, id).await?;
+pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) -> Result<(), Error> {
+    let server = require_owned_server(ctx, id).await?;
     let caller = ctx.caller()?;
-    gate::lock(ctx.conn()).await?;
+    gate::lock_policy(ctx.conn()).await?;
     // Installed anew it would be on again.
-    if caller.role < Some(Role::Admin)
-        && gate::switched_off_by_another(ctx.conn(), id, caller.user).await?
+    if caller.role < Some(UserRole::Admin)
+        && gate::is_disabled_by_another(ctx.conn(), id, caller.user).await?
     {
         let place = "in the installation: somebody else switched the server or a tool of it off";
-        return Err(Error::forbidden(Role::Admin, place));
+        return Err(Error::forbidden(UserRole::Admin, place));
     }
-    gate::forget_tools(ctx.conn(), id).await?;
-    servers::delete(ctx.conn(), id).await?;
-    still_fits(ctx, parts).await?;
-    gate::changed(ctx.conn()).await?;
-    tell(ctx, EventKind::ToolServerRemoved, &server).await
+    gate::delete_tool_overrides(ctx.conn(), id).await?;
+    servers::delete_tool_server(ctx.conn(), id).await?;
+    require_valid_rules(ctx, parts).await?;
+    gate::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerRemoved, &server).await
 }
 
 /// Refuses a caller who may not change the server.
-pub async fn changeable(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
-    owned(ctx, id).await.map(|_| ())
+pub async fn require_changeable_server(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
+    require_owned_server(ctx, id).await.map(|_| ())
 }
 
 /// Accepts what a server offers, exactly as the person saw it.
 #[tracing::instrument(name = "app.servers.accept", skip_all)]
-pub async fn accept(
+pub async fn accept_tools(
     ctx: &mut Ctx,
-    parts: &Parts,
+    parts: &GatewayParts,
     id: ServerId,
     body: &AcceptTools,
 ) -> Result<ServerView, Error> {
-    let server = owned(ctx, id).await?;
+    let server = require_owned_server(ctx, id).await?;
     let (caller, now) = (ctx.caller()?, ctx.now);
-    gate::lock(ctx.conn()).await?;
-    let offered = servers::tools(ctx.conn(), Some(id)).await?;
+    gate::lock_policy(ctx.conn()).await?;
+    let offered = servers::list_server_tools(ctx.conn(), Some(id)).await?;
     for (name, digest) in &body.tools {
         let tool = offered.iter().find(|tool| tool.tool == *name);
         let tool = tool.ok_or_else(|| Error::not_found("tool of this server", name))?;
-        let seen = Digest::of_json(&tool.definition).to_string() == *digest;
+        let seen = Sha256Digest::of_json(&tool.definition).to_string() == *digest;
         let accepted = seen
-            && servers::accept(ctx.conn(), id, name, &tool.definition, caller.user, now).await?;
+            && servers::accept_tool_definition(
+                ctx.conn(),
+                id,
+                name,
+                &tool.definition,
+                caller.user,
+                now,
+            )
+            .await?;
         if !accepted {
             return Err(Error::Conflict(
                 "the server has changed the tool since it was looked at: look at it again",
             ));
         }
     }
-    still_fits(ctx, parts).await?;
-    gate::changed(ctx.conn()).await?;
-    tell(ctx, EventKind::ToolServerAccepted, &server).await?;
-    view(ctx, server).await
+    require_valid_rules(ctx, parts).await?;
+    gate::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerAccepted, &server).await?;
+    to_server_view(ctx, server).await
 }
 
 /// Says what a tool does to the world, in place of the server's own word.
 #[tracing::instrument(name = "app.servers.judge", skip_all)]
-pub async fn judge(
+pub async fn annotate_tool(
     ctx: &mut Ctx,
     id: ServerId,
     tool: &str,
-    body: Annotations,
+    body: ToolAnnotations,
 ) -> Result<ServerView, Error> {
-    let server = owned(ctx, id).await?;
+    let server = require_owned_server(ctx, id).await?;
     // Rules go by these words, so they are an admin's.
-    ctx.require(Role::Admin)?;
+    ctx.require_role(UserRole::Admin)?;
     let judged = serde_json::to_value(body).map_err(|error| Error::Internal(error.into()))?;
-    if !servers::judge(ctx.conn(), id, tool, &judged).await? {
+    if !servers::set_tool_annotations(ctx.conn(), id, tool, &judged).await? {
         return Err(Error::not_found("tool of this server", tool));
     }
-    gate::changed(ctx.conn()).await?;
-    tell(ctx, EventKind::ToolServerUpdated, &server).await?;
-    view(ctx, server).await
+    gate::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
+    to_server_view(ctx, server).await
 }
 
 /// Asks a server what it offers and keeps the answer. Failing is kept too, and harms nobody else.
 #[tracing::instrument(name = "app.servers.refresh", skip_all, fields(server.id = %id))]
-pub async fn refresh(app: &App, id: ServerId) -> Result<(), Error> {
-    let parts = app.gate()?;
+pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
+    let parts = app.gateway_parts()?;
     let server = {
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        servers::get(&mut conn, id).await?.ok_or_else(|| Error::not_found("tool server", id))?
+        servers::get_tool_server(&mut conn, id)
+            .await?
+            .ok_or_else(|| Error::not_found("tool server", id))?
     };
-    let listing = parts.reach.list(&Reachable::open(&server, &parts.keys)?).await;
-    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
-    let mut ctx = app.open(&request).await?;
+    let listing =
+        parts.reach.list_tools(&CallableServer::unseal_server(&server, &parts.keys)?).await;
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
     let now = ctx.now;
     let failure = match listing {
-        Ok(offered) => keep(&mut ctx, &server, offered).await,
+        Ok(offered) => store_offered_tools(&mut ctx, &server, offered).await,
         Err(failure) => Ok(Some(failure)),
     };
     let failure = match failure {
@@ -501,35 +536,35 @@ pub async fn refresh(app: &App, id: ServerId) -> Result<(), Error> {
         Err(error) => {
             // What it offers cannot be kept: that much is.
             drop(ctx);
-            ctx = app.open(&request).await?;
+            ctx = app.begin_transaction(&request).await?;
             Some(format!("what it offers cannot be kept: {error}"))
         }
     };
-    servers::listed(ctx.conn(), id, failure.as_deref(), now).await?;
+    servers::record_tool_listing(ctx.conn(), id, failure.as_deref(), now).await?;
     if failure.is_some() && server.failure.is_none() {
-        tell(&mut ctx, EventKind::ToolServerChanged, &server).await?;
+        record_server_event(&mut ctx, EventKind::ToolServerChanged, &server).await?;
     }
-    app.commit(ctx).await
+    app.commit_operation(ctx).await
 }
 
 /// Keeps what a server offers; gives what is wrong with it.
-async fn keep(
+async fn store_offered_tools(
     ctx: &mut Ctx,
     server: &ToolServer,
-    offered: Vec<Offered>,
+    offered: Vec<OfferedTool>,
 ) -> Result<Option<String>, Error> {
     let (now, mut unfit, mut changed) = (ctx.now, Vec::new(), false);
     let names: Vec<_> = offered.iter().map(|offered| offered.tool.clone()).collect();
     // Those who read one server's offers at once do it one after the other.
-    gate::lock(ctx.conn()).await?;
-    let known = servers::tools(ctx.conn(), None).await?;
+    gate::lock_policy(ctx.conn()).await?;
+    let known = servers::list_server_tools(ctx.conn(), None).await?;
     let mut named = std::collections::BTreeSet::new();
-    for Offered { tool, definition } in offered {
+    for OfferedTool { tool, definition } in offered {
         let fits = (1..=128).contains(&tool.chars().count())
             && !tool.contains('\0')
             && !definition.to_string().contains("\\u0000");
-        let name =
-            naming::name(&server.prefix, &tool).filter(|name| fits && named.insert(name.clone()));
+        let name = naming::tool_name_for(&server.prefix, &tool)
+            .filter(|name| fits && named.insert(name.clone()));
         let taken = |name| {
             known.iter().any(|other| {
                 other.name == name && (other.server != server.id || other.tool != tool)
@@ -549,12 +584,12 @@ async fn keep(
             gone: false,
             accepted_by: None,
         };
-        changed |= servers::offer(ctx.conn(), &tool, now).await?;
+        changed |= servers::upsert_server_tool(ctx.conn(), &tool, now).await?;
     }
-    changed |= servers::only(ctx.conn(), server.id, &names).await? > 0;
+    changed |= servers::mark_missing_tools(ctx.conn(), server.id, &names).await? > 0;
     if changed {
-        gate::changed(ctx.conn()).await?;
-        tell(ctx, EventKind::ToolServerChanged, server).await?;
+        gate::bump_policy_epoch(ctx.conn()).await?;
+        record_server_event(ctx, EventKind::ToolServerChanged, server).await?;
     }
     Ok((!unfit.is_empty()).then(|| {
         let names: Vec<_> = unfit.iter().take(5).map(String::as_str).collect();
@@ -567,8 +602,8 @@ async fn keep(
 }
 
 /// The servers whose offers are to be read now and then.
-pub async fn in_use(app: &App) -> Result<Vec<ServerId>, Error> {
+pub async fn list_enabled_servers(app: &App) -> Result<Vec<ServerId>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let servers = servers::list(&mut conn).await?;
+    let servers = servers::list_tool_servers(&mut conn).await?;
     Ok(servers.into_iter().filter(|server| server.enabled).map(|server| server.id).collect())
 }

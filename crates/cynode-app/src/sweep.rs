@@ -8,29 +8,35 @@ use cynode_core::{
     ids::{JobId, TaskId, WaitId},
 };
 use cynode_db::{DbError, jobs, waits, workflow};
-use cynode_wire::workflow::Resolution;
+use cynode_wire::workflow::WaitResolution;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-pub use cynode_db::workflow::Due;
+pub use cynode_db::workflow::DueRun;
 
-use crate::{App, Ctx, Error, Request, context::Told, error::complain, settings};
+use crate::{
+    App, Ctx, Error, OperationRequest, context::EventDraft, error::log_background_error,
+    liveness::StallLog, settings, wakeups,
+};
 
 /// Most runs, jobs or waits taken at once.
-const BATCH: i64 = 100;
+const RECONCILE_BATCH_SIZE: i64 = 100;
 
 /// Most runs told of at the same moment.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_DISPATCHES: usize = 32;
 
 /// How long the sweep waits for a row that somebody else holds: it comes by again, and others wait behind it.
-const WAIT_MS: u32 = 250;
+const LOCK_TIMEOUT_MS: u32 = 250;
+
+/// How often it looks for work that nobody takes.
+const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Smallest fleet that is judged as a whole: of two workers one may well be dead.
-const FLEET: i64 = 3;
+const MIN_FLEET_SIZE: i64 = 3;
 
 /// A setting by which an admin says that the workers are really dead.
-pub const ANYWAY: &str = "workflow.sweep_anyway";
+pub const FORCE_RECLAIM_SETTING: &str = "workflow.sweep_anyway";
 
 /// Why the engine could not be told.
 #[derive(Debug, thiserror::Error)]
@@ -38,17 +44,31 @@ pub const ANYWAY: &str = "workflow.sweep_anyway";
 pub struct EngineError(pub String);
 
 /// What drives runs: told that one is due, it sees to it that a runner is called, at least once.
-pub trait Engine: Send + Sync {
+pub trait WorkflowEngine: Send + Sync {
     /// Tells it that a run is due. Told twice with the same key, it may call once.
-    fn tell<'a>(
+    fn dispatch_run<'a>(
         &'a self,
-        due: &'a Due,
+        due: &'a DueRun,
     ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>>;
+
+    /// Looks whether it and the runner that it calls are there. One that cannot tell says so.
+    fn check_health(&self) -> Pin<Box<dyn Future<Output = EngineHealth> + Send + '_>> {
+        Box::pin(async { EngineHealth::default() })
+    }
+}
+
+/// What was seen of the engine and of the runner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineHealth {
+    /// The engine: that it answers, or why it does not; none when it was not looked at.
+    pub engine: Option<Result<String, String>>,
+    /// The runner: as above.
+    pub runner: Option<Result<String, String>>,
 }
 
 /// How the sweep goes about it.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct ReconcileInterval {
     /// How often it looks by itself.
     pub every: Duration,
     /// How long it waits for a run that it told of before it tells again.
@@ -56,42 +76,71 @@ pub struct Pace {
 }
 
 /// Sweeps until it is told to stop. A failure is logged and tried again at the next turn.
-pub async fn run(app: App, engine: Option<Arc<dyn Engine>>, pace: Pace, stop: CancellationToken) {
-    let mut turn = tokio::time::interval(pace.every);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut halted = false;
+pub async fn run_reconciler(
+    app: App,
+    engine: Option<Arc<dyn WorkflowEngine>>,
+    pace: ReconcileInterval,
+    stop: CancellationToken,
+) {
+    let (mut tidies, mut halted) = (true, false);
+    let mut stalls = StallLog::default();
+    let mut stall_turn = tokio::time::interval(STALL_CHECK_INTERVAL);
+    stall_turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = app.until_woken() => {}
-            _ = turn.tick() => {
-                match tidy(&app, halted).await {
-                    Ok(now) => halted = now,
-                    Err(error) => complain(&error, "the sweep failed and will be tried again"),
+        if tidies {
+            match reap_expired(&app, halted).await {
+                Ok(now) => halted = now,
+                Err(error) => {
+                    log_background_error(&error, "the sweep failed and will be tried again");
                 }
             }
         }
         if let Some(engine) = &engine
-            && let Err(error) = tell(&app, engine.as_ref(), pace.resend).await
+            && let Err(error) = dispatch_due(&app, engine.as_ref(), pace.resend).await
         {
-            complain(&error, "the sweep failed and will be tried again");
+            log_background_error(&error, "the sweep failed and will be tried again");
         }
+        // Whether it may act again is seen only by looking.
+        let own_look = async {
+            if halted {
+                wakeups::sleep_for(pace.every).await;
+            } else {
+                app.until_poll_due(pace.every).await;
+            }
+        };
+        tokio::pin!(own_look);
+        tidies = loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = app.until_run_due() => break false,
+                () = app.until_overdue() => break true,
+                () = &mut own_look => break true,
+                _ = stall_turn.tick() => if let Err(error) = stalls.log_stalls(&app).await {
+                    log_background_error(&error, "work that stands still could not be looked for");
+                },
+            }
+        };
     }
 }
 
 /// Tells the engine of every run that is due.
-pub async fn tell(app: &App, engine: &dyn Engine, resend: Duration) -> Result<usize, Error> {
+pub async fn dispatch_due(
+    app: &App,
+    engine: &dyn WorkflowEngine,
+    resend: Duration,
+) -> Result<usize, Error> {
     let resend = i64::try_from(resend.as_millis()).unwrap_or(i64::MAX);
     let mut told = 0;
     loop {
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let due = workflow::take_due(&mut conn, resend, BATCH).await?;
+        let due = workflow::take_due_runs(&mut conn, resend, RECONCILE_BATCH_SIZE).await?;
         drop(conn);
-        let more = i64::try_from(due.len()).is_ok_and(|count| count == BATCH);
+        let more = i64::try_from(due.len()).is_ok_and(|count| count == RECONCILE_BATCH_SIZE);
         told += due.len();
         let (mut failed, mut untold) = (None, Vec::new());
-        let calls: Vec<_> = due.iter().map(|due| engine.tell(due)).collect();
-        let mut sending = stream::iter(calls).buffered(AT_ONCE).zip(stream::iter(&due));
+        let calls: Vec<_> = due.iter().map(|due| engine.dispatch_run(due)).collect();
+        let mut sending =
+            stream::iter(calls).buffered(MAX_CONCURRENT_DISPATCHES).zip(stream::iter(&due));
         while let Some((result, due)) = sending.next().await {
             if let Err(error) = result {
                 failed = Some(error);
@@ -101,8 +150,8 @@ pub async fn tell(app: &App, engine: &dyn Engine, resend: Duration) -> Result<us
         if let Some(error) = failed {
             // Whoever was not told of is taken again at the next turn; should we die here, after a while.
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-            workflow::untell(&mut conn, &untold).await?;
-            complain(&error, "the engine could not be told of runs");
+            workflow::clear_dispatch_marks(&mut conn, &untold).await?;
+            log_background_error(&error, "the engine could not be told of runs");
             return Ok(told);
         }
         if !more {
@@ -112,79 +161,87 @@ pub async fn tell(app: &App, engine: &dyn Engine, resend: Duration) -> Result<us
 }
 
 /// Gives up jobs of which nothing is heard, and waits whose time is over. Gives whether it refused to act.
-pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
-    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
+pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let expired = waits::expired(&mut conn, BATCH).await?;
-    let overdue = jobs::overdue(&mut conn, BATCH).await?;
-    let fleet = jobs::fleet(&mut conn).await?;
-    let anyway =
-        !overdue.is_empty() && settings::value(&mut conn, ANYWAY).await? == Some(json!(true));
+    let expired = waits::list_expired_waits(&mut conn, RECONCILE_BATCH_SIZE).await?;
+    let overdue = jobs::list_overdue_jobs(&mut conn, RECONCILE_BATCH_SIZE).await?;
+    let fleet = jobs::get_fleet_health(&mut conn).await?;
+    let anyway = !overdue.is_empty()
+        && settings::setting_value(&mut conn, FORCE_RECLAIM_SETTING).await? == Some(json!(true));
     drop(conn);
     // What fails or is held by somebody is left for the next turn: nothing behind it has to wait. Without a database it is over.
-    if let Err(error) = crate::handoffs::sweep(app, &request, BATCH).await {
-        complain(&error, "silent handoffs could not be looked after");
+    if let Err(error) =
+        crate::handoffs::reap_silent_handoffs(app, &request, RECONCILE_BATCH_SIZE).await
+    {
+        log_background_error(&error, "silent handoffs could not be looked after");
     }
-    if let Err(error) = crate::inference::pause_parked(app, &request, BATCH).await {
-        complain(&error, "parked tasks could not be looked after");
+    if let Err(error) =
+        crate::inference::pause_parked_tasks(app, &request, RECONCILE_BATCH_SIZE).await
+    {
+        log_background_error(&error, "parked tasks could not be looked after");
     }
     for (wait, task) in expired {
-        let ctx = open(app, &request).await?;
-        if let Err(error) = end_wait(app, ctx, wait, task).await {
-            complain(&error, "a wait whose time is over could not be ended");
+        let ctx = begin_reconcile_transaction(app, &request).await?;
+        if let Err(error) = expire_wait(app, ctx, wait, task).await {
+            log_background_error(&error, "a wait whose time is over could not be ended");
         }
     }
     let halted = !overdue.is_empty()
         && !anyway
-        && fleet.workers >= FLEET
+        && fleet.workers >= MIN_FLEET_SIZE
         && fleet.silent * 2 > fleet.workers;
     if halted != was_halted {
-        tell_of_halt(app, &request, halted, fleet).await?;
+        record_halt_event(app, &request, halted, fleet).await?;
     }
     if halted {
         return Ok(true);
     }
     for (job, task) in overdue {
-        let ctx = open(app, &request).await?;
-        if let Err(error) = lose(app, ctx, job, task).await {
-            complain(&error, "a job of which nothing is heard could not be given up");
+        let ctx = begin_reconcile_transaction(app, &request).await?;
+        if let Err(error) = reap_job(app, ctx, job, task).await {
+            log_background_error(&error, "a job of which nothing is heard could not be given up");
         }
     }
     Ok(false)
 }
 
 /// A transaction that does not wait long for what somebody else holds.
-pub(crate) async fn open(app: &App, request: &Request) -> Result<Ctx, Error> {
-    let mut ctx = app.open(request).await?;
-    workflow::wait_at_most(ctx.conn(), WAIT_MS).await?;
+pub(crate) async fn begin_reconcile_transaction(
+    app: &App,
+    request: &OperationRequest,
+) -> Result<Ctx, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    workflow::set_lock_timeout(ctx.conn(), LOCK_TIMEOUT_MS).await?;
     Ok(ctx)
 }
 
-async fn end_wait(app: &App, mut ctx: Ctx, wait: WaitId, task: TaskId) -> Result<(), Error> {
-    workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
-    if waits::resolve(ctx.conn(), wait, Resolution::Expired, None, None).await? {
-        ctx.wake(task);
-        app.commit(ctx).await?;
+async fn expire_wait(app: &App, mut ctx: Ctx, wait: WaitId, task: TaskId) -> Result<(), Error> {
+    workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
+    if waits::resolve_wait(ctx.conn(), wait, WaitResolution::Expired, None, None).await? {
+        ctx.wake_task(task);
+        app.commit_operation(ctx).await?;
     }
     Ok(())
 }
 
-async fn lose(app: &App, mut ctx: Ctx, job: JobId, task: TaskId) -> Result<(), Error> {
-    if jobs::lose(ctx.conn(), job, task).await? {
-        ctx.wake(task);
-        app.commit(ctx).await?;
+async fn reap_job(app: &App, mut ctx: Ctx, job: JobId, task: TaskId) -> Result<(), Error> {
+    if jobs::mark_job_lost(ctx.conn(), job, task).await? {
+        ctx.wake_task(task);
+        app.commit_operation(ctx).await?;
         tracing::warn!(event = "job.lost", job.id = %job, task.id = %task, "nothing was heard of a job");
     }
     Ok(())
 }
 
-async fn tell_of_halt(
+async fn record_halt_event(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     halted: bool,
-    fleet: jobs::Fleet,
+    fleet: jobs::FleetHealth,
 ) -> Result<(), Error> {
-    let data = json!({ "workers": fleet.workers, "silent": fleet.silent, "setting": ANYWAY });
+    let data = json!({ "workers": fleet.workers, "silent": fleet.silent, "setting": FORCE_RECLAIM_SETTING });
     let kind = if halted { EventKind::SweepHalted } else { EventKind::SweepResumed };
     if halted {
         let (workers, silent) = (fleet.workers, fleet.silent);
@@ -196,7 +253,7 @@ async fn tell_of_halt(
             "most workers look dead at once: {act}"
         );
     }
-    let mut ctx = app.open(request).await?;
-    ctx.record(Told::new(kind, data)).await?;
-    app.commit(ctx).await
+    let mut ctx = app.begin_transaction(request).await?;
+    ctx.record_event(EventDraft::new(kind, data)).await?;
+    app.commit_operation(ctx).await
 }

@@ -4,13 +4,14 @@ use cynode_core::{
     events::EventKind,
     ids::{ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
-    roles::Role,
+    roles::UserRole,
     tasks::{Criterion, Task, TaskState, TaskStateName},
 };
 use cynode_db::{
     Pool,
-    idempotency::Keep,
-    tasks::{self, Filter, Inserted, NewTask},
+    evidence::TaskContinuation,
+    idempotency::IdempotencyRecord,
+    tasks::{self, NewTaskRecord, TaskFilter, TaskInsertOutcome},
     workflow,
 };
 use cynode_wire::{
@@ -22,32 +23,32 @@ use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    Answer, App, Ctx, Error, Request,
-    batch::{Batcher, OwnConnection},
-    context::Told,
-    inference,
+    App, Ctx, Error, OperationAnswer, OperationRequest,
+    batch::{Batcher, LaneConnection},
+    context::EventDraft,
+    inference, preferences, settings,
 };
 
 /// How often a name made by us is tried with the next number, when others take names meanwhile.
-const NAME_ATTEMPTS: u32 = 20;
+const MAX_NAME_ATTEMPTS: u32 = 20;
 
 /// Most things that may be required or waited for.
-const MOST_CRITERIA: usize = 100;
+const MAX_TASK_CRITERIA: usize = 100;
 
 /// Stores the new tasks of several requests at once.
-pub(crate) type NewTasks = Batcher<NewTask, ()>;
+pub(crate) type NewTaskBatcher = Batcher<NewTaskRecord, ()>;
 
-pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
-    let own = OwnConnection::new(pool);
-    Batcher::start(lanes, move |mut new: Vec<NewTask>| {
+pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTaskBatcher {
+    let own = LaneConnection::new(pool);
+    Batcher::spawn_lane(lanes, move |mut new: Vec<NewTaskRecord>| {
         let own = own.clone();
         async move {
             // Batches of several processes take names in the same order and cannot wait for each other.
             new.sort_by(|a, b| (a.task.project, &a.task.name).cmp(&(b.task.project, &b.task.name)));
-            let mut conn = own.take().await.ok()?;
+            let mut conn = own.take_connection().await.ok()?;
             // Whatever it is (a name taken, a key used), each request alone learns it for itself.
-            tasks::insert_many(&mut conn, &new).await.ok()?;
-            own.put_back(conn).await;
+            tasks::insert_tasks(&mut conn, &new).await.ok()?;
+            own.return_connection(conn).await;
             Some(vec![(); new.len()])
         }
     })
@@ -55,24 +56,29 @@ pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
 
 /// Accepts a task, together with others that arrive at the same moment when it is a plain one.
 #[tracing::instrument(name = "app.tasks.submit", skip_all, fields(project.id = %body.project_id))]
-pub async fn submit(app: &App, request: &Request, mut body: CreateTask) -> Result<Answer, Error> {
-    inference::without_secrets(app, texts(&mut body.description, &mut body.acceptance_criteria))
+pub async fn submit_task(
+    app: &App,
+    request: &OperationRequest,
+    mut body: CreateTask,
+) -> Result<OperationAnswer, Error> {
+    inference::redact_prose(app, task_texts(&mut body.description, &mut body.acceptance_criteria))
         .await?;
     // A name to be found and dependencies to be looked at need a transaction of their own.
     // So do checks, which need a place to be run in.
     if body.name.is_some()
         && body.depends_on.is_empty()
+        && body.approve_plan.is_none()
         && body.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
-        && let Some(answer) = submit_with_others(app, request, &body).await?
+        && let Some(answer) = submit_in_batch(app, request, &body).await?
     {
         return Ok(answer);
     }
-    app.mutate(request, |ctx| Box::pin(async { Ok(TaskView::from(create(ctx, body).await?)) }))
+    app.mutate(request, |ctx| Box::pin(async { Ok(TaskView::from(create_task(ctx, body).await?)) }))
         .await
 }
 
 /// What people and models read of a task. What is run is left as it was written: changed, it would be another check.
-pub(crate) fn texts<'a>(
+pub fn task_texts<'a>(
     description: &'a mut Prose,
     criteria: &'a mut [Criterion],
 ) -> Vec<&'a mut Prose> {
@@ -82,73 +88,141 @@ pub(crate) fn texts<'a>(
 
 /// `None` when it must be tried alone. If a batch was stored and only its confirmation was lost, then
 /// alone the key is found, or without a key the name is taken: nothing is stored twice.
-async fn submit_with_others(
+async fn submit_in_batch(
     app: &App,
-    request: &Request,
+    request: &OperationRequest,
     body: &CreateTask,
-) -> Result<Option<Answer>, Error> {
-    let caller = app.permit(request, body.project_id, Role::Operator).await?;
+) -> Result<Option<OperationAnswer>, Error> {
+    let caller = app.require_project_role(request, body.project_id, UserRole::Operator).await?;
     let environment = app.environment();
     let now = environment.now();
-    let task = build(body.clone(), caller.user, TaskId::from_uuid(environment.uuid(now)), now)?;
+    let mut task =
+        build_task(body.clone(), caller.user, TaskId::from_uuid(environment.new_uuid(now)), now)?;
+    task.budget = task.budget.or_default_limit(inference::default_task_budget(app).await?);
     let body = serde_json::to_vec(&TaskView::from(task.clone()));
     let body = body.map_err(|error| Error::Internal(error.into()))?;
-    let kept = request.attempt.as_ref().map(|attempt| Keep {
-        key: attempt.stored(request),
+    let kept = request.attempt.as_ref().map(|attempt| IdempotencyRecord {
+        key: attempt.to_stored_key(request),
         answer: body.clone(),
         expires_at: now + app.policy.idempotency_lifetime,
     });
-    let (id, event) = (task.id, told(&task).by(Some(caller.user)));
-    let run = RunId::from_uuid(environment.uuid(now));
-    let new = NewTask { task, event, run, trace: request.trace, kept };
-    let stored = app.shared().new_tasks.submit(new).await;
+    let (id, event) = (task.id, to_event_draft(&task).into_event(Some(caller.user)));
+    let run = RunId::from_uuid(environment.new_uuid(now));
+    let new = NewTaskRecord { task, event, run, trace: request.trace, kept };
+    let stored = app.shared_state().new_tasks.submit_item(new).await;
     if stored.is_some() {
-        app.committed();
-        app.woken(&[id]);
+        app.announce_commit();
+        app.announce_due_runs(&[id]);
     }
-    Ok(stored.map(|()| Answer { body, replayed: false }))
+    Ok(stored.map(|()| OperationAnswer { body, replayed: false }))
 }
 
 /// Accepts a task.
 #[tracing::instrument(name = "app.tasks.create", skip_all, fields(project.id = %body.project_id))]
-pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
-    let caller = ctx.require_in(body.project_id, Role::Operator).await?;
-    accept(ctx, body, caller.user).await
+pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
+    let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
+    if body.approve_plan.is_some() && caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents approve no plans"));
+    }
+    accept_task(ctx, body, caller.user).await
+}
+
+/// Asks for a task once more that ended without being completed. It begins with the best that was left, unless it is to begin anew: the
+/// newest of the commits whose checks went furthest. What it changes is measured from where the earlier work began.
+#[tracing::instrument(name = "app.tasks.retry", skip_all, fields(task.id = %earlier))]
+pub async fn retry_task(
+    ctx: &mut Ctx,
+    earlier: TaskId,
+    fresh: bool,
+    mut body: CreateTask,
+) -> Result<Task, Error> {
+    let before = get_task(ctx, earlier).await?;
+    ctx.require_project_role(before.project, UserRole::Operator).await?;
+    if body.project_id != before.project {
+        return Err(Error::Invalid("a task is tried again in its own project".into()));
+    }
+    let reason = match &before.state {
+        TaskState::Failed { reason, .. } => reason.chars().take(500).collect(),
+        TaskState::Cancelled { .. } => "a person stopped it".to_owned(),
+        TaskState::Queued | TaskState::Running { .. } | TaskState::Completed { .. } => {
+            return Err(Error::Conflict(
+                "it goes on, or was completed: only what failed or was stopped is tried again",
+            ));
+        }
+    };
+    let from = if fresh { None } else { best_continuation(ctx, earlier).await? };
+    if from.is_some() {
+        let words = format!(
+            "{}\n\nAn earlier attempt at this left unfinished work, which is in the files that you begin with. It ended: {reason}",
+            body.description
+        );
+        // Words that are too long with it are left as they were.
+        body.description = words.parse().unwrap_or(body.description);
+    }
+    let task = create_task(ctx, body).await?;
+    if let Some(from) = from {
+        cynode_db::evidence::insert_task_continuation(ctx.conn(), task.id, earlier, &from).await?;
+    }
+    Ok(task)
+}
+
+/// The newest of the commits of a task whose checks went furthest, and where the work began.
+async fn best_continuation(ctx: &mut Ctx, task: TaskId) -> Result<Option<TaskContinuation>, Error> {
+    let left = cynode_db::evidence::list_attempt_commits(ctx.conn(), task).await?;
+    // Of equals the last is taken: they come oldest first.
+    let best = left.into_iter().max_by_key(|it| it.held);
+    let base = cynode_db::evidence::load_change_baseline(ctx.conn(), task).await?.base;
+    Ok(best.zip(base).map(|(best, base)| TaskContinuation { commit: best.commit, base }))
 }
 
 /// The same in the name of a person whose right to it is known.
-pub(crate) async fn accept(ctx: &mut Ctx, body: CreateTask, user: UserId) -> Result<Task, Error> {
-    let given = body.name.is_some();
-    let mut task = build(body, user, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
-    can_be_checked(ctx, &task).await?;
+pub(crate) async fn accept_task(
+    ctx: &mut Ctx,
+    body: CreateTask,
+    user: UserId,
+) -> Result<Task, Error> {
+    let (given, approve_plan) = (body.name.is_some(), body.approve_plan);
+    let mut task = build_task(body, user, TaskId::from_uuid(ctx.new_uuid()), ctx.now)?;
+    prepare_task(ctx, &mut task).await?;
     if given {
-        store(ctx, &task).await?;
+        store_task(ctx, &task).await?;
     } else {
-        store_under_a_free_name(ctx, &mut task).await?;
+        store_with_free_name(ctx, &mut task).await?;
     }
-    ask_for(ctx, task).await
+    request_run(ctx, task, approve_plan).await
+}
+
+/// Refuses what can never be carried out, and sets the limit of a task that was asked for without one.
+async fn prepare_task(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
+    require_checkable(ctx, task).await?;
+    if !task.budget.is_limited() {
+        task.budget =
+            task.budget.or_default_limit(settings::default_task_budget(ctx.conn()).await?);
+    }
+    Ok(())
 }
 
 /// The same under that name, or the next that is free.
-pub(crate) async fn accept_like(
+pub(crate) async fn accept_named_task(
     ctx: &mut Ctx,
     body: CreateTask,
     name: TaskName,
     user: UserId,
 ) -> Result<Task, Error> {
-    let mut task = build(body, user, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
-    can_be_checked(ctx, &task).await?;
+    let approve_plan = body.approve_plan;
+    let mut task = build_task(body, user, TaskId::from_uuid(ctx.new_uuid()), ctx.now)?;
+    prepare_task(ctx, &mut task).await?;
     task.name = name;
-    store_under_a_free_name(ctx, &mut task).await?;
-    ask_for(ctx, task).await
+    store_with_free_name(ctx, &mut task).await?;
+    request_run(ctx, task, approve_plan).await
 }
 
 /// Refuses checks where there are no files that they could be run over, and never will be by themselves.
-async fn can_be_checked(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+async fn require_checkable(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     let project = task.project;
     if task.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
-        || cynode_db::repositories::get(ctx.conn(), project).await?.is_some()
-        || cynode_db::remotes::get(ctx.conn(), project).await?.is_some()
+        || cynode_db::repositories::get_repository(ctx.conn(), project).await?.is_some()
+        || cynode_db::remotes::get_remote(ctx.conn(), project).await?.is_some()
     {
         return Ok(());
     }
@@ -158,11 +232,11 @@ async fn can_be_checked(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     )))
 }
 
-/// Asks for the run of a task that was just stored.
-async fn ask_for(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
-    let run = RunId::from_uuid(ctx.uuid());
+/// Asks for the run of a task that was just stored, with what was said in advance about its plan.
+async fn request_run(ctx: &mut Ctx, task: Task, approve_plan: Option<bool>) -> Result<Task, Error> {
+    let run = RunId::from_uuid(ctx.new_uuid());
     // What it depends on cannot end between this look and our commit: whoever ends it then sees our run.
-    let before = tasks::share(ctx.conn(), &task.depends_on).await?;
+    let before = tasks::lock_states_shared(ctx.conn(), &task.depends_on).await?;
     if before.iter().any(|state| matches!(state, TaskStateName::Failed | TaskStateName::Cancelled))
     {
         let gone =
@@ -171,40 +245,52 @@ async fn ask_for(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
     }
     let due = before.iter().all(|state| *state == TaskStateName::Completed);
     let trace = ctx.trace;
-    workflow::request(ctx.conn(), task.id, run, trace, due).await?;
-    ctx.wake(task.id);
-    ctx.record(told(&task)).await?;
+    workflow::request_run(ctx.conn(), task.id, run, trace, due).await?;
+    ctx.wake_task(task.id);
+    ctx.record_event(to_event_draft(&task)).await?;
+    if let Some(asks) = approve_plan {
+        preferences::set_plan_approval(ctx, &task, asks).await?;
+    }
     Ok(task)
 }
 
-fn told(task: &Task) -> Told {
-    let told = Told::new(EventKind::TaskCreated, json!({ "name": task.name }));
-    told.project(task.project).task(task.id)
+fn to_event_draft(task: &Task) -> EventDraft {
+    let told = EventDraft::new(EventKind::TaskCreated, json!({ "name": task.name }));
+    told.with_project(task.project).with_task(task.id)
 }
 
 /// Refuses what no task may ask for.
-pub(crate) fn check(criteria: &[Criterion], depends_on: &[TaskId]) -> Result<(), Error> {
+pub(crate) fn validate_criteria(
+    criteria: &[Criterion],
+    depends_on: &[TaskId],
+) -> Result<(), Error> {
     let mut checks = criteria.iter().filter_map(|criterion| criterion.check.as_ref());
-    if let Some(why) = checks.find_map(cynode_core::evidence::Check::complaint) {
+    if let Some(why) = checks.find_map(cynode_core::evidence::EvidenceCheck::validation_error) {
         return Err(Error::Invalid(why));
     }
-    if criteria.len() > MOST_CRITERIA || depends_on.len() > MOST_CRITERIA {
-        let most =
-            format!("a task has at most {MOST_CRITERIA} criteria and {MOST_CRITERIA} dependencies");
+    if criteria.len() > MAX_TASK_CRITERIA || depends_on.len() > MAX_TASK_CRITERIA {
+        let most = format!(
+            "a task has at most {MAX_TASK_CRITERIA} criteria and {MAX_TASK_CRITERIA} dependencies"
+        );
         return Err(Error::Invalid(most));
     }
     Ok(())
 }
 
-fn build(body: CreateTask, user: UserId, id: TaskId, now: OffsetDateTime) -> Result<Task, Error> {
+fn build_task(
+    body: CreateTask,
+    user: UserId,
+    id: TaskId,
+    now: OffsetDateTime,
+) -> Result<Task, Error> {
     let mut depends_on = body.depends_on;
     depends_on.sort_unstable();
     depends_on.dedup();
-    check(&body.acceptance_criteria, &depends_on)?;
+    validate_criteria(&body.acceptance_criteria, &depends_on)?;
     Ok(Task {
         id,
         project: body.project_id,
-        name: body.name.unwrap_or_else(|| TaskName::derive(body.description.as_str())),
+        name: body.name.unwrap_or_else(|| TaskName::derive_name(body.description.as_str())),
         description: body.description,
         acceptance_criteria: body.acceptance_criteria,
         budget: body.budget,
@@ -216,17 +302,20 @@ fn build(body: CreateTask, user: UserId, id: TaskId, now: OffsetDateTime) -> Res
     })
 }
 
-async fn store(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
-    match tasks::insert(ctx.conn(), task).await {
-        Err(error) if error.refused_by("tasks_project_id_fkey") => {
+async fn store_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+    match tasks::insert_task(ctx.conn(), task).await {
+        Err(error) if error.is_refused_by("tasks_project_id_fkey") => {
             Err(Error::not_found("project", task.project))
         }
+        Err(error) if error.is_refused_by("tasks_project_archived") => {
+            Err(Error::Conflict(crate::projects::ARCHIVED_MESSAGE))
+        }
         result => match result? {
-            Inserted::Stored => Ok(()),
-            Inserted::NameTaken => {
+            TaskInsertOutcome::Stored => Ok(()),
+            TaskInsertOutcome::NameTaken => {
                 Err(Error::Taken { what: "a task with the name", name: task.name.to_string() })
             }
-            Inserted::UnknownDependency => {
+            TaskInsertOutcome::UnknownDependency => {
                 Err(Error::Invalid("`depends_on` names a task that is not in this project".into()))
             }
         },
@@ -234,12 +323,12 @@ async fn store(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
 }
 
 /// Finds `deploy-docs`, or `deploy-docs-2` when that is taken, and so on.
-async fn store_under_a_free_name(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
+async fn store_with_free_name(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
     let base = task.name.clone();
-    let last = tasks::last_number(ctx.conn(), task.project, &base).await?;
-    for number in last + 1..=last + NAME_ATTEMPTS {
-        task.name = base.numbered(number);
-        match store(ctx, task).await {
+    let last = tasks::last_name_number(ctx.conn(), task.project, &base).await?;
+    for number in last + 1..=last + MAX_NAME_ATTEMPTS {
+        task.name = base.with_number(number);
+        match store_task(ctx, task).await {
             Err(Error::Taken { .. }) => {}
             result => return result,
         }
@@ -257,12 +346,12 @@ pub enum TaskRef {
 }
 
 /// The id of the task that is meant.
-pub async fn resolve(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error> {
+pub async fn resolve_task(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error> {
     match task {
         TaskRef::Id(id) => Ok(*id),
         TaskRef::Name(project, name) => {
-            ctx.require_in(*project, Role::Viewer).await?;
-            let id = tasks::id_of(ctx.conn(), *project, name).await?;
+            ctx.require_project_role(*project, UserRole::Viewer).await?;
+            let id = tasks::find_task_id(ctx.conn(), *project, name).await?;
             id.ok_or_else(|| Error::not_found("task", name))
         }
     }
@@ -270,10 +359,11 @@ pub async fn resolve(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error> {
 
 /// One task.
 #[tracing::instrument(name = "app.tasks.get", skip_all, fields(task.id = %id))]
-pub async fn get(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     ctx.caller()?;
-    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
-    match ctx.require_in(task.project, Role::Viewer).await {
+    let task =
+        tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    match ctx.require_project_role(task.project, UserRole::Viewer).await {
         // A task in a project that the caller may not see does not exist either.
         Err(Error::NotFound { .. }) => Err(Error::not_found("task", id)),
         result => result.map(|_| task),
@@ -282,32 +372,38 @@ pub async fn get(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
 
 /// A task of any project, for the program that drives tasks.
 #[tracing::instrument(name = "app.tasks.of_any_project", skip_all, fields(task.id = %id))]
-pub async fn of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
+pub async fn get_task_of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
     let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
-    tasks::get(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
+    tasks::get_task(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
 }
 
 /// Describes a task anew, as long as nobody works on it.
 #[tracing::instrument(name = "app.tasks.describe", skip_all, fields(task.id = %id))]
-pub async fn describe(ctx: &mut Ctx, id: TaskId, description: Prose) -> Result<Task, Error> {
-    get(ctx, id).await?;
-    let locked = tasks::lock(ctx.conn(), id).await?;
+pub async fn update_description(
+    ctx: &mut Ctx,
+    id: TaskId,
+    description: Prose,
+) -> Result<Task, Error> {
+    get_task(ctx, id).await?;
+    let locked = tasks::lock_task(ctx.conn(), id).await?;
     let mut task = locked.ok_or_else(|| Error::not_found("task", id))?;
-    ctx.require_in(task.project, Role::Operator).await?;
-    if task.state.name() != TaskStateName::Queued {
+    ctx.require_project_role(task.project, UserRole::Operator).await?;
+    if task.state.state_name() != TaskStateName::Queued {
         return Err(Error::Conflict("somebody works on the task already: instruct it instead"));
     }
     (task.description, task.updated_at) = (description, ctx.now);
-    tasks::set_description(ctx.conn(), id, &task.description, task.updated_at).await?;
-    let told =
-        Told::new(EventKind::TaskInstructed, json!({ "name": task.name, "kind": "described" }));
-    ctx.record(told.project(task.project).task(id)).await?;
+    tasks::set_task_description(ctx.conn(), id, &task.description, task.updated_at).await?;
+    let told = EventDraft::new(
+        EventKind::TaskInstructed,
+        json!({ "name": task.name, "kind": "described" }),
+    );
+    ctx.record_event(told.with_project(task.project).with_task(id)).await?;
     Ok(task)
 }
 
 /// The tasks that the caller may see, newest first.
 #[tracing::instrument(name = "app.tasks.list", skip_all)]
-pub async fn list(
+pub async fn list_tasks(
     ctx: &mut Ctx,
     project: Option<ProjectId>,
     state: Option<TaskStateName>,
@@ -315,21 +411,21 @@ pub async fn list(
 ) -> Result<Page<Task>, Error> {
     let filter = match project {
         Some(id) => {
-            ctx.require_in(id, Role::Viewer).await?;
-            Filter { project, state, member: None }
+            ctx.require_project_role(id, UserRole::Viewer).await?;
+            TaskFilter { project, state, member: None }
         }
-        None => Filter { project, state, member: ctx.seen_by()? },
+        None => TaskFilter { project, state, member: ctx.visibility_filter()? },
     };
-    let found = tasks::list(ctx.conn(), filter, page).await?;
-    Ok(page.cut(found, |task| task.id.as_uuid()))
+    let found = tasks::list_tasks(ctx.conn(), filter, page).await?;
+    Ok(page.into_page(found, |task| task.id.as_uuid()))
 }
 
 /// Stops a task, and with it everything that depends on it.
 #[tracing::instrument(name = "app.tasks.cancel", skip_all, fields(task.id = %id))]
-pub async fn cancel(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
-    get(ctx, id).await?;
-    let locked = tasks::lock(ctx.conn(), id).await?;
+pub async fn cancel_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    get_task(ctx, id).await?;
+    let locked = tasks::lock_task(ctx.conn(), id).await?;
     let task = locked.ok_or_else(|| Error::not_found("task", id))?;
-    ctx.require_in(task.project, Role::Operator).await?;
-    crate::workflow::signals::stop(ctx, task).await
+    ctx.require_project_role(task.project, UserRole::Operator).await?;
+    crate::workflow::signals::cancel_with_dependents(ctx, task).await
 }

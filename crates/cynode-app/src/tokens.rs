@@ -5,7 +5,7 @@ use cynode_wire::accounts::SecretText;
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 
-use crate::Environment;
+use crate::AppEnvironment;
 
 /// What a token opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ pub enum TokenKind {
 
 /// A token that was shown to us: well-formed, not yet known to be good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Presented {
+pub struct PresentedToken {
     /// Which door.
     pub kind: TokenKind,
     /// What the database knows it by.
@@ -64,7 +64,7 @@ impl TokenKind {
     ];
 
     /// What tokens of this kind start with. Scanners for leaked secrets look for it.
-    pub const fn prefix(self) -> &'static str {
+    pub const fn token_prefix(self) -> &'static str {
         match self {
             Self::Session => "cyn_ses_",
             Self::ApiKey => "cyn_key_",
@@ -82,33 +82,34 @@ impl TokenKind {
 }
 
 /// A new token and what the database is to know it by.
-pub fn issue(kind: TokenKind, environment: &Environment) -> (SecretText, [u8; 32]) {
-    let secret = BASE64URL_NOPAD.encode(&environment.bytes::<32>());
-    let text = format!("{}{secret}{}", kind.prefix(), checksum(kind, &secret));
-    let hash = hash(&text);
+pub fn issue_token(kind: TokenKind, environment: &AppEnvironment) -> (SecretText, [u8; 32]) {
+    let secret = BASE64URL_NOPAD.encode(&environment.random_bytes::<32>());
+    let text = format!("{}{secret}{}", kind.token_prefix(), compute_checksum(kind, &secret));
+    let hash = hash_token(&text);
     (SecretText(text), hash)
 }
 
 /// Reads a token that a caller showed.
-pub fn present(text: &str) -> Result<Presented, TokenError> {
-    let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()));
+pub fn parse_token(text: &str) -> Result<PresentedToken, TokenError> {
+    let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.token_prefix()));
     let kind = kind.ok_or(TokenError)?;
-    let body = &text[kind.prefix().len()..];
+    let body = &text[kind.token_prefix().len()..];
     let (secret, check) = body.split_at_checked(43).ok_or(TokenError)?;
-    if check != checksum(kind, secret) || BASE64URL_NOPAD.decode(secret.as_bytes()).is_err() {
+    if check != compute_checksum(kind, secret) || BASE64URL_NOPAD.decode(secret.as_bytes()).is_err()
+    {
         return Err(TokenError);
     }
-    Ok(Presented { kind, hash: hash(text) })
+    Ok(PresentedToken { kind, hash: hash_token(text) })
 }
 
-fn checksum(kind: TokenKind, secret: &str) -> String {
+fn compute_checksum(kind: TokenKind, secret: &str) -> String {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(kind.prefix().as_bytes());
+    crc.update(kind.token_prefix().as_bytes());
     crc.update(secret.as_bytes());
     BASE64URL_NOPAD.encode(&crc.finalize().to_be_bytes())
 }
 
-fn hash(text: &str) -> [u8; 32] {
+fn hash_token(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
@@ -118,34 +119,34 @@ mod tests {
 
     #[test]
     fn a_token_is_recognised_and_its_kind_is_part_of_it() {
-        let environment = Environment::system();
+        let environment = AppEnvironment::from_system();
         for kind in TokenKind::ALL {
-            let (token, hash) = issue(kind, &environment);
-            assert_eq!(present(&token.0), Ok(Presented { kind, hash }));
+            let (token, hash) = issue_token(kind, &environment);
+            assert_eq!(parse_token(&token.0), Ok(PresentedToken { kind, hash }));
         }
     }
 
     #[test]
     fn a_mistyped_relabelled_or_cut_token_is_refused_before_any_query() {
-        let (token, _) = issue(TokenKind::Session, &Environment::system());
+        let (token, _) = issue_token(TokenKind::Session, &AppEnvironment::from_system());
         let flipped = if token.0.as_bytes()[20] == b'A' { "B" } else { "A" };
         let mistyped = format!("{}{flipped}{}", &token.0[..20], &token.0[21..]);
         let relabelled = token.0.replace("cyn_ses_", "cyn_key_");
         let cut = &token.0[..token.0.len() - 1];
         for text in [mistyped.as_str(), &relabelled, cut, "", "cyn_ses_", "hunter2", "cyn_ses_é"] {
-            assert_eq!(present(text), Err(TokenError), "{text}");
+            assert_eq!(parse_token(text), Err(TokenError), "{text}");
         }
     }
 
     #[test]
     fn a_token_of_any_kind_is_taken_out_of_what_a_model_reads() {
-        let rules = cynode_models::redact::Rules::new().unwrap();
+        let rules = cynode_models::redact::RedactionRules::new().unwrap();
         let key = cynode_models::redact::FingerprintKey::new([7; 32]);
         let redactor = cynode_models::redact::Redactor::new(rules, key, []).unwrap();
-        let environment = Environment::system();
+        let environment = AppEnvironment::from_system();
         for kind in TokenKind::ALL {
-            let text = format!("use {} please", issue(kind, &environment).0.0);
-            let redacted = redactor.text(&text);
+            let text = format!("use {} please", issue_token(kind, &environment).0.0);
+            let redacted = redactor.redact_text(&text);
             let found: Vec<_> = redacted.found.iter().collect();
             assert_eq!(found, [("cynode_token", 1)], "{kind:?}");
         }
@@ -153,9 +154,9 @@ mod tests {
 
     #[test]
     fn two_tokens_are_never_alike() {
-        let environment = Environment::system();
+        let environment = AppEnvironment::from_system();
         let tokens: std::collections::HashSet<_> =
-            (0..1000).map(|_| issue(TokenKind::ApiKey, &environment).0.0).collect();
+            (0..1000).map(|_| issue_token(TokenKind::ApiKey, &environment).0.0).collect();
         assert_eq!(tokens.len(), 1000);
     }
 }

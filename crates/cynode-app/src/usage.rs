@@ -1,34 +1,38 @@
 //! What models were used for, in numbers.
 
-use cynode_core::{models::UsageBy, roles::Role};
+use cynode_core::{models::UsageBy, roles::UserRole};
 use cynode_db::usage;
 use cynode_wire::{
     models::{UsageCall, UsageSum},
     page::{Page, PageRequest},
 };
 
-pub use cynode_db::usage::Filter;
+pub use cynode_db::usage::UsageFilter;
 
 use crate::{Ctx, Error};
 
 /// Narrows a filter to what the caller may see.
-async fn narrowed(ctx: &mut Ctx, mut filter: Filter) -> Result<Filter, Error> {
+async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFilter, Error> {
     let caller = ctx.caller()?;
     if let Some(task) = filter.task {
-        crate::tasks::get(ctx, task).await?;
+        crate::tasks::get_task(ctx, task).await?;
     } else if let Some(project) = filter.project {
-        ctx.require_in(project, Role::Viewer).await?;
+        ctx.require_project_role(project, UserRole::Viewer).await?;
     } else if filter.user != Some(caller.user) {
-        filter.seen_by = ctx.seen_by()?;
+        filter.seen_by = ctx.visibility_filter()?;
     }
     Ok(filter)
 }
 
 /// Sums of the calls that the caller may see, dearest first.
 #[tracing::instrument(name = "app.usage.sums", skip_all)]
-pub async fn sums(ctx: &mut Ctx, filter: Filter, by: UsageBy) -> Result<Vec<UsageSum>, Error> {
-    let filter = narrowed(ctx, filter).await?;
-    let sums = usage::sums(ctx.conn(), filter, by).await?.into_iter();
+pub async fn list_usage_sums(
+    ctx: &mut Ctx,
+    filter: UsageFilter,
+    by: UsageBy,
+) -> Result<Vec<UsageSum>, Error> {
+    let filter = narrow_filter(ctx, filter).await?;
+    let sums = usage::sum_usage(ctx.conn(), filter, by).await?.into_iter();
     Ok(sums
         .map(|sum| UsageSum {
             key: sum.key,
@@ -44,14 +48,14 @@ pub async fn sums(ctx: &mut Ctx, filter: Filter, by: UsageBy) -> Result<Vec<Usag
 
 /// The calls that the caller may see, newest first.
 #[tracing::instrument(name = "app.usage.calls", skip_all)]
-pub async fn calls(
+pub async fn list_usage_calls(
     ctx: &mut Ctx,
-    filter: Filter,
+    filter: UsageFilter,
     page: PageRequest,
 ) -> Result<Page<UsageCall>, Error> {
-    let filter = narrowed(ctx, filter).await?;
-    let found = usage::calls(ctx.conn(), filter, page).await?;
-    Ok(page.cut(found, |call| call.id.as_uuid()).map(|call| UsageCall {
+    let filter = narrow_filter(ctx, filter).await?;
+    let found = usage::list_model_calls(ctx.conn(), filter, page).await?;
+    Ok(page.into_page(found, |call| call.id.as_uuid()).map(|call| UsageCall {
         call_id: call.id,
         at: call.at,
         user_id: call.user,

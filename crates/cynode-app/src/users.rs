@@ -1,10 +1,10 @@
 //! Accounts of people.
 
 use cynode_core::{
-    accounts::{Credential, User, UserState},
+    accounts::{CallerCredential, User, UserState},
     events::EventKind,
     ids::UserId,
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_db::{accounts, agent_tokens};
 use cynode_wire::{
@@ -13,18 +13,18 @@ use cynode_wire::{
 };
 use serde_json::json;
 
-use crate::{Ctx, Error, HashedPassword, api_keys, context::Told, notices};
+use crate::{Ctx, Error, HashedPassword, api_keys, context::EventDraft, notices};
 
 /// Makes an account.
 #[tracing::instrument(name = "app.users.create", skip_all)]
-pub async fn create(
+pub async fn create_user(
     ctx: &mut Ctx,
     body: CreateUser,
     password: HashedPassword,
 ) -> Result<User, Error> {
-    ctx.require(Role::Admin)?;
+    ctx.require_role(UserRole::Admin)?;
     let user = User {
-        id: UserId::from_uuid(ctx.uuid()),
+        id: UserId::from_uuid(ctx.new_uuid()),
         handle: body.handle,
         display_name: body.display_name,
         email: body.email,
@@ -32,21 +32,21 @@ pub async fn create(
         state: UserState::Active,
         created_at: ctx.now,
     };
-    store(ctx, &user, &password).await?;
+    store_user(ctx, &user, &password).await?;
     let data = json!({ "user_id": user.id, "role": user.role });
-    ctx.record(Told::new(EventKind::UserCreated, data).about(user.id)).await?;
+    ctx.record_event(EventDraft::new(EventKind::UserCreated, data).with_subject(user.id)).await?;
     Ok(user)
 }
 
 /// Stores an account with its password.
-pub(crate) async fn store(
+pub(crate) async fn store_user(
     ctx: &mut Ctx,
     user: &User,
     password: &HashedPassword,
 ) -> Result<(), Error> {
     let now = ctx.now;
     match accounts::insert_user(ctx.conn(), user).await {
-        Err(error) if error.refused_by("users_handle_taken") => {
+        Err(error) if error.is_refused_by("users_handle_taken") => {
             return Err(Error::Taken {
                 what: "a user with the handle",
                 name: user.handle.to_string(),
@@ -60,19 +60,19 @@ pub(crate) async fn store(
 
 /// One account: everybody may see their own, a viewer of the installation all.
 #[tracing::instrument(name = "app.users.get", skip_all, fields(user.id = %id))]
-pub async fn get(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
+pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
     if ctx.caller()?.user != id {
-        ctx.require(Role::Viewer)?;
+        ctx.require_role(UserRole::Viewer)?;
     }
-    accounts::user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))
+    accounts::get_user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))
 }
 
 /// All accounts.
 #[tracing::instrument(name = "app.users.list", skip_all)]
-pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error> {
-    ctx.require(Role::Viewer)?;
-    let users = accounts::users(ctx.conn(), page).await?;
-    Ok(page.cut(users, |user| user.id.as_uuid()))
+pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error> {
+    ctx.require_role(UserRole::Viewer)?;
+    let users = accounts::list_users(ctx.conn(), page).await?;
+    Ok(page.into_page(users, |user| user.id.as_uuid()))
 }
 
 /// Changes an account. The last admin can neither be switched off nor lose the role.
@@ -80,26 +80,28 @@ pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error>
 /// A password that an admin sets for somebody puts out whoever else got in as that user: sessions, API keys and channels,
 /// whose links answer without a credential. Whoever changes their own stays logged in here and keeps the rest unless asked.
 #[tracing::instrument(name = "app.users.update", skip_all, fields(user.id = %id))]
-pub async fn update(
+pub async fn update_user(
     ctx: &mut Ctx,
     id: UserId,
     body: UpdateUser,
     password: Option<HashedPassword>,
 ) -> Result<User, Error> {
-    let caller = ctx.require(Role::Admin)?;
+    let caller = ctx.require_role(UserRole::Admin)?;
     let now = ctx.now;
-    let role = body.role.map(Option::<Role>::from);
-    let weakened = body.active == Some(false) || role.is_some_and(|role| role != Some(Role::Admin));
-    if weakened && accounts::other_admins(ctx.conn(), id).await? == 0 {
+    let role = body.role.map(Option::<UserRole>::from);
+    let weakened =
+        body.active == Some(false) || role.is_some_and(|role| role != Some(UserRole::Admin));
+    if weakened && accounts::count_other_admins(ctx.conn(), id).await? == 0 {
         return Err(Error::Conflict(
             "an installation needs an active admin: make another one first",
         ));
     }
     if let Some(active) = body.active {
         let state = if active { UserState::Active } else { UserState::Disabled { at: now } };
-        accounts::set_state(ctx.conn(), id, state, now).await?;
+        accounts::set_user_state(ctx.conn(), id, state, now).await?;
     }
-    let user = accounts::user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))?;
+    let user =
+        accounts::get_user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))?;
     if let Some(role) = role {
         accounts::set_installation_role(ctx.conn(), id, role, now).await?;
     }
@@ -109,15 +111,16 @@ pub async fn update(
     let own = caller.user == id;
     if password.is_some() || body.active == Some(false) {
         let kept = match caller.credential {
-            Credential::Session(session) if own => Some(session),
+            CallerCredential::Session(session) if own => Some(session),
             _ => None,
         };
         accounts::end_sessions(ctx.conn(), id, kept, now).await?;
     }
     let reset = password.is_some() && !own;
-    let keys = if reset || body.revoke_keys { api_keys::revoke_all(ctx, id).await? } else { 0 };
+    let keys =
+        if reset || body.revoke_keys { api_keys::revoke_all_api_keys(ctx, id).await? } else { 0 };
     let agents = if reset { agent_tokens::revoke_issued_by(ctx.conn(), id, now).await? } else { 0 };
-    let channels = if reset { notices::switch_off_those_of(ctx, id).await? } else { 0 };
+    let channels = if reset { notices::disable_user_channels(ctx, id).await? } else { 0 };
     let data = json!({
         "user_id": id,
         "active": body.active,
@@ -127,6 +130,6 @@ pub async fn update(
         "agent_tokens_revoked": agents,
         "channels_switched_off": channels,
     });
-    ctx.record(Told::new(EventKind::UserUpdated, data).about(id)).await?;
+    ctx.record_event(EventDraft::new(EventKind::UserUpdated, data).with_subject(id)).await?;
     Ok(User { role: role.unwrap_or(user.role), ..user })
 }

@@ -17,39 +17,45 @@ use cynode_core::{
     ids::{TaskId, WaitId},
     tasks::{Task, TaskStateName},
     workflow::{
-        self as graph, Next, Node, Verdict,
+        self as graph, StepTransition, StepVerdict, WorkflowStep,
         waits::{WaitOwner, WaitReason},
     },
 };
 use cynode_db::{
     DbError, evidence, handoffs, tasks, units, waits,
-    workflow::{self, Claimant, Counters, Granted, Lease, Resting, Standing, Step},
+    workflow::{
+        self, LeaseClaimant, LeaseGrant, LeaseHandle, RunCounters, RunStatus, StepRecord,
+        SuspendPoint,
+    },
 };
 use cynode_wire::workflow::{
-    Checkpoint, Effect, LeaseRef, LeaseView, NewWait, NextStep, Position, RenewLease, Resolution,
-    ResumeWorkflow, Resumed, RunState, StartStatus, StartWorkflow, Started, TaskContext,
+    LeaseRef, LeaseView, NewWait, NextStep, RenewLease, ResumeWorkflow, ResumeWorkflowResult,
+    RunState, StartStatus, StartWorkflow, StartWorkflowResult, StepCheckpoint, StepEffect,
+    TaskContext, WaitResolution, WorkflowPosition,
 };
 use serde_json::json;
 
-use self::steering::Steered;
-use crate::{Answer, App, Ctx, Error, Request, context::Told};
+use self::steering::InstructionOutcome;
+use crate::{App, Ctx, Error, OperationAnswer, OperationRequest, context::EventDraft};
 
 /// How long a lease lasts when its holder does not say.
-const LEASE: u32 = 30;
+const DEFAULT_LEASE_TTL_SECONDS: u32 = 30;
 
 /// Longest lease.
-const LONGEST: u32 = 3600;
+const MAX_LEASE_TTL_SECONDS: u32 = 3600;
 
 /// A lifetime in milliseconds.
-pub(crate) fn lifetime(seconds: Option<u32>, default: u32) -> Result<i64, Error> {
+pub(crate) fn validate_ttl_ms(seconds: Option<u32>, default: u32) -> Result<i64, Error> {
     let seconds = seconds.unwrap_or(default);
-    if !(1..=LONGEST).contains(&seconds) {
-        return Err(Error::Invalid(format!("`expires_in_seconds` is 1 to {LONGEST}")));
+    if !(1..=MAX_LEASE_TTL_SECONDS).contains(&seconds) {
+        return Err(Error::Invalid(format!(
+            "`expires_in_seconds` is 1 to {MAX_LEASE_TTL_SECONDS}"
+        )));
     }
     Ok(i64::from(seconds) * 1000)
 }
 
-fn named<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
+fn validate_label<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
     if (1..=200).contains(&text.chars().count()) && !text.chars().any(char::is_control) {
         Ok(text)
     } else {
@@ -59,134 +65,145 @@ fn named<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
 
 /// Grants the lease of a task and says where its run stands. The one way in: whoever wants a task driven ends here.
 #[tracing::instrument(name = "app.workflow.start", skip_all, fields(task.id = %body.task_id))]
-pub async fn start(app: &App, request: &Request, body: &StartWorkflow) -> Result<Answer, Error> {
-    let mut ctx = app.open(request).await?;
-    let outcome = take(&mut ctx, body).await?;
+pub async fn start_workflow(
+    app: &App,
+    request: &OperationRequest,
+    body: &StartWorkflow,
+) -> Result<OperationAnswer, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let outcome = claim_run(&mut ctx, body).await?;
     // A refusal at a gate is written down too: nobody need ask again before something happens.
-    app.commit(ctx).await?;
+    app.commit_operation(ctx).await?;
     let started = outcome.map_err(Error::Gate)?;
     let body = serde_json::to_vec(&started).map_err(|error| Error::Internal(error.into()))?;
-    Ok(Answer { body, replayed: false })
+    Ok(OperationAnswer { body, replayed: false })
 }
 
-async fn take(ctx: &mut Ctx, body: &StartWorkflow) -> Result<Result<Started, &'static str>, Error> {
+async fn claim_run(
+    ctx: &mut Ctx,
+    body: &StartWorkflow,
+) -> Result<Result<StartWorkflowResult, &'static str>, Error> {
     let id = body.task_id;
-    let lease_id = named("idempotency_key", &body.idempotency_key)?;
-    let holder = named("holder", &body.holder)?;
-    let instance = named("instance", body.instance.as_deref().unwrap_or(lease_id))?;
-    let ttl_ms = lifetime(body.expires_in_seconds, LEASE)?;
+    let lease_id = validate_label("idempotency_key", &body.idempotency_key)?;
+    let holder = validate_label("holder", &body.holder)?;
+    let instance = validate_label("instance", body.instance.as_deref().unwrap_or(lease_id))?;
+    let ttl_ms = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
 
     // The task first, then the lease: what is read after that cannot change before the commit.
-    let state = tasks::lock_state(ctx.conn(), id).await?;
+    let state = tasks::lock_task_state(ctx.conn(), id).await?;
     state.ok_or_else(|| Error::not_found("task", id))?;
-    let claimant = Claimant { holder, lease_id, instance, ttl_ms };
-    let granted = workflow::grant(ctx.conn(), id, claimant).await?;
+    let claimant = LeaseClaimant { holder, lease_id, instance, ttl_ms };
+    let granted = workflow::grant_lease(ctx.conn(), id, claimant).await?;
     let (status, fencing_token, expires_at) = match granted {
-        Granted::New { fencing_token, expires_at } => {
+        LeaseGrant::New { fencing_token, expires_at } => {
             (StartStatus::Started, fencing_token, expires_at)
         }
-        Granted::Already { fencing_token, expires_at } => {
+        LeaseGrant::Already { fencing_token, expires_at } => {
             (StartStatus::AlreadyRunning, fencing_token, expires_at)
         }
-        Granted::Held { holder, .. } => return Err(Error::Held { holder }),
+        LeaseGrant::Held { holder, .. } => return Err(Error::Held { holder }),
     };
-    let standing = workflow::standing(ctx.conn(), id).await?;
+    let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let Some(standing) = standing else {
         return Err(Error::Gate("nobody has asked for it to be driven"));
     };
     ctx.trace = standing.trace;
-    let lease = Lease { task: id, lease_id, fencing_token };
-    match enter(ctx, id, standing, fencing_token).await? {
-        Entered::In(task, position) => {
+    let lease = LeaseHandle { task: id, lease_id, fencing_token };
+    match admit_run(ctx, id, standing, fencing_token).await? {
+        AdmissionOutcome::In(task, position) => {
             let (holder, lease_id) = (holder.to_owned(), lease_id.to_owned());
             let lease = LeaseView { lease_id, holder, fencing_token, expires_at };
-            Ok(Ok(Started { status, lease, task: *task, position: *position }))
+            Ok(Ok(StartWorkflowResult { status, lease, task: *task, position: *position }))
         }
-        Entered::Shut { gate, seen_wakes } => {
-            workflow::release(ctx.conn(), lease).await?;
+        AdmissionOutcome::Shut { gate, seen_wakes } => {
+            workflow::release_lease(ctx.conn(), lease).await?;
             // Nobody is called again before something happens.
-            workflow::rest(ctx.conn(), id, Resting::AtAGate, seen_wakes, None).await?;
+            workflow::suspend_run(ctx.conn(), id, SuspendPoint::AtAGate, seen_wakes, None).await?;
             Ok(Err(gate))
         }
     }
 }
 
 /// What became of an attempt to drive a task.
-enum Entered {
+enum AdmissionOutcome {
     /// The gates were open.
-    In(Box<TaskContext>, Box<Position>),
+    In(Box<TaskContext>, Box<WorkflowPosition>),
     /// A gate was shut, after so many things had happened.
     Shut { gate: &'static str, seen_wakes: i64 },
 }
 
-async fn enter(
+async fn admit_run(
     ctx: &mut Ctx,
     id: TaskId,
-    standing: Standing,
+    standing: RunStatus,
     fencing_token: i64,
-) -> Result<Entered, Error> {
-    let shut = |gate| Ok(Entered::Shut { gate, seen_wakes: standing.wakes });
+) -> Result<AdmissionOutcome, Error> {
+    let shut = |gate| Ok(AdmissionOutcome::Shut { gate, seen_wakes: standing.wakes });
     let may_run = matches!(standing.task_state, TaskStateName::Queued | TaskStateName::Running);
     if standing.ended || !may_run {
         return Err(Error::Ended);
     }
-    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    let task =
+        tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
     let checkpoint = match standing.checkpoint.clone() {
         Some(checkpoint) => checkpoint,
         None => {
             if !task.depends_on.is_empty()
-                && !workflow::dependencies_completed(ctx.conn(), id).await?
+                && !workflow::has_completed_dependencies(ctx.conn(), id).await?
             {
                 return shut("what it depends on is not completed");
             }
-            begin(ctx, &task).await?;
-            workflow::begin(ctx.conn(), id, &standing, fencing_token).await?
+            start_task(ctx, &task).await?;
+            workflow::insert_first_checkpoint(ctx.conn(), id, &standing, fencing_token).await?
         }
     };
     let Some(next) = checkpoint.next_node else { return Err(Error::Ended) };
-    let mut at = steering::Place {
+    let mut at = steering::RunPosition {
         sequence: checkpoint.sequence,
         next,
-        state: read_state(checkpoint.state)?,
+        state: parse_run_state(checkpoint.state)?,
     };
-    let counters = counters(&standing);
+    let counters = to_counters(&standing);
     let open = standing.open_wait.as_ref();
-    match (steering::take_up(ctx, id, &counters, &mut at, open).await?, open) {
-        (Steered::Paused, _) => return shut("a person paused it"),
-        (Steered::No, Some(wait)) if wait.reason.blocks() => return shut(gate(wait.reason)),
+    match (steering::apply_pending(ctx, id, &counters, &mut at, open).await?, open) {
+        (InstructionOutcome::Paused, _) => return shut("a person paused it"),
+        (InstructionOutcome::No, Some(wait)) if wait.reason.blocks_start() => {
+            return shut(blocking_reason(wait.reason));
+        }
         // Whoever asks too early learns it, and the time at which the run is due stays.
-        (Steered::No, Some(_)) if !standing.due => {
+        (InstructionOutcome::No, Some(_)) if !standing.due => {
             return Err(Error::Gate("it waits, and nothing has happened yet"));
         }
-        (Steered::No, Some(wait)) => {
-            waits::resolve(ctx.conn(), wait.id, Resolution::Woken, None, None).await?;
+        (InstructionOutcome::No, Some(wait)) => {
+            waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Woken, None, None).await?;
         }
-        (Steered::Replanned | Steered::Continued, _) | (Steered::No, None) => {}
+        (InstructionOutcome::Replanned | InstructionOutcome::Continued, _)
+        | (InstructionOutcome::No, None) => {}
     }
-    let preferences = if at.next == Node::FIRST {
-        crate::preferences::of_workflow(ctx, &task).await?
+    let preferences = if at.next == WorkflowStep::FIRST {
+        crate::preferences::workflow_preferences(ctx, &task).await?
     } else {
         at.state.preferences_effective.clone()
     };
-    let context = context(task, preferences, &counters);
+    let context = to_task_context(task, preferences, &counters);
     let next = NextStep::Run { node: at.next };
-    let mut position = position(ctx, id, counters, at.sequence, next).await?;
+    let mut position = build_position(ctx, id, counters, at.sequence, next).await?;
     if at.sequence > 0 {
-        position.ended_wait = waits::ended(ctx.conn(), id).await?;
+        position.ended_wait = waits::find_ended_wait(ctx.conn(), id).await?;
         // Whoever asks waits, so the answer is only ever there for one who starts again.
-        position.handoff = handoffs::of_run(ctx.conn(), id).await?;
+        position.handoff = handoffs::handoff_of_run(ctx.conn(), id).await?;
     }
     position.state = Some(at.state);
-    Ok(Entered::In(Box::new(context), Box::new(position)))
+    Ok(AdmissionOutcome::In(Box::new(context), Box::new(position)))
 }
 
-fn read_state(state: serde_json::Value) -> Result<RunState, Error> {
+fn parse_run_state(state: serde_json::Value) -> Result<RunState, Error> {
     serde_json::from_value(state)
         .map_err(|error| Error::Internal(anyhow::Error::from(error).context("a checkpoint")))
 }
 
-const fn counters(standing: &Standing) -> Counters {
-    Counters {
+const fn to_counters(standing: &RunStatus) -> RunCounters {
+    RunCounters {
         run: standing.run,
         trace: standing.trace,
         wakes: standing.wakes,
@@ -195,7 +212,7 @@ const fn counters(standing: &Standing) -> Counters {
     }
 }
 
-const fn gate(reason: WaitReason) -> &'static str {
+const fn blocking_reason(reason: WaitReason) -> &'static str {
     match reason {
         WaitReason::Approval => "its plan waits for a person's yes",
         WaitReason::HumanInput => "it waits for a person's answer",
@@ -205,18 +222,18 @@ const fn gate(reason: WaitReason) -> &'static str {
 }
 
 /// The task runs from now on.
-async fn begin(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+async fn start_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     let now = ctx.now;
-    let state = task.state.clone().start(now)?;
-    tasks::set_state(ctx.conn(), task.id, &state, now).await?;
-    let told = Told::new(EventKind::TaskStarted, json!({ "name": task.name }));
-    ctx.record(told.project(task.project).task(task.id)).await
+    let state = task.state.clone().into_running(now)?;
+    tasks::set_task_state(ctx.conn(), task.id, &state, now).await?;
+    let told = EventDraft::new(EventKind::TaskStarted, json!({ "name": task.name }));
+    ctx.record_event(told.with_project(task.project).with_task(task.id)).await
 }
 
-fn context(
+fn to_task_context(
     task: Task,
     preferences: std::collections::BTreeMap<cynode_core::names::DottedKey, serde_json::Value>,
-    counters: &Counters,
+    counters: &RunCounters,
 ) -> TaskContext {
     TaskContext {
         project_id: task.project,
@@ -228,36 +245,59 @@ fn context(
     }
 }
 
-async fn position(
+async fn build_position(
     ctx: &mut Ctx,
     id: TaskId,
-    counters: Counters,
+    counters: RunCounters,
     sequence: i64,
     next: NextStep,
-) -> Result<Position, Error> {
+) -> Result<WorkflowPosition, Error> {
     // Loading and judging need no units; whoever plans anew must see which of them failed.
     let needed = match &next {
         NextStep::Run {
-            node: Node::PlanSteps | Node::DispatchStep | Node::CollectResult | Node::FinalizeSummary,
+            node:
+                WorkflowStep::PlanSteps
+                | WorkflowStep::DispatchStep
+                | WorkflowStep::CollectResult
+                | WorkflowStep::FinalizeSummary,
         }
         | NextStep::Wait { .. } => sequence > 1,
         NextStep::Run {
-            node: Node::LoadTaskContext | Node::VerifyStepResult | Node::MarkFailed,
+            node:
+                WorkflowStep::LoadTaskContext
+                | WorkflowStep::VerifyStepResult
+                | WorkflowStep::MarkFailed,
         }
         | NextStep::End => false,
     };
     // Whoever sends what builds on them, or sums up, needs what the units brought.
-    let taken_too =
-        matches!(&next, NextStep::Run { node: Node::DispatchStep | Node::FinalizeSummary });
-    let units = if needed { units::of_task(ctx.conn(), id, taken_too).await? } else { Vec::new() };
+    let taken_too = matches!(
+        &next,
+        NextStep::Run { node: WorkflowStep::DispatchStep | WorkflowStep::FinalizeSummary }
+    );
+    let units =
+        if needed { units::list_task_units(ctx.conn(), id, taken_too).await? } else { Vec::new() };
     let judged = matches!(
         &next,
         NextStep::Run {
-            node: Node::CollectResult | Node::VerifyStepResult | Node::FinalizeSummary
-        } | NextStep::Wait { node: Node::CollectResult | Node::VerifyStepResult, .. }
+            node: WorkflowStep::CollectResult
+                | WorkflowStep::VerifyStepResult
+                | WorkflowStep::FinalizeSummary
+        } | NextStep::Wait {
+            node: WorkflowStep::CollectResult | WorkflowStep::VerifyStepResult,
+            ..
+        }
     );
-    let evidence = if judged { evidence::of_task(ctx.conn(), id, true).await? } else { Vec::new() };
-    Ok(Position {
+    let evidence =
+        if judged { evidence::list_task_evidence(ctx.conn(), id, true).await? } else { Vec::new() };
+    let plans = matches!(
+        &next,
+        NextStep::Run { node: WorkflowStep::PlanSteps }
+            | NextStep::Wait { node: WorkflowStep::PlanSteps, .. }
+    );
+    let base_checks =
+        if plans && sequence > 1 { evidence::get_base_checks(ctx.conn(), id).await? } else { None };
+    Ok(WorkflowPosition {
         task_id: id,
         run_id: counters.run,
         sequence,
@@ -269,35 +309,40 @@ async fn position(
         ended_wait: None,
         handoff: None,
         evidence,
+        base_checks,
     })
 }
 
 /// How long it waits for a sign from this process before it looks by itself: other processes write too.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const RUN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Says where a run stands, without taking it; if so asked, only when something has happened to it.
 #[tracing::instrument(name = "app.workflow.resume", skip_all, fields(task.id = %body.task_id))]
-pub async fn resume(app: &App, request: &Request, body: &ResumeWorkflow) -> Result<Resumed, Error> {
+pub async fn resume_workflow(
+    app: &App,
+    request: &OperationRequest,
+    body: &ResumeWorkflow,
+) -> Result<ResumeWorkflowResult, Error> {
     let id = body.task_id;
     if let Some(seen) = body.seen_wakes {
-        let happened = until_happened(app, id, seen, patience(body.wait_ms)).await;
-        app.unwatch(id);
+        let happened = until_run_changed(app, id, seen, wait_timeout(body.wait_ms)).await;
+        app.unwatch_task(id);
         happened?;
     }
-    app.read(request, |ctx| Box::pin(standing_of(ctx, id))).await
+    app.read(request, |ctx| Box::pin(load_standing(ctx, id))).await
 }
 
 /// Longest wait for something to happen.
-pub(crate) fn patience(wait_ms: Option<u32>) -> Duration {
+pub(crate) fn wait_timeout(wait_ms: Option<u32>) -> Duration {
     Duration::from_millis(wait_ms.unwrap_or(0).min(20_000).into())
 }
 
-async fn until_happened(app: &App, id: TaskId, seen: i64, wait: Duration) -> Result<(), Error> {
+async fn until_run_changed(app: &App, id: TaskId, seen: i64, wait: Duration) -> Result<(), Error> {
     let until = Instant::now() + wait;
     loop {
-        let sign = app.sign_of(id);
+        let sign = app.task_signal(id);
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        if workflow::wakes(&mut conn, id).await?.is_none_or(|wakes| wakes != seen) {
+        if workflow::get_wake_count(&mut conn, id).await?.is_none_or(|wakes| wakes != seen) {
             return Ok(());
         }
         drop(conn);
@@ -305,112 +350,127 @@ async fn until_happened(app: &App, id: TaskId, seen: i64, wait: Duration) -> Res
         if left.is_zero() {
             return Ok(());
         }
-        let _ = tokio::time::timeout(left.min(LOOK_EVERY), sign).await;
+        let _ = tokio::time::timeout(left.min(RUN_POLL_INTERVAL), sign).await;
     }
 }
 
-async fn standing_of(ctx: &mut Ctx, id: TaskId) -> Result<Resumed, Error> {
-    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult, Error> {
+    let task =
+        tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
     // What happened is counted before the jobs are looked at: a result in between is seen, or counted, or both.
-    let standing = workflow::standing(ctx.conn(), id).await?;
+    let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
-    let counters = counters(&standing);
+    let counters = to_counters(&standing);
     let checkpoint =
         standing.checkpoint.ok_or_else(|| Error::not_found("checkpoint of task", id))?;
     let next = match (checkpoint.next_node, standing.open_wait) {
-        (Some(node), Some(wait)) => waiting(node, wait.reason),
+        (Some(node), Some(wait)) => to_wait_step(node, wait.reason),
         (Some(node), None) if !standing.ended => NextStep::Run { node },
         (Some(_) | None, _) => NextStep::End,
     };
-    let state = read_state(checkpoint.state)?;
-    let mut position = position(ctx, id, counters, checkpoint.sequence, next).await?;
+    let state = parse_run_state(checkpoint.state)?;
+    let mut position = build_position(ctx, id, counters, checkpoint.sequence, next).await?;
     if matches!(position.next, NextStep::Run { .. }) && checkpoint.sequence > 0 {
-        position.ended_wait = waits::ended(ctx.conn(), id).await?;
+        position.ended_wait = waits::find_ended_wait(ctx.conn(), id).await?;
     }
-    position.handoff = handoffs::of_run(ctx.conn(), id).await?;
-    let preferences = if checkpoint.next_node == Some(Node::FIRST) {
-        crate::preferences::of_workflow(ctx, &task).await?
+    position.handoff = handoffs::handoff_of_run(ctx.conn(), id).await?;
+    let preferences = if checkpoint.next_node == Some(WorkflowStep::FIRST) {
+        crate::preferences::workflow_preferences(ctx, &task).await?
     } else {
         state.preferences_effective.clone()
     };
     position.state = Some(state);
     let (last_node, updated_at) = (checkpoint.last_node, checkpoint.updated_at);
-    Ok(Resumed { task: context(task, preferences, &counters), position, last_node, updated_at })
+    Ok(ResumeWorkflowResult {
+        task: to_task_context(task, preferences, &counters),
+        position,
+        last_node,
+        updated_at,
+    })
 }
 
-const fn waiting(node: Node, reason: WaitReason) -> NextStep {
-    NextStep::Wait { node, reason, owner: reason.owner() }
+const fn to_wait_step(node: WorkflowStep, reason: WaitReason) -> NextStep {
+    NextStep::Wait { node, reason, owner: reason.wait_owner() }
 }
 
-fn lease(body: &LeaseRef) -> Lease<'_> {
-    Lease { task: body.task_id, lease_id: &body.lease_id, fencing_token: body.fencing_token }
+fn to_lease(body: &LeaseRef) -> LeaseHandle<'_> {
+    LeaseHandle { task: body.task_id, lease_id: &body.lease_id, fencing_token: body.fencing_token }
 }
 
-const SUPERSEDED: &str =
+const SUPERSEDED_MESSAGE: &str =
     "the lease has ended or was given to somebody else, or the run has gone on";
 
 /// Stores what a node did and says what follows. Stored again under the same grant, nothing changes.
 #[tracing::instrument(name = "app.workflow.checkpoint", skip_all,
     fields(task.id = %body.lease.task_id, sequence = body.sequence, node = body.node.as_str()))]
-pub async fn checkpoint(app: &App, request: &Request, body: Checkpoint) -> Result<Answer, Error> {
+pub async fn store_checkpoint(
+    app: &App,
+    request: &OperationRequest,
+    body: StepCheckpoint,
+) -> Result<OperationAnswer, Error> {
     // Operations own what they work with; this one may need it twice.
     let body = Arc::new(body);
-    if (body.verdict == Verdict::Wait) != body.wait.is_some() {
+    if (body.verdict == StepVerdict::Wait) != body.wait.is_some() {
         return Err(Error::Invalid("`wait` belongs to the verdict `wait`, and only to it".into()));
     }
     if let Some(wait) = &body.wait
-        && matches!(wait.reason.owner(), WaitOwner::Clock | WaitOwner::Operator)
+        && matches!(wait.reason.wait_owner(), WaitOwner::Clock | WaitOwner::Operator)
         && wait.wake_in_ms.is_none()
         && wait.expires_in_seconds.is_none()
     {
         return Err(Error::Invalid("a wait that nobody ends needs `wake_in_ms`".into()));
     }
     let next = graph::next(body.node, body.verdict);
-    let alone =
-        body.effects.is_empty() && matches!(next, Next::Go(_)) && body.verdict != Verdict::Redo;
+    let alone = body.effects.is_empty()
+        && matches!(next, StepTransition::Go(_))
+        && body.verdict != StepVerdict::Redo;
     if !alone {
         return app
-            .mutate(request, |ctx| Box::pin(async move { store_all(ctx, &body, next).await }))
+            .mutate(request, |ctx| {
+                Box::pin(async move { advance_run_with_effects(ctx, &body, next).await })
+            })
             .await;
     }
     // A checkpoint that changes nothing else is one statement, and needs no transaction around it.
     let first = body.clone();
     let stored = app
-        .read(request, |ctx| Box::pin(async move { store_alone(ctx, &first, next).await }))
+        .read(request, |ctx| Box::pin(async move { advance_run_alone(ctx, &first, next).await }))
         .await?;
     match stored {
         Some(position) => {
             let body = serde_json::to_vec(&position);
             let body = body.map_err(|error| Error::Internal(error.into()))?;
-            Ok(Answer { body, replayed: false })
+            Ok(OperationAnswer { body, replayed: false })
         }
         // A person said something: it is taken up now. Should we die before, it is taken up at the next step.
         None => {
-            app.mutate(request, |ctx| Box::pin(async move { taken_up(ctx, &body, next).await }))
-                .await
+            app.mutate(request, |ctx| {
+                Box::pin(async move { advance_with_instructions(ctx, &body, next).await })
+            })
+            .await
         }
     }
 }
 
-fn followed_by(next: Next, wait: Option<&NewWait>) -> (NextStep, Option<Node>) {
+fn next_step_of(next: StepTransition, wait: Option<&NewWait>) -> (NextStep, Option<WorkflowStep>) {
     match next {
-        Next::Go(node) => (NextStep::Run { node }, Some(node)),
-        Next::Stay(node) => {
+        StepTransition::Go(node) => (NextStep::Run { node }, Some(node)),
+        StepTransition::Stay(node) => {
             let reason = wait.map_or(WaitReason::Retry, |wait| wait.reason);
-            (waiting(node, reason), Some(node))
+            (to_wait_step(node, reason), Some(node))
         }
-        Next::End => (NextStep::End, None),
+        StepTransition::End => (NextStep::End, None),
     }
 }
 
-async fn store(
+async fn advance_run(
     ctx: &mut Ctx,
-    body: &Checkpoint,
-    next_node: Option<Node>,
-) -> Result<Option<Counters>, Error> {
+    body: &StepCheckpoint,
+    next_node: Option<WorkflowStep>,
+) -> Result<Option<RunCounters>, Error> {
     let state = serde_json::to_value(&body.state).map_err(|error| Error::Internal(error.into()))?;
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let step = Step {
+    let step = StepRecord {
         sequence: body.sequence,
         node: body.node,
         verdict: body.verdict,
@@ -422,71 +482,83 @@ async fn store(
         cost_micros: number(body.cost_micros),
         note: body.note.as_deref(),
     };
-    Ok(workflow::advance(ctx.conn(), lease(&body.lease), &step).await?)
+    Ok(workflow::store_checkpoint(ctx.conn(), to_lease(&body.lease), &step).await?)
 }
 
 /// `None` when an instruction waits to be taken up.
-async fn store_alone(
+async fn advance_run_alone(
     ctx: &mut Ctx,
-    body: &Checkpoint,
-    next: Next,
-) -> Result<Option<Position>, Error> {
-    let (next, next_node) = followed_by(next, None);
-    match store(ctx, body, next_node).await? {
-        None => repeated(ctx, body).await.map(Some),
+    body: &StepCheckpoint,
+    next: StepTransition,
+) -> Result<Option<WorkflowPosition>, Error> {
+    let (next, next_node) = next_step_of(next, None);
+    match advance_run(ctx, body, next_node).await? {
+        None => replay_checkpoint(ctx, body).await.map(Some),
         Some(counters) if counters.instructions_waiting > 0 => Ok(None),
         Some(counters) => {
-            position(ctx, body.lease.task_id, counters, body.sequence, next).await.map(Some)
+            build_position(ctx, body.lease.task_id, counters, body.sequence, next).await.map(Some)
         }
     }
 }
 
-async fn taken_up(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Position, Error> {
+async fn advance_with_instructions(
+    ctx: &mut Ctx,
+    body: &StepCheckpoint,
+    next: StepTransition,
+) -> Result<WorkflowPosition, Error> {
     let id = body.lease.task_id;
     // Nobody else may move the run while its course is changed.
-    if !workflow::hold(ctx.conn(), lease(&body.lease)).await? {
-        return Err(Error::Fenced(SUPERSEDED));
+    if !workflow::lock_lease(ctx.conn(), to_lease(&body.lease)).await? {
+        return Err(Error::Fenced(SUPERSEDED_MESSAGE));
     }
-    let standing = workflow::standing(ctx.conn(), id).await?;
+    let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
-    steered(ctx, body, counters(&standing), followed_by(next, None).0).await
+    apply_instructions(ctx, body, to_counters(&standing), next_step_of(next, None).0).await
 }
 
 /// Takes up what people said, and says what follows.
-async fn steered(
+async fn apply_instructions(
     ctx: &mut Ctx,
-    body: &Checkpoint,
-    counters: Counters,
+    body: &StepCheckpoint,
+    counters: RunCounters,
     next: NextStep,
-) -> Result<Position, Error> {
+) -> Result<WorkflowPosition, Error> {
     let id = body.lease.task_id;
     let NextStep::Run { node } = next else {
         // A run that waits or has ended takes instructions up when it is started again.
-        return position(ctx, id, counters, body.sequence, next).await;
+        return build_position(ctx, id, counters, body.sequence, next).await;
     };
     let (sequence, state) = (body.sequence, body.state.clone());
-    let mut at = steering::Place { sequence, next: node, state };
-    let next = match steering::take_up(ctx, id, &counters, &mut at, None).await? {
-        Steered::No | Steered::Continued => {
-            return position(ctx, id, counters, body.sequence, next).await;
+    let mut at = steering::RunPosition { sequence, next: node, state };
+    let next = match steering::apply_pending(ctx, id, &counters, &mut at, None).await? {
+        InstructionOutcome::No | InstructionOutcome::Continued => {
+            return build_position(ctx, id, counters, body.sequence, next).await;
         }
-        Steered::Replanned => NextStep::Run { node: at.next },
-        Steered::Paused => {
-            workflow::release(ctx.conn(), lease(&body.lease)).await?;
-            waiting(at.next, WaitReason::Paused)
+        InstructionOutcome::Replanned => NextStep::Run { node: at.next },
+        InstructionOutcome::Paused => {
+            workflow::release_lease(ctx.conn(), to_lease(&body.lease)).await?;
+            to_wait_step(at.next, WaitReason::Paused)
         }
     };
-    let mut position = position(ctx, id, counters, at.sequence, next).await?;
+    let mut position = build_position(ctx, id, counters, at.sequence, next).await?;
     position.state = Some(at.state);
     Ok(position)
 }
 
-async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Position, Error> {
-    let (id, lease) = (body.lease.task_id, lease(&body.lease));
-    let (next, next_node) = followed_by(next, body.wait.as_ref());
-    let task = if next_node.is_none() { tasks::lock(ctx.conn(), id).await? } else { None };
-    let Some(mut counters) = store(ctx, body, next_node).await? else {
-        return repeated(ctx, body).await;
+async fn advance_run_with_effects(
+    ctx: &mut Ctx,
+    body: &StepCheckpoint,
+    next: StepTransition,
+) -> Result<WorkflowPosition, Error> {
+    let (id, lease) = (body.lease.task_id, to_lease(&body.lease));
+    let (next, next_node) = next_step_of(next, body.wait.as_ref());
+    let task = if next_node.is_none() { tasks::lock_task(ctx.conn(), id).await? } else { None };
+    // The task before its run, as everybody does.
+    if body.effects.iter().any(|effect| matches!(effect, StepEffect::SetCriteria { .. })) {
+        tasks::lock_task(ctx.conn(), id).await?;
+    }
+    let Some(mut counters) = advance_run(ctx, body, next_node).await? else {
+        return replay_checkpoint(ctx, body).await;
     };
     // What a person said before the end must be heard: the run is started again, and takes it up.
     if next_node.is_none() && counters.instructions_waiting > 0 {
@@ -494,9 +566,9 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
     }
     ctx.trace = counters.trace;
     // Also a unit that failed and for which less is planned: what comes in its place is tried from the first attempt on.
-    let failed = body.effects.iter().any(|effect| matches!(effect, Effect::FailUnit { .. }));
-    if body.verdict == Verdict::Redo
-        || (body.verdict == Verdict::Revise && failed)
+    let failed = body.effects.iter().any(|effect| matches!(effect, StepEffect::FailUnit { .. }));
+    if body.verdict == StepVerdict::Redo
+        || (body.verdict == StepVerdict::Revise && failed)
         || body.wait.as_ref().is_some_and(|wait| wait.reason == WaitReason::Retry)
     {
         workflow::count_retry(ctx.conn(), id).await?;
@@ -506,123 +578,154 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
         // The run before its units, jobs and handoffs, as whoever reports a result or an answer takes them.
         workflow::lock_run(ctx.conn(), id).await?;
     }
-    effects::apply(ctx, id, counters.trace, &body.effects).await?;
+    effects::apply_effects(ctx, id, counters.trace, &body.effects).await?;
     match (&body.wait, task) {
-        (Some(wait), _) => rest(ctx, id, body, wait).await?,
-        (None, Some(task)) => end(ctx, task, body).await?,
+        (Some(wait), _) => rest_run(ctx, id, body, wait).await?,
+        (None, Some(task)) => end_task(ctx, task, body).await?,
         (None, None) => {}
     }
     if body.wait.is_some() {
-        workflow::release(ctx.conn(), lease).await?;
+        workflow::release_lease(ctx.conn(), lease).await?;
     }
-    steered(ctx, body, counters, next).await
+    apply_instructions(ctx, body, counters, next).await
 }
 
 /// The answer to a checkpoint that was stored before; a refusal if it was not, or not by this holder.
-async fn repeated(ctx: &mut Ctx, body: &Checkpoint) -> Result<Position, Error> {
-    if !workflow::stored(ctx.conn(), lease(&body.lease), body.sequence, body.node).await? {
-        return Err(Error::Fenced(SUPERSEDED));
+async fn replay_checkpoint(
+    ctx: &mut Ctx,
+    body: &StepCheckpoint,
+) -> Result<WorkflowPosition, Error> {
+    if !workflow::is_checkpoint_stored(ctx.conn(), to_lease(&body.lease), body.sequence, body.node)
+        .await?
+    {
+        return Err(Error::Fenced(SUPERSEDED_MESSAGE));
     }
-    let position = standing_of(ctx, body.lease.task_id).await?.position;
+    let position = load_standing(ctx, body.lease.task_id).await?.position;
     // Only who still holds the lease may drive on.
     let drives = matches!(position.next, NextStep::Run { .. });
-    if drives && !workflow::hold(ctx.conn(), lease(&body.lease)).await? {
-        return Err(Error::Fenced(SUPERSEDED));
+    if drives && !workflow::lock_lease(ctx.conn(), to_lease(&body.lease)).await? {
+        return Err(Error::Fenced(SUPERSEDED_MESSAGE));
     }
     Ok(position)
 }
 
 /// Longest wait for a time: ten years.
-const LONGEST_WAIT_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
+const MAX_WAIT_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
 
-fn bounded(milliseconds: u64) -> i64 {
-    i64::try_from(milliseconds.min(LONGEST_WAIT_MS)).unwrap_or(i64::MAX)
+fn clamp_wait_ms(milliseconds: u64) -> i64 {
+    i64::try_from(milliseconds.min(MAX_WAIT_MS)).unwrap_or(i64::MAX)
 }
 
-async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> Result<(), Error> {
-    let new = waits::NewWait {
-        id: WaitId::from_uuid(ctx.uuid()),
+async fn rest_run(
+    ctx: &mut Ctx,
+    id: TaskId,
+    body: &StepCheckpoint,
+    wait: &NewWait,
+) -> Result<(), Error> {
+    let new = waits::NewWaitRecord {
+        id: WaitId::from_uuid(ctx.new_uuid()),
         sequence: body.sequence,
         reason: wait.reason,
         question: wait.question.as_deref(),
-        expires_in_ms: wait.expires_in_seconds.map(|seconds| bounded(seconds.saturating_mul(1000))),
+        expires_in_ms: wait
+            .expires_in_seconds
+            .map(|seconds| clamp_wait_ms(seconds.saturating_mul(1000))),
     };
-    let wake_in = wait.wake_in_ms.map(bounded);
-    workflow::rest(ctx.conn(), id, Resting::AtANode, body.seen_wakes, wake_in).await?;
-    waits::open(ctx.conn(), id, &new).await?;
+    let wake_in = wait.wake_in_ms.map(clamp_wait_ms);
+    workflow::suspend_run(ctx.conn(), id, SuspendPoint::AtANode, body.seen_wakes, wake_in).await?;
+    waits::open_wait(ctx.conn(), id, &new).await?;
     // What came meanwhile makes the run due at once.
-    ctx.wake(id);
-    if wait.reason.blocks() { tell_who_waits(ctx, id, &new).await } else { Ok(()) }
+    ctx.wake_task(id);
+    if wait.reason.blocks_start() { notify_task_waits(ctx, id, &new).await } else { Ok(()) }
 }
 
+/// Most characters of a question that the log has.
+const MAX_LOGGED_CHARS: usize = 600;
+
 /// Tells people that a task waits for one of them, and what it asks.
-async fn tell_who_waits(ctx: &mut Ctx, id: TaskId, wait: &waits::NewWait<'_>) -> Result<(), Error> {
-    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+async fn notify_task_waits(
+    ctx: &mut Ctx,
+    id: TaskId,
+    wait: &waits::NewWaitRecord<'_>,
+) -> Result<(), Error> {
+    let task =
+        tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    let question =
+        wait.question.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let question: String = question.chars().take(MAX_LOGGED_CHARS).collect();
+    tracing::info!(
+        event = "task.waits_for_person",
+        task.id = %id,
+        project.id = %task.project,
+        "{question}; to do: cynork task watch {}",
+        task.name
+    );
     let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question, "wait_id": wait.id });
-    let told = Told::new(EventKind::TaskWaiting, data);
-    ctx.record(told.project(task.project).task(id)).await
+    let told = EventDraft::new(EventKind::TaskWaiting, data);
+    ctx.record_event(told.with_project(task.project).with_task(id)).await
 }
 
 /// Ends the task with its run and its lease.
-async fn end(ctx: &mut Ctx, task: Task, body: &Checkpoint) -> Result<(), Error> {
+async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<(), Error> {
     let (id, now) = (task.id, ctx.now);
-    let well = body.node == Node::FinalizeSummary;
-    let ended = workflow::end(ctx.conn(), id, if well { "completed" } else { "failed" }).await?;
+    let well = body.node == WorkflowStep::FinalizeSummary;
+    let ended =
+        workflow::end_run(ctx.conn(), id, if well { "completed" } else { "failed" }).await?;
     let (state, kind, failure) = if well {
         if ended.unsettled {
             let left = "a task with units that are not done cannot be completed";
             return Err(Error::Invalid(left.into()));
         }
-        crate::evidence::must_hold(ctx.conn(), id, &task.acceptance_criteria).await?;
-        crate::delivery::must_be_delivered(ctx, &task).await?;
-        (task.state.complete(now)?, EventKind::TaskCompleted, None)
+        crate::evidence::require_evidence(ctx.conn(), id, &task.acceptance_criteria).await?;
+        crate::delivery::require_delivered(ctx, &task).await?;
+        (task.state.into_completed(now)?, EventKind::TaskCompleted, None)
     } else {
         let reason = body.note.clone().unwrap_or_else(|| "it was given up".to_owned());
-        units::cancel_all(ctx.conn(), id).await?;
-        cynode_db::jobs::cancel_unwanted(ctx.conn(), id).await?;
-        (task.state.fail(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
+        units::cancel_task_units(ctx.conn(), id).await?;
+        cynode_db::jobs::cancel_unwanted_jobs(ctx.conn(), id).await?;
+        (task.state.into_failed(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
     };
-    tasks::set_state(ctx.conn(), id, &state, now).await?;
-    crate::handoffs::drop_all(ctx, id).await?;
+    tasks::set_task_state(ctx.conn(), id, &state, now).await?;
+    crate::handoffs::cancel_task_handoffs(ctx, id).await?;
     // Whoever still works on it works for nothing, and calls no more tools.
-    cynode_db::agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
+    cynode_db::agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
     if well && ended.has_dependents {
         workflow::wake_dependents(ctx.conn(), id).await?;
-        ctx.wake(id);
+        ctx.wake_task(id);
     }
     let data = json!({ "name": task.name, "summary": body.state.summary, "failure": failure });
-    ctx.record(Told::new(kind, data).project(task.project).task(id)).await
+    ctx.record_event(EventDraft::new(kind, data).with_project(task.project).with_task(id)).await
 }
 
 /// Asks for a task to be driven now, as a person or the project manager does. Whoever drives it comes by [`start`]: there is
 /// no other way in.
 #[tracing::instrument(name = "app.workflow.request", skip_all, fields(task.id = %id))]
-pub async fn request(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
-    let task = crate::tasks::get(ctx, id).await?;
-    ctx.require_in(task.project, cynode_core::roles::Role::Operator).await?;
-    if !matches!(task.state.name(), TaskStateName::Queued | TaskStateName::Running) {
+pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    let task = crate::tasks::get_task(ctx, id).await?;
+    ctx.require_project_role(task.project, cynode_core::roles::UserRole::Operator).await?;
+    if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
         return Err(Error::Ended);
     }
-    workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
-    ctx.wake(id);
+    workflow::wake_runs(ctx.conn(), &[id.as_uuid()]).await?;
+    ctx.wake_task(id);
     Ok(task)
 }
 
 /// Gives a lease more time.
 #[tracing::instrument(name = "app.workflow.renew", skip_all, fields(task.id = %body.task_id))]
-pub async fn renew(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, Error> {
-    let ttl = lifetime(body.expires_in_seconds, LEASE)?;
+pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, Error> {
+    let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
     let RenewLease { task_id, lease_id, fencing_token, .. } = body;
-    let lease = Lease { task: *task_id, lease_id, fencing_token: *fencing_token };
-    let renewed = workflow::renew(ctx.conn(), lease, ttl).await?;
-    let (holder, expires_at) = renewed.ok_or(Error::Fenced(SUPERSEDED))?;
+    let lease = LeaseHandle { task: *task_id, lease_id, fencing_token: *fencing_token };
+    let renewed = workflow::renew_lease(ctx.conn(), lease, ttl).await?;
+    let (holder, expires_at) = renewed.ok_or(Error::Fenced(SUPERSEDED_MESSAGE))?;
     Ok(LeaseView { lease_id: lease_id.clone(), holder, fencing_token: *fencing_token, expires_at })
 }
 
 /// Gives a lease back before it ends; the run stays due. A lease that is not the holder's any more is left alone.
 #[tracing::instrument(name = "app.workflow.release", skip_all, fields(task.id = %body.task_id))]
-pub async fn release(ctx: &mut Ctx, body: &LeaseRef) -> Result<(), Error> {
-    workflow::release(ctx.conn(), lease(body)).await?;
-    ctx.wake(body.task_id);
+pub async fn release_lease(ctx: &mut Ctx, body: &LeaseRef) -> Result<(), Error> {
+    workflow::release_lease(ctx.conn(), to_lease(body)).await?;
+    ctx.wake_task(body.task_id);
     Ok(())
 }

@@ -13,7 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cynode_audit::{AgentFacts, Entry, Options, Phase, Refused, Verdict, Writer};
+use cynode_audit::{
+    AgentFacts, AppendError, AuditEntry, AuditWriter, AuditWriterOptions, Phase, Verdict,
+};
 use ed25519_dalek::SigningKey;
 use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
@@ -27,9 +29,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         || std::env::temp_dir().join(format!("audit-latency-{}", std::process::id())),
         PathBuf::from,
     );
-    let options = Options { max_backlog: 10_000_000, ..Options::new("latency") };
+    let options =
+        AuditWriterOptions { max_backlog: 10_000_000, ..AuditWriterOptions::new("latency") };
     let ids = AtomicU64::new(1);
-    let (writer, _) = Writer::open(
+    let (writer, _) = AuditWriter::open_in_directory(
         &directory,
         options,
         SigningKey::from_bytes(&[1; 32]),
@@ -47,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// The time of every single append, or of append and durable, and the time of all.
 async fn run(
-    writer: &Arc<Writer>,
+    writer: &Arc<AuditWriter>,
     callers: usize,
     records: usize,
     durable: bool,
@@ -65,25 +68,25 @@ async fn run(
 }
 
 async fn caller(
-    writer: Arc<Writer>,
+    writer: Arc<AuditWriter>,
     records: usize,
     durable: bool,
-) -> Result<Vec<Duration>, Refused> {
+) -> Result<Vec<Duration>, AppendError> {
     let mut times = Vec::with_capacity(records);
     for _ in 0..records {
         let entry = entry();
         let since = Instant::now();
-        let ticket = writer.append(entry)?;
+        let ticket = writer.append_entry(entry)?;
         if durable {
-            writer.durable(ticket).await?;
+            writer.wait_durable(ticket).await?;
         }
         times.push(since.elapsed());
     }
     Ok(times)
 }
 
-fn entry() -> Entry {
-    Entry {
+fn entry() -> AuditEntry {
+    AuditEntry {
         call: Uuid::from_u128(CALLS.fetch_add(1, Ordering::Relaxed).into()),
         at: OffsetDateTime::UNIX_EPOCH,
         phase: Phase::Decision,

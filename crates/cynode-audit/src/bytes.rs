@@ -8,117 +8,118 @@ use uuid::Uuid;
 
 /// Bytes that are none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedBytes;
 
 /// Writes values one after another.
-pub(crate) trait Put {
-    fn bytes(&mut self, bytes: &[u8]);
+pub(crate) trait BinaryEncoder {
+    fn put_bytes(&mut self, bytes: &[u8]);
 
-    fn byte(&mut self, byte: u8) {
-        self.bytes(&[byte]);
+    fn put_u8(&mut self, byte: u8) {
+        self.put_bytes(&[byte]);
     }
 
-    fn u32(&mut self, number: u32) {
-        self.bytes(&number.to_be_bytes());
+    fn put_u32(&mut self, number: u32) {
+        self.put_bytes(&number.to_be_bytes());
     }
 
-    fn u64(&mut self, number: u64) {
-        self.bytes(&number.to_be_bytes());
+    fn put_u64(&mut self, number: u64) {
+        self.put_bytes(&number.to_be_bytes());
     }
 
-    fn uuid(&mut self, id: Uuid) {
-        self.bytes(id.as_bytes());
+    fn put_uuid(&mut self, id: Uuid) {
+        self.put_bytes(id.as_bytes());
     }
 
     /// Writes the moment in microseconds; the years `time` knows fit many times over.
-    fn time(&mut self, at: OffsetDateTime) {
+    fn put_timestamp(&mut self, at: OffsetDateTime) {
         let micros = at.unix_timestamp_nanos().div_euclid(1_000);
-        self.bytes(&i64::try_from(micros).unwrap_or(i64::MAX).to_be_bytes());
+        self.put_bytes(&i64::try_from(micros).unwrap_or(i64::MAX).to_be_bytes());
     }
 
-    fn text(&mut self, text: &str) {
-        self.length(text.len());
-        self.bytes(text.as_bytes());
+    fn put_text(&mut self, text: &str) {
+        self.put_length(text.len());
+        self.put_bytes(text.as_bytes());
     }
 
-    fn length(&mut self, length: usize) {
-        self.u32(u32::try_from(length).unwrap_or(u32::MAX));
+    fn put_length(&mut self, length: usize) {
+        self.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     }
 
-    fn option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
+    fn put_option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
         match value {
             Some(value) => {
-                self.byte(1);
+                self.put_u8(1);
                 put(self, value);
             }
-            None => self.byte(0),
+            None => self.put_u8(0),
         }
     }
 }
 
-impl Put for Vec<u8> {
-    fn bytes(&mut self, bytes: &[u8]) {
+impl BinaryEncoder for Vec<u8> {
+    fn put_bytes(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
 }
 
 /// Reads values one after another.
-pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
+pub(crate) struct BinaryDecoder<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Take<'a> {
-    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+impl<'a> BinaryDecoder<'a> {
+    pub(crate) fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], MalformedBytes> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(MalformedBytes)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.bytes(N)?.try_into().map_err(|_| Malformed)
+    pub(crate) fn take_array<const N: usize>(&mut self) -> Result<[u8; N], MalformedBytes> {
+        self.take_bytes(N)?.try_into().map_err(|_| MalformedBytes)
     }
 
-    pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
-        self.array().map(|[byte]| byte)
+    pub(crate) fn take_u8(&mut self) -> Result<u8, MalformedBytes> {
+        self.take_array().map(|[byte]| byte)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_be_bytes)
+    pub(crate) fn take_u32(&mut self) -> Result<u32, MalformedBytes> {
+        self.take_array().map(u32::from_be_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
+    pub(crate) fn take_u64(&mut self) -> Result<u64, MalformedBytes> {
+        self.take_array().map(u64::from_be_bytes)
     }
 
-    pub(crate) fn uuid(&mut self) -> Result<Uuid, Malformed> {
-        self.array().map(Uuid::from_bytes)
+    pub(crate) fn take_uuid(&mut self) -> Result<Uuid, MalformedBytes> {
+        self.take_array().map(Uuid::from_bytes)
     }
 
-    pub(crate) fn time(&mut self) -> Result<OffsetDateTime, Malformed> {
-        let micros = self.array().map(i64::from_be_bytes)?;
-        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).map_err(|_| Malformed)
+    pub(crate) fn take_timestamp(&mut self) -> Result<OffsetDateTime, MalformedBytes> {
+        let micros = self.take_array().map(i64::from_be_bytes)?;
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000)
+            .map_err(|_| MalformedBytes)
     }
 
-    pub(crate) fn length(&mut self) -> Result<usize, Malformed> {
-        usize::try_from(self.u32()?).map_err(|_| Malformed)
+    pub(crate) fn take_length(&mut self) -> Result<usize, MalformedBytes> {
+        usize::try_from(self.take_u32()?).map_err(|_| MalformedBytes)
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, Malformed> {
-        let length = self.length()?;
-        String::from_utf8(self.bytes(length)?.to_vec()).map_err(|_| Malformed)
+    pub(crate) fn take_text(&mut self) -> Result<String, MalformedBytes> {
+        let length = self.take_length()?;
+        String::from_utf8(self.take_bytes(length)?.to_vec()).map_err(|_| MalformedBytes)
     }
 
-    pub(crate) fn option<T>(
+    pub(crate) fn take_option<T>(
         &mut self,
-        take: impl FnOnce(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Option<T>, Malformed> {
-        match self.byte()? {
+        take: impl FnOnce(&mut Self) -> Result<T, MalformedBytes>,
+    ) -> Result<Option<T>, MalformedBytes> {
+        match self.take_u8()? {
             0 => Ok(None),
             1 => take(self).map(Some),
-            _ => Err(Malformed),
+            _ => Err(MalformedBytes),
         }
     }
 
     /// Nothing may follow.
-    pub(crate) fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
+    pub(crate) fn expect_end(self) -> Result<(), MalformedBytes> {
+        if self.0.is_empty() { Ok(()) } else { Err(MalformedBytes) }
     }
 }

@@ -4,26 +4,26 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::{Entry, encode, hex};
+use crate::{AuditEntry, encode_entry, hex};
 
-const GENESIS: &[u8] = b"cynode/audit/genesis/v1\0";
-const RECORD: &[u8] = b"cynode/audit/record/v1\0";
+const GENESIS_DOMAIN: &[u8] = b"cynode/audit/genesis/v1\0";
+const RECORD_DOMAIN: &[u8] = b"cynode/audit/record/v1\0";
 
 /// What stands before the first record of a chain.
-pub fn genesis(chain: Uuid) -> [u8; 32] {
-    Sha256::new().chain_update(GENESIS).chain_update(chain.as_bytes()).finalize().into()
+pub fn genesis_hash(chain: Uuid) -> [u8; 32] {
+    Sha256::new().chain_update(GENESIS_DOMAIN).chain_update(chain.as_bytes()).finalize().into()
 }
 
 /// One record in its place in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct AuditRecord {
     /// The chain it is in.
     pub chain: Uuid,
     /// Its place there; the first is 0.
     pub seq: u64,
     /// What it says.
-    pub entry: Entry,
+    pub entry: AuditEntry,
     /// The hash of the record before it, or [`genesis`].
     #[serde(with = "hex")]
     pub prev: [u8; 32],
@@ -32,10 +32,10 @@ pub struct Record {
     pub hash: [u8; 32],
 }
 
-impl Record {
+impl AuditRecord {
     /// Whether the hash is the one of what the record says, in its place.
-    pub fn is_whole(&self) -> bool {
-        self.hash == hash(self.chain, self.seq, &self.prev, &encode(&self.entry))
+    pub fn has_valid_hash(&self) -> bool {
+        self.hash == hash(self.chain, self.seq, &self.prev, &encode_entry(&self.entry))
     }
 }
 
@@ -43,7 +43,7 @@ impl Record {
 /// no byte can move from one part to the next.
 pub(crate) fn hash(chain: Uuid, seq: u64, prev: &[u8; 32], encoded: &[u8]) -> [u8; 32] {
     Sha256::new()
-        .chain_update(RECORD)
+        .chain_update(RECORD_DOMAIN)
         .chain_update(chain.as_bytes())
         .chain_update(seq.to_be_bytes())
         .chain_update(prev)

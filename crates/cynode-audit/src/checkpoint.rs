@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Tree, bytes::Put, hex, whole_micros};
+use crate::{MerkleTree, bytes::BinaryEncoder, hex, truncate_to_micros};
 
-const DOMAIN: &[u8] = b"cynode/audit/checkpoint/v1\0";
+const CHECKPOINT_DOMAIN: &[u8] = b"cynode/audit/checkpoint/v1\0";
 
 /// What is signed was changed, or signed by somebody else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub struct BadSignature;
 /// chain was only ever appended to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Checkpoint {
+pub struct AuditCheckpoint {
     /// The chain.
     pub chain: Uuid,
     /// How many of its records are covered.
@@ -41,11 +41,11 @@ pub struct Checkpoint {
     pub signature: [u8; 64],
 }
 
-impl Checkpoint {
+impl AuditCheckpoint {
     /// Signs what the chain is now.
-    pub fn sign(
+    pub fn sign_tree(
         chain: Uuid,
-        tree: &Tree,
+        tree: &MerkleTree,
         head: [u8; 32],
         at: OffsetDateTime,
         closed: bool,
@@ -53,43 +53,43 @@ impl Checkpoint {
     ) -> Self {
         let mut checkpoint = Self {
             chain,
-            size: tree.size(),
-            root: tree.root(),
+            size: tree.leaf_count(),
+            root: tree.merkle_root(),
             head,
-            at: whole_micros(at),
+            at: truncate_to_micros(at),
             closed,
             signature: [0; 64],
         };
-        checkpoint.signature = sign(&checkpoint.message(), key);
+        checkpoint.signature = sign_message(&checkpoint.signing_payload(), key);
         checkpoint
     }
 
     /// Whether it was signed with this key and not changed since.
-    pub fn verify(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
-        if self.at != whole_micros(self.at) {
+    pub fn verify_signature(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
+        if self.at != truncate_to_micros(self.at) {
             return Err(BadSignature);
         }
-        verify(&self.message(), &self.signature, key)
+        verify_message(&self.signing_payload(), &self.signature, key)
     }
 
-    fn message(&self) -> Vec<u8> {
+    fn signing_payload(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160);
-        out.bytes(DOMAIN);
-        out.uuid(self.chain);
-        out.u64(self.size);
-        out.bytes(&self.root);
-        out.bytes(&self.head);
-        out.time(self.at);
-        out.byte(u8::from(self.closed));
+        out.put_bytes(CHECKPOINT_DOMAIN);
+        out.put_uuid(self.chain);
+        out.put_u64(self.size);
+        out.put_bytes(&self.root);
+        out.put_bytes(&self.head);
+        out.put_timestamp(self.at);
+        out.put_u8(u8::from(self.closed));
         out
     }
 }
 
-pub(crate) fn sign(message: &[u8], key: &SigningKey) -> [u8; 64] {
+pub(crate) fn sign_message(message: &[u8], key: &SigningKey) -> [u8; 64] {
     key.sign(message).to_bytes()
 }
 
-pub(crate) fn verify(
+pub(crate) fn verify_message(
     message: &[u8],
     signature: &[u8; 64],
     key: &VerifyingKey,

@@ -12,15 +12,15 @@ use crate::hex;
 ///
 /// Equal digests mean equal bytes; without the [`DigestKey`] nothing else can be learnt from one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Digest(#[serde(with = "hex")] pub [u8; 32]);
+pub struct KeyedDigest(#[serde(with = "hex")] pub [u8; 32]);
 
-impl fmt::Display for Digest {
+impl fmt::Display for KeyedDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::text(&self.0))
+        f.write_str(&hex::encode_hex(&self.0))
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for KeyedDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -40,13 +40,13 @@ impl DigestKey {
     }
 
     /// The HMAC-SHA256 of `bytes`.
-    pub fn digest(&self, bytes: &[u8]) -> Digest {
+    pub fn digest_bytes(&self, bytes: &[u8]) -> KeyedDigest {
         // HMAC fills a key up to the block with zeros; a whole block cannot have a wrong length.
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.0);
         let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
         mac.update(bytes);
-        Digest(mac.finalize().into_bytes().into())
+        KeyedDigest(mac.finalize().into_bytes().into())
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_digest_is_the_hmac_that_others_would_compute() {
         // The first message of RFC 4231 with a key of 32 bytes.
-        let digest = DigestKey::new([0x0b; 32]).digest(b"Hi There");
+        let digest = DigestKey::new([0x0b; 32]).digest_bytes(b"Hi There");
         assert_eq!(
             digest.to_string(),
             "198a607eb44bfbc69903a0f1cf2bbdc5ba0aa3f3d9ae3c1c7a3b1696a0b68cf7"
@@ -73,7 +73,10 @@ mod tests {
     #[test]
     fn another_key_gives_another_digest() {
         let bytes = br#"{"amount":5}"#;
-        assert_ne!(DigestKey::new([1; 32]).digest(bytes), DigestKey::new([2; 32]).digest(bytes));
+        assert_ne!(
+            DigestKey::new([1; 32]).digest_bytes(bytes),
+            DigestKey::new([2; 32]).digest_bytes(bytes)
+        );
     }
 
     #[test]

@@ -3,121 +3,124 @@
 use uuid::Uuid;
 
 use crate::{
-    AgentFacts, Digest, Entry, Outcome, Phase, Verdict,
-    bytes::{Malformed, Put, Take},
+    AgentFacts, AuditEntry, KeyedDigest, Outcome, Phase, Verdict,
+    bytes::{BinaryDecoder, BinaryEncoder, MalformedBytes},
 };
 
 /// The first byte of every encoded entry. A new field means a new version; old ones stay readable.
-const VERSION: u8 = 1;
+const ENTRY_FORMAT_VERSION: u8 = 1;
 
 /// Why bytes are not an encoded entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("these bytes are not an entry of version {VERSION}")]
+#[error("these bytes are not an entry of version {ENTRY_FORMAT_VERSION}")]
 pub struct DecodeError;
 
-impl From<Malformed> for DecodeError {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedBytes> for DecodeError {
+    fn from(_: MalformedBytes) -> Self {
         Self
     }
 }
 
 /// The bytes of an entry. Two entries that passed [`Entry::check`] and differ have different bytes.
-pub fn encode(entry: &Entry) -> Vec<u8> {
+pub fn encode_entry(entry: &AuditEntry) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
-    out.byte(VERSION);
-    out.uuid(entry.call);
-    out.time(entry.at);
-    out.byte(entry.phase.code());
-    out.byte(entry.decision.code());
-    out.text(&entry.reason);
+    out.put_u8(ENTRY_FORMAT_VERSION);
+    out.put_uuid(entry.call);
+    out.put_timestamp(entry.at);
+    out.put_u8(entry.phase.code());
+    out.put_u8(entry.decision.code());
+    out.put_text(&entry.reason);
     put_list(&mut out, &entry.rules);
     put_list(&mut out, &entry.shadow);
-    out.option(entry.outcome, |out, outcome| out.byte(outcome.code()));
-    out.option(entry.agent.as_ref(), put_agent);
-    out.text(&entry.method);
-    out.option(entry.tool.as_deref(), Put::text);
-    out.option(entry.definition, |out, digest| out.bytes(&digest));
-    out.option(entry.server, Put::uuid);
-    out.option(entry.node, Put::uuid);
-    out.bytes(&entry.policy);
-    out.bytes(&entry.catalogue);
-    out.text(&entry.trace);
-    out.option(entry.arguments, |out, digest| out.bytes(&digest.0));
-    out.u32(entry.arguments_size);
-    out.option(entry.result, |out, digest| out.bytes(&digest.0));
-    out.u32(entry.result_size);
-    out.u64(entry.duration_us);
+    out.put_option(entry.outcome, |out, outcome| out.put_u8(outcome.code()));
+    out.put_option(entry.agent.as_ref(), put_agent);
+    out.put_text(&entry.method);
+    out.put_option(entry.tool.as_deref(), BinaryEncoder::put_text);
+    out.put_option(entry.definition, |out, digest| out.put_bytes(&digest));
+    out.put_option(entry.server, BinaryEncoder::put_uuid);
+    out.put_option(entry.node, BinaryEncoder::put_uuid);
+    out.put_bytes(&entry.policy);
+    out.put_bytes(&entry.catalogue);
+    out.put_text(&entry.trace);
+    out.put_option(entry.arguments, |out, digest| out.put_bytes(&digest.0));
+    out.put_u32(entry.arguments_size);
+    out.put_option(entry.result, |out, digest| out.put_bytes(&digest.0));
+    out.put_u32(entry.result_size);
+    out.put_u64(entry.duration_us);
     out
 }
 
 /// The entry these bytes are of; exactly what [`encode`] writes is accepted.
-pub fn decode(bytes: &[u8]) -> Result<Entry, DecodeError> {
-    let mut from = Take(bytes);
-    if from.byte()? != VERSION {
+pub fn decode_entry(bytes: &[u8]) -> Result<AuditEntry, DecodeError> {
+    let mut from = BinaryDecoder(bytes);
+    if from.take_u8()? != ENTRY_FORMAT_VERSION {
         return Err(DecodeError);
     }
     // The order of the fields here is the order of the bytes.
-    let entry = Entry {
-        call: from.uuid()?,
-        at: from.time()?,
-        phase: Phase::from_code(from.byte()?).ok_or(DecodeError)?,
-        decision: Verdict::from_code(from.byte()?).ok_or(DecodeError)?,
-        reason: from.text()?,
+    let entry = AuditEntry {
+        call: from.take_uuid()?,
+        at: from.take_timestamp()?,
+        phase: Phase::from_code(from.take_u8()?).ok_or(DecodeError)?,
+        decision: Verdict::from_code(from.take_u8()?).ok_or(DecodeError)?,
+        reason: from.take_text()?,
         rules: take_list(&mut from)?,
         shadow: take_list(&mut from)?,
-        outcome: from
-            .option(|from| from.byte().and_then(|c| Outcome::from_code(c).ok_or(Malformed)))?,
-        agent: from.option(take_agent)?,
-        method: from.text()?,
-        tool: from.option(Take::text)?,
-        definition: from.option(Take::array)?,
-        server: from.option(Take::uuid)?,
-        node: from.option(Take::uuid)?,
-        policy: from.array()?,
-        catalogue: from.array()?,
-        trace: from.text()?,
-        arguments: from.option(Take::array)?.map(Digest),
-        arguments_size: from.u32()?,
-        result: from.option(Take::array)?.map(Digest),
-        result_size: from.u32()?,
-        duration_us: from.u64()?,
+        outcome: from.take_option(|from| {
+            from.take_u8().and_then(|c| Outcome::from_code(c).ok_or(MalformedBytes))
+        })?,
+        agent: from.take_option(take_agent)?,
+        method: from.take_text()?,
+        tool: from.take_option(BinaryDecoder::take_text)?,
+        definition: from.take_option(BinaryDecoder::take_array)?,
+        server: from.take_option(BinaryDecoder::take_uuid)?,
+        node: from.take_option(BinaryDecoder::take_uuid)?,
+        policy: from.take_array()?,
+        catalogue: from.take_array()?,
+        trace: from.take_text()?,
+        arguments: from.take_option(BinaryDecoder::take_array)?.map(KeyedDigest),
+        arguments_size: from.take_u32()?,
+        result: from.take_option(BinaryDecoder::take_array)?.map(KeyedDigest),
+        result_size: from.take_u32()?,
+        duration_us: from.take_u64()?,
     };
-    from.end()?;
+    from.expect_end()?;
     Ok(entry)
 }
 
 fn put_list(out: &mut Vec<u8>, texts: &[String]) {
-    out.length(texts.len());
+    out.put_length(texts.len());
     for text in texts {
-        out.text(text);
+        out.put_text(text);
     }
 }
 
-fn take_list(from: &mut Take<'_>) -> Result<Vec<String>, Malformed> {
-    let length = from.length()?;
+fn take_list(from: &mut BinaryDecoder<'_>) -> Result<Vec<String>, MalformedBytes> {
+    let length = from.take_length()?;
     // Grows with what is really there, never with what a damaged length claims.
     let mut texts = Vec::new();
     for _ in 0..length {
-        texts.push(from.text()?);
+        texts.push(from.take_text()?);
     }
     Ok(texts)
 }
 
 fn put_agent(out: &mut Vec<u8>, agent: &AgentFacts) {
-    out.uuid(agent.token);
-    out.text(&agent.kind);
-    out.text(&agent.role);
+    out.put_uuid(agent.token);
+    out.put_text(&agent.kind);
+    out.put_text(&agent.role);
     for id in [agent.user, agent.project, agent.task, agent.run, agent.job] {
-        out.option(id, Put::uuid);
+        out.put_option(id, BinaryEncoder::put_uuid);
     }
 }
 
-fn take_agent(from: &mut Take<'_>) -> Result<AgentFacts, Malformed> {
-    let id = |from: &mut Take<'_>| -> Result<Option<Uuid>, Malformed> { from.option(Take::uuid) };
+fn take_agent(from: &mut BinaryDecoder<'_>) -> Result<AgentFacts, MalformedBytes> {
+    let id = |from: &mut BinaryDecoder<'_>| -> Result<Option<Uuid>, MalformedBytes> {
+        from.take_option(BinaryDecoder::take_uuid)
+    };
     Ok(AgentFacts {
-        token: from.uuid()?,
-        kind: from.text()?,
-        role: from.text()?,
+        token: from.take_uuid()?,
+        kind: from.take_text()?,
+        role: from.take_text()?,
         user: id(from)?,
         project: id(from)?,
         task: id(from)?,

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Digest, hex};
+use crate::{KeyedDigest, hex};
 
 /// The reason of the outcome that is written for a call whose real outcome nobody will know.
-pub const CUT_OFF: &str = "cut_off";
+pub const CUT_OFF_REASON: &str = "cut_off";
 
 /// How many rules an entry names at most.
-const MOST_RULES: usize = 16;
+const MAX_RULES: usize = 16;
 
 /// A text that is none of the words of an enum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,7 +135,7 @@ pub struct AgentFacts {
 /// be cleaned out of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct AuditEntry {
     /// The call; its decision and its outcome have the same.
     pub call: Uuid,
     /// When it happened, in whole microseconds.
@@ -175,11 +175,11 @@ pub struct Entry {
     /// The trace it belongs to.
     pub trace: String,
     /// The digest of the arguments.
-    pub arguments: Option<Digest>,
+    pub arguments: Option<KeyedDigest>,
     /// How many bytes the arguments had.
     pub arguments_size: u32,
     /// The digest of the result.
-    pub result: Option<Digest>,
+    pub result: Option<KeyedDigest>,
     /// How many bytes the result had.
     pub result_size: u32,
     /// How long it took, in microseconds.
@@ -196,7 +196,7 @@ pub enum BadEntry {
     #[error("`{0}` has a length or a character that it may not have")]
     Text(&'static str),
     /// There are too many rules.
-    #[error("`{0}` has more than {MOST_RULES} rules")]
+    #[error("`{0}` has more than {MAX_RULES} rules")]
     Rules(&'static str),
     /// A record of an outcome has none.
     #[error("the record of an outcome has an outcome")]
@@ -206,24 +206,24 @@ pub enum BadEntry {
     OutcomeOfRefused,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Whether every field holds what it may hold.
-    pub fn check(&self) -> Result<(), BadEntry> {
-        if self.at != whole_micros(self.at) {
+    pub fn validate_fields(&self) -> Result<(), BadEntry> {
+        if self.at != truncate_to_micros(self.at) {
             return Err(BadEntry::Time);
         }
-        text("reason", &self.reason, 64, code)?;
-        rules("rules", &self.rules)?;
-        rules("shadow", &self.shadow)?;
-        text("method", &self.method, 40, |b| matches!(b, b'a'..=b'z' | b'/' | b'_'))?;
+        validate_text("reason", &self.reason, 64, is_code_byte)?;
+        validate_rules("rules", &self.rules)?;
+        validate_rules("shadow", &self.shadow)?;
+        validate_text("method", &self.method, 40, |b| matches!(b, b'a'..=b'z' | b'/' | b'_'))?;
         if let Some(tool) = &self.tool {
-            text("tool", tool, 128, |b| b.is_ascii_alphanumeric() || b"._-".contains(&b))?;
+            validate_text("tool", tool, 128, |b| b.is_ascii_alphanumeric() || b"._-".contains(&b))?;
         }
         if let Some(agent) = &self.agent {
-            text("agent.kind", &agent.kind, 64, code)?;
-            text("agent.role", &agent.role, 64, code)?;
+            validate_text("agent.kind", &agent.kind, 64, is_code_byte)?;
+            validate_text("agent.role", &agent.role, 64, is_code_byte)?;
         }
-        text("trace", &self.trace, 32, |b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))?;
+        validate_text("trace", &self.trace, 32, |b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))?;
         if self.trace.len() != 32 {
             return Err(BadEntry::Text("trace"));
         }
@@ -243,17 +243,17 @@ impl Entry {
     }
 
     /// Whether a second record, the outcome, must follow this one.
-    pub fn opens(&self) -> bool {
+    pub fn expects_outcome(&self) -> bool {
         self.phase == Phase::Decision && self.decision == Verdict::Allow && self.outcome.is_none()
     }
 
     /// The outcome of the call decided here, when nobody will know the real one.
-    pub(crate) fn cut_off(&self, at: OffsetDateTime) -> Self {
+    pub(crate) fn to_unknown_outcome(&self, at: OffsetDateTime) -> Self {
         Self {
-            at: whole_micros(at),
+            at: truncate_to_micros(at),
             phase: Phase::Outcome,
             outcome: Some(Outcome::Unknown),
-            reason: CUT_OFF.to_owned(),
+            reason: CUT_OFF_REASON.to_owned(),
             result: None,
             result_size: 0,
             duration_us: 0,
@@ -263,23 +263,23 @@ impl Entry {
 }
 
 /// The same moment without the fraction of a microsecond, which a database would drop unasked.
-pub fn whole_micros(at: OffsetDateTime) -> OffsetDateTime {
+pub fn truncate_to_micros(at: OffsetDateTime) -> OffsetDateTime {
     let fraction = i64::from(at.nanosecond() % 1_000);
     at.checked_sub(time::Duration::nanoseconds(fraction)).unwrap_or(at)
 }
 
-fn rules(field: &'static str, ids: &[String]) -> Result<(), BadEntry> {
-    if ids.len() > MOST_RULES {
+fn validate_rules(field: &'static str, ids: &[String]) -> Result<(), BadEntry> {
+    if ids.len() > MAX_RULES {
         return Err(BadEntry::Rules(field));
     }
-    ids.iter().try_for_each(|id| text(field, id, 64, code))
+    ids.iter().try_for_each(|id| validate_text(field, id, 64, is_code_byte))
 }
 
-fn code(byte: u8) -> bool {
+fn is_code_byte(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b':' | b'-')
 }
 
-fn text(
+fn validate_text(
     field: &'static str,
     value: &str,
     longest: usize,

@@ -4,13 +4,13 @@
 //! A record names the call and its circumstances and holds no payload: the only trace of arguments
 //! and results is their size and a keyed [`Digest`].
 //!
-//! * The [`Writer`] chains the records, writes them ahead to a file of its own and ships them to a
-//!   [`Store`]. What it accepted survives the death of its process, and after
-//!   [`Writer::durable`] also a power loss. What it cannot keep it refuses, so that a gate in
+//! * The [`AuditWriter`] chains the records, writes them ahead to a file of its own and ships them to a
+//!   [`AuditStore`]. What it accepted survives the death of its process, and after
+//!   [`AuditWriter::durable`] also a power loss. What it cannot keep it refuses, so that a gate in
 //!   front of it can fail closed.
-//! * A [`Checkpoint`] signs the Merkle root over the records of a chain so far, so that a third
-//!   party can be shown that a record is in it ([`Inclusion`]) and that nothing before it was
-//!   rewritten ([`Consistency`]).
+//! * A [`AuditCheckpoint`] signs the Merkle root over the records of a chain so far, so that a third
+//!   party can be shown that a record is in it ([`RecordInclusionProof`]) and that nothing before it was
+//!   rewritten ([`ChainConsistencyProof`]).
 //! * A [`ChainStart`] links the chains of an installation, so that a whole chain cannot vanish.
 //! * [`ChainCheck`] and [`LinkCheck`] find the first thing that is wrong with what was stored.
 //!
@@ -32,19 +32,20 @@ mod tree;
 mod verify;
 mod writer;
 
-pub use chain::{Record, genesis};
-pub use checkpoint::{BadSignature, Checkpoint};
-pub use digest::{Digest, DigestKey};
-pub use encoding::{DecodeError, decode, encode};
+pub use chain::{AuditRecord, genesis_hash};
+pub use checkpoint::{AuditCheckpoint, BadSignature};
+pub use digest::{DigestKey, KeyedDigest};
+pub use encoding::{DecodeError, decode_entry, encode_entry};
 pub use entry::{
-    AgentFacts, BadEntry, CUT_OFF, Entry, Outcome, Phase, UnknownWord, Verdict, whole_micros,
+    AgentFacts, AuditEntry, BadEntry, CUT_OFF_REASON, Outcome, Phase, UnknownWord, Verdict,
+    truncate_to_micros,
 };
-pub use proof::{BadProof, Consistency, Inclusion};
-pub use start::{ChainStart, NewChain, Tip};
-pub use store::{Done, Store, StoreError};
-pub use tree::Tree;
-pub use verify::{BadLink, ChainCheck, LinkCheck, Problem, Verified};
+pub use proof::{BadProof, ChainConsistencyProof, RecordInclusionProof};
+pub use start::{ChainRegistryHead, ChainStart, NewChain};
+pub use store::{AuditStore, AuditStoreError, StoreFuture};
+pub use tree::MerkleTree;
+pub use verify::{BadLink, ChainCheck, ChainVerifyError, LinkCheck, VerifiedChain};
 pub use writer::{
-    Condition, NewId, Now, OpenError, Options, Recovered, Refused, Status, Ticket, Unshipped,
-    Writer,
+    AppendError, AuditWriter, AuditWriterOptions, NewId, Now, OpenError, RecordTicket,
+    RecoveryReport, SegmentCondition, UnshippedError, WriterStatus,
 };

@@ -4,31 +4,31 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::{Entry, Phase};
+use crate::{AuditEntry, Phase};
 
 /// Why an entry does not fit to what was said about its call before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum CallStateError {
     AlreadyOpen,
     NotOpen,
 }
 
 /// The decisions of the calls that are under way.
 #[derive(Debug, Default)]
-pub(crate) struct OpenCalls(HashMap<Uuid, Entry>);
+pub(crate) struct OpenCalls(HashMap<Uuid, AuditEntry>);
 
 impl OpenCalls {
-    pub(crate) fn fits(&self, entry: &Entry) -> Result<(), Unfit> {
+    pub(crate) fn check_entry(&self, entry: &AuditEntry) -> Result<(), CallStateError> {
         match (entry.phase, self.0.contains_key(&entry.call)) {
-            (Phase::Decision, true) => Err(Unfit::AlreadyOpen),
-            (Phase::Outcome, false) => Err(Unfit::NotOpen),
+            (Phase::Decision, true) => Err(CallStateError::AlreadyOpen),
+            (Phase::Outcome, false) => Err(CallStateError::NotOpen),
             (Phase::Decision, false) | (Phase::Outcome, true) => Ok(()),
         }
     }
 
     /// Takes note of an entry that was written.
-    pub(crate) fn note(&mut self, entry: &Entry) {
-        if entry.opens() {
+    pub(crate) fn apply_entry(&mut self, entry: &AuditEntry) {
+        if entry.expects_outcome() {
             self.0.insert(entry.call, entry.clone());
         } else {
             self.0.remove(&entry.call);
@@ -40,7 +40,7 @@ impl OpenCalls {
     }
 
     /// The decisions, oldest first.
-    pub(crate) fn decisions(&self) -> Vec<Entry> {
+    pub(crate) fn open_decisions(&self) -> Vec<AuditEntry> {
         let mut decisions: Vec<_> = self.0.values().cloned().collect();
         decisions.sort_by_key(|entry| (entry.at, entry.call));
         decisions

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use uuid::Uuid;
 
-use crate::{BadSignature, Checkpoint, Record, Tree, hex, tree::root_hash};
+use crate::{AuditCheckpoint, AuditRecord, BadSignature, MerkleTree, hex, tree::root_hash};
 
 /// Larger trees than any chain can have; beyond it the arithmetic of the tree would overflow.
-const LARGEST: u64 = 1 << 40;
+const MAX_TREE_SIZE: u64 = 1 << 40;
 
 /// Why a proof could not be made, or does not prove what it should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum BadProof {
 /// The proof that a record is among those a checkpoint covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Inclusion {
+pub struct RecordInclusionProof {
     /// The chain.
     pub chain: Uuid,
     /// The place of the record.
@@ -46,35 +46,35 @@ pub struct Inclusion {
     pub path: Vec<[u8; 32]>,
 }
 
-impl Inclusion {
+impl RecordInclusionProof {
     /// Proves that the record at `seq` is in the tree. The tree has the size of the checkpoint.
-    pub fn prove(chain: Uuid, tree: &Tree, seq: u64) -> Result<Self, BadProof> {
+    pub fn prove_record(chain: Uuid, tree: &MerkleTree, seq: u64) -> Result<Self, BadProof> {
         let index = usize::try_from(seq).map_err(|_| BadProof::OutOfRange)?;
-        if seq >= tree.size() {
+        if seq >= tree.leaf_count() {
             return Err(BadProof::OutOfRange);
         }
-        let proof = tree.inner().prove_inclusion(index);
-        Ok(Self { chain, seq, size: tree.size(), path: hashes(proof.as_bytes()) })
+        let proof = tree.as_inner().prove_inclusion(index);
+        Ok(Self { chain, seq, size: tree.leaf_count(), path: split_hashes(proof.as_bytes()) })
     }
 
     /// Whether `record` is among those that `checkpoint` covers.
-    pub fn verify(
+    pub fn verify_record(
         &self,
-        record: &Record,
-        checkpoint: &Checkpoint,
+        record: &AuditRecord,
+        checkpoint: &AuditCheckpoint,
         key: &VerifyingKey,
     ) -> Result<(), BadProof> {
         let of = (self.chain, self.seq, self.size);
         if of != (record.chain, record.seq, checkpoint.size) || self.chain != checkpoint.chain {
             return Err(BadProof::Other);
         }
-        if self.seq >= self.size || self.size > LARGEST {
+        if self.seq >= self.size || self.size > MAX_TREE_SIZE {
             return Err(BadProof::OutOfRange);
         }
-        if !record.is_whole() {
+        if !record.has_valid_hash() {
             return Err(BadProof::Record);
         }
-        checkpoint.verify(key)?;
+        checkpoint.verify_signature(key)?;
         let proof = InclusionProof::<Sha256>::try_from_bytes(self.path.concat())
             .map_err(|_| BadProof::Path)?;
         root_hash(checkpoint.root, checkpoint.size)
@@ -86,7 +86,7 @@ impl Inclusion {
 /// The proof that a chain was only appended to between two checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Consistency {
+pub struct ChainConsistencyProof {
     /// The chain.
     pub chain: Uuid,
     /// The size of the earlier checkpoint.
@@ -98,35 +98,35 @@ pub struct Consistency {
     pub path: Vec<[u8; 32]>,
 }
 
-impl Consistency {
+impl ChainConsistencyProof {
     /// Proves that the tree began with the `from` records it had then. The tree has the size of
     /// the later checkpoint.
-    pub fn prove(chain: Uuid, tree: &Tree, from: u64) -> Result<Self, BadProof> {
+    pub fn prove_append_only(chain: Uuid, tree: &MerkleTree, from: u64) -> Result<Self, BadProof> {
         if from == 0 {
             return Err(BadProof::OutOfRange);
         }
-        let added = tree.size().checked_sub(from).ok_or(BadProof::OutOfRange)?;
+        let added = tree.leaf_count().checked_sub(from).ok_or(BadProof::OutOfRange)?;
         let added = usize::try_from(added).map_err(|_| BadProof::OutOfRange)?;
-        let proof = tree.inner().prove_consistency(added);
-        Ok(Self { chain, from, to: tree.size(), path: hashes(proof.as_bytes()) })
+        let proof = tree.as_inner().prove_consistency(added);
+        Ok(Self { chain, from, to: tree.leaf_count(), path: split_hashes(proof.as_bytes()) })
     }
 
     /// Whether `later` has every record of `earlier` unchanged.
-    pub fn verify(
+    pub fn verify_append_only(
         &self,
-        earlier: &Checkpoint,
-        later: &Checkpoint,
+        earlier: &AuditCheckpoint,
+        later: &AuditCheckpoint,
         key: &VerifyingKey,
     ) -> Result<(), BadProof> {
         let of = (self.chain, self.from, self.to);
         if of != (earlier.chain, earlier.size, later.size) || self.chain != later.chain {
             return Err(BadProof::Other);
         }
-        if self.from == 0 || self.from > self.to || self.to > LARGEST {
+        if self.from == 0 || self.from > self.to || self.to > MAX_TREE_SIZE {
             return Err(BadProof::OutOfRange);
         }
-        earlier.verify(key)?;
-        later.verify(key)?;
+        earlier.verify_signature(key)?;
+        later.verify_signature(key)?;
         let proof = ConsistencyProof::<Sha256>::try_from_bytes(self.path.concat())
             .map_err(|_| BadProof::Path)?;
         root_hash(later.root, later.size)
@@ -135,6 +135,6 @@ impl Consistency {
     }
 }
 
-fn hashes(path: &[u8]) -> Vec<[u8; 32]> {
+fn split_hashes(path: &[u8]) -> Vec<[u8; 32]> {
     path.as_chunks::<32>().0.to_vec()
 }

@@ -11,9 +11,9 @@ mod directory;
 mod frame;
 mod reading;
 
-pub(crate) use directory::{Directory, Taken, set_aside};
-pub(crate) use frame::{Frame, Header, put_record};
-pub(crate) use reading::{Contents, End, read};
+pub(crate) use directory::{OrphanedSegment, SegmentDirectory, quarantine_segment};
+pub(crate) use frame::{SegmentFrame, SegmentHeader, put_record};
+pub(crate) use reading::{SegmentContents, SegmentEnd, read_segment};
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use std::{
 
 /// A file that is being written.
 #[derive(Debug)]
-pub(crate) struct Segment {
+pub(crate) struct SegmentFile {
     path: PathBuf,
     file: Arc<File>,
     length: u64,
@@ -47,21 +47,21 @@ impl WriteError {
     }
 }
 
-impl Segment {
+impl SegmentFile {
     pub(crate) fn new(path: PathBuf, file: File, length: u64) -> Self {
         Self { path, file: Arc::new(file), length }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn file_path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn file(&self) -> Arc<File> {
+    pub(crate) fn shared_file(&self) -> Arc<File> {
         Arc::clone(&self.file)
     }
 
     /// Writes whole frames at the end, or nothing.
-    pub(crate) fn write(&mut self, frames: &[u8]) -> Result<(), WriteError> {
+    pub(crate) fn append_frames(&mut self, frames: &[u8]) -> Result<(), WriteError> {
         match (&*self.file).write_all(frames) {
             Ok(()) => {
                 self.length += frames.len() as u64;
@@ -75,7 +75,7 @@ impl Segment {
     }
 
     /// Returns once everything written survives a power loss.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 }

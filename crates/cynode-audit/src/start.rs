@@ -8,13 +8,13 @@ use uuid::Uuid;
 
 use crate::{
     BadSignature,
-    bytes::Put,
-    checkpoint::{sign, verify},
-    hex, whole_micros,
+    bytes::BinaryEncoder,
+    checkpoint::{sign_message, verify_message},
+    hex, truncate_to_micros,
 };
 
-const DOMAIN: &[u8] = b"cynode/audit/start/v1\0";
-const LINK: &[u8] = b"cynode/audit/link/v1\0";
+const CHAIN_START_DOMAIN: &[u8] = b"cynode/audit/start/v1\0";
+const CHAIN_LINK_DOMAIN: &[u8] = b"cynode/audit/link/v1\0";
 
 /// A chain as its writer announces it, before the store has given it its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,30 +32,30 @@ impl NewChain {
     ///
     /// A store reads its tip and writes the signed start within one transaction that no other
     /// registration can come between.
-    pub fn sign(&self, tip: Tip, key: &SigningKey) -> ChainStart {
+    pub fn sign_start(&self, tip: ChainRegistryHead, key: &SigningKey) -> ChainStart {
         let mut start = ChainStart {
             chain: self.chain,
             number: tip.number.saturating_add(1),
             previous: tip.link,
-            at: whole_micros(self.at),
+            at: truncate_to_micros(self.at),
             writer: self.writer.clone(),
             signature: [0; 64],
         };
-        start.signature = sign(&start.message(), key);
+        start.signature = sign_message(&start.signing_payload(), key);
         start
     }
 }
 
 /// The end of the list of chains: what the next one is linked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tip {
+pub struct ChainRegistryHead {
     /// The number of the last chain.
     pub number: u64,
     /// Its [`ChainStart::link`].
     pub link: [u8; 32],
 }
 
-impl Tip {
+impl ChainRegistryHead {
     /// The tip of an installation without chains.
     pub const ORIGIN: Self = Self { number: 0, link: [0; 32] };
 }
@@ -63,7 +63,7 @@ impl Tip {
 /// A registered chain: its place among the chains of the installation, signed.
 ///
 /// Numbers have no gaps and each start holds the hash of the one before, so a whole chain cannot
-/// be taken out of the middle. The last one can; a copy of the [`Tip`] elsewhere shows that too.
+/// be taken out of the middle. The last one can; a copy of the [`ChainRegistryHead`] elsewhere shows that too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainStart {
@@ -86,31 +86,35 @@ pub struct ChainStart {
 
 impl ChainStart {
     /// Whether it was signed with this key and not changed since.
-    pub fn verify(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
-        if self.at != whole_micros(self.at) {
+    pub fn verify_signature(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
+        if self.at != truncate_to_micros(self.at) {
             return Err(BadSignature);
         }
-        verify(&self.message(), &self.signature, key)
+        verify_message(&self.signing_payload(), &self.signature, key)
     }
 
     /// The hash the next chain holds as `previous`.
-    pub fn link(&self) -> [u8; 32] {
-        Sha256::new().chain_update(LINK).chain_update(self.message()).finalize().into()
+    pub fn link_hash(&self) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(CHAIN_LINK_DOMAIN)
+            .chain_update(self.signing_payload())
+            .finalize()
+            .into()
     }
 
     /// The tip of the list while this is its last chain.
-    pub fn tip(&self) -> Tip {
-        Tip { number: self.number, link: self.link() }
+    pub fn registry_head(&self) -> ChainRegistryHead {
+        ChainRegistryHead { number: self.number, link: self.link_hash() }
     }
 
-    fn message(&self) -> Vec<u8> {
+    fn signing_payload(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160);
-        out.bytes(DOMAIN);
-        out.uuid(self.chain);
-        out.u64(self.number);
-        out.bytes(&self.previous);
-        out.time(self.at);
-        out.text(&self.writer);
+        out.put_bytes(CHAIN_START_DOMAIN);
+        out.put_uuid(self.chain);
+        out.put_u64(self.number);
+        out.put_bytes(&self.previous);
+        out.put_timestamp(self.at);
+        out.put_text(&self.writer);
         out
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{error::Error, pin::Pin};
 
-use crate::{Checkpoint, NewChain, Record};
+use crate::{AuditCheckpoint, AuditRecord, NewChain};
 
 /// The end of one piece of work of a store.
-pub type Done<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a> = Pin<Box<dyn Future<Output = Result<(), AuditStoreError>> + Send + 'a>>;
 
 /// Why a store did not take what it was given.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum AuditStoreError {
     /// It cannot now; the same is tried again later.
     #[error("the store cannot take records now")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
@@ -24,16 +24,16 @@ pub enum StoreError {
 /// A writer that died may have stored its last records without knowing it, so its successor gives
 /// all records of its open chains again. Everything here is therefore done at most once, however
 /// often it is asked for.
-pub trait Store: Send + Sync {
+pub trait AuditStore: Send + Sync {
     /// Gives the chain its place among the chains of the installation ([`NewChain::sign`]), before
     /// its first record is stored. Does nothing if the chain has its place already.
-    fn register<'a>(&'a self, chain: &'a NewChain) -> Done<'a>;
+    fn register_chain<'a>(&'a self, chain: &'a NewChain) -> StoreFuture<'a>;
 
     /// Keeps records of one registered chain, in order. One whose `(chain, seq)` is there already
-    /// is skipped if the hash is the same and is a [`StoreError::Conflict`] if not.
-    fn store<'a>(&'a self, records: &'a [Record]) -> Done<'a>;
+    /// is skipped if the hash is the same and is a [`AuditStoreError::Conflict`] if not.
+    fn store_records<'a>(&'a self, records: &'a [AuditRecord]) -> StoreFuture<'a>;
 
     /// Keeps a checkpoint. One with the same `(chain, size, closed)` may be there already, made
     /// at another time; either of the two may be kept.
-    fn checkpoint<'a>(&'a self, checkpoint: &'a Checkpoint) -> Done<'a>;
+    fn store_checkpoint<'a>(&'a self, checkpoint: &'a AuditCheckpoint) -> StoreFuture<'a>;
 }

@@ -7,9 +7,9 @@ use sha2::Sha256;
 ///
 /// It is held in memory, about 100 bytes a record; chains are bounded so that this is too.
 #[derive(Clone, Debug, Default)]
-pub struct Tree(MemoryBackedTree<Sha256, [u8; 32]>);
+pub struct MerkleTree(MemoryBackedTree<Sha256, [u8; 32]>);
 
-impl Tree {
+impl MerkleTree {
     /// An empty tree.
     pub fn new() -> Self {
         Self::default()
@@ -21,21 +21,21 @@ impl Tree {
     }
 
     /// How many records it covers.
-    pub fn size(&self) -> u64 {
+    pub fn leaf_count(&self) -> u64 {
         self.0.len()
     }
 
     /// Its root.
-    pub fn root(&self) -> [u8; 32] {
+    pub fn merkle_root(&self) -> [u8; 32] {
         (*self.0.root().as_bytes()).into()
     }
 
-    pub(crate) fn inner(&self) -> &MemoryBackedTree<Sha256, [u8; 32]> {
+    pub(crate) fn as_inner(&self) -> &MemoryBackedTree<Sha256, [u8; 32]> {
         &self.0
     }
 }
 
-impl FromIterator<[u8; 32]> for Tree {
+impl FromIterator<[u8; 32]> for MerkleTree {
     fn from_iter<I: IntoIterator<Item = [u8; 32]>>(hashes: I) -> Self {
         let mut tree = Self::new();
         hashes.into_iter().for_each(|hash| tree.push(hash));

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use ed25519_dalek::VerifyingKey;
 use uuid::Uuid;
 
-use crate::{ChainStart, Checkpoint, Record, Tip, Tree, genesis};
+use crate::{
+    AuditCheckpoint, AuditRecord, ChainRegistryHead, ChainStart, MerkleTree, genesis_hash,
+};
 
 /// The first thing that is wrong with a chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ChainVerifyError {
     /// Records are missing.
     #[error("record {expected} is missing, the next one is {found}")]
     Gap {
@@ -84,7 +86,7 @@ pub enum Problem {
 
 /// What was found about a chain that is in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedChain {
     /// The chain.
     pub chain: Uuid,
     /// How many records it has.
@@ -101,8 +103,8 @@ pub struct Verified {
 pub struct ChainCheck {
     chain: Uuid,
     keys: Vec<VerifyingKey>,
-    checkpoints: VecDeque<Checkpoint>,
-    tree: Tree,
+    checkpoints: VecDeque<AuditCheckpoint>,
+    tree: MerkleTree,
     head: [u8; 32],
     covered: u64,
     /// The size at which the chain was closed.
@@ -115,63 +117,63 @@ impl ChainCheck {
     pub fn new(
         chain: Uuid,
         keys: &[VerifyingKey],
-        checkpoints: impl IntoIterator<Item = Checkpoint>,
-    ) -> Result<Self, Problem> {
+        checkpoints: impl IntoIterator<Item = AuditCheckpoint>,
+    ) -> Result<Self, ChainVerifyError> {
         let mut checkpoints: Vec<_> = checkpoints.into_iter().collect();
         checkpoints.sort_by_key(|checkpoint| checkpoint.size);
         let mut check = Self {
             chain,
             keys: keys.to_vec(),
             checkpoints: VecDeque::new(),
-            tree: Tree::new(),
-            head: genesis(chain),
+            tree: MerkleTree::new(),
+            head: genesis_hash(chain),
             covered: 0,
             closed: None,
         };
         for checkpoint in &checkpoints {
-            check.signed(checkpoint)?;
+            check.verify_checkpoint(checkpoint)?;
         }
         check.checkpoints = checkpoints.into();
-        check.compare()?;
+        check.compare_checkpoints()?;
         Ok(check)
     }
 
     /// Takes the next record.
-    pub fn record(&mut self, record: &Record) -> Result<(), Problem> {
-        let (seq, expected) = (record.seq, self.tree.size());
+    pub fn verify_next_record(&mut self, record: &AuditRecord) -> Result<(), ChainVerifyError> {
+        let (seq, expected) = (record.seq, self.tree.leaf_count());
         if record.chain != self.chain {
-            return Err(Problem::OtherChain { seq });
+            return Err(ChainVerifyError::OtherChain { seq });
         }
         if seq > expected {
-            return Err(Problem::Gap { expected, found: seq });
+            return Err(ChainVerifyError::Gap { expected, found: seq });
         }
         if seq < expected {
-            return Err(Problem::Duplicate { seq });
+            return Err(ChainVerifyError::Duplicate { seq });
         }
         if self.closed.is_some() {
-            return Err(Problem::AfterClose { seq });
+            return Err(ChainVerifyError::AfterClose { seq });
         }
         if record.prev != self.head {
-            return Err(Problem::WrongPrevious { seq });
+            return Err(ChainVerifyError::WrongPrevious { seq });
         }
-        if !record.is_whole() {
-            return Err(Problem::WrongHash { seq });
+        if !record.has_valid_hash() {
+            return Err(ChainVerifyError::WrongHash { seq });
         }
-        if record.entry.check().is_err() {
-            return Err(Problem::BadEntry { seq });
+        if record.entry.validate_fields().is_err() {
+            return Err(ChainVerifyError::BadEntry { seq });
         }
         self.head = record.hash;
         self.tree.push(record.hash);
-        self.compare()
+        self.compare_checkpoints()
     }
 
     /// Says how the chain is, once all its records were taken.
-    pub fn finish(self) -> Result<Verified, Problem> {
-        let records = self.tree.size();
+    pub fn finish_verification(self) -> Result<VerifiedChain, ChainVerifyError> {
+        let records = self.tree.leaf_count();
         if let Some(checkpoint) = self.checkpoints.back() {
-            return Err(Problem::Missing { size: checkpoint.size, records });
+            return Err(ChainVerifyError::Missing { size: checkpoint.size, records });
         }
-        Ok(Verified {
+        Ok(VerifiedChain {
             chain: self.chain,
             records,
             covered: self.covered,
@@ -179,21 +181,21 @@ impl ChainCheck {
         })
     }
 
-    fn signed(&self, checkpoint: &Checkpoint) -> Result<(), Problem> {
+    fn verify_checkpoint(&self, checkpoint: &AuditCheckpoint) -> Result<(), ChainVerifyError> {
         let size = checkpoint.size;
         if checkpoint.chain != self.chain {
-            return Err(Problem::OtherCheckpoint { size });
+            return Err(ChainVerifyError::OtherCheckpoint { size });
         }
-        let good = self.keys.iter().any(|key| checkpoint.verify(key).is_ok());
-        if good { Ok(()) } else { Err(Problem::BadSignature { size }) }
+        let good = self.keys.iter().any(|key| checkpoint.verify_signature(key).is_ok());
+        if good { Ok(()) } else { Err(ChainVerifyError::BadSignature { size }) }
     }
 
     /// Compares with the checkpoints made when the chain was as long as it is now.
-    fn compare(&mut self) -> Result<(), Problem> {
-        let size = self.tree.size();
+    fn compare_checkpoints(&mut self) -> Result<(), ChainVerifyError> {
+        let size = self.tree.leaf_count();
         while let Some(checkpoint) = self.checkpoints.pop_front_if(|next| next.size == size) {
-            if checkpoint.root != self.tree.root() || checkpoint.head != self.head {
-                return Err(Problem::WrongRoot { size });
+            if checkpoint.root != self.tree.merkle_root() || checkpoint.head != self.head {
+                return Err(ChainVerifyError::WrongRoot { size });
             }
             self.covered = size;
             if checkpoint.closed {
@@ -233,17 +235,17 @@ pub enum BadLink {
 #[derive(Debug)]
 pub struct LinkCheck {
     keys: Vec<VerifyingKey>,
-    tip: Tip,
+    tip: ChainRegistryHead,
 }
 
 impl LinkCheck {
     /// Begins at the first chain of the installation.
     pub fn new(keys: &[VerifyingKey]) -> Self {
-        Self { keys: keys.to_vec(), tip: Tip::ORIGIN }
+        Self { keys: keys.to_vec(), tip: ChainRegistryHead::ORIGIN }
     }
 
     /// Takes the next start.
-    pub fn start(&mut self, start: &ChainStart) -> Result<(), BadLink> {
+    pub fn verify_next_start(&mut self, start: &ChainStart) -> Result<(), BadLink> {
         let (number, expected) = (start.number, self.tip.number.saturating_add(1));
         if number != expected {
             return Err(BadLink::Number { expected, found: number });
@@ -251,15 +253,15 @@ impl LinkCheck {
         if start.previous != self.tip.link {
             return Err(BadLink::WrongPrevious { number });
         }
-        if !self.keys.iter().any(|key| start.verify(key).is_ok()) {
+        if !self.keys.iter().any(|key| start.verify_signature(key).is_ok()) {
             return Err(BadLink::BadSignature { number });
         }
-        self.tip = start.tip();
+        self.tip = start.registry_head();
         Ok(())
     }
 
     /// The end of the list so far, to be compared with a copy kept elsewhere.
-    pub fn tip(&self) -> Tip {
+    pub fn registry_head(&self) -> ChainRegistryHead {
         self.tip
     }
 }

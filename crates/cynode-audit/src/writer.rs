@@ -1,9 +1,9 @@
 //! Taking records in, keeping them safe, and shipping them to a store.
 //!
-//! A record goes three steps. [`Writer::append`] gives it its place in the chain and writes it to
+//! A record goes three steps. [`AuditWriter::append`] gives it its place in the chain and writes it to
 //! the file of the chain: it survives the death of the process. A thread of its own brings the
-//! file to the disk, for all who wait in [`Writer::durable`] at once: it survives a power loss.
-//! [`Writer::ship`] gives it to the store, and never before it is on the disk: a record that the
+//! file to the disk, for all who wait in [`AuditWriter::durable`] at once: it survives a power loss.
+//! [`AuditWriter::ship_records`] gives it to the store, and never before it is on the disk: a record that the
 //! store has and the file lost would leave its place to another one.
 
 mod book;
@@ -27,10 +27,13 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{BadEntry, Entry, Store, encode, open_calls::Unfit, segment::Directory, whole_micros};
-use book::Book;
+use crate::{
+    AuditEntry, AuditStore, BadEntry, encode_entry, open_calls::CallStateError,
+    segment::SegmentDirectory, truncate_to_micros,
+};
+use book::WriterState;
 use shipping::Shipper;
-use syncing::Synced;
+use syncing::SyncProgress;
 
 /// Where a writer takes the time from.
 pub type Now = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
@@ -40,7 +43,7 @@ pub type NewId = Arc<dyn Fn() -> Uuid + Send + Sync>;
 
 /// What can be chosen about a writer.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AuditWriterOptions {
     /// The name of the writer, as the starts of its chains tell it.
     pub writer: String,
     /// How many records a chain has before the next one is begun.
@@ -69,7 +72,7 @@ pub struct Options {
     pub patience: Duration,
 }
 
-impl Options {
+impl AuditWriterOptions {
     /// What fits a busy gateway.
     pub fn new(writer: impl Into<String>) -> Self {
         Self {
@@ -91,7 +94,7 @@ impl Options {
 
 /// Why a record was not taken. A call whose decision cannot be recorded must not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AppendError {
     /// The entry says what an entry may not say.
     #[error(transparent)]
     Entry(#[from] BadEntry),
@@ -112,11 +115,11 @@ pub enum Refused {
     Closed,
 }
 
-impl From<Unfit> for Refused {
-    fn from(unfit: Unfit) -> Self {
+impl From<CallStateError> for AppendError {
+    fn from(unfit: CallStateError) -> Self {
         match unfit {
-            Unfit::AlreadyOpen => Self::AlreadyOpen,
-            Unfit::NotOpen => Self::NotOpen,
+            CallStateError::AlreadyOpen => Self::AlreadyOpen,
+            CallStateError::NotOpen => Self::NotOpen,
         }
     }
 }
@@ -140,18 +143,18 @@ pub enum OpenError {
 /// The writer ended before the store had everything. What is left is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{chains} chains are not stored yet; the next writer of the directory will ship them")]
-pub struct Unshipped {
+pub struct UnshippedError {
     /// How many chains are left.
     pub chains: usize,
 }
 
 /// Stands for a record that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct RecordTicket(u64);
 
 /// A file of a dead process that was taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// The chain, if the file still tells it.
     pub chain: Option<Uuid>,
     /// The file.
@@ -163,12 +166,12 @@ pub struct Recovered {
     /// How many bytes of a record that was never acknowledged were dropped at the end.
     pub torn: u64,
     /// What becomes of it.
-    pub condition: Condition,
+    pub condition: SegmentCondition,
 }
 
 /// What becomes of a file that was taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum SegmentCondition {
     /// It is closed and shipped like any other.
     Good,
     /// It is not what was written. The good records before the damage are shipped, the chain
@@ -180,7 +183,7 @@ pub enum Condition {
 
 /// How a writer is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct WriterStatus {
     /// Records that are not stored yet.
     pub backlog: usize,
     /// Calls that wait for their outcome.
@@ -198,26 +201,26 @@ pub struct Status {
 /// Takes records in, keeps them safe and ships them.
 ///
 /// Dropping it is like the death of the process: the files stay, and the next writer of the
-/// directory takes them over. The clean end is stopping [`Writer::ship`].
-pub struct Writer {
-    inner: Arc<Inner>,
+/// directory takes them over. The clean end is stopping [`AuditWriter::ship_records`].
+pub struct AuditWriter {
+    inner: Arc<WriterShared>,
     shipper: tokio::sync::Mutex<Shipper>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the writer and its thread share.
-struct Inner {
-    book: Mutex<Book>,
+struct WriterShared {
+    book: Mutex<WriterState>,
     /// Wakes the thread.
     wake: Condvar,
     /// What is on the disk.
-    synced: watch::Sender<Synced>,
+    synced: watch::Sender<SyncProgress>,
     /// What is in the store.
-    shipped: watch::Sender<Shipped>,
+    shipped: watch::Sender<ShippingProgress>,
     /// Wakes the shipper.
     fresh: Notify,
-    directory: Directory,
-    options: Options,
+    directory: SegmentDirectory,
+    options: AuditWriterOptions,
     signer: SigningKey,
     now: Now,
     new_id: NewId,
@@ -225,30 +228,31 @@ struct Inner {
 
 /// How far the store has come.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shipped {
+struct ShippingProgress {
     upto: u64,
     /// Whether every file that was taken over is done.
     recovered: bool,
 }
 
-impl Writer {
+impl AuditWriter {
     /// Begins a chain in `directory` and takes over what dead processes left there.
-    pub fn open(
+    pub fn open_in_directory(
         directory: &Path,
-        options: Options,
+        options: AuditWriterOptions,
         signer: SigningKey,
         now: Now,
         new_id: NewId,
-    ) -> Result<(Self, Vec<Recovered>), OpenError> {
+    ) -> Result<(Self, Vec<RecoveryReport>), OpenError> {
         let failed = |source| OpenError::Directory { path: directory.to_owned(), source };
-        let directory = Directory::open(directory).map_err(failed)?;
-        let (outgoing, recovered) = recovery::recover(&directory, &now).map_err(failed)?;
-        let shipped = Shipped { upto: 0, recovered: outgoing.is_empty() };
-        let book = Book::begin(&directory, &options, outgoing, &now, &new_id).map_err(failed)?;
-        let inner = Arc::new(Inner {
+        let directory = SegmentDirectory::open_directory(directory).map_err(failed)?;
+        let (outgoing, recovered) = recovery::recover_segments(&directory, &now).map_err(failed)?;
+        let shipped = ShippingProgress { upto: 0, recovered: outgoing.is_empty() };
+        let book = WriterState::open_first_chain(&directory, &options, outgoing, &now, &new_id)
+            .map_err(failed)?;
+        let inner = Arc::new(WriterShared {
             book: Mutex::new(book),
             wake: Condvar::new(),
-            synced: watch::Sender::new(Synced::default()),
+            synced: watch::Sender::new(SyncProgress::default()),
             shipped: watch::Sender::new(shipped),
             fresh: Notify::new(),
             directory,
@@ -257,7 +261,7 @@ impl Writer {
             now,
             new_id,
         });
-        let thread = syncing::start(Arc::clone(&inner)).map_err(OpenError::Thread)?;
+        let thread = syncing::spawn_sync_thread(Arc::clone(&inner)).map_err(OpenError::Thread)?;
         let shipper = tokio::sync::Mutex::new(Shipper::default());
         Ok((Self { inner, shipper, thread: Some(thread) }, recovered))
     }
@@ -265,39 +269,39 @@ impl Writer {
     /// Takes a record. When this returns, it survives the death of the process.
     ///
     /// It takes some microseconds and may be called from async code. Room for the outcome of a
-    /// call is set aside with its decision, so an outcome is never refused as [`Refused::Full`].
-    pub fn append(&self, entry: Entry) -> Result<Ticket, Refused> {
-        self.inner.take(entry, Need::Lazy).map(Ticket)
+    /// call is set aside with its decision, so an outcome is never refused as [`AppendError::Full`].
+    pub fn append_entry(&self, entry: AuditEntry) -> Result<RecordTicket, AppendError> {
+        self.inner.append_entry(entry, SyncUrgency::Lazy).map(RecordTicket)
     }
 
     /// Takes a record and returns once it survives a power loss.
     ///
-    /// It is [`Writer::append`] and [`Writer::durable`] in one, which disturbs the thread once.
-    pub async fn record(&self, entry: Entry) -> Result<(), Refused> {
-        let ticket = self.inner.take(entry, Need::Now)?;
-        self.inner.reached(ticket).await
+    /// It is [`AuditWriter::append`] and [`AuditWriter::durable`] in one, which disturbs the thread once.
+    pub async fn record_durably(&self, entry: AuditEntry) -> Result<(), AppendError> {
+        let ticket = self.inner.append_entry(entry, SyncUrgency::Now)?;
+        self.inner.wait_synced(ticket).await
     }
 
     /// Returns once the record survives a power loss.
-    pub async fn durable(&self, ticket: Ticket) -> Result<(), Refused> {
-        self.inner.durable(ticket.0).await
+    pub async fn wait_durable(&self, ticket: RecordTicket) -> Result<(), AppendError> {
+        self.inner.wait_durable(ticket.0).await
     }
 
     /// Ships records to the store until `stop`, then closes the chain and ships what is left.
     ///
     /// Calls that are under way at the end get an unknown outcome, and nothing more is taken.
     /// One shipper works at a time; a second one waits for the first to end.
-    pub async fn ship(
+    pub async fn ship_records(
         &self,
-        store: Arc<dyn Store>,
+        store: Arc<dyn AuditStore>,
         stop: CancellationToken,
-    ) -> Result<(), Unshipped> {
-        self.shipper.lock().await.run(&self.inner, &*store, &stop).await
+    ) -> Result<(), UnshippedError> {
+        self.shipper.lock().await.run_until_stopped(&self.inner, &*store, &stop).await
     }
 
     /// Returns once everything taken before, and all that was taken over, is in the store.
-    pub async fn flushed(&self) -> Result<(), Refused> {
-        let written = self.inner.book().written();
+    pub async fn wait_flushed(&self) -> Result<(), AppendError> {
+        let written = self.inner.lock_state().written_count();
         let mut shipped = self.inner.shipped.subscribe();
         let mut synced = self.inner.synced.subscribe();
         let done = shipped.wait_for(|shipped| shipped.upto >= written && shipped.recovered);
@@ -305,40 +309,41 @@ impl Writer {
         tokio::select! {
             biased;
             _ = done => Ok(()),
-            _ = broken => Err(Refused::Broken),
+            _ = broken => Err(AppendError::Broken),
         }
     }
 
     /// How the writer is doing.
-    pub fn status(&self) -> Status {
-        self.inner.book().status()
+    pub fn writer_status(&self) -> WriterStatus {
+        self.inner.lock_state().writer_status()
     }
 }
 
 /// How soon a record must be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+enum SyncUrgency {
     /// Somebody waits for it.
     Now,
-    /// Within [`Options::lazy_sync`].
+    /// Within [`AuditWriterOptions::lazy_sync`].
     Lazy,
 }
 
-impl Inner {
+impl WriterShared {
     /// Gives a record its place and writes it; its ticket.
-    fn take(&self, mut entry: Entry, need: Need) -> Result<u64, Refused> {
-        entry.at = whole_micros(entry.at);
-        entry.check()?;
-        let encoded = encode(&entry);
-        let mut book = self.book();
-        book.admit(&entry, self.options.max_backlog)?;
-        if book.is_chain_over(&self.options) {
-            self.rotate(&mut book);
+    fn append_entry(&self, mut entry: AuditEntry, need: SyncUrgency) -> Result<u64, AppendError> {
+        entry.at = truncate_to_micros(entry.at);
+        entry.validate_fields()?;
+        let encoded = encode_entry(&entry);
+        let mut book = self.lock_state();
+        book.check_admission(&entry, self.options.max_backlog)?;
+        if book.is_rotation_due(&self.options) {
+            self.rotate_chain(&mut book);
         }
-        let ticket = book.write(entry, &encoded).inspect_err(|_| self.tell_if_broken(&book))?;
+        let ticket =
+            book.append_record(entry, &encoded).inspect_err(|_| self.publish_if_broken(&book))?;
         let wake = match need {
-            Need::Now => book.want(ticket),
-            Need::Lazy => book.is_thread_asleep(),
+            SyncUrgency::Now => book.request_sync(ticket),
+            SyncUrgency::Lazy => book.is_thread_asleep(),
         };
         drop(book);
         if wake {
@@ -348,29 +353,29 @@ impl Inner {
         Ok(ticket)
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn lock_state(&self) -> MutexGuard<'_, WriterState> {
         self.book.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             // Somebody panicked halfway through a change: the chain may be off.
             let mut book = poisoned.into_inner();
-            book.break_down();
+            book.mark_broken();
             book
         })
     }
 
     /// Begins the next chain, with the calls that are under way. If there can be no new file, the
     /// old chain goes on as long as it can be written: a call that was made has an outcome to tell.
-    fn rotate(&self, book: &mut Book) {
-        let rotated = book.rotate(&self.directory, &self.options, &self.now, &self.new_id);
+    fn rotate_chain(&self, book: &mut WriterState) {
+        let rotated = book.rotate_chain(&self.directory, &self.options, &self.now, &self.new_id);
         if let Err(error) = rotated {
             tracing::error!(error = &error as &dyn std::error::Error, "no new audit chain");
         }
-        self.tell_synced(book);
+        self.publish_synced(book);
     }
 }
 
-impl Drop for Writer {
+impl Drop for AuditWriter {
     fn drop(&mut self) {
-        self.inner.book().halt();
+        self.inner.lock_state().request_halt();
         self.inner.wake.notify_one();
         if let Some(thread) = self.thread.take() {
             // The locks on the files end with the thread, so the next writer can have them.
@@ -379,8 +384,8 @@ impl Drop for Writer {
     }
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for AuditWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("Writer").field("status", &self.writer_status()).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use crate::{
     ids::{AgentTokenId, ApiKeyId, GroupId, ScheduleId, SessionId, UserId},
     names::{EmailAddress, GroupName, Handle, Title},
-    roles::Role,
+    roles::UserRole,
 };
 
 /// A person with an account.
@@ -20,7 +20,7 @@ pub struct User {
     /// Where the person can be written to.
     pub email: Option<EmailAddress>,
     /// The role given to this user in the whole installation, groups not counted.
-    pub role: Option<Role>,
+    pub role: Option<UserRole>,
     /// Whether the account may be used.
     pub state: UserState,
     /// When it was made.
@@ -64,7 +64,7 @@ pub struct Group {
     /// Its name.
     pub name: GroupName,
     /// The role its members have in the whole installation.
-    pub role: Option<Role>,
+    pub role: Option<UserRole>,
     /// Who is in it, by id.
     pub members: Vec<UserId>,
     /// When it was made.
@@ -73,7 +73,7 @@ pub struct Group {
 
 /// What a caller showed to prove who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Credential {
+pub enum CallerCredential {
     /// A login.
     Session(SessionId),
     /// A program's key.

@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whether an address is out in the open: not this machine, not a private network, not a place where clouds keep secrets.
 /// What is not known to be public is not.
-pub fn is_public(ip: IpAddr) -> bool {
+pub fn is_globally_routable(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => public_v4(ip),
-        IpAddr::V6(ip) => public_v6(ip),
+        IpAddr::V4(ip) => is_globally_routable_v4(ip),
+        IpAddr::V6(ip) => is_globally_routable_v6(ip),
     }
 }
 
-fn public_v4(ip: Ipv4Addr) -> bool {
+fn is_globally_routable_v4(ip: Ipv4Addr) -> bool {
     let [a, b, c, _] = ip.octets();
     !(ip.is_unspecified()
         || ip.is_loopback()
@@ -28,10 +28,10 @@ fn public_v4(ip: Ipv4Addr) -> bool {
         || a >= 240)
 }
 
-fn public_v6(ip: Ipv6Addr) -> bool {
+fn is_globally_routable_v6(ip: Ipv6Addr) -> bool {
     // An IPv4 address in disguise is judged as what it is.
     if let Some(inner) = ip.to_ipv4_mapped() {
-        return public_v4(inner);
+        return is_globally_routable_v4(inner);
     }
     let segments = ip.segments();
     let global = segments[0] & 0xe000 == 0x2000;
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn only_what_is_out_in_the_open_is_public() {
-        let public = |text: &str| is_public(text.parse().unwrap());
+        let public = |text: &str| is_globally_routable(text.parse().unwrap());
         for text in ["93.184.216.34", "1.1.1.1", "2606:2800:220:1::1", "::ffff:8.8.8.8"] {
             assert!(public(text), "{text}");
         }

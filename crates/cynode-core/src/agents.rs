@@ -51,7 +51,7 @@ impl AgentKind {
     pub const ALL: [Self; 5] = [Self::Pm, Self::Pa, Self::Sandbox, Self::Runner, Self::Host];
 
     /// Whether it is a program of the installation, which works in nobody's name.
-    pub const fn is_program(self) -> bool {
+    pub const fn is_service_program(self) -> bool {
         matches!(self, Self::Runner | Self::Host)
     }
 
@@ -123,7 +123,7 @@ impl AgentRole {
     }
 
     /// The type of agent that has this role. There is one answer for each: nobody chooses it.
-    pub const fn kind(self) -> AgentKind {
+    pub const fn agent_kind(self) -> AgentKind {
         match self {
             Self::ProjectManager => AgentKind::Pm,
             Self::ProjectAnalyst => AgentKind::Pa,
@@ -170,7 +170,7 @@ impl ToolScope {
     }
 
     /// Whether an agent of that kind is on the right side.
-    pub const fn admits(self, kind: AgentKind) -> bool {
+    pub const fn allows_kind(self, kind: AgentKind) -> bool {
         match (self, kind) {
             (Self::Both, _)
             | (Self::Pm, AgentKind::Pm | AgentKind::Pa | AgentKind::Runner | AgentKind::Host)

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 /// The error with everything that caused it, as a log line or a person reads it.
-pub fn told(error: &(dyn Error + 'static)) -> String {
+pub fn format_error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

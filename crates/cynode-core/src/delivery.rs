@@ -82,35 +82,35 @@ names! {
 
 impl DeliveryMode {
     /// The preference that says it.
-    pub const KEY: &'static str = "delivery.mode";
+    pub const PREFERENCE_KEY: &'static str = "delivery.mode";
 
     /// What a preference says; without one, a pull request is opened.
-    pub fn of(preference: Option<&serde_json::Value>) -> Self {
+    pub fn from_preference(preference: Option<&serde_json::Value>) -> Self {
         let said = preference.and_then(serde_json::Value::as_str);
         said.and_then(Self::from_name).unwrap_or(Self::PullRequest)
     }
 }
 
 /// The preference that says whether nothing is merged before somebody approved.
-pub const REQUIRE_APPROVAL: &str = "delivery.require_approval";
+pub const REQUIRE_APPROVAL_PREFERENCE: &str = "delivery.require_approval";
 
 /// The setting with the name and address that commits for people bear, as `Name <address>`.
 pub const AUTHOR_SETTING: &str = "delivery.author";
 
 /// Most times that a pull request is gone on with.
-pub const MOST_FOLLOW_UPS: i32 = 3;
+pub const MAX_FOLLOW_UPS: i32 = 3;
 
 /// What a person answers who wants the task to end though nothing was delivered.
-pub const END_WITHOUT: &str = "end without";
+pub const ANSWER_END_WITHOUT: &str = "end without";
 
 /// What a person answers who wants it to be tried again.
-pub const AGAIN: &str = "again";
+pub const ANSWER_RETRY: &str = "again";
 
 /// Whether an answer says that the task is to end though nothing was delivered.
-pub fn ends_without(answer: &str) -> bool {
+pub fn is_end_without_answer(answer: &str) -> bool {
     let plain = |c: char| !c.is_alphanumeric();
     let words = answer.split(plain).filter(|word| !word.is_empty()).map(str::to_lowercase);
-    words.collect::<Vec<_>>().join(" ") == END_WITHOUT
+    words.collect::<Vec<_>>().join(" ") == ANSWER_END_WITHOUT
 }
 
 impl PullRequestState {
@@ -120,13 +120,13 @@ impl PullRequestState {
     }
 
     /// Why it cannot do what it is asked to.
-    pub const fn cannot(self, verb: &'static str) -> InvalidTransition {
+    pub const fn invalid_transition(self, verb: &'static str) -> InvalidTransition {
         InvalidTransition { what: "pull request", state: self.as_str(), verb }
     }
 }
 
 /// The branch that a task is delivered on; `turn` is above 1 when an earlier one of the same task has been merged.
-pub fn branch(name: &TaskName, task: TaskId, turn: i64) -> String {
+pub fn delivery_branch(name: &TaskName, task: TaskId, turn: i64) -> String {
     let id = task.as_uuid().simple().to_string();
     // The end of an id is random, its beginning is a time.
     let end = &id[id.len() - 8..];
@@ -138,27 +138,27 @@ pub fn branch(name: &TaskName, task: TaskId, turn: i64) -> String {
 
 /// A name and an address that a commit bears.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Author {
+pub struct CommitAuthor {
     /// The name.
     pub name: String,
     /// The address.
     pub email: String,
 }
 
-impl Default for Author {
+impl Default for CommitAuthor {
     fn default() -> Self {
         Self { name: "CyNode".to_owned(), email: "cynode@localhost".to_owned() }
     }
 }
 
-impl std::fmt::Display for Author {
+impl std::fmt::Display for CommitAuthor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { name, email } = self;
         write!(f, "{name} <{email}>")
     }
 }
 
-impl std::str::FromStr for Author {
+impl std::str::FromStr for CommitAuthor {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
@@ -178,14 +178,14 @@ impl std::str::FromStr for Author {
 }
 
 /// The message of a commit for people: what it is, why, and which task it came from.
-pub fn message(title: &str, body: &str, task: TaskId, author: &Author) -> String {
+pub fn commit_message(title: &str, body: &str, task: TaskId, author: &CommitAuthor) -> String {
     let body = body.trim();
     let gap = if body.is_empty() { "" } else { "\n\n" };
     format!("{title}{gap}{body}\n\nCyNode-Task: {task}\nSigned-off-by: {author}\n")
 }
 
 /// One line of at most 120 characters, as the title of a commit must be.
-pub fn title(text: &str) -> String {
+pub fn commit_title(text: &str) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).collect();
     let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     if line.chars().count() <= 120 {

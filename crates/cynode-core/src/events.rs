@@ -45,6 +45,12 @@ event_kinds! {
     ProjectCreated = "project.created";
     /// A project was changed.
     ProjectUpdated = "project.updated";
+    /// A project was archived: it is no longer worked on.
+    ProjectArchived = "project.archived";
+    /// A project that was archived is worked on again.
+    ProjectUnarchived = "project.unarchived";
+    /// A project was deleted with all that was in it.
+    ProjectDeleted = "project.deleted";
     /// A member was added to a project, or given another role.
     ProjectMemberSet = "project.member_set";
     /// A member was taken out of a project.

@@ -7,19 +7,21 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+pub mod base;
+
 /// How long a check may take when it does not say.
-pub const CHECK_SECONDS: u32 = 600;
+pub const DEFAULT_CHECK_SECONDS: u32 = 600;
 
 /// Longest time of a check.
-pub const LONGEST_CHECK_SECONDS: u32 = 3600;
+pub const MAX_CHECK_SECONDS: u32 = 3600;
 
 /// Most checks of one unit.
-pub const MOST_CHECKS: usize = 200;
+pub const MAX_CHECKS: usize = 200;
 
 /// A command that shows whether something holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Check {
+pub struct EvidenceCheck {
     /// Program and arguments; no shell reads them.
     pub argv: Vec<String>,
     /// The exit code that is expected.
@@ -47,7 +49,7 @@ const fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-impl Check {
+impl EvidenceCheck {
     /// A command that must succeed.
     pub fn new(argv: Vec<String>) -> Self {
         Self {
@@ -62,12 +64,12 @@ impl Check {
     }
 
     /// A line as people write it into a file for others; a shell reads it.
-    pub fn line(line: &str) -> Self {
+    pub fn from_shell_line(line: &str) -> Self {
         Self::new(vec!["sh".to_owned(), "-c".to_owned(), line.to_owned()])
     }
 
     /// Why it is no check, if it is none.
-    pub fn complaint(&self) -> Option<String> {
+    pub fn validation_error(&self) -> Option<String> {
         let long = |text: &String| text.chars().count() > 4000 || text.contains('\0');
         if self.argv.is_empty() || self.argv[0].is_empty() || self.argv.len() > 100 {
             return Some("a check has a program and at most 99 arguments".into());
@@ -75,8 +77,8 @@ impl Check {
         if self.argv.iter().chain(&self.pins).chain(&self.expect_output).any(long) {
             return Some("a word of a check has at most 4000 characters".into());
         }
-        if self.time_limit_seconds.is_some_and(|it| !(1..=LONGEST_CHECK_SECONDS).contains(&it)) {
-            return Some(format!("a check takes 1 to {LONGEST_CHECK_SECONDS} seconds"));
+        if self.time_limit_seconds.is_some_and(|it| !(1..=MAX_CHECK_SECONDS).contains(&it)) {
+            return Some(format!("a check takes 1 to {MAX_CHECK_SECONDS} seconds"));
         }
         if self.pins.len() > 100 || !self.pins.iter().all(|path| is_plain_path(path)) {
             return Some("`pins` are at most 100 paths of files in the repository".into());
@@ -85,12 +87,12 @@ impl Check {
     }
 
     /// Most seconds.
-    pub fn seconds(&self) -> u32 {
-        self.time_limit_seconds.unwrap_or(CHECK_SECONDS)
+    pub fn timeout_seconds(&self) -> u32 {
+        self.time_limit_seconds.unwrap_or(DEFAULT_CHECK_SECONDS)
     }
 
     /// As a person would type it.
-    pub fn told(&self) -> String {
+    pub fn command_line(&self) -> String {
         match self.argv.as_slice() {
             [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
             words => words.join(" "),
@@ -99,14 +101,19 @@ impl Check {
 
     /// Whether that is how it must end. `expected` is whether its words are in all that it wrote, by whoever saw all of it; `output` is what
     /// was kept of that.
-    pub fn holds(&self, exit_code: Option<i32>, output: &str, expected: Option<bool>) -> bool {
+    pub fn is_satisfied_by(
+        &self,
+        exit_code: Option<i32>,
+        output: &str,
+        expected: Option<bool>,
+    ) -> bool {
         let said = |words: &str| expected.unwrap_or_else(|| output.contains(words));
         exit_code == Some(self.expect_exit) && self.expect_output.as_deref().is_none_or(said)
     }
 
     /// Files that are taken from before the change when it runs: what it names, and what was asked for. Names that are no files there
     /// are left as they are.
-    pub fn pinned(&self) -> Vec<String> {
+    pub fn pinned_paths(&self) -> Vec<String> {
         let mut paths = self.pins.clone();
         let words = self
             .argv
@@ -125,8 +132,8 @@ impl Check {
     }
 
     /// Files that decide what its program does, by the program's own custom.
-    pub fn definers(&self) -> Vec<&'static str> {
-        self.by_program(|name| match name {
+    pub fn definition_files(&self) -> Vec<&'static str> {
+        self.files_by_program(|name| match name {
             "make" | "gmake" => &["Makefile", "makefile", "GNUmakefile"],
             "just" => &["justfile", "Justfile", ".justfile"],
             "npm" | "npx" | "pnpm" | "yarn" | "bun" => &["package.json"],
@@ -148,8 +155,8 @@ impl Check {
     }
 
     /// Names of files that, once they are there, decide what its program does, though it does without them.
-    fn overriders(&self) -> Vec<&'static str> {
-        self.by_program(|name| match name {
+    fn override_files(&self) -> Vec<&'static str> {
+        self.files_by_program(|name| match name {
             "make" | "gmake" => &["GNUmakefile", "makefile"],
             "just" => &[".justfile"],
             "npm" | "npx" | "pnpm" | "yarn" | "bun" => &[".npmrc", ".yarnrc", ".yarnrc.yml"],
@@ -167,7 +174,7 @@ impl Check {
     }
 
     /// What the words that are programs known here go by.
-    fn by_program(&self, of: impl Fn(&str) -> &'static [&'static str]) -> Vec<&'static str> {
+    fn files_by_program(&self, of: impl Fn(&str) -> &'static [&'static str]) -> Vec<&'static str> {
         let words = self.argv.iter().flat_map(|word| word.split([' ', ';', '&', '|', '\n']));
         let names = words.map(|word| word.rsplit('/').next().unwrap_or(word));
         names.flat_map(|name| of(name).iter().copied()).collect()
@@ -182,12 +189,12 @@ impl Check {
         let module = module.map(|module| format!("{module}.py"));
         let hidden = |name: &str| !name.ends_with(".toml") || path.starts_with('.');
         let is = |own: &&str| (*own == name && hidden(own)) || module.as_deref() == Some(*own);
-        self.overriders().iter().any(is)
+        self.override_files().iter().any(is)
     }
 }
 
 /// An exit code in words. By the custom of shells 128 and a number says that a signal ended it, but a program may give such a code by itself.
-pub fn told_exit(code: i32) -> String {
+pub fn describe_exit_code(code: i32) -> String {
     match code {
         129..=192 => format!("exit code {code} (or killed by signal {})", code - 128),
         code => format!("exit code {code}"),
@@ -195,7 +202,7 @@ pub fn told_exit(code: i32) -> String {
 }
 
 /// Whether a file is a program that others run, by its name: the ending of a script's, none at all, or a folder for such.
-pub fn is_script(path: &str) -> bool {
+pub fn is_script_path(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ending = name.rsplit_once('.').map(|(_, ending)| ending);
     let folder = path.split('/').next().filter(|first| *first != name);
@@ -209,12 +216,12 @@ pub fn is_script(path: &str) -> bool {
 }
 
 /// Programs of the repository that a text names, by their paths.
-pub fn scripts_in(text: &str) -> Vec<String> {
+pub fn find_script_paths(text: &str) -> Vec<String> {
     let word = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+');
     let mut found: Vec<String> = Vec::new();
     for path in text.split(|c| !word(c)) {
         let path = path.strip_prefix("./").unwrap_or(path);
-        let named = path.contains(['.', '/']) && is_plain_path(path) && is_script(path);
+        let named = path.contains(['.', '/']) && is_plain_path(path) && is_script_path(path);
         if named && !found.iter().any(|it| it == path) {
             found.push(path.to_owned());
         }
@@ -239,7 +246,7 @@ pub fn is_plain_path(text: &str) -> bool {
 /// What the runs of a check amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tally {
+pub enum CheckTally {
     /// It is to be run, or run again.
     Again,
     /// It held at once.
@@ -252,7 +259,7 @@ pub enum Tally {
     Before,
 }
 
-impl Tally {
+impl CheckTally {
     /// Whether nothing speaks against the change.
     pub const fn is_good(self) -> bool {
         matches!(self, Self::Passed | Self::Flaky | Self::Before)
@@ -261,80 +268,86 @@ impl Tally {
 
 /// What the runs of a check amount to, oldest first. One that did not hold is run again: twice no is a no, and a yes after a no needs
 /// another yes.
-pub const fn tally(rounds: &[bool]) -> Tally {
+pub const fn tally_rounds(rounds: &[bool]) -> CheckTally {
     match rounds {
-        [] | [false] | [false, true] => Tally::Again,
-        [true, ..] => Tally::Passed,
-        [false, true, true, ..] => Tally::Flaky,
-        [false, ..] => Tally::Failed,
+        [] | [false] | [false, true] => CheckTally::Again,
+        [true, ..] => CheckTally::Passed,
+        [false, true, true, ..] => CheckTally::Flaky,
+        [false, ..] => CheckTally::Failed,
     }
 }
 
 /// One run of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ran {
+pub struct CheckRunResult {
     /// Whether it held.
     pub holds: bool,
     /// How it ended; none when a signal or a limit ended it.
     pub exit_code: Option<i32>,
 }
 
-impl Ran {
+impl CheckRunResult {
     /// Whether its program was not there, or could not be run: by the custom of shells.
-    const fn is_unrunnable(self) -> bool {
+    pub const fn is_program_missing(self) -> bool {
         matches!(self.exit_code, Some(126 | 127))
     }
 }
 
 /// What the runs of a check amount to, with the run on what was there before the change. What may be excused by that run is to be run
 /// there first.
-pub fn weigh(check: &Check, before: Option<Ran>, after: &[Ran]) -> Tally {
+pub fn evaluate_check(
+    check: &EvidenceCheck,
+    before: Option<CheckRunResult>,
+    after: &[CheckRunResult],
+) -> CheckTally {
     let rounds: Vec<bool> = after.iter().map(|ran| ran.holds).collect();
-    let told = tally(&rounds);
-    let unrunnable = after.last().is_some_and(|ran| ran.is_unrunnable());
-    if told != Tally::Failed || !(check.unless_before || (check.if_runnable && unrunnable)) {
+    let told = tally_rounds(&rounds);
+    let unrunnable = after.last().is_some_and(|ran| ran.is_program_missing());
+    if told != CheckTally::Failed || !(check.unless_before || (check.if_runnable && unrunnable)) {
         return told;
     }
     match before {
-        None => Tally::Again,
-        Some(ran) if check.unless_before && !ran.holds => Tally::Before,
-        Some(ran) if check.if_runnable && unrunnable && ran.is_unrunnable() => Tally::Before,
-        Some(_) => Tally::Failed,
+        None => CheckTally::Again,
+        Some(ran) if check.unless_before && !ran.holds => CheckTally::Before,
+        Some(ran) if check.if_runnable && unrunnable && ran.is_program_missing() => {
+            CheckTally::Before
+        }
+        Some(_) => CheckTally::Failed,
     }
 }
 
 /// A file that a change touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touched {
+pub struct TouchedFile {
     /// Where it is, or was.
     pub path: String,
     /// What was done to it.
-    pub how: How,
+    pub how: FileChangeKind,
     /// What git calls what it is now: its mode and its object.
     pub is: String,
     /// How what it says differs from what it said, where that matters and somebody has read both.
-    pub compared: Option<Compared>,
+    pub compared: Option<TestComparison>,
 }
 
 /// How two versions of a test differ. The words themselves are not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct TestComparison {
     /// How it shows less than before, if it does.
     pub weaker: Option<String>,
     /// The first line that is a mark of a merge.
     pub marks: Option<usize>,
 }
 
-impl Compared {
+impl TestComparison {
     /// Compares what a test said with what it says.
-    pub fn of(before: &str, after: &str) -> Self {
-        Self { weaker: weaker(before, after), marks: marks(after) }
+    pub fn compare_versions(before: &str, after: &str) -> Self {
+        Self { weaker: find_weakening(before, after), marks: find_merge_marker(after) }
     }
 }
 
 /// What was done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum FileChangeKind {
     /// It is new.
     Added,
     /// It says something else.
@@ -346,7 +359,7 @@ pub enum How {
 /// Something about a change that has to be answered for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "odd", rename_all = "snake_case")]
-pub enum Odd {
+pub enum ChangeAnomaly {
     /// A test is gone.
     TestRemoved {
         /// Which file.
@@ -382,18 +395,18 @@ pub enum Odd {
 
 /// Something odd about a file as a change leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Oddity {
+pub struct FileAnomaly {
     /// What is odd.
     #[serde(flatten)]
-    pub odd: Odd,
+    pub odd: ChangeAnomaly,
     /// What git calls the file as it is, or the commit where no file is meant: who took one took this and nothing else.
     #[serde(default)]
     pub is: String,
 }
 
-impl Odd {
+impl ChangeAnomaly {
     /// The file.
-    pub fn path(&self) -> &str {
+    pub fn file_path(&self) -> &str {
         match self {
             Self::TestRemoved { path }
             | Self::TestWeakened { path, .. }
@@ -404,7 +417,7 @@ impl Odd {
     }
 
     /// What is wrong, in a sentence.
-    pub fn told(&self) -> String {
+    pub fn describe_anomaly(&self) -> String {
         match self {
             Self::TestRemoved { path } => {
                 format!("the test `{path}` was removed, and nobody asked for that")
@@ -430,7 +443,7 @@ impl Odd {
     }
 
     /// What to do about it.
-    pub fn remedy(&self) -> &'static str {
+    pub fn suggested_fix(&self) -> &'static str {
         match self {
             Self::TestRemoved { .. } => "bring it back",
             Self::TestWeakened { .. } => "bring back what it showed, and mend the code instead",
@@ -445,7 +458,7 @@ impl Odd {
 }
 
 /// Endings of files that are code, in which a test may be written.
-const CODE: &[&str] = &[
+const CODE_EXTENSIONS: &[&str] = &[
     "rs", "py", "js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts", "vue", "svelte", "go",
     "java", "kt", "kts", "groovy", "scala", "clj", "cljs", "cljc", "cs", "fs", "vb", "rb", "php",
     "c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "m", "mm", "swift", "dart", "zig", "nim",
@@ -454,7 +467,7 @@ const CODE: &[&str] = &[
 ];
 
 /// What builds the tests or tells of them, and says nothing of what they expect.
-const AROUND_TESTS: &[&str] = &[
+const TEST_SUPPORT_FILES: &[&str] = &[
     "CMakeLists.txt",
     "meson.build",
     "BUILD",
@@ -501,14 +514,15 @@ fn stem_and_ending(path: &str) -> (&str, &str) {
 }
 
 /// Whether a file is in a folder of one of the names, however deep.
-fn is_below(path: &str, folders: &[&str]) -> bool {
+fn is_in_folder(path: &str, folders: &[&str]) -> bool {
     path.split('/').rev().skip(1).any(|part| folders.contains(&part))
 }
 
 /// Whether a file is a test, by the customs of the usual languages.
-pub fn is_test(path: &str) -> bool {
+pub fn is_test_file(path: &str) -> bool {
     let (stem, ending) = stem_and_ending(path);
-    let below = is_below(path, &["tests", "test", "spec", "specs", "__tests__", "testing", "e2e"]);
+    let below =
+        is_in_folder(path, &["tests", "test", "spec", "specs", "__tests__", "testing", "e2e"]);
     let named = stem.starts_with("test_")
         || stem.ends_with("_test")
         || stem.ends_with("_spec")
@@ -518,33 +532,33 @@ pub fn is_test(path: &str) -> bool {
         || stem.ends_with("Tests")
         || stem == "test"
         || stem == "tests";
-    CODE.contains(&ending) && (below || named)
+    CODE_EXTENSIONS.contains(&ending) && (below || named)
 }
 
 /// Whether a file is no test and yet decides what tests find good: what they expect, or what they are given. A folder `spec` may as well
 /// hold what is to be built, and code in a folder `snapshots` or `golden` may be the product. What builds tests or tells of them is only
 /// meant where it is the data of a test itself.
-pub fn is_expectation(path: &str) -> bool {
+pub fn is_test_expectation(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let (_, ending) = stem_and_ending(path);
-    let tested = is_below(path, &["tests", "test", "__tests__", "testing", "e2e"]);
-    let kept = is_below(path, &["snapshots", "golden"]);
-    let data = is_below(path, &["__snapshots__", "testdata"]);
-    let around = ending == "md" || AROUND_TESTS.contains(&name);
+    let tested = is_in_folder(path, &["tests", "test", "__tests__", "testing", "e2e"]);
+    let kept = is_in_folder(path, &["snapshots", "golden"]);
+    let data = is_in_folder(path, &["__snapshots__", "testdata"]);
+    let around = ending == "md" || TEST_SUPPORT_FILES.contains(&name);
     let below = if around {
-        data || is_below(path, &["golden"])
-            || (tested && is_below(path, &["snapshots", "fixtures"]))
+        data || is_in_folder(path, &["golden"])
+            || (tested && is_in_folder(path, &["snapshots", "fixtures"]))
     } else {
-        data || tested || (kept && !CODE.contains(&ending))
+        data || tested || (kept && !CODE_EXTENSIONS.contains(&ending))
     };
-    (below || ending == "snap") && !is_test(path)
+    (below || ending == "snap") && !is_test_file(path)
 }
 
 /// Tests that a change touched and nobody asked for: checks run with what they said before.
-pub fn put_back(touched: &[Touched], asked_for: &[String]) -> Vec<String> {
-    let wanted = |file: &&Touched| {
-        file.how != How::Added
-            && is_test(&file.path)
+pub fn tests_to_restore(touched: &[TouchedFile], asked_for: &[String]) -> Vec<String> {
+    let wanted = |file: &&TouchedFile| {
+        file.how != FileChangeKind::Added
+            && is_test_file(&file.path)
             && is_plain_path(&file.path)
             && !asked_for.contains(&file.path)
     };
@@ -553,57 +567,60 @@ pub fn put_back(touched: &[Touched], asked_for: &[String]) -> Vec<String> {
 
 /// What a change did that has to be answered for. What the plan asked to be changed may be changed. `behind` are programs of the
 /// repository that stand behind the checks, though these do not name them.
-pub fn odd(
-    touched: &[Touched],
-    checks: &[Check],
+pub fn find_anomalies(
+    touched: &[TouchedFile],
+    checks: &[EvidenceCheck],
     behind: &[String],
     asked_for: &[String],
-) -> Vec<Odd> {
+) -> Vec<ChangeAnomaly> {
     let asked = |path: &str| asked_for.iter().any(|it| it == path);
     let behind: BTreeSet<&str> = behind.iter().map(String::as_str).collect();
     let mut found = Vec::new();
     for file in touched {
         let path = file.path.clone();
-        let definer = |check: &Check| {
+        let definer = |check: &EvidenceCheck| {
             // A part of the repository may have its own.
             let below = |own: &&str| path == **own || path.ends_with(&format!("/{own}"));
-            let decides = check.definers().iter().any(below)
-                || check.pinned().iter().any(|pin| *pin == path && !is_test(pin))
+            let decides = check.definition_files().iter().any(below)
+                || check.pinned_paths().iter().any(|pin| *pin == path && !is_test_file(pin))
                 || behind.contains(path.as_str());
-            (decides && file.how != How::Added) || check.is_overridden_by(&path)
+            (decides && file.how != FileChangeKind::Added) || check.is_overridden_by(&path)
         };
         match file.how {
-            How::Removed if is_test(&path) && !asked(&path) => {
-                found.push(Odd::TestRemoved { path: path.clone() });
+            FileChangeKind::Removed if is_test_file(&path) && !asked(&path) => {
+                found.push(ChangeAnomaly::TestRemoved { path: path.clone() });
             }
-            How::Changed if is_test(&path) && !asked(&path) => {
+            FileChangeKind::Changed if is_test_file(&path) && !asked(&path) => {
                 let weaker = file.compared.as_ref().map(|it| it.weaker.clone());
-                let unseen = |why: &str| Odd::Unseen { path: path.clone(), why: why.to_owned() };
+                let unseen =
+                    |why: &str| ChangeAnomaly::Unseen { path: path.clone(), why: why.to_owned() };
                 found.extend(match weaker {
                     // No check runs with what it was before.
                     _ if !is_plain_path(&path) => {
                         Some(unseen("a test of such a name cannot be put back for the checks"))
                     }
-                    Some(how) => how.map(|how| Odd::TestWeakened { path: path.clone(), how }),
+                    Some(how) => {
+                        how.map(|how| ChangeAnomaly::TestWeakened { path: path.clone(), how })
+                    }
                     None => Some(unseen("it is too large, one of too many, or no text")),
                 });
             }
-            How::Added | How::Changed | How::Removed => {}
+            FileChangeKind::Added | FileChangeKind::Changed | FileChangeKind::Removed => {}
         }
         // Put back, they would fail whoever changed what is expected for a good reason.
-        let expectation = file.how != How::Added && is_expectation(&path);
+        let expectation = file.how != FileChangeKind::Added && is_test_expectation(&path);
         if !asked(&path) && (expectation || checks.iter().any(definer)) {
-            found.push(Odd::CheckTouched { path: path.clone() });
+            found.push(ChangeAnomaly::CheckTouched { path: path.clone() });
         }
         if let Some(line) = file.compared.as_ref().and_then(|it| it.marks) {
-            found.push(Odd::MergeMarks { path, line });
+            found.push(ChangeAnomaly::MergeMarks { path, line });
         }
     }
     found
 }
 
 /// Words of lines that show something.
-const SHOWS: &[&str] = &[
+const ASSERTION_MARKERS: &[&str] = &[
     "assert",
     "expect(",
     "expect!",
@@ -621,7 +638,7 @@ const SHOWS: &[&str] = &[
     "@test ",
 ];
 /// Words that keep a test from running.
-const SKIPS: &[&str] = &[
+const SKIP_MARKERS: &[&str] = &[
     "#[ignore",
     "@pytest.mark.skip",
     "@unittest.skip",
@@ -639,20 +656,20 @@ const SKIPS: &[&str] = &[
 ];
 
 /// How a test shows less than before, if it does.
-fn weaker(before: &str, after: &str) -> Option<String> {
+fn find_weakening(before: &str, after: &str) -> Option<String> {
     let count = |text: &str, words: &[&str]| -> usize {
         text.lines().filter(|line| words.iter().any(|word| line.contains(word))).count()
     };
-    let (had, has) = (count(before, SHOWS), count(after, SHOWS));
+    let (had, has) = (count(before, ASSERTION_MARKERS), count(after, ASSERTION_MARKERS));
     if has < had {
         return Some(format!("it had {had} lines that show something and has {has}"));
     }
-    let (had, has) = (count(before, SKIPS), count(after, SKIPS));
+    let (had, has) = (count(before, SKIP_MARKERS), count(after, SKIP_MARKERS));
     (has > had).then(|| "something in it is skipped now".to_owned())
 }
 
 /// The first line that is a mark of a merge.
-fn marks(text: &str) -> Option<usize> {
+fn find_merge_marker(text: &str) -> Option<usize> {
     let mark = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
     text.lines().position(mark).map(|at| at + 1)
 }

@@ -53,7 +53,7 @@ macro_rules! ids {
             type Err = IdError;
 
             fn from_str(text: &str) -> Result<Self, IdError> {
-                parse(text, Self::PREFIX).map(Self)
+                parse_id(text, Self::PREFIX).map(Self)
             }
         }
 
@@ -143,7 +143,7 @@ ids! {
 }
 
 /// Only the canonical spelling is an id: lower-case hex, no dashes, exactly one way to write it.
-fn parse(text: &str, prefix: &'static str) -> Result<Uuid, IdError> {
+fn parse_id(text: &str, prefix: &'static str) -> Result<Uuid, IdError> {
     text.strip_prefix(prefix)
         .and_then(|rest| rest.strip_prefix('_'))
         .filter(|hex| {

@@ -164,55 +164,65 @@ impl WorkerKind {
 
 /// One stage of a workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stage {
+pub struct PipelineStage {
     /// What is done in it.
     pub kind: UnitKind,
     /// The stages that must be done before.
     pub after: &'static [UnitKind],
     /// How many units it has.
-    pub units: Units,
+    pub units: StageUnits,
 }
 
 /// How many units a stage has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Units {
+pub enum StageUnits {
     /// Exactly one.
     One,
     /// As many as the plan says, one at least.
     Several,
 }
 
-const fn one(kind: UnitKind, after: &'static [UnitKind]) -> Stage {
-    Stage { kind, after, units: Units::One }
+const fn single_unit_stage(kind: UnitKind, after: &'static [UnitKind]) -> PipelineStage {
+    PipelineStage { kind, after, units: StageUnits::One }
 }
 
-const fn several(kind: UnitKind, after: &'static [UnitKind]) -> Stage {
-    Stage { kind, after, units: Units::Several }
+const fn multi_unit_stage(kind: UnitKind, after: &'static [UnitKind]) -> PipelineStage {
+    PipelineStage { kind, after, units: StageUnits::Several }
 }
 
 /// The stages of a workflow, in order. A delivery follows each; it is no unit.
-pub const fn workflow(class: WorkClass, scope: IssueScope) -> &'static [Stage] {
+pub const fn workflow_stages(class: WorkClass, scope: IssueScope) -> &'static [PipelineStage] {
     use UnitKind::{Design, Fix, Implementation, Init, Review, Spec, Test};
     match (class, scope) {
         (
             WorkClass::QuickFix,
             IssueScope::Trivial | IssueScope::Small | IssueScope::Medium | IssueScope::Large,
-        ) => const { &[one(Fix, &[])] },
+        ) => const { &[single_unit_stage(Fix, &[])] },
         // A quick review: who does it, and how deeply, is a matter of the scope.
         (WorkClass::FeatureRequest, IssueScope::Trivial | IssueScope::Small) => {
-            const { &[one(Implementation, &[]), one(Review, &[Implementation])] }
+            const {
+                &[
+                    single_unit_stage(Implementation, &[]),
+                    single_unit_stage(Review, &[Implementation]),
+                ]
+            }
         }
         // The light plan is the one question for a plan; no architect is sent.
         (WorkClass::FeatureRequest, IssueScope::Medium) => {
-            const { &[several(Implementation, &[]), one(Review, &[Implementation])] }
+            const {
+                &[
+                    multi_unit_stage(Implementation, &[]),
+                    single_unit_stage(Review, &[Implementation]),
+                ]
+            }
         }
         (WorkClass::FeatureRequest, IssueScope::Large) => {
             const {
                 &[
-                    one(Spec, &[]),
-                    several(Implementation, &[Spec]),
-                    one(Review, &[Spec, Implementation]),
-                    one(Test, &[Spec, Implementation, Review]),
+                    single_unit_stage(Spec, &[]),
+                    multi_unit_stage(Implementation, &[Spec]),
+                    single_unit_stage(Review, &[Spec, Implementation]),
+                    single_unit_stage(Test, &[Spec, Implementation, Review]),
                 ]
             }
         }
@@ -222,12 +232,12 @@ pub const fn workflow(class: WorkClass, scope: IssueScope) -> &'static [Stage] {
         ) => {
             const {
                 &[
-                    one(Init, &[]),
-                    one(Spec, &[Init]),
-                    one(Design, &[Init, Spec]),
-                    several(Implementation, &[Init, Spec, Design]),
-                    one(Review, &[Init, Spec, Design, Implementation]),
-                    one(Test, &[Init, Spec, Design, Implementation, Review]),
+                    single_unit_stage(Init, &[]),
+                    single_unit_stage(Spec, &[Init]),
+                    single_unit_stage(Design, &[Init, Spec]),
+                    multi_unit_stage(Implementation, &[Init, Spec, Design]),
+                    single_unit_stage(Review, &[Init, Spec, Design, Implementation]),
+                    single_unit_stage(Test, &[Init, Spec, Design, Implementation, Review]),
                 ]
             }
         }
@@ -236,7 +246,7 @@ pub const fn workflow(class: WorkClass, scope: IssueScope) -> &'static [Stage] {
 
 /// Who does a unit, and how much thought it is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Assignment {
+pub struct UnitAssignment {
     /// What the agent is told to be.
     pub role: AgentRole,
     /// How able it must be.
@@ -246,7 +256,7 @@ pub struct Assignment {
 }
 
 /// Who does a unit of that kind in work of that scope.
-pub const fn assign(scope: IssueScope, kind: UnitKind) -> Assignment {
+pub const fn assign_unit(scope: IssueScope, kind: UnitKind) -> UnitAssignment {
     use IssueScope::{Large, Medium, Small, Trivial};
     let (role, worker, tier) = match (kind, scope) {
         (UnitKind::Init, Trivial | Small | Medium | Large) => {
@@ -276,11 +286,11 @@ pub const fn assign(scope: IssueScope, kind: UnitKind) -> Assignment {
         (UnitKind::Test, Trivial | Small) => (AgentRole::Tester, WorkerKind::Tester, Tier::Fast),
         (UnitKind::Test, Medium | Large) => (AgentRole::Tester, WorkerKind::Tester, Tier::Standard),
     };
-    Assignment { role, worker, tier }
+    UnitAssignment { role, worker, tier }
 }
 
 /// The kind of unit that an agent of a role is sent for; `None` for those who are never sent.
-pub const fn kind_for(role: AgentRole) -> Option<UnitKind> {
+pub const fn unit_kind_for_role(role: AgentRole) -> Option<UnitKind> {
     match role {
         AgentRole::Architect => Some(UnitKind::Spec),
         AgentRole::Designer => Some(UnitKind::Design),
@@ -297,15 +307,15 @@ pub const fn kind_for(role: AgentRole) -> Option<UnitKind> {
 }
 
 /// A key for a unit from its title: its first words with dashes between them, and a number where another unit is called so.
-pub fn unit_key(title: &str, taken: &BTreeSet<UnitKey>) -> UnitKey {
-    free(&TaskName::derive(title), 1, taken)
+pub fn derive_unit_key(title: &str, taken: &BTreeSet<UnitKey>) -> UnitKey {
+    first_free_key(&TaskName::derive_name(title), 1, taken)
 }
 
 /// The first key of that name which is free, counting from `from`: `review`, `review-2`, …
-pub fn free(base: &UnitKey, from: u32, taken: &BTreeSet<UnitKey>) -> UnitKey {
+pub fn first_free_key(base: &UnitKey, from: u32, taken: &BTreeSet<UnitKey>) -> UnitKey {
     let mut number = from;
     loop {
-        let key = base.numbered(number);
+        let key = base.with_number(number);
         if !taken.contains(&key) || number == u32::MAX {
             return key;
         }

@@ -144,21 +144,44 @@ impl fmt::Display for Dialect {
 }
 
 /// The id under which the project manager is chatted with.
-pub const PROJECT_MANAGER: &str = "cynodeai.pm";
+pub const PROJECT_MANAGER_MODEL_ID: &str = "cynodeai.pm";
 
 /// What ids of our own start with; no model may be called so.
-pub const OWN: &str = "cynodeai.";
+pub const OWN_MODEL_PREFIX: &str = "cynodeai.";
 
 impl Tier {
     /// The id by which clients ask for a tier instead of a model.
-    pub fn model_id(self) -> String {
-        format!("{OWN}{}", self.as_str())
+    pub fn tier_model_id(self) -> String {
+        format!("{OWN_MODEL_PREFIX}{}", self.as_str())
+    }
+
+    /// The tiers in the order in which one stands in for another that no model is of, itself first.
+    pub const fn fallback_order(self) -> [Self; 3] {
+        match self {
+            Self::Fast => [Self::Fast, Self::Standard, Self::Deep],
+            Self::Standard => [Self::Standard, Self::Deep, Self::Fast],
+            Self::Deep => [Self::Deep, Self::Standard, Self::Fast],
+        }
     }
 
     /// The tier that an id asks for.
-    pub fn of_model_id(id: &str) -> Option<Self> {
-        id.strip_prefix(OWN).and_then(Self::from_name)
+    pub fn from_model_id(id: &str) -> Option<Self> {
+        id.strip_prefix(OWN_MODEL_PREFIX).and_then(Self::from_name)
     }
+}
+
+/// What an admin types to offer a model, with a local provider as the example.
+pub const OFFER_COMMANDS: [&str; 2] = [
+    "cynork provider set local --kind compatible --base-url http://127.0.0.1:11434/v1",
+    "cynork model set coder --route local=qwen2.5-coder --context 32768 --max-output 4096 --tools --tier standard",
+];
+
+/// What is said where no model may be asked.
+pub fn no_model_message() -> String {
+    let [provider, model] = OFFER_COMMANDS;
+    format!(
+        "no model is offered to this project; an admin offers one with `{provider}` and `{model}`"
+    )
 }
 
 /// Whose spending a ceiling is about.
@@ -176,7 +199,7 @@ pub enum BudgetScope {
 
 /// What a million tokens cost, in millionths of the installation's currency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prices {
+pub struct ModelPrices {
     /// Tokens that are read.
     pub input: u64,
     /// Tokens that the provider had kept.
@@ -189,7 +212,7 @@ pub struct Prices {
 
 /// How many tokens a call used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tokens {
+pub struct TokenCounts {
     /// All that were read, those from and into the provider's cache included.
     pub input: u64,
     /// Of these, read from the cache.
@@ -202,16 +225,16 @@ pub struct Tokens {
     pub reasoning: u64,
 }
 
-impl Tokens {
+impl TokenCounts {
     /// In and out together, as ceilings count them.
-    pub const fn total(&self) -> u64 {
+    pub const fn total_tokens(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
 }
 
-impl Prices {
+impl ModelPrices {
     /// What the tokens cost, rounded up: a ceiling is never passed by rounding.
-    pub fn cost_micros(&self, tokens: &Tokens) -> u64 {
+    pub fn cost_micros(&self, tokens: &TokenCounts) -> u64 {
         let kept = tokens.cached.saturating_add(tokens.cache_write);
         let parts = [
             (tokens.input.saturating_sub(kept), self.input),
@@ -224,10 +247,10 @@ impl Prices {
     }
 
     /// The most that so many tokens can cost, whatever the cache did.
-    pub fn worst_micros(&self, input: u64, output: u64) -> u64 {
+    pub fn worst_case_micros(&self, input: u64, output: u64) -> u64 {
         let dearest = self.input.max(self.cached).max(self.cache_write);
         let worst = Self { input: dearest, ..*self };
-        worst.cost_micros(&Tokens { input, output, ..Tokens::default() })
+        worst.cost_micros(&TokenCounts { input, output, ..TokenCounts::default() })
     }
 }
 
@@ -239,26 +262,26 @@ mod tests {
 
     #[test]
     fn a_call_costs_what_each_kind_of_token_costs_rounded_up_once() {
-        let prices = Prices {
+        let prices = ModelPrices {
             input: 3_000_000,
             cached: 300_000,
             cache_write: 3_750_000,
             output: 15_000_000,
         };
         let tokens =
-            Tokens { input: 1000, cached: 600, cache_write: 100, output: 50, reasoning: 20 };
+            TokenCounts { input: 1000, cached: 600, cache_write: 100, output: 50, reasoning: 20 };
         // 300 * 3 + 600 * 0.3 + 100 * 3.75 + 50 * 15
         assert_eq!(prices.cost_micros(&tokens), 2205);
-        let one = Tokens { input: 1, ..Tokens::default() };
-        assert_eq!(Prices { input: 1, ..Prices::default() }.cost_micros(&one), 1);
-        assert_eq!(Prices::default().cost_micros(&tokens), 0);
+        let one = TokenCounts { input: 1, ..TokenCounts::default() };
+        assert_eq!(ModelPrices { input: 1, ..ModelPrices::default() }.cost_micros(&one), 1);
+        assert_eq!(ModelPrices::default().cost_micros(&tokens), 0);
     }
 
     #[test]
     fn only_the_exact_name_of_a_tier_is_one() {
-        assert_eq!(Tier::of_model_id("cynodeai.fast"), Some(Tier::Fast));
+        assert_eq!(Tier::from_model_id("cynodeai.fast"), Some(Tier::Fast));
         for other in ["cynodeai.Fast", "fast", "cynodeai.pm", "cynodeai.fast ", " cynodeai.fast"] {
-            assert_eq!(Tier::of_model_id(other), None, "{other}");
+            assert_eq!(Tier::from_model_id(other), None, "{other}");
         }
     }
 
@@ -268,11 +291,11 @@ mod tests {
             price in proptest::array::uniform4(0u64..100_000_000),
             input in 0u64..2_000_000, cached in 0u64..2_000_000, written in 0u64..2_000_000, output in 0u64..200_000,
         ) {
-            let prices = Prices { input: price[0], cached: price[1], cache_write: price[2], output: price[3] };
+            let prices = ModelPrices { input: price[0], cached: price[1], cache_write: price[2], output: price[3] };
             let cached = cached.min(input);
             let cache_write = written.min(input - cached);
-            let tokens = Tokens { input, cached, cache_write, output, reasoning: 0 };
-            prop_assert!(prices.cost_micros(&tokens) <= prices.worst_micros(input, output));
+            let tokens = TokenCounts { input, cached, cache_write, output, reasoning: 0 };
+            prop_assert!(prices.cost_micros(&tokens) <= prices.worst_case_micros(input, output));
         }
     }
 }

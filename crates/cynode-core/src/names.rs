@@ -4,9 +4,13 @@
 //! control characters and oversize input, and the ones that end up in a path or URL refuse
 //! everything but a short safe alphabet.
 
+mod nearest;
+
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::nearest::nearest_name;
 
 /// Why a text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,29 +94,29 @@ macro_rules! checked_text {
 
 checked_text! {
     /// The name a user logs in with: safe in a URL, a log field and a DNS label.
-    Handle("a handle") = label;
+    Handle("a handle") = validate_label;
     /// The name of a project in URLs and in `OpenAI-Project`.
-    ProjectSlug("a project slug") = label;
+    ProjectSlug("a project slug") = validate_label;
     /// The name of a group of users.
-    GroupName("a group name") = label;
+    GroupName("a group name") = validate_label;
     /// The name of a task, unique in its project: lower-case words joined by single dashes.
-    TaskName("a task name") = label;
+    TaskName("a task name") = validate_label;
     /// A dotted key of a preference or setting, such as `agents.project_manager.additional_context`.
-    DottedKey("a key") = dotted;
+    DottedKey("a key") = validate_dotted_key;
     /// One line that people read: a title, a display name.
-    Title("a title") = line;
+    Title("a title") = validate_line;
     /// Text of several lines: a brief, an acceptance criterion.
-    Prose("a text") = prose;
+    Prose("a text") = validate_prose;
     /// An address of a person. It is personal data and is never logged.
-    EmailAddress("an e-mail address") = email;
+    EmailAddress("an e-mail address") = validate_email;
 }
 
 impl TaskName {
     /// Most characters of a base from which a name with a number is made.
-    const BASE: usize = 56;
+    const MAX_BASE_CHARS: usize = 56;
 
     /// A name from the first words of a brief; `task` when there is no usable word.
-    pub fn derive(brief: &str) -> Self {
+    pub fn derive_name(brief: &str) -> Self {
         let words =
             brief.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         // A name starts with a letter, so that it can never be mistaken for a number.
@@ -122,7 +126,7 @@ impl TaskName {
             .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
         let mut name = if lettered { String::new() } else { "task".to_owned() };
         for word in words.take(6) {
-            if name.len() + 1 + word.len() > Self::BASE {
+            if name.len() + 1 + word.len() > Self::MAX_BASE_CHARS {
                 break;
             }
             if !name.is_empty() {
@@ -135,17 +139,17 @@ impl TaskName {
 
     /// The `number`-th name of this kind in a project: `deploy-docs`, `deploy-docs-2`, …
     #[must_use]
-    pub fn numbered(&self, number: u32) -> Self {
+    pub fn with_number(&self, number: u32) -> Self {
         if number <= 1 { self.clone() } else { Self(format!("{}-{number}", self.0)) }
     }
 }
 
-fn length(what: &'static str, text: &str, min: usize, max: usize) -> Result<(), TextError> {
+fn check_length(what: &'static str, text: &str, min: usize, max: usize) -> Result<(), TextError> {
     let got = text.chars().count();
     if (min..=max).contains(&got) { Ok(()) } else { Err(TextError::Length { what, min, max, got }) }
 }
 
-fn alphabet(
+fn check_alphabet(
     what: &'static str,
     text: &str,
     good: &'static str,
@@ -157,10 +161,10 @@ fn alphabet(
     }
 }
 
-fn label(what: &'static str, text: &str) -> Result<(), TextError> {
-    length(what, text, 1, 63)?;
+fn validate_label(what: &'static str, text: &str) -> Result<(), TextError> {
+    check_length(what, text, 1, 63)?;
     let good = "small letters, digits and dashes only";
-    alphabet(what, text, good, |c| matches!(c, 'a'..='z' | '0'..='9' | '-'))?;
+    check_alphabet(what, text, good, |c| matches!(c, 'a'..='z' | '0'..='9' | '-'))?;
     if !text.starts_with(|c: char| c.is_ascii_lowercase()) {
         return Err(TextError::Shape { what, rule: "starts with a letter" });
     }
@@ -170,34 +174,34 @@ fn label(what: &'static str, text: &str) -> Result<(), TextError> {
     Ok(())
 }
 
-fn dotted(what: &'static str, text: &str) -> Result<(), TextError> {
-    length(what, text, 1, 200)?;
+fn validate_dotted_key(what: &'static str, text: &str) -> Result<(), TextError> {
+    check_length(what, text, 1, 200)?;
     let good = "small letters, digits, dots, dashes and underscores only";
-    alphabet(what, text, good, |c| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-' | '.'))?;
+    check_alphabet(what, text, good, |c| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-' | '.'))?;
     if text.split('.').any(str::is_empty) {
         return Err(TextError::Shape { what, rule: "has no empty part between dots" });
     }
     Ok(())
 }
 
-fn line(what: &'static str, text: &str) -> Result<(), TextError> {
-    length(what, text, 1, 200)?;
+fn validate_line(what: &'static str, text: &str) -> Result<(), TextError> {
+    check_length(what, text, 1, 200)?;
     let good = "one line, without what cannot be seen";
-    alphabet(what, text, good, |c| !hidden(c) && c != '\n' && c != '\t')?;
+    check_alphabet(what, text, good, |c| !is_hidden_char(c) && c != '\n' && c != '\t')?;
     if text.trim() != text {
         return Err(TextError::Shape { what, rule: "has no space at either end" });
     }
     Ok(())
 }
 
-fn prose(what: &'static str, text: &str) -> Result<(), TextError> {
-    length(what, text, 1, 20_000)?;
-    alphabet(what, text, "only what can be seen", |c| !hidden(c))
+fn validate_prose(what: &'static str, text: &str) -> Result<(), TextError> {
+    check_length(what, text, 1, 20_000)?;
+    check_alphabet(what, text, "only what can be seen", |c| !is_hidden_char(c))
 }
 
-fn email(what: &'static str, text: &str) -> Result<(), TextError> {
-    length(what, text, 3, 254)?;
-    alphabet(what, text, "no spaces", |c| !hidden(c) && !c.is_whitespace())?;
+fn validate_email(what: &'static str, text: &str) -> Result<(), TextError> {
+    check_length(what, text, 3, 254)?;
+    check_alphabet(what, text, "no spaces", |c| !is_hidden_char(c) && !c.is_whitespace())?;
     match text.split_once('@') {
         Some((local, host)) if !local.is_empty() && host.contains('.') && !host.contains('@') => {
             Ok(())
@@ -208,7 +212,7 @@ fn email(what: &'static str, text: &str) -> Result<(), TextError> {
 
 /// Characters that a person cannot see and that change what others see: controls other than line
 /// feed and tab, and the bidirectional overrides used to disguise text.
-fn hidden(c: char) -> bool {
+fn is_hidden_char(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

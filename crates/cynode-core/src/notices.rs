@@ -69,7 +69,7 @@ impl ChannelScope {
 /// Where a notice stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NoticeState {
+pub enum NotificationState {
     /// It is to be told.
     Pending,
     /// It was told.
@@ -80,7 +80,7 @@ pub enum NoticeState {
     Dropped,
 }
 
-impl NoticeState {
+impl NotificationState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Sent, Self::Failed, Self::Dropped];
 
@@ -101,7 +101,7 @@ impl NoticeState {
 }
 
 /// The kinds of events that are told, by name: some belong to parts that an installation may not have.
-pub const TOLD: [&str; 11] = [
+pub const NOTIFIABLE_EVENT_KINDS: [&str; 11] = [
     "task.waiting",
     "approval.asked",
     "task.completed",
@@ -116,30 +116,34 @@ pub const TOLD: [&str; 11] = [
 ];
 
 /// What a channel is told with when somebody tries it.
-pub const TEST: &str = "notification.test";
+pub const TEST_NOTIFICATION_KIND: &str = "notification.test";
 
 /// Whether events of that kind are told.
-pub fn is_told(kind: &str) -> bool {
-    TOLD.contains(&kind)
+pub fn is_notifiable(kind: &str) -> bool {
+    NOTIFIABLE_EVENT_KINDS.contains(&kind)
 }
 
 /// Most attempts.
-pub const MOST_ATTEMPTS: u32 = 12;
+pub const MAX_DELIVERY_ATTEMPTS: u32 = 12;
 
 /// After how long nothing is told any more.
-pub const TOO_LATE: Duration = Duration::from_hours(24);
+pub const NOTIFICATION_TTL: Duration = Duration::from_hours(24);
 
 /// How long to wait after that many attempts have failed: 5 s, three times longer each time, at most an hour. Nothing when it is
 /// not tried any more.
-pub fn next_attempt(attempts: u32, age: Duration, wanted: Option<Duration>) -> Option<Duration> {
-    if attempts >= MOST_ATTEMPTS {
+pub fn next_attempt_delay(
+    attempts: u32,
+    age: Duration,
+    wanted: Option<Duration>,
+) -> Option<Duration> {
+    if attempts >= MAX_DELIVERY_ATTEMPTS {
         return None;
     }
     let longest = Duration::from_hours(1);
     let usual =
         Duration::from_secs(5).saturating_mul(3_u32.saturating_pow(attempts.saturating_sub(1)));
     let pause = usual.max(wanted.unwrap_or_default()).min(longest);
-    (age.saturating_add(pause) < TOO_LATE).then_some(pause)
+    (age.saturating_add(pause) < NOTIFICATION_TTL).then_some(pause)
 }
 
 #[cfg(test)]
@@ -148,9 +152,9 @@ mod tests {
 
     #[test]
     fn it_is_tried_less_and_less_often_and_not_for_ever() {
-        let pauses: Vec<_> = (1..=MOST_ATTEMPTS)
+        let pauses: Vec<_> = (1..=MAX_DELIVERY_ATTEMPTS)
             .map(|attempts| {
-                next_attempt(attempts, Duration::ZERO, None).map(|pause| pause.as_secs())
+                next_attempt_delay(attempts, Duration::ZERO, None).map(|pause| pause.as_secs())
             })
             .collect();
         let hour = Some(3600);
@@ -171,9 +175,13 @@ mod tests {
                 None
             ]
         );
-        assert_eq!(next_attempt(1, TOO_LATE, None), None);
-        assert_eq!(next_attempt(1, TOO_LATE.saturating_sub(Duration::from_secs(5)), None), None);
-        let wanted = |seconds| next_attempt(2, Duration::ZERO, Some(Duration::from_secs(seconds)));
+        assert_eq!(next_attempt_delay(1, NOTIFICATION_TTL, None), None);
+        assert_eq!(
+            next_attempt_delay(1, NOTIFICATION_TTL.saturating_sub(Duration::from_secs(5)), None),
+            None
+        );
+        let wanted =
+            |seconds| next_attempt_delay(2, Duration::ZERO, Some(Duration::from_secs(seconds)));
         assert_eq!(wanted(1), Some(Duration::from_secs(15)));
         assert_eq!(wanted(60), Some(Duration::from_mins(1)));
         assert_eq!(wanted(86_400), Some(Duration::from_hours(1)));

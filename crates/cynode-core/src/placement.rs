@@ -3,7 +3,7 @@
 
 /// What a job asks of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs<'a> {
+pub struct PlacementRequirements<'a> {
     /// This node and no other.
     pub node: Option<&'a str>,
     /// Labels, all of which it must have.
@@ -18,7 +18,7 @@ pub struct Needs<'a> {
 
 /// A node that is alive and takes jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct NodeCandidate {
     /// What it is called.
     pub name: String,
     /// Its labels.
@@ -37,7 +37,7 @@ pub struct Candidate {
 
 /// Why a job has no node yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unplaced {
+pub enum PlacementError {
     /// There is none at all.
     #[error(
         "no node is connected: make a join token and run `cynode-node join` on a machine of yours"
@@ -55,20 +55,23 @@ pub enum Unplaced {
 }
 
 /// The place of the node in `candidates` that gets the job.
-pub fn choose(needs: Needs<'_>, candidates: &[Candidate]) -> Result<usize, Unplaced> {
+pub fn choose_node(
+    needs: PlacementRequirements<'_>,
+    candidates: &[NodeCandidate],
+) -> Result<usize, PlacementError> {
     if candidates.is_empty() {
-        return Err(Unplaced::NoNodes);
+        return Err(PlacementError::NoNodes);
     }
     let mut left: Vec<_> = candidates.iter().enumerate().collect();
     if let Some(name) = needs.node {
         left.retain(|(_, node)| node.name == name);
         if left.is_empty() {
-            return Err(Unplaced::NotThere(name.to_owned()));
+            return Err(PlacementError::NotThere(name.to_owned()));
         }
     }
-    let mut keep = |what: &dyn Fn(&Candidate) -> bool, words: &dyn Fn() -> String| {
+    let mut keep = |what: &dyn Fn(&NodeCandidate) -> bool, words: &dyn Fn() -> String| {
         left.retain(|(_, node)| what(node));
-        if left.is_empty() { Err(Unplaced::Unable(words())) } else { Ok(()) }
+        if left.is_empty() { Err(PlacementError::Unable(words())) } else { Ok(()) }
     };
     for label in needs.labels {
         keep(&|node| node.labels.contains(label), &|| format!("the label `{label}`"))?;
@@ -89,7 +92,7 @@ pub fn choose(needs: Needs<'_>, candidates: &[Candidate]) -> Result<usize, Unpla
     keep(&|node| node.memory_mib >= needs.memory_mib, &words)?;
     left.retain(|(_, node)| node.free > 0);
     let next = left.into_iter().min_by_key(|(_, node)| node.turn);
-    next.map(|(place, _)| place).ok_or(Unplaced::Busy)
+    next.map(|(place, _)| place).ok_or(PlacementError::Busy)
 }
 
 #[cfg(test)]
@@ -98,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    fn node(name: &str, turn: i64) -> Candidate {
-        Candidate {
+    fn node(name: &str, turn: i64) -> NodeCandidate {
+        NodeCandidate {
             name: name.to_owned(),
             labels: vec!["linux".into()],
             backends: vec!["bubblewrap".into()],
@@ -114,49 +117,61 @@ mod tests {
     fn a_job_goes_only_where_it_can_be_done_and_says_what_is_missing() {
         let nodes = [node("a", 1), node("b", 2)];
         let labels = ["gpu".to_owned()];
-        let unable = |words: &str| Err(Unplaced::Unable(words.to_owned()));
+        let unable = |words: &str| Err(PlacementError::Unable(words.to_owned()));
         let cases = [
-            (Needs::default(), Ok(0)),
-            (Needs { node: Some("b"), ..Needs::default() }, Ok(1)),
+            (PlacementRequirements::default(), Ok(0)),
+            (PlacementRequirements { node: Some("b"), ..PlacementRequirements::default() }, Ok(1)),
             (
-                Needs { node: Some("c"), ..Needs::default() },
-                Err(Unplaced::NotThere("c".to_owned())),
+                PlacementRequirements { node: Some("c"), ..PlacementRequirements::default() },
+                Err(PlacementError::NotThere("c".to_owned())),
             ),
-            (Needs { labels: &labels, ..Needs::default() }, unable("the label `gpu`")),
             (
-                Needs { backend: Some("podman"), ..Needs::default() },
+                PlacementRequirements { labels: &labels, ..PlacementRequirements::default() },
+                unable("the label `gpu`"),
+            ),
+            (
+                PlacementRequirements {
+                    backend: Some("podman"),
+                    ..PlacementRequirements::default()
+                },
                 unable("the sandbox backend `podman`"),
             ),
             (
-                Needs { agent: Some("codex"), ..Needs::default() },
+                PlacementRequirements { agent: Some("codex"), ..PlacementRequirements::default() },
                 unable("the coding agent `codex`: run `cynode-node agents install codex` on one"),
             ),
-            (Needs { memory_mib: 8192, ..Needs::default() }, unable("8192 MiB of memory")),
+            (
+                PlacementRequirements { memory_mib: 8192, ..PlacementRequirements::default() },
+                unable("8192 MiB of memory"),
+            ),
         ];
         for (needs, expected) in cases {
-            assert_eq!(choose(needs, &nodes), expected, "{needs:?}");
+            assert_eq!(choose_node(needs, &nodes), expected, "{needs:?}");
         }
-        assert_eq!(choose(Needs::default(), &[]), Err(Unplaced::NoNodes));
-        let busy = [Candidate { free: 0, ..node("a", 1) }];
-        assert_eq!(choose(Needs::default(), &busy), Err(Unplaced::Busy));
+        assert_eq!(
+            choose_node(PlacementRequirements::default(), &[]),
+            Err(PlacementError::NoNodes)
+        );
+        let busy = [NodeCandidate { free: 0, ..node("a", 1) }];
+        assert_eq!(choose_node(PlacementRequirements::default(), &busy), Err(PlacementError::Busy));
     }
 
     #[test]
     fn whoever_is_asked_for_is_never_replaced_by_another() {
-        let nodes = [Candidate { free: 0, ..node("a", 1) }, node("b", 2)];
-        let needs = Needs { node: Some("a"), ..Needs::default() };
-        assert_eq!(choose(needs, &nodes), Err(Unplaced::Busy));
+        let nodes = [NodeCandidate { free: 0, ..node("a", 1) }, node("b", 2)];
+        let needs = PlacementRequirements { node: Some("a"), ..PlacementRequirements::default() };
+        assert_eq!(choose_node(needs, &nodes), Err(PlacementError::Busy));
     }
 
     proptest! {
         #[test]
         fn turns_are_fair_to_within_one(workers in 1..12_usize, jobs in 0..200_usize) {
             let mut nodes: Vec<_> = (0..workers)
-                .map(|i| Candidate { free: u32::MAX, ..node(&format!("n{i}"), 0) })
+                .map(|i| NodeCandidate { free: u32::MAX, ..node(&format!("n{i}"), 0) })
                 .collect();
             let mut given = vec![0_usize; workers];
             for turn in 1..=jobs {
-                let place = choose(Needs::default(), &nodes).unwrap();
+                let place = choose_node(PlacementRequirements::default(), &nodes).unwrap();
                 given[place] += 1;
                 nodes[place].turn = i64::try_from(turn).unwrap();
             }

@@ -4,6 +4,8 @@
 //! holds. `null` hides what the scopes below say. A stored value that does not fit its key's type
 //! is passed over and reported, so that it can never override a good value below it.
 
+pub mod known;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +22,7 @@ use crate::{
 ///
 /// The order of the variants is the precedence, weakest first; the derived order is relied upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
+pub enum PreferenceScope {
     /// Everybody.
     System,
     /// The members of a group.
@@ -37,15 +39,15 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScopeType {
-    /// [`Scope::System`]
+    /// [`PreferenceScope::System`]
     System,
-    /// [`Scope::Group`]
+    /// [`PreferenceScope::Group`]
     Group,
-    /// [`Scope::User`]
+    /// [`PreferenceScope::User`]
     User,
-    /// [`Scope::Project`]
+    /// [`PreferenceScope::Project`]
     Project,
-    /// [`Scope::Task`]
+    /// [`PreferenceScope::Task`]
     Task,
 }
 
@@ -65,9 +67,9 @@ impl ScopeType {
     }
 }
 
-impl Scope {
+impl PreferenceScope {
     /// The kind of this scope.
-    pub const fn kind(self) -> ScopeType {
+    pub const fn scope_type(self) -> ScopeType {
         match self {
             Self::System => ScopeType::System,
             Self::Group(_) => ScopeType::Group,
@@ -80,9 +82,9 @@ impl Scope {
 
 /// One stored preference.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct PreferenceEntry {
     /// Whom it speaks for.
-    pub scope: Scope,
+    pub scope: PreferenceScope,
     /// What it is about.
     pub key: DottedKey,
     /// What it says.
@@ -93,27 +95,27 @@ pub struct Entry {
 
 /// The word that holds for one key, and who said it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Effective {
+pub struct EffectivePreference {
     /// What holds.
     pub value: Value,
     /// Who said it.
-    pub scope: Scope,
+    pub scope: PreferenceScope,
     /// The version of that entry.
     pub version: i64,
 }
 
 /// Everything that holds for one request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resolution {
+pub struct PreferenceResolution {
     /// What holds, by key.
-    pub effective: BTreeMap<DottedKey, Effective>,
+    pub effective: BTreeMap<DottedKey, EffectivePreference>,
     /// Entries passed over because their value does not fit their key.
-    pub invalid: Vec<Entry>,
+    pub invalid: Vec<PreferenceEntry>,
 }
 
-impl Resolution {
+impl PreferenceResolution {
     /// The text that holds for a key, if one does.
-    pub fn text(&self, key: &str) -> Option<&str> {
+    pub fn text_of_key(&self, key: &str) -> Option<&str> {
         let (_, held) = self.effective.iter().find(|(held, _)| held.as_str() == key)?;
         held.value.as_str()
     }
@@ -134,29 +136,62 @@ pub enum ValueKind {
     StringOrStrings,
     /// A way to deliver.
     DeliveryMode,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Who works: an object with its `kind`.
+    Worker,
+    /// Anything: it is told to a model as it is.
+    Any,
 }
 
-/// A value that does not fit its key.
+/// A preference that cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the value of `{key}` must be {wanted}, or null")]
-pub struct ValueError {
-    key: DottedKey,
-    wanted: &'static str,
+pub enum ValueError {
+    /// The value does not fit its key.
+    #[error("the value of `{key}` must be {wanted}, or null")]
+    Unfit {
+        /// The key.
+        key: DottedKey,
+        /// What it takes.
+        wanted: String,
+    },
+    /// Nobody reads it.
+    #[error("there is no preference `{key}`; {}", suggest_nearest_key(nearest.as_deref()))]
+    Unknown {
+        /// The key.
+        key: DottedKey,
+        /// The one that is perhaps meant.
+        nearest: Option<String>,
+    },
+}
+
+fn suggest_nearest_key(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(known) => format!("is `{known}` meant?"),
+        None => "docs/preferences.md lists them all; what agents are to be told goes under `standards.<name>`".to_owned(),
+    }
 }
 
 impl ValueKind {
-    const fn wanted(self) -> &'static str {
+    /// What it takes, in words.
+    pub fn describe_expected(self) -> String {
         match self {
-            Self::Boolean => "true or false",
-            Self::String => "a text",
-            Self::Strings => "a list of texts",
-            Self::Count => "a whole number from 0 up",
-            Self::StringOrStrings => "a text or a list of texts",
-            Self::DeliveryMode => "`pull_request`, `branch` or `none`",
+            Self::Boolean => "true or false".to_owned(),
+            Self::String => "a text".to_owned(),
+            Self::Strings => "a list of texts".to_owned(),
+            Self::Count => "a whole number from 0 up".to_owned(),
+            Self::StringOrStrings => "a text or a list of texts".to_owned(),
+            Self::DeliveryMode => "`pull_request`, `branch` or `none`".to_owned(),
+            Self::OneOf(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+                format!("one of {}", words.join(", "))
+            }
+            Self::Worker => "an object with `kind`: `acp`, `command` or `scripted`".to_owned(),
+            Self::Any => "any value".to_owned(),
         }
     }
 
-    fn fits(self, value: &Value) -> bool {
+    fn accepts_value(self, value: &Value) -> bool {
         let strings = |value: &Value| {
             value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
         };
@@ -167,50 +202,41 @@ impl ValueKind {
             Self::Count => value.is_u64(),
             Self::StringOrStrings => value.is_string() || strings(value),
             Self::DeliveryMode => value.as_str().and_then(DeliveryMode::from_name).is_some(),
+            Self::OneOf(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::Worker => {
+                let kind = value.get("kind").and_then(Value::as_str);
+                kind.is_some_and(|kind| matches!(kind, "acp" | "command" | "scripted"))
+            }
+            Self::Any => true,
         }
     }
 }
 
-/// The kind of value `key` takes; `None` for keys that are not ours, which take anything.
-pub fn known(key: &DottedKey) -> Option<ValueKind> {
-    let key = key.as_str();
-    let agent_key = key.strip_prefix("agents.").and_then(|rest| rest.split_once('.'));
-    let name = match agent_key {
-        Some(("project_manager" | "project_analyst" | "sandbox_agent", name)) => name,
-        Some(_) => return None,
-        None => key,
-    };
-    match name {
-        "model_routing.prefer_local" | "workflow.approve_plan" | "delivery.require_approval" => {
-            Some(ValueKind::Boolean)
-        }
-        "model_routing.allowed_external_providers" | "model_routing.fallback_provider_order" => {
-            Some(ValueKind::Strings)
-        }
-        "additional_context" if agent_key.is_some() => Some(ValueKind::StringOrStrings),
-        "workflow.max_step_retries"
-        | "workflow.max_node_retries"
-        | "workflow.max_parallel_units"
-        | "workflow.retry_budget"
-        | "standards.markdown.line_length" => Some(ValueKind::Count),
-        DeliveryMode::KEY => Some(ValueKind::DeliveryMode),
-        "output.summary_style" | "language.preferred" => Some(ValueKind::String),
-        "definition_of_done.required_checks"
-        | "security.web_browse.allowed_domains"
-        | "code.language.disallowed" => Some(ValueKind::Strings),
-        _ if name.starts_with("workflow.node_timeouts.") => Some(ValueKind::Count),
-        _ => None,
-    }
+/// The kind of value that `key` takes; `None` for keys that nobody reads.
+pub fn value_kind_of(key: &DottedKey) -> Option<ValueKind> {
+    known::find_preference(key.as_str()).map(|known| known.kind)
 }
 
-/// Refuses a value that does not fit its key. `null` always fits: it hides the scopes below.
-pub fn check(key: &DottedKey, value: &Value) -> Result<(), ValueError> {
-    match known(key) {
-        Some(kind) if !value.is_null() && !kind.fits(value) => {
-            Err(ValueError { key: key.clone(), wanted: kind.wanted() })
+/// Refuses a value that does not fit its key. `null` always fits: it hides the scopes below. A key that nobody reads, which an
+/// earlier version may have stored, takes anything.
+pub fn validate_preference(key: &DottedKey, value: &Value) -> Result<(), ValueError> {
+    match value_kind_of(key) {
+        Some(kind) if !value.is_null() && !kind.accepts_value(value) => {
+            Err(ValueError::Unfit { key: key.clone(), wanted: kind.describe_expected() })
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Refuses what would be ignored: a key that nobody reads, and a value that does not fit its key.
+pub fn validate_new_preference(key: &DottedKey, value: &Value) -> Result<(), ValueError> {
+    if value_kind_of(key).is_none() {
+        return Err(ValueError::Unknown {
+            key: key.clone(),
+            nearest: known::nearest_key(key.as_str()),
+        });
+    }
+    validate_preference(key, value)
 }
 
 /// Whether `key` may reach an agent of `role`: the keys of one agent never reach another.
@@ -224,16 +250,18 @@ pub fn applies_to(key: &DottedKey, role: AgentRole) -> bool {
 }
 
 /// Finds, for each key, the word that holds.
-pub fn resolve(entries: impl IntoIterator<Item = Entry>) -> Resolution {
-    let mut resolution = Resolution::default();
-    for Entry { scope, key, value, version } in entries {
-        if check(&key, &value).is_err() {
-            resolution.invalid.push(Entry { scope, key, value, version });
+pub fn resolve_preferences(
+    entries: impl IntoIterator<Item = PreferenceEntry>,
+) -> PreferenceResolution {
+    let mut resolution = PreferenceResolution::default();
+    for PreferenceEntry { scope, key, value, version } in entries {
+        if validate_preference(&key, &value).is_err() {
+            resolution.invalid.push(PreferenceEntry { scope, key, value, version });
             continue;
         }
         let weaker = resolution.effective.get(&key).is_none_or(|held| held.scope < scope);
         if weaker {
-            resolution.effective.insert(key, Effective { value, scope, version });
+            resolution.effective.insert(key, EffectivePreference { value, scope, version });
         }
     }
     // A `null` that won hides its key altogether.
@@ -242,8 +270,11 @@ pub fn resolve(entries: impl IntoIterator<Item = Entry>) -> Resolution {
 }
 
 /// What holds for an agent of `role`: nothing of another agent's keys, neither value nor complaint.
-pub fn resolve_for(role: AgentRole, entries: impl IntoIterator<Item = Entry>) -> Resolution {
-    resolve(entries.into_iter().filter(|entry| applies_to(&entry.key, role)))
+pub fn resolve_for_role(
+    role: AgentRole,
+    entries: impl IntoIterator<Item = PreferenceEntry>,
+) -> PreferenceResolution {
+    resolve_preferences(entries.into_iter().filter(|entry| applies_to(&entry.key, role)))
 }
 
 #[cfg(test)]

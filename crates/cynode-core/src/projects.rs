@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use crate::{
     ids::{ProjectId, UserId},
     names::{Handle, ProjectSlug, Prose, Title},
-    roles::Role,
+    roles::UserRole,
 };
 
 /// The place where tasks and members live. Nothing is shared between two projects.
@@ -23,17 +23,19 @@ pub struct Project {
     pub created_by: UserId,
     /// When it was made.
     pub created_at: OffsetDateTime,
+    /// Since when it is archived, if it is.
+    pub archived_at: Option<OffsetDateTime>,
 }
 
 /// A user's own role in a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct ProjectMember {
     /// The user.
     pub user: UserId,
     /// The user's handle.
     pub handle: Handle,
     /// The role.
-    pub role: Role,
+    pub role: UserRole,
     /// Since when.
     pub added_at: OffsetDateTime,
 }

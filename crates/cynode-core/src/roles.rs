@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How much a user may do. Each role includes those below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum UserRole {
     /// Reads.
     Viewer,
     /// Creates and steers work.
@@ -14,7 +14,7 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
+impl UserRole {
     /// Every role, weakest first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 

@@ -13,13 +13,13 @@ use crate::{
 /// When a schedule is due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum When {
+pub enum ScheduleTrigger {
     /// Again and again.
     Cron {
         /// Minute, hour, day of the month, month, day of the week.
         expression: String,
         /// The time zone whose clock it goes by, as `Europe/Berlin`.
-        #[serde(default = "utc")]
+        #[serde(default = "default_timezone")]
         zone: String,
     },
     /// One time.
@@ -30,14 +30,14 @@ pub enum When {
     },
 }
 
-fn utc() -> String {
+fn default_timezone() -> String {
     "UTC".to_owned()
 }
 
 /// What a schedule asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum What {
+pub enum ScheduleAction {
     /// Words, which the project manager makes tasks of each time.
     Words {
         /// What is wanted.
@@ -64,14 +64,14 @@ pub struct TaskTemplate {
 /// What is done about times at which nobody was there to do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Missed {
+pub enum MissedPolicy {
     /// Nothing.
     Skip,
     /// It is done once, however many they were.
     Once,
 }
 
-impl Missed {
+impl MissedPolicy {
     /// Every way.
     pub const ALL: [Self; 2] = [Self::Skip, Self::Once];
 
@@ -92,14 +92,14 @@ impl Missed {
 /// Why a schedule fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum FiringCause {
     /// Its time had come.
     Due,
     /// A person did not wait for it.
     Asked,
 }
 
-impl Cause {
+impl FiringCause {
     /// Every cause.
     pub const ALL: [Self; 2] = [Self::Due, Self::Asked];
 
@@ -127,11 +127,11 @@ pub struct Schedule {
     /// Its name, unique in the project.
     pub name: TaskName,
     /// When it is due.
-    pub when: When,
+    pub when: ScheduleTrigger,
     /// What it asks for.
-    pub what: What,
+    pub what: ScheduleAction,
     /// What is done about times that were missed.
-    pub missed: Missed,
+    pub missed: MissedPolicy,
     /// Whether it is switched on.
     pub enabled: bool,
     /// When it is due next; nothing when it is switched off or over.
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_time_is_of_one_kind_and_says_nothing_of_the_other() {
-        let cron: When =
+        let cron: ScheduleTrigger =
             serde_json::from_value(json!({ "kind": "cron", "expression": "0 9 * * mon" })).unwrap();
         let told = json!({ "kind": "cron", "expression": "0 9 * * mon", "zone": "UTC" });
         assert_eq!(serde_json::to_value(cron).unwrap(), told);
@@ -167,25 +167,25 @@ mod tests {
             json!({ "kind": "once" }),
             json!({ "expression": "0 9 * * mon" }),
         ] {
-            assert!(serde_json::from_value::<When>(wrong.clone()).is_err(), "{wrong}");
+            assert!(serde_json::from_value::<ScheduleTrigger>(wrong.clone()).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_schedule_asks_for_words_or_for_a_whole_task() {
-        let words: What =
+        let words: ScheduleAction =
             serde_json::from_value(json!({ "kind": "words", "text": "Look." })).unwrap();
-        assert_eq!(words, What::Words { text: "Look.".parse().unwrap() });
-        let task: What =
+        assert_eq!(words, ScheduleAction::Words { text: "Look.".parse().unwrap() });
+        let task: ScheduleAction =
             serde_json::from_value(json!({ "kind": "task", "description": "Build." })).unwrap();
-        let What::Task(template) = task else { panic!("{task:?}") };
+        let ScheduleAction::Task(template) = task else { panic!("{task:?}") };
         assert_eq!(template.acceptance_criteria, []);
         for wrong in [
             json!({ "kind": "task", "description": "Build.", "text": "Look." }),
             json!({ "kind": "words", "text": "Look.", "description": "Build." }),
             json!({ "kind": "words", "text": "" }),
         ] {
-            assert!(serde_json::from_value::<What>(wrong.clone()).is_err(), "{wrong}");
+            assert!(serde_json::from_value::<ScheduleAction>(wrong.clone()).is_err(), "{wrong}");
         }
     }
 }

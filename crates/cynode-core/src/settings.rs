@@ -7,7 +7,7 @@ use crate::{ids::UserId, names::DottedKey};
 
 /// A value with its version: the present state of a setting or preference.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Versioned {
+pub struct VersionedValue {
     /// What it is about.
     pub key: DottedKey,
     /// What it says.
@@ -24,7 +24,7 @@ pub struct Versioned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitValue {
     /// It is larger than a setting should be.
-    #[error("a value is at most {} bytes of JSON", MOST_BYTES)]
+    #[error("a value is at most {} bytes of JSON", MAX_VALUE_BYTES)]
     TooLarge,
     /// PostgreSQL's JSON cannot hold the character NUL.
     #[error("a value cannot contain the character NUL")]
@@ -32,12 +32,12 @@ pub enum UnfitValue {
 }
 
 /// Most bytes of a value as JSON.
-pub const MOST_BYTES: usize = 16 * 1024;
+pub const MAX_VALUE_BYTES: usize = 16 * 1024;
 
 /// Refuses a value that cannot be kept.
-pub fn fits(value: &Value) -> Result<(), UnfitValue> {
+pub fn validate_stored_value(value: &Value) -> Result<(), UnfitValue> {
     let text = value.to_string();
-    if text.len() > MOST_BYTES {
+    if text.len() > MAX_VALUE_BYTES {
         Err(UnfitValue::TooLarge)
     } else if text.contains("\\u0000") {
         Err(UnfitValue::Nul)
@@ -48,7 +48,7 @@ pub fn fits(value: &Value) -> Result<(), UnfitValue> {
 
 /// One write of the past.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct ValueChange {
     /// The version it made.
     pub version: i64,
     /// What it said; `None` when it deleted the value.
@@ -61,16 +61,16 @@ pub struct Change {
 
 /// What a writer believes is there, so that two writers cannot overwrite each other unseen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedVersion {
     /// Nothing is there yet.
     Absent,
     /// This version is there.
     Version(i64),
 }
 
-impl Expected {
+impl ExpectedVersion {
     /// The version number that stands for the belief; 0 is "absent".
-    pub const fn number(self) -> i64 {
+    pub const fn version_number(self) -> i64 {
         match self {
             Self::Absent => 0,
             Self::Version(version) => version,

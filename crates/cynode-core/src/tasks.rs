@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use crate::{
     InvalidTransition,
     budget::Budget,
-    evidence::Check,
+    evidence::EvidenceCheck,
     ids::{ProjectId, TaskId, UserId},
     names::{Prose, TaskName},
 };
@@ -46,7 +46,7 @@ pub struct Criterion {
     pub text: Prose,
     /// What shows that it holds; without it, a reader's judgement does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check: Option<Check>,
+    pub check: Option<EvidenceCheck>,
 }
 
 /// Where a task stands. The data of a state exists only in that state.
@@ -118,7 +118,7 @@ impl TaskStateName {
 
 impl TaskState {
     /// The name of this state.
-    pub const fn name(&self) -> TaskStateName {
+    pub const fn state_name(&self) -> TaskStateName {
         match self {
             Self::Queued => TaskStateName::Queued,
             Self::Running { .. } => TaskStateName::Running,
@@ -129,48 +129,52 @@ impl TaskState {
     }
 
     /// Begins a task that was accepted; one that runs goes on running.
-    pub fn start(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
+    pub fn into_running(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
         match self {
             Self::Queued => Ok(Self::Running { since: now }),
             Self::Running { since } => Ok(Self::Running { since }),
             Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => {
-                Err(self.refuses("start"))
+                Err(self.invalid_transition("start"))
             }
         }
     }
 
     /// Ends a running task well.
-    pub fn complete(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
+    pub fn into_completed(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
         match self {
             Self::Running { .. } => Ok(Self::Completed { at: now }),
             Self::Queued
             | Self::Completed { .. }
             | Self::Failed { .. }
-            | Self::Cancelled { .. } => Err(self.refuses("be completed")),
+            | Self::Cancelled { .. } => Err(self.invalid_transition("be completed")),
         }
     }
 
     /// Gives a running task up.
-    pub fn fail(self, now: OffsetDateTime, reason: String) -> Result<Self, InvalidTransition> {
+    pub fn into_failed(
+        self,
+        now: OffsetDateTime,
+        reason: String,
+    ) -> Result<Self, InvalidTransition> {
         match self {
             Self::Running { .. } => Ok(Self::Failed { at: now, reason }),
             Self::Queued
             | Self::Completed { .. }
             | Self::Failed { .. }
-            | Self::Cancelled { .. } => Err(self.refuses("fail")),
+            | Self::Cancelled { .. } => Err(self.invalid_transition("fail")),
         }
     }
 
-    const fn refuses(&self, verb: &'static str) -> InvalidTransition {
-        InvalidTransition { what: "task", state: self.name().as_str(), verb }
+    const fn invalid_transition(&self, verb: &'static str) -> InvalidTransition {
+        InvalidTransition { what: "task", state: self.state_name().as_str(), verb }
     }
 
     /// Stops a task that has not ended.
-    pub fn cancel(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
+    pub fn into_cancelled(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
         match self {
             Self::Queued | Self::Running { .. } => Ok(Self::Cancelled { at: now }),
             Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => {
-                Err(self.refuses("be cancelled"))
+                Err(self.invalid_transition("be cancelled"))
             }
         }
     }
@@ -187,7 +191,7 @@ mod tests {
     #[test]
     fn a_task_that_has_not_ended_can_be_cancelled() {
         for state in [TaskState::Queued, TaskState::Running { since: NOW }] {
-            assert_eq!(state.cancel(NOW), Ok(TaskState::Cancelled { at: NOW }));
+            assert_eq!(state.into_cancelled(NOW), Ok(TaskState::Cancelled { at: NOW }));
         }
     }
 
@@ -199,8 +203,8 @@ mod tests {
             TaskState::Cancelled { at: NOW },
         ];
         for state in ended {
-            let name = state.name().as_str();
-            let refusal = state.cancel(NOW).unwrap_err();
+            let name = state.state_name().as_str();
+            let refusal = state.into_cancelled(NOW).unwrap_err();
             assert_eq!(refusal.to_string(), format!("a task that is {name} cannot be cancelled"));
         }
     }

@@ -59,7 +59,10 @@ impl FromStr for TraceId {
     type Err = TraceError;
 
     fn from_str(text: &str) -> Result<Self, TraceError> {
-        u128::from_str_radix(hex(text, 32)?, 16).ok().and_then(Self::from_u128).ok_or(TraceError)
+        u128::from_str_radix(validate_hex(text, 32)?, 16)
+            .ok()
+            .and_then(Self::from_u128)
+            .ok_or(TraceError)
     }
 }
 
@@ -69,7 +72,8 @@ impl FromStr for TraceParent {
     /// Reads `00-<trace>-<span>-<flags>`. Of a later version only the known parts are read.
     fn from_str(text: &str) -> Result<Self, TraceError> {
         let mut parts = text.split('-');
-        let mut part = |digits| parts.next().ok_or(TraceError).and_then(|part| hex(part, digits));
+        let mut part =
+            |digits| parts.next().ok_or(TraceError).and_then(|part| validate_hex(part, digits));
         let (version, trace, span, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
         if version == "ff" || (version == "00" && parts.next().is_some()) {
             return Err(TraceError);
@@ -89,7 +93,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-fn hex(text: &str, digits: usize) -> Result<&str, TraceError> {
+fn validate_hex(text: &str, digits: usize) -> Result<&str, TraceError> {
     let good = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if good { Ok(text) } else { Err(TraceError) }
 }

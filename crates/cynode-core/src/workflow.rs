@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// One step of the project manager's work on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Node {
+pub enum WorkflowStep {
     /// Reads the task, its criteria and the preferences that hold.
     LoadTaskContext,
     /// Makes the plan: a graph of work units.
@@ -36,7 +36,7 @@ pub enum Node {
 /// What a node found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum StepVerdict {
     /// Its work is done; the next node follows.
     Pass,
     /// Nothing is left to do.
@@ -53,16 +53,16 @@ pub enum Verdict {
 
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Next {
+pub enum StepTransition {
     /// This node.
-    Go(Node),
+    Go(WorkflowStep),
     /// The same node, once it is woken.
-    Stay(Node),
+    Stay(WorkflowStep),
     /// Nothing: the task has ended.
     End,
 }
 
-impl Node {
+impl WorkflowStep {
     /// Every node, in the order of a plain run.
     pub const ALL: [Self; 7] = [
         Self::LoadTaskContext,
@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// What people call it.
-    pub const fn title(self) -> &'static str {
+    pub const fn step_title(self) -> &'static str {
         match self {
             Self::LoadTaskContext => "Load Task Context",
             Self::PlanSteps => "Plan Steps",
@@ -109,7 +109,7 @@ impl Node {
     }
 }
 
-impl Verdict {
+impl StepVerdict {
     /// Every verdict.
     pub const ALL: [Self; 6] =
         [Self::Pass, Self::Done, Self::Redo, Self::Revise, Self::Wait, Self::Fail];
@@ -133,51 +133,51 @@ impl Verdict {
 }
 
 /// What follows a node with that verdict.
-pub const fn next(node: Node, verdict: Verdict) -> Next {
-    use Node::{
+pub const fn next(node: WorkflowStep, verdict: StepVerdict) -> StepTransition {
+    use StepVerdict::{Done, Fail, Pass, Redo, Revise, Wait};
+    use WorkflowStep::{
         CollectResult, DispatchStep, FinalizeSummary, LoadTaskContext, MarkFailed, PlanSteps,
         VerifyStepResult,
     };
-    use Verdict::{Done, Fail, Pass, Redo, Revise, Wait};
     match (node, verdict) {
-        (MarkFailed, Pass | Done | Redo | Revise | Fail) => Next::End,
-        (FinalizeSummary, Pass | Done | Redo) => Next::End,
-        (node, Wait) => Next::Stay(node),
+        (MarkFailed, Pass | Done | Redo | Revise | Fail) => StepTransition::End,
+        (FinalizeSummary, Pass | Done | Redo) => StepTransition::End,
+        (node, Wait) => StepTransition::Stay(node),
 
         (
             LoadTaskContext | PlanSteps | DispatchStep | CollectResult | VerifyStepResult
             | FinalizeSummary,
             Fail,
-        ) => Next::Go(MarkFailed),
+        ) => StepTransition::Go(MarkFailed),
         (
             LoadTaskContext | PlanSteps | DispatchStep | CollectResult | VerifyStepResult
             | FinalizeSummary,
             Revise,
-        ) => Next::Go(PlanSteps),
+        ) => StepTransition::Go(PlanSteps),
 
-        (LoadTaskContext, Pass | Done) => Next::Go(PlanSteps),
-        (LoadTaskContext, Redo) => Next::Go(LoadTaskContext),
-        (PlanSteps, Pass | Done) => Next::Go(DispatchStep),
-        (PlanSteps, Redo) => Next::Go(PlanSteps),
-        (DispatchStep, Pass) => Next::Go(CollectResult),
-        (DispatchStep, Done) => Next::Go(FinalizeSummary),
-        (DispatchStep, Redo) => Next::Go(DispatchStep),
-        (CollectResult, Pass) => Next::Go(VerifyStepResult),
+        (LoadTaskContext, Pass | Done) => StepTransition::Go(PlanSteps),
+        (LoadTaskContext, Redo) => StepTransition::Go(LoadTaskContext),
+        (PlanSteps, Pass | Done) => StepTransition::Go(DispatchStep),
+        (PlanSteps, Redo) => StepTransition::Go(PlanSteps),
+        (DispatchStep, Pass) => StepTransition::Go(CollectResult),
+        (DispatchStep, Done) => StepTransition::Go(FinalizeSummary),
+        (DispatchStep, Redo) => StepTransition::Go(DispatchStep),
+        (CollectResult, Pass) => StepTransition::Go(VerifyStepResult),
         // Nothing is out any more, or a job came to nothing: dispatching knows what remains.
-        (CollectResult, Done | Redo) => Next::Go(DispatchStep),
-        (VerifyStepResult, Pass | Done | Redo) => Next::Go(DispatchStep),
+        (CollectResult, Done | Redo) => StepTransition::Go(DispatchStep),
+        (VerifyStepResult, Pass | Done | Redo) => StepTransition::Go(DispatchStep),
     }
 }
 
 /// The graph as a mermaid flowchart; `at` is marked as the place where a run stands.
-pub fn mermaid(at: Option<Node>) -> String {
+pub fn render_mermaid(at: Option<WorkflowStep>) -> String {
     let mut drawing = String::from("flowchart TD\n");
-    for node in Node::ALL {
-        let _ = writeln!(drawing, "    {}[\"{}\"]", node.as_str(), node.title());
+    for node in WorkflowStep::ALL {
+        let _ = writeln!(drawing, "    {}[\"{}\"]", node.as_str(), node.step_title());
     }
     let _ = writeln!(drawing, "    ended([\"ended\"])");
-    for node in Node::ALL {
-        for (target, verdicts) in arrows(node) {
+    for node in WorkflowStep::ALL {
+        for (target, verdicts) in outgoing_edges(node) {
             let words: Vec<_> = verdicts.iter().map(|verdict| verdict.as_str()).collect();
             let _ = writeln!(drawing, "    {} -->|{}| {target}", node.as_str(), words.join(", "));
         }
@@ -190,12 +190,12 @@ pub fn mermaid(at: Option<Node>) -> String {
 }
 
 /// Where a node's verdicts lead, each place once, in the order of the verdicts.
-fn arrows(node: Node) -> Vec<(&'static str, Vec<Verdict>)> {
-    let mut arrows: Vec<(&'static str, Vec<Verdict>)> = Vec::new();
-    for verdict in Verdict::ALL {
+fn outgoing_edges(node: WorkflowStep) -> Vec<(&'static str, Vec<StepVerdict>)> {
+    let mut arrows: Vec<(&'static str, Vec<StepVerdict>)> = Vec::new();
+    for verdict in StepVerdict::ALL {
         let target = match next(node, verdict) {
-            Next::Go(node) | Next::Stay(node) => node.as_str(),
-            Next::End => "ended",
+            StepTransition::Go(node) | StepTransition::Stay(node) => node.as_str(),
+            StepTransition::End => "ended",
         };
         match arrows.iter_mut().find(|(known, _)| *known == target) {
             Some((_, verdicts)) => verdicts.push(verdict),

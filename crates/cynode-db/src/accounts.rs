@@ -4,7 +4,7 @@ use cynode_core::{
     accounts::{ApiKey, User, UserState},
     ids::{ApiKeyId, SessionId, UserId},
     names::Handle,
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_wire::page::PageRequest;
 use time::OffsetDateTime;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
-    error::{corrupt, role},
+    error::{corrupt_column, parse_role},
 };
 
 struct UserRow {
@@ -31,14 +31,17 @@ impl TryFrom<UserRow> for User {
     fn try_from(row: UserRow) -> Result<Self, DbError> {
         Ok(Self {
             id: UserId::from_uuid(row.user_id),
-            handle: row.handle.try_into().map_err(corrupt("users", "handle"))?,
-            display_name: row.display_name.try_into().map_err(corrupt("users", "display_name"))?,
+            handle: row.handle.try_into().map_err(corrupt_column("users", "handle"))?,
+            display_name: row
+                .display_name
+                .try_into()
+                .map_err(corrupt_column("users", "display_name"))?,
             email: row
                 .email
                 .map(TryInto::try_into)
                 .transpose()
-                .map_err(corrupt("users", "email"))?,
-            role: row.role.map(|name| role("role_bindings", &name)).transpose()?,
+                .map_err(corrupt_column("users", "email"))?,
+            role: row.role.map(|name| parse_role("role_bindings", &name)).transpose()?,
             state: row.disabled_at.map_or(UserState::Active, |at| UserState::Disabled { at }),
             created_at: row.created_at,
         })
@@ -68,7 +71,7 @@ pub async fn insert_user(conn: &mut Conn, user: &User) -> Result<(), DbError> {
 pub async fn set_installation_role(
     conn: &mut Conn,
     user: UserId,
-    role: Option<Role>,
+    role: Option<UserRole>,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     match role {
@@ -99,7 +102,7 @@ pub async fn set_installation_role(
 }
 
 /// Switches an account on or off. Returns whether it exists.
-pub async fn set_state(
+pub async fn set_user_state(
     conn: &mut Conn,
     user: UserId,
     state: UserState,
@@ -123,7 +126,7 @@ pub async fn set_state(
 
 /// One user.
 #[tracing::instrument(name = "db.accounts.user", skip_all, fields(user.id = %id))]
-pub async fn user(conn: &mut Conn, id: UserId) -> Result<Option<User>, DbError> {
+pub async fn get_user(conn: &mut Conn, id: UserId) -> Result<Option<User>, DbError> {
     sqlx::query_as!(
         UserRow,
         r#"
@@ -142,7 +145,7 @@ pub async fn user(conn: &mut Conn, id: UserId) -> Result<Option<User>, DbError> 
 
 /// Users by id, one more than a page holds.
 #[tracing::instrument(name = "db.accounts.users", skip_all)]
-pub async fn users(conn: &mut Conn, page: PageRequest) -> Result<Vec<User>, DbError> {
+pub async fn list_users(conn: &mut Conn, page: PageRequest) -> Result<Vec<User>, DbError> {
     sqlx::query_as!(
         UserRow,
         r#"
@@ -154,7 +157,7 @@ pub async fn users(conn: &mut Conn, page: PageRequest) -> Result<Vec<User>, DbEr
         LIMIT $2
         "#,
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
@@ -165,7 +168,7 @@ pub async fn users(conn: &mut Conn, page: PageRequest) -> Result<Vec<User>, DbEr
 
 /// How many active admins the installation has, not counting `except`. The bindings are locked, so that
 /// two admins cannot switch each other off at the same moment.
-pub async fn other_admins(conn: &mut Conn, except: UserId) -> Result<usize, DbError> {
+pub async fn count_other_admins(conn: &mut Conn, except: UserId) -> Result<usize, DbError> {
     let admins = sqlx::query_scalar!(
         "
         SELECT b.user_id
@@ -215,7 +218,10 @@ pub async fn password_changed_at(
 }
 
 /// The user of that handle and the hash of their password, if the account may be used.
-pub async fn login(conn: &mut Conn, handle: &Handle) -> Result<Option<(UserId, String)>, DbError> {
+pub async fn find_password_hash(
+    conn: &mut Conn,
+    handle: &Handle,
+) -> Result<Option<(UserId, String)>, DbError> {
     let row = sqlx::query!(
         "
         SELECT user_id, phc
@@ -232,7 +238,11 @@ pub async fn login(conn: &mut Conn, handle: &Handle) -> Result<Option<(UserId, S
 
 /// Whether the account may still be used and its password is still the one with that hash; neither can change
 /// until the transaction ends.
-pub async fn still(conn: &mut Conn, user: UserId, phc: &str) -> Result<bool, DbError> {
+pub async fn is_password_current(
+    conn: &mut Conn,
+    user: UserId,
+    phc: &str,
+) -> Result<bool, DbError> {
     let found = sqlx::query!(
         "
         SELECT u.user_id
@@ -313,7 +323,7 @@ pub async fn end_sessions(
 
 /// Removes sessions that were over before then, up to a number of them. Gives how many.
 #[tracing::instrument(name = "db.accounts.forget_sessions", skip_all)]
-pub async fn forget_sessions(
+pub async fn prune_sessions(
     conn: &mut Conn,
     before: OffsetDateTime,
     limit: i64,
@@ -347,7 +357,7 @@ impl TryFrom<ApiKeyRow> for ApiKey {
         Ok(Self {
             id: ApiKeyId::from_uuid(row.api_key_id),
             user: UserId::from_uuid(row.user_id),
-            name: row.name.try_into().map_err(corrupt("api_keys", "name"))?,
+            name: row.name.try_into().map_err(corrupt_column("api_keys", "name"))?,
             created_at: row.created_at,
             expires_at: row.expires_at,
             revoked_at: row.revoked_at,
@@ -379,7 +389,7 @@ pub async fn insert_api_key(
 }
 
 /// A user's API keys by id, one more than a page holds.
-pub async fn api_keys(
+pub async fn list_api_keys(
     conn: &mut Conn,
     user: UserId,
     page: PageRequest,
@@ -395,7 +405,7 @@ pub async fn api_keys(
         ",
         user.as_uuid(),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
@@ -484,10 +494,7 @@ pub async fn insert_bootstrap_token(
 }
 
 /// Whether that token was ever given out and not replaced.
-pub async fn knows_bootstrap_token(
-    conn: &mut Conn,
-    token_hash: &[u8; 32],
-) -> Result<bool, DbError> {
+pub async fn has_bootstrap_token(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
     let known = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM bootstrap_tokens WHERE token_hash = $1) AS "known!""#,
         token_hash,

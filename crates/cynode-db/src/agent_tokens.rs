@@ -5,23 +5,23 @@ use std::sync::Arc;
 use cynode_core::{
     agents::AgentRole,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_policy::{
-    agents::{Agent, Profile},
+    agents::{AgentIdentity, AgentProfile},
     names::ToolName,
 };
 use cynode_wire::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, authentication::strongest, error::corrupt};
+use crate::{Conn, DbError, authentication::strongest_role, error::corrupt_column};
 
 /// A token, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentToken {
     /// What it is good for.
-    pub agent: Agent,
+    pub agent: AgentIdentity,
     /// The models it opens.
     pub models: Vec<String>,
     /// The person who asked for it; `None`: the orchestrator itself.
@@ -45,18 +45,18 @@ pub enum TokenState {
 
 /// What is behind a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct AgentTokenLookup {
     /// The agent.
-    pub agent: Agent,
+    pub agent: AgentIdentity,
     /// Whether the token works.
     pub state: TokenState,
     /// The role of the person it works for, in the whole installation.
-    pub person: Option<Role>,
+    pub person: Option<UserRole>,
     /// The models that the token opens.
     pub models: Vec<String>,
 }
 
-struct Row {
+struct AgentTokenRow {
     agent_token_id: Uuid,
     role: String,
     user_id: Uuid,
@@ -74,20 +74,20 @@ struct Row {
     revoked_at: Option<OffsetDateTime>,
 }
 
-impl TryFrom<Row> for AgentToken {
+impl TryFrom<AgentTokenRow> for AgentToken {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: AgentTokenRow) -> Result<Self, DbError> {
         let wrong = |column| DbError::Corrupt { table: "agent_tokens", column };
         let tools = match row.tools {
             None => None,
             Some(names) => {
                 let names: Result<Vec<ToolName>, _> =
                     names.into_iter().map(ToolName::try_from).collect();
-                Some(Arc::from(names.map_err(corrupt("agent_tokens", "tools"))?))
+                Some(Arc::from(names.map_err(corrupt_column("agent_tokens", "tools"))?))
             }
         };
-        let agent = Agent {
+        let agent = AgentIdentity {
             token: AgentTokenId::from_uuid(row.agent_token_id),
             role: AgentRole::from_name(&row.role).ok_or_else(|| wrong("role"))?,
             user: Some(UserId::from_uuid(row.user_id)),
@@ -95,7 +95,7 @@ impl TryFrom<Row> for AgentToken {
             task: row.task_id.map(TaskId::from_uuid),
             run: row.run_id.map(RunId::from_uuid),
             job: row.job_id.map(JobId::from_uuid),
-            profile: Profile { name: row.profile.into(), network: row.network },
+            profile: AgentProfile { name: row.profile.into(), network: row.network },
             tools,
             // Whoever asks for a token was asked for the role; what became of it since is found where the token is shown.
             operates: true,
@@ -110,7 +110,11 @@ impl TryFrom<Row> for AgentToken {
 
 /// Stores a new token's hash.
 #[tracing::instrument(name = "db.agent_tokens.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, token: &AgentToken, hash: &[u8; 32]) -> Result<(), DbError> {
+pub async fn insert_agent_token(
+    conn: &mut Conn,
+    token: &AgentToken,
+    hash: &[u8; 32],
+) -> Result<(), DbError> {
     let agent = &token.agent;
     let tools: Option<Vec<String>> =
         agent.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect());
@@ -143,11 +147,11 @@ pub async fn insert(conn: &mut Conn, token: &AgentToken, hash: &[u8; 32]) -> Res
 
 /// The agents behind those of the tokens that we know, and whether each token works at `now`.
 #[tracing::instrument(name = "db.agent_tokens.find", skip_all)]
-pub async fn find(
+pub async fn find_agent_tokens(
     conn: &mut Conn,
     hashes: &[[u8; 32]],
     now: OffsetDateTime,
-) -> Result<Vec<([u8; 32], Found)>, DbError> {
+) -> Result<Vec<([u8; 32], AgentTokenLookup)>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
@@ -177,10 +181,11 @@ pub async fn find(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let hash = row.token_hash.try_into().map_err(corrupt("agent_tokens", "token_hash"))?;
+            let hash =
+                row.token_hash.try_into().map_err(corrupt_column("agent_tokens", "token_hash"))?;
             // An agent can do no more than the person it works for, who may have left the project or may only read there.
-            let person = strongest(&row.roles)?;
-            let role = strongest(&row.own)?.max(person);
+            let person = strongest_role(&row.roles)?;
+            let role = strongest_role(&row.own)?.max(person);
             // Nor can it do anything once its job has ended, whoever ended it.
             let stands = row.active && !row.over && role.is_some();
             let state = if row.revoked_at.is_some() || !stands {
@@ -190,7 +195,7 @@ pub async fn find(
             } else {
                 TokenState::Good
             };
-            let token = AgentToken::try_from(Row {
+            let token = AgentToken::try_from(AgentTokenRow {
                 agent_token_id: row.agent_token_id,
                 role: row.role,
                 user_id: row.user_id,
@@ -207,16 +212,19 @@ pub async fn find(
                 expires_at: row.expires_at,
                 revoked_at: row.revoked_at,
             })?;
-            let agent = Agent { operates: role >= Some(Role::Operator), ..token.agent };
-            Ok((hash, Found { agent, state, person, models: token.models }))
+            let agent = AgentIdentity { operates: role >= Some(UserRole::Operator), ..token.agent };
+            Ok((hash, AgentTokenLookup { agent, state, person, models: token.models }))
         })
         .collect()
 }
 
 /// One token.
-pub async fn get(conn: &mut Conn, id: AgentTokenId) -> Result<Option<AgentToken>, DbError> {
+pub async fn get_agent_token(
+    conn: &mut Conn,
+    id: AgentTokenId,
+) -> Result<Option<AgentToken>, DbError> {
     sqlx::query_as!(
-        Row,
+        AgentTokenRow,
         "
         SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
             created_at, expires_at, revoked_at
@@ -232,13 +240,13 @@ pub async fn get(conn: &mut Conn, id: AgentTokenId) -> Result<Option<AgentToken>
 
 /// The tokens of a project, newest first.
 #[tracing::instrument(name = "db.agent_tokens.list", skip_all)]
-pub async fn list(
+pub async fn list_agent_tokens(
     conn: &mut Conn,
     project: ProjectId,
     page: PageRequest,
 ) -> Result<Vec<AgentToken>, DbError> {
     sqlx::query_as!(
-        Row,
+        AgentTokenRow,
         "
         SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
             created_at, expires_at, revoked_at
@@ -248,7 +256,7 @@ pub async fn list(
         ",
         project.as_uuid(),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
@@ -259,7 +267,7 @@ pub async fn list(
 
 /// Ends a token. Gives whether it was there and had not been ended.
 #[tracing::instrument(name = "db.agent_tokens.revoke", skip_all)]
-pub async fn revoke(
+pub async fn revoke_agent_token(
     conn: &mut Conn,
     id: AgentTokenId,
     now: OffsetDateTime,
@@ -276,7 +284,7 @@ pub async fn revoke(
 
 /// Ends every token of a task: nobody works on it any more.
 #[tracing::instrument(name = "db.agent_tokens.revoke_of_task", skip_all)]
-pub async fn revoke_of_task(
+pub async fn revoke_task_tokens(
     conn: &mut Conn,
     task: TaskId,
     now: OffsetDateTime,
@@ -310,7 +318,7 @@ pub async fn revoke_issued_by(
 
 /// Ends every token of a job.
 #[tracing::instrument(name = "db.agent_tokens.revoke_of_job", skip_all)]
-pub async fn revoke_of_job(
+pub async fn revoke_job_tokens(
     conn: &mut Conn,
     job: JobId,
     now: OffsetDateTime,
@@ -327,7 +335,10 @@ pub async fn revoke_of_job(
 
 /// The token that was issued first for a job, of those that work.
 #[tracing::instrument(name = "db.agent_tokens.of_job", skip_all)]
-pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<AgentTokenId>, DbError> {
+pub async fn first_token_of_job(
+    conn: &mut Conn,
+    job: JobId,
+) -> Result<Option<AgentTokenId>, DbError> {
     let found = sqlx::query_scalar!(
         "
         SELECT agent_token_id FROM agent_tokens
@@ -342,7 +353,11 @@ pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<AgentTokenId>,
 /// Removes tokens that were over before then, with the last word of their agents, up to a number of them. Those of a task that
 /// goes on stay, for where its agents were, and so do those whose questions still wait. Gives how many.
 #[tracing::instrument(name = "db.agent_tokens.forget", skip_all)]
-pub async fn forget(conn: &mut Conn, before: OffsetDateTime, limit: i64) -> Result<u64, DbError> {
+pub async fn prune_agent_tokens(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    limit: i64,
+) -> Result<u64, DbError> {
     let done = sqlx::query!(
         "
         DELETE FROM agent_tokens WHERE agent_token_id = ANY (ARRAY(

@@ -9,7 +9,7 @@ use crate::{Conn, DbError};
 
 /// Who says something about which task.
 #[derive(Clone, Copy, Debug)]
-pub struct Speaker {
+pub struct ReportingAgent {
     /// The token.
     pub agent: AgentTokenId,
     /// The task.
@@ -20,9 +20,9 @@ pub struct Speaker {
 
 /// Notes that an agent is alive.
 #[tracing::instrument(name = "db.agents.heartbeat", skip_all)]
-pub async fn heartbeat(
+pub async fn record_heartbeat(
     conn: &mut Conn,
-    who: Speaker,
+    who: ReportingAgent,
     note: Option<&str>,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
@@ -44,9 +44,9 @@ pub async fn heartbeat(
 
 /// Keeps what an agent wants to find again after a restart.
 #[tracing::instrument(name = "db.agents.checkpoint", skip_all)]
-pub async fn checkpoint(
+pub async fn save_agent_checkpoint(
     conn: &mut Conn,
-    who: Speaker,
+    who: ReportingAgent,
     state: &Value,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
@@ -69,7 +69,11 @@ pub async fn checkpoint(
 
 /// Notes that an agent says it is done.
 #[tracing::instrument(name = "db.agents.complete", skip_all)]
-pub async fn complete(conn: &mut Conn, who: Speaker, now: OffsetDateTime) -> Result<(), DbError> {
+pub async fn record_completion(
+    conn: &mut Conn,
+    who: ReportingAgent,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO agent_states (agent_token_id, task_id, job_id, heartbeat_at, completed_at) VALUES ($1, $2, $3, $4, $4)
@@ -106,11 +110,11 @@ pub async fn last_checkpoint(
 
 /// What an agent reports.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct NewAgentReport {
     /// Its id.
     pub id: Uuid,
     /// Who reports about what.
-    pub who: Speaker,
+    pub who: ReportingAgent,
     /// The role of the agent.
     pub role: &'static str,
     /// The project.
@@ -125,7 +129,11 @@ pub struct Report {
 
 /// Keeps a report. Sent again with the same id, nothing changes.
 #[tracing::instrument(name = "db.agents.report", skip_all)]
-pub async fn report(conn: &mut Conn, report: &Report, now: OffsetDateTime) -> Result<(), DbError> {
+pub async fn insert_agent_report(
+    conn: &mut Conn,
+    report: &NewAgentReport,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO agent_reports (report_id, agent_token_id, agent_role, project_id, task_id, job_id, kind, summary,
@@ -169,7 +177,7 @@ pub struct NewVerification {
 
 /// Keeps a judgement.
 #[tracing::instrument(name = "db.agents.verify", skip_all)]
-pub async fn verify(
+pub async fn insert_verification(
     conn: &mut Conn,
     verification: &NewVerification,
     now: OffsetDateTime,
@@ -195,14 +203,14 @@ pub async fn verify(
 
 /// The images that sandboxes may be made from.
 #[tracing::instrument(name = "db.agents.images", skip_all)]
-pub async fn images(conn: &mut Conn) -> Result<Vec<String>, DbError> {
+pub async fn list_allowed_images(conn: &mut Conn) -> Result<Vec<String>, DbError> {
     let found = sqlx::query_scalar!("SELECT image FROM allowed_images ORDER BY image");
     Ok(found.fetch_all(conn).await?)
 }
 
 /// Adds an image that sandboxes may be made from.
 #[tracing::instrument(name = "db.agents.add_image", skip_all)]
-pub async fn add_image(
+pub async fn add_allowed_image(
     conn: &mut Conn,
     image: &str,
     by: UserId,
@@ -221,7 +229,7 @@ pub async fn add_image(
 
 /// Removes an image.
 #[tracing::instrument(name = "db.agents.remove_image", skip_all)]
-pub async fn remove_image(conn: &mut Conn, image: &str) -> Result<bool, DbError> {
+pub async fn remove_allowed_image(conn: &mut Conn, image: &str) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM allowed_images WHERE image = $1", image);
     Ok(done.execute(conn).await?.rows_affected() > 0)
 }

@@ -41,7 +41,7 @@ impl ApprovalState {
 
 /// What exactly is asked for: who, what, with which arguments, under which policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ApprovalRequest {
     /// Who calls.
     pub agent: AgentTokenId,
     /// In which project.
@@ -64,7 +64,7 @@ pub struct Approval {
     /// Its id.
     pub id: ApprovalId,
     /// What is asked for.
-    pub asked: Asked,
+    pub asked: ApprovalRequest,
     /// The arguments, sealed, until it is answered.
     pub sealed: Option<Vec<u8>>,
     /// Where it stands.
@@ -77,7 +77,7 @@ pub struct Approval {
     pub decided_by: Option<UserId>,
 }
 
-struct Row {
+struct ApprovalRow {
     approval_id: Uuid,
     agent_token_id: Uuid,
     project_id: Option<Uuid>,
@@ -93,12 +93,12 @@ struct Row {
     decided_by: Option<Uuid>,
 }
 
-impl TryFrom<Row> for Approval {
+impl TryFrom<ApprovalRow> for Approval {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: ApprovalRow) -> Result<Self, DbError> {
         let wrong = |column| DbError::Corrupt { table: "approvals", column };
-        let asked = Asked {
+        let asked = ApprovalRequest {
             agent: AgentTokenId::from_uuid(row.agent_token_id),
             project: row.project_id.map(ProjectId::from_uuid),
             task: row.task_id.map(TaskId::from_uuid),
@@ -121,16 +121,16 @@ impl TryFrom<Row> for Approval {
 
 /// The question about this exact call, made if there is none. One that is too old is asked anew.
 #[tracing::instrument(name = "db.approvals.ask", skip_all)]
-pub async fn ask(
+pub async fn request_approval(
     conn: &mut Conn,
     id: ApprovalId,
-    asked: &Asked,
+    asked: &ApprovalRequest,
     sealed: &[u8],
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
 ) -> Result<Approval, DbError> {
     sqlx::query_as!(
-        Row,
+        ApprovalRow,
         r#"
         INSERT INTO approvals AS a (approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash,
             rules, state, asked_at, expires_at, arguments_sealed)
@@ -168,9 +168,9 @@ pub async fn ask(
 /// Whether an agent may ask this: it was asked before, or fewer than `most` questions of the agent wait for an answer. It must
 /// be called inside a transaction, so that two questions of one agent are counted one after the other.
 #[tracing::instrument(name = "db.approvals.room", skip_all)]
-pub async fn room(
+pub async fn can_request_approval(
     conn: &mut Conn,
-    asked: &Asked,
+    asked: &ApprovalRequest,
     most: i64,
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
@@ -199,9 +199,9 @@ pub async fn room(
 
 /// Uses up a yes to this exact call. Only one of any number of callers gets it.
 #[tracing::instrument(name = "db.approvals.spend", skip_all)]
-pub async fn spend(
+pub async fn consume_approval(
     conn: &mut Conn,
-    asked: &Asked,
+    asked: &ApprovalRequest,
     call: CallId,
     now: OffsetDateTime,
 ) -> Result<Option<ApprovalId>, DbError> {
@@ -225,9 +225,9 @@ pub async fn spend(
 }
 
 /// One question.
-pub async fn get(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, DbError> {
+pub async fn get_approval(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, DbError> {
     sqlx::query_as!(
-        Row,
+        ApprovalRow,
         "
         SELECT approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
             asked_at, expires_at, decided_by
@@ -243,7 +243,7 @@ pub async fn get(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, Db
 
 /// Whether whoever asked can still use an answer.
 #[tracing::instrument(name = "db.approvals.asker_lives", skip_all)]
-pub async fn asker_lives(
+pub async fn is_requester_active(
     conn: &mut Conn,
     asker: AgentTokenId,
     now: OffsetDateTime,
@@ -255,13 +255,13 @@ pub async fn asker_lives(
 
 /// The questions that wait for an answer and whose asker can still use it, oldest first; of one user's projects when `member` is given.
 #[tracing::instrument(name = "db.approvals.waiting", skip_all)]
-pub async fn waiting(
+pub async fn list_pending_approvals(
     conn: &mut Conn,
     member: Option<UserId>,
     now: OffsetDateTime,
 ) -> Result<Vec<Approval>, DbError> {
     sqlx::query_as!(
-        Row,
+        ApprovalRow,
         r#"
         SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
             asked_at, expires_at, decided_by
@@ -286,14 +286,14 @@ pub async fn waiting(
 
 /// Forgets questions that are too old to be answered or used.
 #[tracing::instrument(name = "db.approvals.sweep", skip_all)]
-pub async fn sweep(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
+pub async fn prune_approvals(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
     let done = sqlx::query!("DELETE FROM approvals WHERE expires_at < $1", before);
     Ok(done.execute(conn).await?.rows_affected())
 }
 
 /// Answers a question that nobody has answered, that is not too old, and whose asker can still use the answer.
 #[tracing::instrument(name = "db.approvals.decide", skip_all)]
-pub async fn decide(
+pub async fn decide_approval(
     conn: &mut Conn,
     id: ApprovalId,
     answer: ApprovalState,
@@ -317,7 +317,10 @@ pub async fn decide(
 
 /// What a person has said to exactly this, whether or not it was used since; `None` when nobody has.
 #[tracing::instrument(name = "db.approvals.answered", skip_all)]
-pub async fn answered(conn: &mut Conn, asked: &Asked) -> Result<Option<bool>, DbError> {
+pub async fn find_approval_decision(
+    conn: &mut Conn,
+    asked: &ApprovalRequest,
+) -> Result<Option<bool>, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT state <> 'refused' AS "allowed!" FROM approvals

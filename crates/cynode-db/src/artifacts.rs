@@ -4,7 +4,7 @@ use cynode_core::ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A stored object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Artifact {
     pub created_at: OffsetDateTime,
 }
 
-struct Row {
+struct ArtifactRow {
     artifact_id: Uuid,
     project_id: Uuid,
     task_id: Option<Uuid>,
@@ -44,10 +44,10 @@ struct Row {
     created_at: OffsetDateTime,
 }
 
-impl TryFrom<Row> for Artifact {
+impl TryFrom<ArtifactRow> for Artifact {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: ArtifactRow) -> Result<Self, DbError> {
         Ok(Self {
             id: ArtifactId::from_uuid(row.artifact_id),
             project: ProjectId::from_uuid(row.project_id),
@@ -55,7 +55,7 @@ impl TryFrom<Row> for Artifact {
             job: row.job_id.map(JobId::from_uuid),
             name: row.name,
             media_type: row.media_type,
-            digest: row.digest.try_into().map_err(corrupt("artifacts", "digest"))?,
+            digest: row.digest.try_into().map_err(corrupt_column("artifacts", "digest"))?,
             size: row.size,
             created_by: AgentTokenId::from_uuid(row.created_by),
             created_at: row.created_at,
@@ -65,7 +65,7 @@ impl TryFrom<Row> for Artifact {
 
 /// Notes a stored object. The same bytes under the same name of the same task are there once: gives the id they have.
 #[tracing::instrument(name = "db.artifacts.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, artifact: &Artifact) -> Result<ArtifactId, DbError> {
+pub async fn insert_artifact(conn: &mut Conn, artifact: &Artifact) -> Result<ArtifactId, DbError> {
     let id = sqlx::query_scalar!(
         "
         INSERT INTO artifacts (artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at)
@@ -91,7 +91,7 @@ pub async fn insert(conn: &mut Conn, artifact: &Artifact) -> Result<ArtifactId, 
 
 /// What there is of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct ArtifactTotals {
     /// How many objects.
     pub objects: i64,
     /// How many bytes those have that are no larger than was asked for.
@@ -103,15 +103,15 @@ pub struct Stored {
 /// What there is of a task, and whether `name` with the bytes of `digest` is. Bytes are counted of objects that have `most`
 /// of them or fewer.
 #[tracing::instrument(name = "db.artifacts.stored", skip_all)]
-pub async fn stored(
+pub async fn artifact_totals_of_task(
     conn: &mut Conn,
     task: TaskId,
     name: &str,
     digest: &[u8; 32],
     most: i64,
-) -> Result<Stored, DbError> {
+) -> Result<ArtifactTotals, DbError> {
     let stored = sqlx::query_as!(
-        Stored,
+        ArtifactTotals,
         r#"
         SELECT count(*) AS "objects!",
             least(coalesce(sum(size) FILTER (WHERE size <= $4), 0), 9223372036854775807)::bigint AS "bytes!",
@@ -130,9 +130,9 @@ pub async fn stored(
 
 /// One object.
 #[tracing::instrument(name = "db.artifacts.get", skip_all)]
-pub async fn get(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, DbError> {
+pub async fn get_artifact(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, DbError> {
     sqlx::query_as!(
-        Row,
+        ArtifactRow,
         "
         SELECT artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at
         FROM artifacts WHERE artifact_id = $1
@@ -147,9 +147,9 @@ pub async fn get(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, Db
 
 /// The objects of a task, oldest first.
 #[tracing::instrument(name = "db.artifacts.of_task", skip_all)]
-pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<Artifact>, DbError> {
+pub async fn list_task_artifacts(conn: &mut Conn, task: TaskId) -> Result<Vec<Artifact>, DbError> {
     sqlx::query_as!(
-        Row,
+        ArtifactRow,
         "
         SELECT artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at
         FROM artifacts WHERE task_id = $1 ORDER BY artifact_id LIMIT 1000

@@ -4,12 +4,12 @@ use cynode_wire::page::RecordCursor;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is the column of that name")]
-pub struct Row {
+pub struct AuditRow {
     pub chain_id: Uuid,
     pub seq: i64,
     pub at: OffsetDateTime,
@@ -47,7 +47,7 @@ pub struct Row {
 
 /// The beginning of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainRow {
+pub struct AuditChainRow {
     /// The chain.
     pub chain: Uuid,
     /// Its number.
@@ -66,7 +66,7 @@ pub struct ChainRow {
 
 /// A signed head of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckpointRow {
+pub struct AuditCheckpointRow {
     /// The chain.
     pub chain: Uuid,
     /// How many records are covered.
@@ -84,7 +84,7 @@ pub struct CheckpointRow {
 }
 
 /// Lets everything that is read in a transaction be as it is now; to be called first.
-pub async fn at_one_moment(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn set_repeatable_read(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::raw_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         .execute(conn)
         .await?;
@@ -100,26 +100,26 @@ pub async fn lock_chains(conn: &mut Conn) -> Result<(), DbError> {
 }
 
 /// The chain of that id.
-pub async fn chain(conn: &mut Conn, id: Uuid) -> Result<Option<ChainRow>, DbError> {
-    Ok(chains_where(conn, Some(id), false).await?.pop())
+pub async fn get_chain(conn: &mut Conn, id: Uuid) -> Result<Option<AuditChainRow>, DbError> {
+    Ok(select_chains(conn, Some(id), false).await?.pop())
 }
 
 /// The chain that was begun last.
-pub async fn last_chain(conn: &mut Conn) -> Result<Option<ChainRow>, DbError> {
-    Ok(chains_where(conn, None, true).await?.pop())
+pub async fn last_chain(conn: &mut Conn) -> Result<Option<AuditChainRow>, DbError> {
+    Ok(select_chains(conn, None, true).await?.pop())
 }
 
 /// Every chain, in the order of their numbers.
 #[tracing::instrument(name = "db.audit.chains", skip_all)]
-pub async fn chains(conn: &mut Conn) -> Result<Vec<ChainRow>, DbError> {
-    chains_where(conn, None, false).await
+pub async fn list_chains(conn: &mut Conn) -> Result<Vec<AuditChainRow>, DbError> {
+    select_chains(conn, None, false).await
 }
 
-async fn chains_where(
+async fn select_chains(
     conn: &mut Conn,
     id: Option<Uuid>,
     last: bool,
-) -> Result<Vec<ChainRow>, DbError> {
+) -> Result<Vec<AuditChainRow>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT chain_id, number, previous, writer, started_at, signature, pruned_at, pruned FROM audit_chains
@@ -134,19 +134,24 @@ async fn chains_where(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let signature = row.signature.try_into().map_err(corrupt("audit_chains", "signature"));
+            let signature =
+                row.signature.try_into().map_err(corrupt_column("audit_chains", "signature"));
             let pruned = match (row.pruned_at, row.pruned) {
-                (Some(at), Some(signature)) => {
-                    Some((at, signature.try_into().map_err(corrupt("audit_chains", "pruned"))?))
-                }
+                (Some(at), Some(signature)) => Some((
+                    at,
+                    signature.try_into().map_err(corrupt_column("audit_chains", "pruned"))?,
+                )),
                 (None, None) => None,
                 // Somebody took half of it away.
                 _ => return Err(DbError::Corrupt { table: "audit_chains", column: "pruned" }),
             };
-            Ok(ChainRow {
+            Ok(AuditChainRow {
                 chain: row.chain_id,
                 number: row.number,
-                previous: row.previous.try_into().map_err(corrupt("audit_chains", "previous"))?,
+                previous: row
+                    .previous
+                    .try_into()
+                    .map_err(corrupt_column("audit_chains", "previous"))?,
                 writer: row.writer,
                 started_at: row.started_at,
                 signature: signature?,
@@ -158,7 +163,7 @@ async fn chains_where(
 
 /// Begins a chain.
 #[tracing::instrument(name = "db.audit.begin", skip_all)]
-pub async fn begin(conn: &mut Conn, chain: &ChainRow) -> Result<(), DbError> {
+pub async fn insert_chain(conn: &mut Conn, chain: &AuditChainRow) -> Result<(), DbError> {
     sqlx::query!(
         "INSERT INTO audit_chains (chain_id, number, previous, writer, started_at, signature) VALUES ($1, $2, $3, $4, $5, $6)",
         chain.chain,
@@ -175,14 +180,17 @@ pub async fn begin(conn: &mut Conn, chain: &ChainRow) -> Result<(), DbError> {
 
 /// Stores records that are not there yet. Gives the hashes of those that were there, by place.
 #[tracing::instrument(name = "db.audit.store", skip_all, fields(records = rows.len()))]
-pub async fn store(conn: &mut Conn, rows: &[Row]) -> Result<Vec<(i64, Vec<u8>)>, DbError> {
+pub async fn insert_audit_records(
+    conn: &mut Conn,
+    rows: &[AuditRow],
+) -> Result<Vec<(i64, Vec<u8>)>, DbError> {
     macro_rules! column {
         ($field:ident) => {
             &rows.iter().map(|row| row.$field.clone()).collect::<Vec<_>>() as &[_]
         };
     }
     // Lists of lists cannot be unnested one by one: their elements are joined by a character that no rule's name has.
-    let join = |lists: fn(&Row) -> &[String]| -> Vec<String> {
+    let join = |lists: fn(&AuditRow) -> &[String]| -> Vec<String> {
         rows.iter().map(|row| lists(row).join(" ")).collect()
     };
     let (rules, shadow) = (join(|row| &row.rules), join(|row| &row.shadow));
@@ -257,7 +265,10 @@ pub async fn store(conn: &mut Conn, rows: &[Row]) -> Result<Vec<(i64, Vec<u8>)>,
 
 /// Keeps a signed head; one of the same size may be there already.
 #[tracing::instrument(name = "db.audit.checkpoint", skip_all)]
-pub async fn checkpoint(conn: &mut Conn, row: &CheckpointRow) -> Result<(), DbError> {
+pub async fn insert_audit_checkpoint(
+    conn: &mut Conn,
+    row: &AuditCheckpointRow,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO audit_checkpoints (chain_id, size, root, head, at, closed, signature)
@@ -278,7 +289,10 @@ pub async fn checkpoint(conn: &mut Conn, row: &CheckpointRow) -> Result<(), DbEr
 
 /// The signed heads of a chain, smallest first.
 #[tracing::instrument(name = "db.audit.checkpoints", skip_all)]
-pub async fn checkpoints(conn: &mut Conn, chain: Uuid) -> Result<Vec<CheckpointRow>, DbError> {
+pub async fn list_audit_checkpoints(
+    conn: &mut Conn,
+    chain: Uuid,
+) -> Result<Vec<AuditCheckpointRow>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT chain_id, size, root, head, at, closed, signature FROM audit_checkpoints
@@ -290,8 +304,8 @@ pub async fn checkpoints(conn: &mut Conn, chain: Uuid) -> Result<Vec<CheckpointR
     .await?;
     rows.into_iter()
         .map(|row| {
-            let wrong = |column| corrupt("audit_checkpoints", column);
-            Ok(CheckpointRow {
+            let wrong = |column| corrupt_column("audit_checkpoints", column);
+            Ok(AuditCheckpointRow {
                 chain: row.chain_id,
                 size: row.size,
                 root: row.root.try_into().map_err(wrong("root"))?,
@@ -305,7 +319,7 @@ pub async fn checkpoints(conn: &mut Conn, chain: Uuid) -> Result<Vec<CheckpointR
 }
 
 /// Chains that records or heads name and that nobody began.
-pub async fn strays(conn: &mut Conn) -> Result<Vec<Uuid>, DbError> {
+pub async fn find_orphan_chains(conn: &mut Conn) -> Result<Vec<Uuid>, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT chain_id AS "chain_id!" FROM (
@@ -319,14 +333,14 @@ pub async fn strays(conn: &mut Conn) -> Result<Vec<Uuid>, DbError> {
 
 /// The next records of a chain, in order. `from` is the first place wanted.
 #[tracing::instrument(name = "db.audit.records", skip_all)]
-pub async fn records(
+pub async fn list_chain_records(
     conn: &mut Conn,
     chain: Uuid,
     from: i64,
     limit: i64,
-) -> Result<Vec<Row>, DbError> {
+) -> Result<Vec<AuditRow>, DbError> {
     Ok(sqlx::query_as!(
-        Row,
+        AuditRow,
         "
         SELECT chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
             agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
@@ -344,7 +358,7 @@ pub async fn records(
 
 /// What is searched for.
 #[derive(Clone, Debug, Default)]
-pub struct Search {
+pub struct AuditFilter {
     /// Only of this project.
     pub project: Option<Uuid>,
     /// Only of this task.
@@ -365,9 +379,13 @@ pub struct Search {
 
 /// The records that were searched for, newest first.
 #[tracing::instrument(name = "db.audit.search", skip_all)]
-pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<Row>, DbError> {
+pub async fn search_audit_records(
+    conn: &mut Conn,
+    search: &AuditFilter,
+    limit: i64,
+) -> Result<Vec<AuditRow>, DbError> {
     Ok(sqlx::query_as!(
-        Row,
+        AuditRow,
         "
         SELECT chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
             agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
@@ -389,7 +407,7 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
         search.decision,
         search.since,
         search.until,
-        search.behind.map(RecordCursor::at),
+        search.behind.map(RecordCursor::recorded_at),
         search.behind.map(|record| record.seq),
         search.behind.map(|record| record.chain),
         limit,
@@ -400,7 +418,7 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
 
 /// Chains that were closed before `before` and still have their records.
 #[tracing::instrument(name = "db.audit.prunable", skip_all)]
-pub async fn prunable(
+pub async fn list_prunable_chains(
     conn: &mut Conn,
     before: OffsetDateTime,
     limit: i64,
@@ -421,7 +439,7 @@ pub async fn prunable(
 
 /// Removes the records of a chain and keeps our signature under that.
 #[tracing::instrument(name = "db.audit.prune", skip_all)]
-pub async fn prune(
+pub async fn prune_chain(
     conn: &mut Conn,
     chain: Uuid,
     at: OffsetDateTime,

@@ -1,47 +1,47 @@
 //! Who is behind a token, asked anew for every request so that revoking works at once.
 
 use cynode_core::{
-    accounts::Credential,
+    accounts::CallerCredential,
     ids::{ApiKeyId, ProjectId, SessionId, UserId},
-    roles::Role,
+    roles::UserRole,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
-    error::{corrupt, role},
+    error::{corrupt_column, parse_role},
 };
 
 /// A caller that the database knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct AuthenticatedCaller {
     /// The account.
     pub user: UserId,
     /// What was shown.
-    pub credential: Credential,
+    pub credential: CallerCredential,
     /// The strongest role in the whole installation, groups counted. An agent has none, whoever it works for.
-    pub role: Option<Role>,
+    pub role: Option<UserRole>,
     /// What an agent is held to; `None` for people.
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<AgentRestrictions>,
 }
 
 /// What an agent is held to, beside what the person it works for may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct AgentRestrictions {
     /// The only project it may see.
     pub project: ProjectId,
     /// The role of the person in the whole installation, which counts in that project.
-    pub person: Option<Role>,
+    pub person: Option<UserRole>,
 }
 
 /// The callers behind those of the session tokens that work at `now`.
 #[tracing::instrument(name = "db.authentication.sessions", skip_all)]
-pub async fn sessions(
+pub async fn find_session_callers(
     conn: &mut Conn,
     token_hashes: &[[u8; 32]],
     now: OffsetDateTime,
-) -> Result<Vec<([u8; 32], Caller)>, DbError> {
+) -> Result<Vec<([u8; 32], AuthenticatedCaller)>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT s.token_hash, s.session_id, s.user_id, ARRAY(
@@ -61,19 +61,19 @@ pub async fn sessions(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let credential = Credential::Session(SessionId::from_uuid(row.session_id));
-            known("user_sessions", row.token_hash, row.user_id, credential, &row.roles)
+            let credential = CallerCredential::Session(SessionId::from_uuid(row.session_id));
+            to_caller("user_sessions", row.token_hash, row.user_id, credential, &row.roles)
         })
         .collect()
 }
 
 /// The callers behind those of the API keys that work at `now`.
 #[tracing::instrument(name = "db.authentication.api_keys", skip_all)]
-pub async fn api_keys(
+pub async fn find_api_key_callers(
     conn: &mut Conn,
     token_hashes: &[[u8; 32]],
     now: OffsetDateTime,
-) -> Result<Vec<([u8; 32], Caller)>, DbError> {
+) -> Result<Vec<([u8; 32], AuthenticatedCaller)>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT k.token_hash, k.api_key_id, k.user_id, ARRAY(
@@ -94,24 +94,27 @@ pub async fn api_keys(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let credential = Credential::ApiKey(ApiKeyId::from_uuid(row.api_key_id));
-            known("api_keys", row.token_hash, row.user_id, credential, &row.roles)
+            let credential = CallerCredential::ApiKey(ApiKeyId::from_uuid(row.api_key_id));
+            to_caller("api_keys", row.token_hash, row.user_id, credential, &row.roles)
         })
         .collect()
 }
 
 /// The caller that a user is by a link of a notice; nobody when the account may not be used.
-pub async fn by_link(conn: &mut Conn, user: UserId) -> Result<Option<Caller>, DbError> {
-    in_the_name_of(conn, user, Credential::Link(user)).await
+pub async fn find_link_caller(
+    conn: &mut Conn,
+    user: UserId,
+) -> Result<Option<AuthenticatedCaller>, DbError> {
+    find_caller_on_behalf(conn, user, CallerCredential::Link(user)).await
 }
 
 /// The caller that a user is by something that stands for them; nobody when the account may not be used.
 #[tracing::instrument(name = "db.authentication.in_the_name_of", skip_all)]
-pub async fn in_the_name_of(
+pub async fn find_caller_on_behalf(
     conn: &mut Conn,
     user: UserId,
-    credential: Credential,
-) -> Result<Option<Caller>, DbError> {
+    credential: CallerCredential,
+) -> Result<Option<AuthenticatedCaller>, DbError> {
     let roles = sqlx::query_scalar!(
         r#"
         SELECT ARRAY(
@@ -128,20 +131,27 @@ pub async fn in_the_name_of(
     .fetch_optional(conn)
     .await?;
     roles
-        .map(|roles| Ok(Caller { user, credential, role: strongest(&roles)?, bounds: None }))
+        .map(|roles| {
+            Ok(AuthenticatedCaller {
+                user,
+                credential,
+                role: strongest_role(&roles)?,
+                bounds: None,
+            })
+        })
         .transpose()
 }
 
-fn known(
+fn to_caller(
     table: &'static str,
     token_hash: Vec<u8>,
     user: Uuid,
-    credential: Credential,
+    credential: CallerCredential,
     roles: &[String],
-) -> Result<([u8; 32], Caller), DbError> {
-    let hash = token_hash.try_into().map_err(corrupt(table, "token_hash"))?;
-    let (user, role) = (UserId::from_uuid(user), strongest(roles)?);
-    Ok((hash, Caller { user, credential, role, bounds: None }))
+) -> Result<([u8; 32], AuthenticatedCaller), DbError> {
+    let hash = token_hash.try_into().map_err(corrupt_column(table, "token_hash"))?;
+    let (user, role) = (UserId::from_uuid(user), strongest_role(roles)?);
+    Ok((hash, AuthenticatedCaller { user, credential, role, bounds: None }))
 }
 
 /// The user's strongest role in a project by membership or group; the installation's is not counted.
@@ -150,7 +160,7 @@ pub async fn project_role(
     conn: &mut Conn,
     user: UserId,
     project: ProjectId,
-) -> Result<Option<Role>, DbError> {
+) -> Result<Option<UserRole>, DbError> {
     let roles = sqlx::query_scalar!(
         r#"
         SELECT role AS "role!" FROM project_members WHERE project_id = $2 AND user_id = $1
@@ -163,9 +173,9 @@ pub async fn project_role(
     )
     .fetch_all(conn)
     .await?;
-    strongest(&roles)
+    strongest_role(&roles)
 }
 
-pub(crate) fn strongest(roles: &[String]) -> Result<Option<Role>, DbError> {
-    roles.iter().try_fold(None, |best, name| Ok(best.max(Some(role("role_bindings", name)?))))
+pub(crate) fn strongest_role(roles: &[String]) -> Result<Option<UserRole>, DbError> {
+    roles.iter().try_fold(None, |best, name| Ok(best.max(Some(parse_role("role_bindings", name)?))))
 }

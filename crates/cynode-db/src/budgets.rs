@@ -10,11 +10,11 @@ use sqlx::postgres::types::PgInterval;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A ceiling and how near it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ceiling {
+pub struct BudgetStatus {
     /// Its id.
     pub id: BudgetId,
     /// Whose spending.
@@ -23,6 +23,8 @@ pub struct Ceiling {
     pub period: Period,
     /// The limits.
     pub limits: Budget,
+    /// Who set it; nobody when it came with its task or with the installation.
+    pub set_by: Option<UserId>,
     /// When the present period began.
     pub since: OffsetDateTime,
     /// What was spent in it.
@@ -37,7 +39,7 @@ pub struct Ceiling {
 
 /// The worst that a call may cost.
 #[derive(Clone, Debug)]
-pub struct Reservation {
+pub struct CallReservation {
     /// The call.
     pub call: CallId,
     /// The number of the registry that it was routed by.
@@ -60,7 +62,7 @@ pub struct Reservation {
 
 /// When a task is taken to go in circles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Breaker {
+pub struct LoopGuardLimits {
     /// Most times that the same may be asked in a row.
     pub repeats: i32,
     /// Most calls without a step forward.
@@ -71,20 +73,20 @@ pub struct Breaker {
 
 /// What became of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReservationOutcome {
     /// It is held back.
     Held,
     /// A ceiling would be passed.
     Full(BudgetId),
     /// The task may not think now; whether nobody was told of it yet.
-    Parked(Park, bool),
+    Parked(TaskPark, bool),
     /// The registry has changed since.
     Stale,
 }
 
 /// A task that may not think now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Park {
+pub struct TaskPark {
     /// Why.
     pub kind: ParkKind,
     /// Why, in words.
@@ -95,7 +97,7 @@ pub struct Park {
 
 /// How a call ended.
 #[derive(Clone, Debug)]
-pub struct Settlement {
+pub struct CallSettlement {
     /// The call.
     pub call: CallId,
     /// What it cost, in millionths.
@@ -106,7 +108,7 @@ pub struct Settlement {
     pub facts: Value,
 }
 
-const fn columns(scope: BudgetScope) -> (&'static str, Uuid) {
+const fn budget_scope_columns(scope: BudgetScope) -> (&'static str, Uuid) {
     match scope {
         BudgetScope::Installation => ("installation", Uuid::nil()),
         BudgetScope::User(id) => ("user", id.as_uuid()),
@@ -115,7 +117,7 @@ const fn columns(scope: BudgetScope) -> (&'static str, Uuid) {
     }
 }
 
-fn scope(kind: &str, id: Uuid) -> Result<BudgetScope, DbError> {
+fn parse_budget_scope(kind: &str, id: Uuid) -> Result<BudgetScope, DbError> {
     match kind {
         "installation" => Ok(BudgetScope::Installation),
         "user" => Ok(BudgetScope::User(UserId::from_uuid(id))),
@@ -125,20 +127,20 @@ fn scope(kind: &str, id: Uuid) -> Result<BudgetScope, DbError> {
     }
 }
 
-fn milliseconds(time: std::time::Duration) -> PgInterval {
+fn to_pg_interval(time: std::time::Duration) -> PgInterval {
     let microseconds = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     PgInterval { months: 0, days: 0, microseconds }
 }
 
 /// Holds back what calls may cost, each or not at all. Gives for each call what became of it.
 #[tracing::instrument(name = "db.budgets.reserve", skip_all)]
-pub async fn reserve(
+pub async fn reserve_calls(
     conn: &mut Conn,
-    calls: &[Reservation],
-    breaker: Breaker,
+    calls: &[CallReservation],
+    breaker: LoopGuardLimits,
     now: OffsetDateTime,
     lease: std::time::Duration,
-) -> Result<Vec<Reserved>, DbError> {
+) -> Result<Vec<ReservationOutcome>, DbError> {
     let ids: Vec<_> = calls.iter().map(|call| call.call.as_uuid()).collect();
     let epochs: Vec<_> = calls.iter().map(|call| call.epoch).collect();
     let users: Vec<_> = calls.iter().map(|call| call.user.as_uuid()).collect();
@@ -163,7 +165,7 @@ pub async fn reserve(
         &tokens,
         &facts,
         now,
-        milliseconds(lease),
+        to_pg_interval(lease),
         breaker.repeats,
         breaker.calls,
         breaker.micros_per_minute,
@@ -173,25 +175,35 @@ pub async fn reserve(
     rows.into_iter()
         .map(|row| {
             if row.stale {
-                return Ok(Reserved::Stale);
+                return Ok(ReservationOutcome::Stale);
             }
             if let Some(kind) = row.park {
-                let park = park(&kind, row.park_reason.unwrap_or_default(), row.park_until)?;
-                return Ok(Reserved::Parked(park, row.park_new));
+                let park =
+                    to_task_park(&kind, row.park_reason.unwrap_or_default(), row.park_until)?;
+                return Ok(ReservationOutcome::Parked(park, row.park_new));
             }
-            Ok(row.budget.map_or(Reserved::Held, |id| Reserved::Full(BudgetId::from_uuid(id))))
+            Ok(row.budget.map_or(ReservationOutcome::Held, |id| {
+                ReservationOutcome::Full(BudgetId::from_uuid(id))
+            }))
         })
         .collect()
 }
 
-fn park(kind: &str, reason: String, until: Option<OffsetDateTime>) -> Result<Park, DbError> {
+fn to_task_park(
+    kind: &str,
+    reason: String,
+    until: Option<OffsetDateTime>,
+) -> Result<TaskPark, DbError> {
     let wrong = DbError::Corrupt { table: "task_parks", column: "kind" };
-    Ok(Park { kind: ParkKind::from_name(kind).ok_or(wrong)?, reason, until })
+    Ok(TaskPark { kind: ParkKind::from_name(kind).ok_or(wrong)?, reason, until })
 }
 
 /// Ends calls, each once. Gives those that were still open.
 #[tracing::instrument(name = "db.budgets.settle", skip_all)]
-pub async fn settle(conn: &mut Conn, calls: &[Settlement]) -> Result<Vec<CallId>, DbError> {
+pub async fn settle_calls(
+    conn: &mut Conn,
+    calls: &[CallSettlement],
+) -> Result<Vec<CallId>, DbError> {
     let ids: Vec<_> = calls.iter().map(|call| call.call.as_uuid()).collect();
     let micros: Vec<_> = calls.iter().map(|call| call.micros).collect();
     let tokens: Vec<_> = calls.iter().map(|call| call.tokens).collect();
@@ -208,7 +220,7 @@ pub async fn settle(conn: &mut Conn, calls: &[Settlement]) -> Result<Vec<CallId>
 
 /// Keeps calls from counting as lost.
 #[tracing::instrument(name = "db.budgets.renew", skip_all)]
-pub async fn renew(
+pub async fn renew_reservations(
     conn: &mut Conn,
     calls: &[Uuid],
     lease: std::time::Duration,
@@ -216,7 +228,7 @@ pub async fn renew(
     sqlx::query!(
         "UPDATE model_reservations SET expires_at = clock_timestamp() + $2 WHERE call_id = ANY ($1)",
         calls,
-        milliseconds(lease),
+        to_pg_interval(lease),
     )
     .execute(conn)
     .await?;
@@ -225,18 +237,19 @@ pub async fn renew(
 
 /// Ends calls of which nothing was heard, at the worst that each may have cost.
 #[tracing::instrument(name = "db.budgets.settle_lost", skip_all)]
-pub async fn settle_lost(conn: &mut Conn, most: i32) -> Result<Vec<CallId>, DbError> {
+pub async fn settle_expired_calls(conn: &mut Conn, most: i32) -> Result<Vec<CallId>, DbError> {
     let lost = sqlx::query_scalar!(r#"SELECT settle_lost_calls($1) AS "call!""#, most);
     Ok(lost.fetch_all(conn).await?.into_iter().map(CallId::from_uuid).collect())
 }
 
-struct Row {
+struct BudgetRow {
     budget_id: Uuid,
     scope_type: String,
     scope_id: Uuid,
     period: String,
     max_cost_micros: Option<i64>,
     max_tokens: Option<i64>,
+    updated_by: Option<Uuid>,
     since: OffsetDateTime,
     spent_micros: i64,
     held_micros: i64,
@@ -244,22 +257,23 @@ struct Row {
     held_tokens: i64,
 }
 
-impl TryFrom<Row> for Ceiling {
+impl TryFrom<BudgetRow> for BudgetStatus {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: BudgetRow) -> Result<Self, DbError> {
         let amount = |number: Option<i64>, column| {
-            number.map(Amount::try_from).transpose().map_err(corrupt("budgets", column))
+            number.map(Amount::try_from).transpose().map_err(corrupt_column("budgets", column))
         };
         let wrong = DbError::Corrupt { table: "budgets", column: "period" };
         Ok(Self {
             id: BudgetId::from_uuid(row.budget_id),
-            scope: scope(&row.scope_type, row.scope_id)?,
+            scope: parse_budget_scope(&row.scope_type, row.scope_id)?,
             period: Period::from_name(&row.period).ok_or(wrong)?,
             limits: Budget {
                 max_cost_micros: amount(row.max_cost_micros, "max_cost_micros")?,
                 max_tokens: amount(row.max_tokens, "max_tokens")?,
             },
+            set_by: row.updated_by.map(UserId::from_uuid),
             since: row.since,
             spent_micros: row.spent_micros,
             held_micros: row.held_micros,
@@ -271,16 +285,16 @@ impl TryFrom<Row> for Ceiling {
 
 /// The ceilings of a scope, in their present period.
 #[tracing::instrument(name = "db.budgets.of", skip_all)]
-pub async fn of(
+pub async fn list_scope_budgets(
     conn: &mut Conn,
     scope: BudgetScope,
     now: OffsetDateTime,
-) -> Result<Vec<Ceiling>, DbError> {
-    let (kind, id) = columns(scope);
+) -> Result<Vec<BudgetStatus>, DbError> {
+    let (kind, id) = budget_scope_columns(scope);
     let rows = sqlx::query_as!(
-        Row,
+        BudgetRow,
         r#"
-        SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens,
+        SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens, b.updated_by,
             budget_period(b.period, $3) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
             coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
             coalesce(c.held_tokens, 0) AS "held_tokens!"
@@ -293,18 +307,21 @@ pub async fn of(
         id,
         now,
     );
-    rows.fetch_all(conn).await?.into_iter().map(Ceiling::try_from).collect()
+    rows.fetch_all(conn).await?.into_iter().map(BudgetStatus::try_from).collect()
 }
 
 /// All ceilings but those of tasks that have ended, in their present period. Those of tasks come last, so that the others are
 /// seen however many tasks there are.
 #[tracing::instrument(name = "db.budgets.list", skip_all)]
-pub async fn list(conn: &mut Conn, now: OffsetDateTime) -> Result<Vec<Ceiling>, DbError> {
+pub async fn list_budgets(
+    conn: &mut Conn,
+    now: OffsetDateTime,
+) -> Result<Vec<BudgetStatus>, DbError> {
     let rows = sqlx::query_as!(
-        Row,
+        BudgetRow,
         r#"
         SELECT b.budget_id AS "budget_id!", b.scope_type AS "scope_type!", b.scope_id AS "scope_id!", b.period AS "period!",
-            b.max_cost_micros, b.max_tokens,
+            b.max_cost_micros, b.max_tokens, b.updated_by,
             budget_period(b.period, $1) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
             coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
             coalesce(c.held_tokens, 0) AS "held_tokens!"
@@ -320,19 +337,19 @@ pub async fn list(conn: &mut Conn, now: OffsetDateTime) -> Result<Vec<Ceiling>, 
         "#,
         now,
     );
-    rows.fetch_all(conn).await?.into_iter().map(Ceiling::try_from).collect()
+    rows.fetch_all(conn).await?.into_iter().map(BudgetStatus::try_from).collect()
 }
 
 /// One ceiling.
-pub async fn get(
+pub async fn get_budget(
     conn: &mut Conn,
     id: BudgetId,
     now: OffsetDateTime,
-) -> Result<Option<Ceiling>, DbError> {
+) -> Result<Option<BudgetStatus>, DbError> {
     let row = sqlx::query_as!(
-        Row,
+        BudgetRow,
         r#"
-        SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens,
+        SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens, b.updated_by,
             budget_period(b.period, $2) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
             coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
             coalesce(c.held_tokens, 0) AS "held_tokens!"
@@ -343,12 +360,12 @@ pub async fn get(
         id.as_uuid(),
         now,
     );
-    row.fetch_optional(conn).await?.map(Ceiling::try_from).transpose()
+    row.fetch_optional(conn).await?.map(BudgetStatus::try_from).transpose()
 }
 
 /// Sets a ceiling. What was spent under it stays spent. Gives its id.
 #[tracing::instrument(name = "db.budgets.set", skip_all)]
-pub async fn set(
+pub async fn set_budget(
     conn: &mut Conn,
     new: BudgetId,
     scope: BudgetScope,
@@ -357,7 +374,7 @@ pub async fn set(
     by: UserId,
     now: OffsetDateTime,
 ) -> Result<BudgetId, DbError> {
-    let (kind, id) = columns(scope);
+    let (kind, id) = budget_scope_columns(scope);
     let set = sqlx::query_scalar!(
         "
         INSERT INTO budgets (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_by, updated_at)
@@ -381,7 +398,7 @@ pub async fn set(
 /// Removes a ceiling, and with that of a task what the task was asked with: else the next call would set it again. Gives
 /// whether it was there.
 #[tracing::instrument(name = "db.budgets.remove", skip_all)]
-pub async fn remove(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
+pub async fn remove_budget(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
     let gone = sqlx::query_scalar!(
         r#"
         WITH gone AS (
@@ -402,7 +419,7 @@ pub async fn remove(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
 pub async fn park_task(
     conn: &mut Conn,
     task: TaskId,
-    park: &Park,
+    park: &TaskPark,
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
@@ -422,7 +439,7 @@ pub async fn park_task(
 
 /// Notes that people are told of a parked task. Gives whether they were not, which only one who asks hears.
 #[tracing::instrument(name = "db.budgets.tell_park", skip_all, fields(task.id = %task))]
-pub async fn tell_park(
+pub async fn mark_park_notified(
     conn: &mut Conn,
     task: TaskId,
     now: OffsetDateTime,
@@ -437,30 +454,35 @@ pub async fn tell_park(
 
 /// Parked tasks of which nobody was told: whoever found it out has died.
 #[tracing::instrument(name = "db.budgets.untold_parks", skip_all)]
-pub async fn untold_parks(conn: &mut Conn, most: i64) -> Result<Vec<(TaskId, Park)>, DbError> {
+pub async fn list_unnotified_parks(
+    conn: &mut Conn,
+    most: i64,
+) -> Result<Vec<(TaskId, TaskPark)>, DbError> {
     let rows = sqlx::query!(
         "SELECT task_id, kind, reason, until FROM task_parks WHERE told_at IS NULL ORDER BY task_id LIMIT $1",
         most,
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
-    rows.map(|row| Ok((TaskId::from_uuid(row.task_id), park(&row.kind, row.reason, row.until)?)))
-        .collect()
+    rows.map(|row| {
+        Ok((TaskId::from_uuid(row.task_id), to_task_park(&row.kind, row.reason, row.until)?))
+    })
+    .collect()
 }
 
 /// Why a task may not think now, if it may not.
 #[tracing::instrument(name = "db.budgets.parked", skip_all, fields(task.id = %task))]
-pub async fn parked(
+pub async fn get_task_park(
     conn: &mut Conn,
     task: TaskId,
     now: OffsetDateTime,
-) -> Result<Option<Park>, DbError> {
+) -> Result<Option<TaskPark>, DbError> {
     let row = sqlx::query!(
         "SELECT kind, reason, until FROM task_parks WHERE task_id = $1 AND (until IS NULL OR until > $2)",
         task.as_uuid(),
         now,
     );
     let row = row.fetch_optional(conn).await?;
-    row.map(|row| park(&row.kind, row.reason, row.until)).transpose()
+    row.map(|row| to_task_park(&row.kind, row.reason, row.until)).transpose()
 }
 
 /// Lets a task think again. Gives whether it was parked.

@@ -9,7 +9,7 @@ use crate::{Conn, DbError};
 
 /// A conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct ChatThread {
     /// Its id.
     pub id: ThreadId,
     /// Whose.
@@ -26,7 +26,7 @@ pub struct Thread {
 
 /// One turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct ChatMessageRecord {
     /// Its place.
     pub number: i64,
     /// `user` or `assistant`.
@@ -39,7 +39,7 @@ pub struct Message {
     pub at: OffsetDateTime,
 }
 
-struct Row {
+struct ChatThreadRow {
     thread_id: Uuid,
     user_id: Uuid,
     project_id: Uuid,
@@ -48,8 +48,8 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
-impl From<Row> for Thread {
-    fn from(row: Row) -> Self {
+impl From<ChatThreadRow> for ChatThread {
+    fn from(row: ChatThreadRow) -> Self {
         Self {
             id: ThreadId::from_uuid(row.thread_id),
             user: UserId::from_uuid(row.user_id),
@@ -63,15 +63,15 @@ impl From<Row> for Thread {
 
 /// The conversation that a person last had in a project, unless it is older than `idle`. It is locked.
 #[tracing::instrument(name = "db.chat.open", skip_all)]
-pub async fn open(
+pub async fn lock_recent_thread(
     conn: &mut Conn,
     user: UserId,
     project: ProjectId,
     idle: Duration,
     now: OffsetDateTime,
-) -> Result<Option<Thread>, DbError> {
+) -> Result<Option<ChatThread>, DbError> {
     let found = sqlx::query_as!(
-        Row,
+        ChatThreadRow,
         "
         SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
         WHERE user_id = $1 AND project_id = $2 AND updated_at > $3
@@ -81,32 +81,32 @@ pub async fn open(
         project.as_uuid(),
         now - idle,
     );
-    Ok(found.fetch_optional(conn).await?.map(Thread::from))
+    Ok(found.fetch_optional(conn).await?.map(ChatThread::from))
 }
 
 /// One conversation.
 #[tracing::instrument(name = "db.chat.get", skip_all)]
-pub async fn get(conn: &mut Conn, id: ThreadId) -> Result<Option<Thread>, DbError> {
+pub async fn get_thread(conn: &mut Conn, id: ThreadId) -> Result<Option<ChatThread>, DbError> {
     let found = sqlx::query_as!(
-        Row,
+        ChatThreadRow,
         "
         SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
         WHERE thread_id = $1
         ",
         id.as_uuid(),
     );
-    Ok(found.fetch_optional(conn).await?.map(Thread::from))
+    Ok(found.fetch_optional(conn).await?.map(ChatThread::from))
 }
 
 /// A person's conversations, newest first.
 #[tracing::instrument(name = "db.chat.list", skip_all)]
-pub async fn list(
+pub async fn list_threads(
     conn: &mut Conn,
     user: UserId,
     page: PageRequest,
-) -> Result<Vec<Thread>, DbError> {
+) -> Result<Vec<ChatThread>, DbError> {
     let found = sqlx::query_as!(
-        Row,
+        ChatThreadRow,
         "
         SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
         WHERE user_id = $1 AND ($2::uuid IS NULL OR thread_id < $2)
@@ -114,14 +114,14 @@ pub async fn list(
         ",
         user.as_uuid(),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     );
-    Ok(found.fetch_all(conn).await?.into_iter().map(Thread::from).collect())
+    Ok(found.fetch_all(conn).await?.into_iter().map(ChatThread::from).collect())
 }
 
 /// Begins a conversation.
 #[tracing::instrument(name = "db.chat.begin", skip_all)]
-pub async fn begin(conn: &mut Conn, thread: &Thread) -> Result<(), DbError> {
+pub async fn insert_thread(conn: &mut Conn, thread: &ChatThread) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO chat_threads (thread_id, user_id, project_id, title, created_at, updated_at)
@@ -141,7 +141,7 @@ pub async fn begin(conn: &mut Conn, thread: &Thread) -> Result<(), DbError> {
 
 /// Adds a turn; to be called in a transaction.
 #[tracing::instrument(name = "db.chat.say", skip_all)]
-pub async fn say(
+pub async fn append_message(
     conn: &mut Conn,
     thread: ThreadId,
     role: &str,
@@ -177,9 +177,12 @@ pub async fn say(
 
 /// What was said, oldest first.
 #[tracing::instrument(name = "db.chat.messages", skip_all)]
-pub async fn messages(conn: &mut Conn, thread: ThreadId) -> Result<Vec<Message>, DbError> {
+pub async fn list_thread_messages(
+    conn: &mut Conn,
+    thread: ThreadId,
+) -> Result<Vec<ChatMessageRecord>, DbError> {
     let found = sqlx::query_as!(
-        Message,
+        ChatMessageRecord,
         "
         SELECT number, role, content, state, at FROM
             (SELECT * FROM chat_messages WHERE thread_id = $1 ORDER BY number DESC LIMIT 500) newest

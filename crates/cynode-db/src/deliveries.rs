@@ -1,17 +1,17 @@
 //! Deliveries: commits for people, made of what a task's units brought.
 
 use cynode_core::{
-    delivery::Author,
+    delivery::CommitAuthor,
     ids::{DeliveryId, PullRequestId, TaskId},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A delivery, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
+pub struct DeliveryRecord {
     /// Its id.
     pub id: DeliveryId,
     /// The task.
@@ -31,7 +31,7 @@ pub struct Delivery {
     /// The rest of what it says.
     pub body: String,
     /// Who it is by.
-    pub author: Author,
+    pub author: CommitAuthor,
     /// The commit, once it was delivered.
     pub commit: Option<String>,
     /// When it was begun; the commit's own time.
@@ -40,7 +40,7 @@ pub struct Delivery {
     pub delivered_at: Option<OffsetDateTime>,
 }
 
-struct Row {
+struct DeliveryRow {
     delivery_id: Uuid,
     task_id: Uuid,
     pull_request_id: Option<Uuid>,
@@ -56,10 +56,10 @@ struct Row {
     delivered_at: Option<OffsetDateTime>,
 }
 
-impl TryFrom<Row> for Delivery {
+impl TryFrom<DeliveryRow> for DeliveryRecord {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: DeliveryRow) -> Result<Self, DbError> {
         Ok(Self {
             id: DeliveryId::from_uuid(row.delivery_id),
             task: TaskId::from_uuid(row.task_id),
@@ -70,7 +70,7 @@ impl TryFrom<Row> for Delivery {
             tree: row.tree,
             title: row.title,
             body: row.body,
-            author: row.author.parse().map_err(corrupt("deliveries", "author"))?,
+            author: row.author.parse().map_err(corrupt_column("deliveries", "author"))?,
             commit: row.commit_id,
             created_at: row.created_at,
             delivered_at: row.delivered_at,
@@ -80,7 +80,7 @@ impl TryFrom<Row> for Delivery {
 
 /// The commits that the units of a task which are done left, in no order.
 #[tracing::instrument(name = "db.deliveries.commits", skip_all, fields(task.id = %task))]
-pub async fn commits(conn: &mut Conn, task: TaskId) -> Result<Vec<String>, DbError> {
+pub async fn list_unit_commits(conn: &mut Conn, task: TaskId) -> Result<Vec<String>, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT DISTINCT commit AS "commit!" FROM (
@@ -99,7 +99,7 @@ pub async fn commits(conn: &mut Conn, task: TaskId) -> Result<Vec<String>, DbErr
 
 /// Stores a delivery.
 #[tracing::instrument(name = "db.deliveries.insert", skip_all, fields(task.id = %new.task))]
-pub async fn insert(conn: &mut Conn, new: &Delivery) -> Result<(), DbError> {
+pub async fn insert_delivery(conn: &mut Conn, new: &DeliveryRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO deliveries (delivery_id, task_id, pull_request_id, source, covers, parent, tree, title, body, author, commit_id,
@@ -127,13 +127,13 @@ pub async fn insert(conn: &mut Conn, new: &Delivery) -> Result<(), DbError> {
 
 /// The delivery of a task's work at a commit.
 #[tracing::instrument(name = "db.deliveries.of_source", skip_all, fields(task.id = %task))]
-pub async fn of_source(
+pub async fn find_delivery_by_source(
     conn: &mut Conn,
     task: TaskId,
     source: &str,
-) -> Result<Option<Delivery>, DbError> {
+) -> Result<Option<DeliveryRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        DeliveryRow,
         "
         SELECT delivery_id, task_id, pull_request_id, source, covers, parent, tree, title, body, author, commit_id, created_at,
             delivered_at
@@ -144,15 +144,18 @@ pub async fn of_source(
     )
     .fetch_optional(conn)
     .await?
-    .map(Delivery::try_from)
+    .map(DeliveryRecord::try_from)
     .transpose()
 }
 
 /// The deliveries of a pull request, oldest first; at most the last is under way.
 #[tracing::instrument(name = "db.deliveries.of_pull_request", skip_all)]
-pub async fn of_pull_request(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Delivery>, DbError> {
+pub async fn list_pull_request_deliveries(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Vec<DeliveryRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        DeliveryRow,
         "
         SELECT delivery_id, task_id, pull_request_id, source, covers, parent, tree, title, body, author, commit_id, created_at,
             delivered_at
@@ -163,13 +166,13 @@ pub async fn of_pull_request(conn: &mut Conn, id: PullRequestId) -> Result<Vec<D
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Delivery::try_from)
+    .map(DeliveryRecord::try_from)
     .collect()
 }
 
 /// Notes that a delivery was made, or that it was found to have these commits in it.
 #[tracing::instrument(name = "db.deliveries.done", skip_all, fields(delivery.id = %id))]
-pub async fn done(
+pub async fn mark_delivery_done(
     conn: &mut Conn,
     id: DeliveryId,
     commit: &str,
@@ -191,7 +194,11 @@ pub async fn done(
 
 /// Notes which commits of units are in a delivery.
 #[tracing::instrument(name = "db.deliveries.cover", skip_all, fields(delivery.id = %id))]
-pub async fn cover(conn: &mut Conn, id: DeliveryId, covers: &[String]) -> Result<(), DbError> {
+pub async fn set_covered_commits(
+    conn: &mut Conn,
+    id: DeliveryId,
+    covers: &[String],
+) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE deliveries SET covers = $2 WHERE delivery_id = $1 AND covers <> $2",
         id.as_uuid(),
@@ -204,7 +211,7 @@ pub async fn cover(conn: &mut Conn, id: DeliveryId, covers: &[String]) -> Result
 
 /// Forgets a delivery that can never be made because what it builds on is gone.
 #[tracing::instrument(name = "db.deliveries.drop", skip_all, fields(delivery.id = %id))]
-pub async fn forget(conn: &mut Conn, id: DeliveryId) -> Result<(), DbError> {
+pub async fn delete_unfinished_delivery(conn: &mut Conn, id: DeliveryId) -> Result<(), DbError> {
     sqlx::query!(
         "DELETE FROM deliveries WHERE delivery_id = $1 AND delivered_at IS NULL",
         id.as_uuid()
@@ -216,7 +223,11 @@ pub async fn forget(conn: &mut Conn, id: DeliveryId) -> Result<(), DbError> {
 
 /// Whether everything that a task's units brought was delivered to a pull request that is not closed, or changes nothing.
 #[tracing::instrument(name = "db.deliveries.complete", skip_all, fields(task.id = %task))]
-pub async fn complete(conn: &mut Conn, task: TaskId, commits: &[String]) -> Result<bool, DbError> {
+pub async fn is_fully_delivered(
+    conn: &mut Conn,
+    task: TaskId,
+    commits: &[String],
+) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT EXISTS (

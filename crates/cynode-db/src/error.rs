@@ -46,7 +46,7 @@ impl DbError {
     }
 
     /// Whether the constraint of that name refused a write.
-    pub fn refused_by(&self, name: &str) -> bool {
+    pub fn is_refused_by(&self, name: &str) -> bool {
         matches!(self, Self::Refused { constraint } if constraint == name)
     }
 }
@@ -62,11 +62,17 @@ impl From<sqlx::Error> for DbError {
 }
 
 /// Marks a value of `table.column` as unreadable.
-pub(crate) fn corrupt<E>(table: &'static str, column: &'static str) -> impl Fn(E) -> DbError {
+pub(crate) fn corrupt_column<E>(
+    table: &'static str,
+    column: &'static str,
+) -> impl Fn(E) -> DbError {
     move |_| DbError::Corrupt { table, column }
 }
 
 /// Reads a role; the CHECK of every role column admits only known names.
-pub(crate) fn role(table: &'static str, name: &str) -> Result<cynode_core::roles::Role, DbError> {
-    cynode_core::roles::Role::from_name(name).ok_or(DbError::Corrupt { table, column: "role" })
+pub(crate) fn parse_role(
+    table: &'static str,
+    name: &str,
+) -> Result<cynode_core::roles::UserRole, DbError> {
+    cynode_core::roles::UserRole::from_name(name).ok_or(DbError::Corrupt { table, column: "role" })
 }

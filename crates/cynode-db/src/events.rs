@@ -5,7 +5,7 @@ use cynode_core::{
     ids::{ProjectId, TaskId, UserId},
     trace::TraceId,
 };
-use cynode_wire::events::{EventView, Position};
+use cynode_wire::events::{EventPosition, EventView};
 use serde_json::Value;
 use time::OffsetDateTime;
 
@@ -30,12 +30,12 @@ pub struct NewEvent {
 
 /// Writes an event; gives its place.
 #[tracing::instrument(name = "db.events.insert", skip_all, fields(event.kind = event.kind.as_str()))]
-pub async fn insert(
+pub async fn insert_event(
     conn: &mut Conn,
     event: &NewEvent,
     trace: TraceId,
     now: OffsetDateTime,
-) -> Result<Position, DbError> {
+) -> Result<EventPosition, DbError> {
     let row = sqlx::query!(
         "
         INSERT INTO events (occurred_at, kind, actor_id, subject_id, project_id, task_id, trace_id, data)
@@ -53,13 +53,13 @@ pub async fn insert(
     )
     .fetch_one(conn)
     .await?;
-    Ok(Position { xact: row.xact, seq: row.seq })
+    Ok(EventPosition { xact: row.xact, seq: row.seq })
 }
 
 /// Who reads: whoever has a role in the installation sees everything, others see what happens in their
 /// projects and to their own account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum EventReader {
     /// Sees everything.
     Installation,
     /// Sees its own.
@@ -68,30 +68,40 @@ pub enum Reader {
 
 /// Which events are wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub struct EventFilter {
     /// Only of this project.
     pub project: Option<ProjectId>,
     /// Only of this task.
     pub task: Option<TaskId>,
 }
 
-/// Events behind `after`, in order, at most `limit`, and the place up to which everything was looked at: a reader
-/// who goes on from there does not look again at what is not for them.
+/// A piece of the stream of events.
+#[derive(Clone, Debug)]
+pub struct EventPage {
+    /// The events, in order.
+    pub events: Vec<EventView>,
+    /// Everything up to here was looked at: a reader who goes on from there does not look again at what is not for them.
+    pub read_to: EventPosition,
+    /// Whether there are committed events behind it that an older transaction holds back. Its end wakes nobody.
+    pub held_back: bool,
+}
+
+/// Events behind `after`, in order, at most `limit`.
 ///
 /// Only events whose transaction is older than every running one are given: nothing can appear later
 /// in front of what was given, so a reader that goes on from the last one misses nothing.
 #[tracing::instrument(name = "db.events.after", skip_all)]
-pub async fn after(
+pub async fn list_events_after(
     conn: &mut Conn,
-    reader: Reader,
-    filter: Filter,
-    after: Position,
+    reader: EventReader,
+    filter: EventFilter,
+    after: EventPosition,
     limit: i64,
-) -> Result<(Vec<EventView>, Position), DbError> {
-    let head = head(conn).await?;
+) -> Result<EventPage, DbError> {
+    let (head, held_back) = visible_stream_head(conn).await?;
     let member = match reader {
-        Reader::Installation => None,
-        Reader::Member(user) => Some(user.as_uuid()),
+        EventReader::Installation => None,
+        EventReader::Member(user) => Some(user.as_uuid()),
     };
     let rows = sqlx::query!(
         r#"
@@ -123,7 +133,7 @@ pub async fn after(
     let events: Vec<_> = rows
         .into_iter()
         .map(|row| EventView {
-            id: Position { xact: row.xact, seq: row.seq },
+            id: EventPosition { xact: row.xact, seq: row.seq },
             kind: row.kind,
             occurred_at: row.occurred_at,
             actor_id: row.actor_id.map(UserId::from_uuid),
@@ -133,19 +143,27 @@ pub async fn after(
             data: row.data,
         })
         .collect();
-    let read = match events.last() {
+    let read_to = match events.last() {
         Some(last) if i64::try_from(events.len()).is_ok_and(|count| count == limit) => last.id,
         Some(_) | None => head,
     };
-    Ok((events, read))
+    Ok(EventPage { events, read_to, held_back })
 }
 
 /// The place behind everything that can be read now.
-pub async fn head(conn: &mut Conn) -> Result<Position, DbError> {
-    let xmin = sqlx::query_scalar!(
-        r#"SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS "xmin!""#
+pub async fn event_stream_head(conn: &mut Conn) -> Result<EventPosition, DbError> {
+    Ok(visible_stream_head(conn).await?.0)
+}
+
+/// The same, and whether there are committed events behind it.
+async fn visible_stream_head(conn: &mut Conn) -> Result<(EventPosition, bool), DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT oldest AS "oldest!", EXISTS (SELECT FROM events WHERE xact >= oldest) AS "held_back!"
+        FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest) snapshot
+        "#
     )
     .fetch_one(conn)
     .await?;
-    Ok(Position { xact: xmin - 1, seq: i64::MAX })
+    Ok((EventPosition { xact: row.oldest - 1, seq: i64::MAX }, row.held_back))
 }

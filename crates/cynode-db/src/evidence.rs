@@ -1,22 +1,26 @@
 //! Evidence: what checks showed of an attempt of a unit.
 
 use cynode_core::{
-    evidence::{Check, Odd, Ran, Tally, weigh},
+    evidence::{
+        ChangeAnomaly, CheckRunResult, CheckTally, EvidenceCheck,
+        base::{BASE_CHECK_CLAIM_SECONDS, BaseOutcome, classify_base_run, is_same_failure},
+        evaluate_check,
+    },
     ids::{EvidenceId, JobId, TaskId},
     workflow::plan::UnitKey,
 };
 use cynode_wire::{
-    evidence::{CheckResult, EvidenceState, EvidenceView},
-    nodes::StepOutcome,
+    evidence::{BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView},
+    nodes::CommandOutcome,
 };
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt, workflow};
+use crate::{Conn, DbError, error::corrupt_column, workflow};
 
 /// What evidence is to be gathered about, as the database knows it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Subject {
+pub struct EvidenceSubject {
     /// The unit.
     pub unit: Uuid,
     /// What it is called.
@@ -37,18 +41,19 @@ pub struct Subject {
 
 /// The attempt of a unit that evidence is gathered about; `None` when there is no such attempt.
 #[tracing::instrument(name = "db.evidence.subject", skip_all, fields(task.id = %task, unit = %key))]
-pub async fn subject(
+pub async fn find_evidence_subject(
     conn: &mut Conn,
     task: TaskId,
     key: &UnitKey,
     attempt: u32,
-) -> Result<Option<Subject>, DbError> {
+) -> Result<Option<EvidenceSubject>, DbError> {
     let row = sqlx::query_as!(
-        Subject,
+        EvidenceSubject,
         r#"
         SELECT u.unit_id AS unit, u.title, coalesce(j.result ->> 'commit', j.base) AS "commit",
-            (SELECT first.base FROM jobs first WHERE first.task_id = u.task_id AND first.base IS NOT NULL AND first.evidence_id IS NULL
-                ORDER BY first.started_at LIMIT 1) AS "pinned_from",
+            coalesce((SELECT c.base FROM task_continuations c WHERE c.task_id = u.task_id),
+                (SELECT first.base FROM jobs first WHERE first.task_id = u.task_id AND first.base IS NOT NULL
+                    AND first.evidence_id IS NULL ORDER BY first.started_at LIMIT 1)) AS "pinned_from?",
             j.payload -> 'unit' -> 'work' -> 'sandbox' AS "sandbox", j.payload -> 'unit' -> 'work' -> 'placement' AS "placement",
             j.result -> 'put_back' AS "put_back",
             u.state IN ('collected', 'done') OR (u.state = 'dispatched' AND j.state = 'succeeded') AS "open!"
@@ -64,7 +69,7 @@ pub async fn subject(
 
 /// What a change of a task is measured by.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Grounds {
+pub struct ChangeBaseline {
     /// The commit that the task's work started from.
     pub base: Option<String>,
     /// What must be shown for the task to be done.
@@ -77,12 +82,16 @@ pub struct Grounds {
 
 /// What a change of a task is measured by.
 #[tracing::instrument(name = "db.evidence.grounds", skip_all, fields(task.id = %task))]
-pub async fn grounds(conn: &mut Conn, task: TaskId) -> Result<Grounds, DbError> {
+pub async fn load_change_baseline(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<ChangeBaseline, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT t.acceptance_criteria,
-            (SELECT first.base FROM jobs first WHERE first.task_id = t.task_id AND first.base IS NOT NULL AND first.evidence_id IS NULL
-                ORDER BY first.started_at LIMIT 1) AS "base",
+            coalesce((SELECT c.base FROM task_continuations c WHERE c.task_id = t.task_id),
+                (SELECT first.base FROM jobs first WHERE first.task_id = t.task_id AND first.base IS NOT NULL
+                    AND first.evidence_id IS NULL ORDER BY first.started_at LIMIT 1)) AS "base?",
             ARRAY(SELECT u.payload FROM work_units u WHERE u.task_id = t.task_id ORDER BY u.position) AS "units!: Vec<Value>",
             ARRAY(SELECT j.result -> 'taken' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
                 AND jsonb_typeof(j.result -> 'odd') = 'array' AND j.result -> 'taken' IS NOT NULL) AS "taken!: Vec<Value>"
@@ -92,7 +101,7 @@ pub async fn grounds(conn: &mut Conn, task: TaskId) -> Result<Grounds, DbError> 
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map_or_else(Grounds::default, |row| Grounds {
+    Ok(row.map_or_else(ChangeBaseline::default, |row| ChangeBaseline {
         base: row.base,
         criteria: row.acceptance_criteria,
         units: row.units,
@@ -100,9 +109,91 @@ pub async fn grounds(conn: &mut Conn, task: TaskId) -> Result<Grounds, DbError> 
     }))
 }
 
+/// What a task goes on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskContinuation {
+    /// The commit that its work begins with.
+    pub commit: String,
+    /// The commit that the work of the earlier task began with: changes are measured from there.
+    pub base: String,
+}
+
+/// What a task goes on from, if it goes on from something.
+#[tracing::instrument(name = "db.evidence.continuation", skip_all, fields(task.id = %task))]
+pub async fn get_task_continuation(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<TaskContinuation>, DbError> {
+    let row = sqlx::query_as!(
+        TaskContinuation,
+        "SELECT commit, base FROM task_continuations WHERE task_id = $1",
+        task.as_uuid(),
+    );
+    Ok(row.fetch_optional(conn).await?)
+}
+
+/// Notes what a task goes on from.
+#[tracing::instrument(name = "db.evidence.continue_from", skip_all, fields(task.id = %task))]
+pub async fn insert_task_continuation(
+    conn: &mut Conn,
+    task: TaskId,
+    earlier: TaskId,
+    from: &TaskContinuation,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "INSERT INTO task_continuations (task_id, earlier_id, commit, base) VALUES ($1, $2, $3, $4)",
+        task.as_uuid(),
+        earlier.as_uuid(),
+        from.commit,
+        from.base,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A commit that an attempt of a unit left, whatever became of the unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptCommit {
+    /// The unit.
+    pub unit: String,
+    /// The attempt.
+    pub attempt: i32,
+    /// The commit.
+    pub commit: String,
+    /// How many checks were asked for.
+    pub checks: i32,
+    /// How many of them held.
+    pub held: i64,
+}
+
+/// The commits that the attempts at a task left, oldest first.
+#[tracing::instrument(name = "db.evidence.left_commits", skip_all, fields(task.id = %task))]
+pub async fn list_attempt_commits(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Vec<AttemptCommit>, DbError> {
+    let rows = sqlx::query_as!(
+        AttemptCommit,
+        r#"
+        SELECT u.key AS "unit!", j.attempt AS "attempt!", j.result ->> 'commit' AS "commit!",
+            coalesce(jsonb_array_length(e.checks), 0) AS "checks!",
+            (SELECT count(DISTINCT r.number) FROM evidence_results r
+                WHERE r.evidence_id = e.evidence_id AND r.round > 0 AND r.holds) AS "held!"
+        FROM jobs j
+        JOIN work_units u ON u.unit_id = j.unit_id
+        LEFT JOIN evidence e ON e.unit_id = j.unit_id AND e.attempt = j.attempt
+        WHERE j.task_id = $1 AND j.evidence_id IS NULL AND j.result ->> 'commit' IS NOT NULL
+        ORDER BY j.ended_at, j.job_id
+        "#,
+        task.as_uuid(),
+    );
+    Ok(rows.fetch_all(conn).await?)
+}
+
 /// Evidence, locked, as whoever goes on with it needs it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct LockedEvidence {
     /// Its id.
     pub id: EvidenceId,
     /// The commit.
@@ -110,7 +201,7 @@ pub struct Known {
     /// Where the files are from that checks go by.
     pub pinned_from: Option<String>,
     /// Every check that was asked for.
-    pub checks: Vec<Check>,
+    pub checks: Vec<EvidenceCheck>,
     /// Where it stands.
     pub state: EvidenceState,
     /// Whether a job of it is queued or runs.
@@ -118,28 +209,28 @@ pub struct Known {
     /// How often it was begun.
     pub tries: u32,
     /// What the checks came to, in their order: the run before the change, and the rounds after it.
-    pub rounds: Vec<(Option<Ran>, Vec<Ran>)>,
+    pub rounds: Vec<(Option<CheckRunResult>, Vec<CheckRunResult>)>,
 }
 
-impl Known {
+impl LockedEvidence {
     /// What a check's runs amount to.
-    pub fn tally(&self, number: usize) -> Tally {
+    pub fn tally_of_check(&self, number: usize) -> CheckTally {
         match (self.checks.get(number), self.rounds.get(number)) {
-            (Some(check), Some((before, rounds))) => weigh(check, *before, rounds),
-            _ => Tally::Again,
+            (Some(check), Some((before, rounds))) => evaluate_check(check, *before, rounds),
+            _ => CheckTally::Again,
         }
     }
 }
 
 /// Begins evidence, or locks what was begun. What it must be about is said once.
 #[tracing::instrument(name = "db.evidence.open", skip_all, fields(task.id = %task))]
-pub async fn open(
+pub async fn open_evidence(
     conn: &mut Conn,
     id: EvidenceId,
     task: TaskId,
     attempt: u32,
-    subject: &Subject,
-) -> Result<Known, DbError> {
+    subject: &EvidenceSubject,
+) -> Result<LockedEvidence, DbError> {
     // The run first, as everybody does: results wake it before they are noted here.
     workflow::lock_run(conn, task).await?;
     sqlx::query!(
@@ -164,13 +255,174 @@ pub async fn open(
     )
     .fetch_one(&mut *conn)
     .await?;
-    let known = lock(conn, EvidenceId::from_uuid(id)).await?;
+    let known = lock_evidence(conn, EvidenceId::from_uuid(id)).await?;
     known.ok_or(DbError::Corrupt { table: "evidence", column: "evidence_id" })
+}
+
+/// Begins what is known of a task's checks before any change, or locks what was begun.
+#[tracing::instrument(name = "db.evidence.open_base", skip_all, fields(task.id = %task))]
+pub async fn open_base_evidence(
+    conn: &mut Conn,
+    id: EvidenceId,
+    task: TaskId,
+) -> Result<LockedEvidence, DbError> {
+    workflow::lock_run(conn, task).await?;
+    sqlx::query!(
+        "
+        INSERT INTO evidence (evidence_id, task_id, attempt, checks, state, tries, opened_at)
+        VALUES ($1, $2, 0, '[]', 'gathering', 1, clock_timestamp())
+        ON CONFLICT (task_id) WHERE unit_id IS NULL DO NOTHING
+        ",
+        id.as_uuid(),
+        task.as_uuid(),
+    )
+    .execute(&mut *conn)
+    .await?;
+    let known = lock_base_evidence(conn, task).await?;
+    known.ok_or(DbError::Corrupt { table: "evidence", column: "evidence_id" })
+}
+
+/// What is known of a task's checks before any change, locked; `None` when they were never tried.
+#[tracing::instrument(name = "db.evidence.lock_base", skip_all, fields(task.id = %task))]
+pub async fn lock_base_evidence(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<LockedEvidence>, DbError> {
+    let id = sqlx::query_scalar!(
+        "SELECT evidence_id FROM evidence WHERE task_id = $1 AND unit_id IS NULL FOR UPDATE",
+        task.as_uuid(),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    match id {
+        Some(id) => lock_evidence(conn, EvidenceId::from_uuid(id)).await,
+        None => Ok(None),
+    }
+}
+
+/// Notes the commit that a job tries checks on, if it is such a job and the commit was not known.
+#[tracing::instrument(name = "db.evidence.set_base_commit", skip_all, fields(job.id = %job))]
+pub async fn set_base_commit(conn: &mut Conn, job: JobId, commit: &str) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE evidence SET commit = $2
+        WHERE unit_id IS NULL AND commit IS NULL AND evidence_id = (SELECT evidence_id FROM jobs WHERE job_id = $1)
+        ",
+        job.as_uuid(),
+        commit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Cancels the jobs of evidence that no node has taken; whether one has been taken and runs.
+#[tracing::instrument(name = "db.evidence.cancel_queued", skip_all, fields(evidence.id = %id))]
+pub async fn cancel_queued_jobs(conn: &mut Conn, id: EvidenceId) -> Result<bool, DbError> {
+    sqlx::query!(
+        "UPDATE jobs SET state = 'cancelled', ended_at = clock_timestamp() WHERE evidence_id = $1 AND state = 'queued'",
+        id.as_uuid(),
+    )
+    .execute(&mut *conn)
+    .await?;
+    let runs = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM jobs WHERE evidence_id = $1 AND state = 'running') AS "runs!""#,
+        id.as_uuid(),
+    );
+    Ok(runs.fetch_one(conn).await?)
+}
+
+/// Forgets the runs of checks that are to be run again, because the machine they could not run on was mended.
+#[tracing::instrument(name = "db.evidence.forget_runs", skip_all, fields(evidence.id = %id))]
+pub async fn delete_check_runs(
+    conn: &mut Conn,
+    id: EvidenceId,
+    numbers: &[usize],
+) -> Result<(), DbError> {
+    let numbers: Vec<i32> =
+        numbers.iter().map(|number| i32::try_from(*number).unwrap_or(i32::MAX)).collect();
+    sqlx::query!(
+        "DELETE FROM evidence_results WHERE evidence_id = $1 AND number = ANY ($2)",
+        id.as_uuid(),
+        &numbers,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What a task's checks came to before any change; `None` when they were never tried.
+#[tracing::instrument(name = "db.evidence.base_of", skip_all, fields(task.id = %task))]
+pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<BaseChecks>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT e.evidence_id, e.commit, e.checks, e.state, e.trouble, e.tries, e.opened_at, e.ended_at,
+            EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state IN ('queued', 'running')) AS "alive!",
+            EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state = 'queued'
+                AND j.queued_at < clock_timestamp() - $2::bigint * interval '1 second') AS "unclaimed!"
+        FROM evidence e WHERE e.task_id = $1 AND e.unit_id IS NULL
+        "#,
+        task.as_uuid(),
+        i64::from(BASE_CHECK_CLAIM_SECONDS),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let runs = sqlx::query!(
+        "
+        SELECT DISTINCT ON (number) number, holds, exit_code, excerpt, milliseconds
+        FROM evidence_results WHERE evidence_id = $1
+        ORDER BY number, round DESC
+        ",
+        row.evidence_id,
+    )
+    .fetch_all(conn)
+    .await?;
+    let checks: Vec<EvidenceCheck> =
+        serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
+    let results = checks.into_iter().enumerate().map(|(number, check)| {
+        let own = |at: i32| usize::try_from(at).is_ok_and(|it| it == number);
+        match runs.iter().find(|run| own(run.number)) {
+            Some(run) => BaseCheckResult {
+                outcome: classify_base_run(&check, run.holds, run.exit_code, &run.excerpt),
+                check,
+                exit_code: run.exit_code,
+                excerpt: run.excerpt.clone(),
+                milliseconds: u64::try_from(run.milliseconds).unwrap_or_default(),
+            },
+            None => BaseCheckResult {
+                check,
+                outcome: BaseOutcome::NotTried,
+                exit_code: None,
+                excerpt: String::new(),
+                milliseconds: 0,
+            },
+        }
+    });
+    let mut state = parse_evidence_state(&row.state)?;
+    let mut trouble = row.trouble;
+    if state == EvidenceState::Gathering && !row.alive {
+        state = EvidenceState::Unable;
+        trouble = Some("nothing was heard of the node any more".to_owned());
+    }
+    Ok(Some(BaseChecks {
+        commit: row.commit,
+        state,
+        unclaimed: row.unclaimed,
+        checks: results.collect(),
+        trouble,
+        tries: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+        opened_at: row.opened_at,
+        ended_at: row.ended_at,
+    }))
 }
 
 /// Evidence, locked until the end of the transaction.
 #[tracing::instrument(name = "db.evidence.lock", skip_all, fields(evidence.id = %id))]
-pub async fn lock(conn: &mut Conn, id: EvidenceId) -> Result<Option<Known>, DbError> {
+pub async fn lock_evidence(
+    conn: &mut Conn,
+    id: EvidenceId,
+) -> Result<Option<LockedEvidence>, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT commit, pinned_from, checks, state, tries,
@@ -182,8 +434,8 @@ pub async fn lock(conn: &mut Conn, id: EvidenceId) -> Result<Option<Known>, DbEr
     .fetch_optional(&mut *conn)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let checks: Vec<Check> =
-        serde_json::from_value(row.checks).map_err(corrupt("evidence", "checks"))?;
+    let checks: Vec<EvidenceCheck> =
+        serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
     let results = sqlx::query!(
         "SELECT number, round, holds, exit_code FROM evidence_results WHERE evidence_id = $1 ORDER BY number, round",
         id.as_uuid(),
@@ -194,40 +446,40 @@ pub async fn lock(conn: &mut Conn, id: EvidenceId) -> Result<Option<Known>, DbEr
     for row in results {
         let at = usize::try_from(row.number).unwrap_or(usize::MAX);
         let Some((before, after)) = rounds.get_mut(at) else { continue };
-        let ran = Ran { holds: row.holds, exit_code: row.exit_code };
+        let ran = CheckRunResult { holds: row.holds, exit_code: row.exit_code };
         if row.round == 0 {
             *before = Some(ran);
         } else {
             after.push(ran);
         }
     }
-    Ok(Some(Known {
+    Ok(Some(LockedEvidence {
         id,
         commit: row.commit,
         pinned_from: row.pinned_from,
         checks,
-        state: state(&row.state)?,
+        state: parse_evidence_state(&row.state)?,
         alive: row.alive,
-        tries: u32::try_from(row.tries).map_err(corrupt("evidence", "tries"))?,
+        tries: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
         rounds,
     }))
 }
 
-fn state(name: &str) -> Result<EvidenceState, DbError> {
+fn parse_evidence_state(name: &str) -> Result<EvidenceState, DbError> {
     EvidenceState::from_name(name).ok_or(DbError::Corrupt { table: "evidence", column: "state" })
 }
 
 /// Where evidence stands from now on.
 #[tracing::instrument(name = "db.evidence.set", skip_all, fields(evidence.id = %id))]
-pub async fn set(
+pub async fn update_evidence(
     conn: &mut Conn,
     id: EvidenceId,
-    checks: &[Check],
+    checks: &[EvidenceCheck],
     state: EvidenceState,
     trouble: Option<&str>,
     tries: u32,
 ) -> Result<(), DbError> {
-    let checks = serde_json::to_value(checks).map_err(corrupt("evidence", "checks"))?;
+    let checks = serde_json::to_value(checks).map_err(corrupt_column("evidence", "checks"))?;
     sqlx::query!(
         "
         UPDATE evidence
@@ -248,7 +500,7 @@ pub async fn set(
 
 /// A job that runs checks.
 #[derive(Clone, Debug)]
-pub struct NewJob<'a> {
+pub struct NewEvidenceJob<'a> {
     /// Its id.
     pub id: Uuid,
     /// The evidence.
@@ -259,7 +511,7 @@ pub struct NewJob<'a> {
 
 /// Queues a job that runs checks, with the trace of the run.
 #[tracing::instrument(name = "db.evidence.queue", skip_all, fields(evidence.id = %job.evidence))]
-pub async fn queue(conn: &mut Conn, job: &NewJob<'_>) -> Result<(), DbError> {
+pub async fn queue_evidence_job(conn: &mut Conn, job: &NewEvidenceJob<'_>) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO jobs (job_id, task_id, unit_id, attempt, state, payload, trace_id, queued_at, evidence_id)
@@ -278,7 +530,10 @@ pub async fn queue(conn: &mut Conn, job: &NewJob<'_>) -> Result<(), DbError> {
 
 /// What a job gathers, with what it was given; `None` for work.
 #[tracing::instrument(name = "db.evidence.of_job", skip_all, fields(job.id = %job))]
-pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<(EvidenceId, Value)>, DbError> {
+pub async fn evidence_of_job(
+    conn: &mut Conn,
+    job: JobId,
+) -> Result<Option<(EvidenceId, Value)>, DbError> {
     let row = sqlx::query!(
         r#"SELECT evidence_id AS "evidence_id!", payload FROM jobs WHERE job_id = $1 AND evidence_id IS NOT NULL"#,
         job.as_uuid(),
@@ -290,7 +545,7 @@ pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<(EvidenceId, V
 
 /// One run of a check.
 #[derive(Clone, Debug)]
-pub struct Run<'a> {
+pub struct NewCheckRun<'a> {
     /// Which check.
     pub number: usize,
     /// Which round; 0 is the run on what was there before.
@@ -298,16 +553,16 @@ pub struct Run<'a> {
     /// Whether it held.
     pub holds: bool,
     /// What came of it.
-    pub outcome: &'a StepOutcome,
+    pub outcome: &'a CommandOutcome,
 }
 
 /// Notes a run. Noted again, nothing changes.
 #[tracing::instrument(name = "db.evidence.note", skip_all, fields(evidence.id = %id))]
-pub async fn note(
+pub async fn insert_check_run(
     conn: &mut Conn,
     id: EvidenceId,
     job: JobId,
-    run: &Run<'_>,
+    run: &NewCheckRun<'_>,
 ) -> Result<(), DbError> {
     let number = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     sqlx::query!(
@@ -334,15 +589,15 @@ pub async fn note(
 /// Notes why what an attempt of a unit brought was taken as it is, and what a person who took it was shown of what is odd about it: that,
 /// and nothing else, is not held against the task again.
 #[tracing::instrument(name = "db.evidence.take", skip_all, fields(task.id = %task, unit = %key))]
-pub async fn take(
+pub async fn record_acceptance(
     conn: &mut Conn,
     task: TaskId,
     key: &UnitKey,
     attempt: u32,
     why: &str,
-    shown: &[Odd],
+    shown: &[ChangeAnomaly],
 ) -> Result<(), DbError> {
-    let shown = serde_json::to_value(shown).map_err(corrupt("jobs", "result"))?;
+    let shown = serde_json::to_value(shown).map_err(corrupt_column("jobs", "result"))?;
     sqlx::query!(
         "
         UPDATE jobs j
@@ -368,7 +623,7 @@ pub async fn take(
 
 /// Whether nothing of a task could ever be checked, because its work had no files, and a unit of it was taken as it is.
 #[tracing::instrument(name = "db.evidence.taken_unchecked", skip_all, fields(task.id = %task))]
-pub async fn taken_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+pub async fn is_accepted_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT coalesce(bool_or(j.taken IS NOT NULL AND u.state = 'done' AND u.attempts = j.attempt), false)
@@ -386,7 +641,7 @@ pub async fn taken_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbEr
 /// Whether a unit's evidence lets it be taken: nothing was gathered, or it is good, and nothing is odd; or a reason is given for taking it
 /// all the same.
 #[tracing::instrument(name = "db.evidence.lets_through", skip_all, fields(task.id = %task, unit = %key))]
-pub async fn lets_through(
+pub async fn allows_acceptance(
     conn: &mut Conn,
     task: TaskId,
     key: &UnitKey,
@@ -419,7 +674,7 @@ pub async fn lets_through(
 
 /// Everything that was shown of a task, oldest first; only of the last attempts if so asked.
 #[tracing::instrument(name = "db.evidence.of_task", skip_all, fields(task.id = %task))]
-pub async fn of_task(
+pub async fn list_task_evidence(
     conn: &mut Conn,
     task: TaskId,
     last_only: bool,
@@ -430,8 +685,10 @@ pub async fn of_task(
             u.attempts <> e.attempt OR EXISTS (SELECT FROM work_units d JOIN jobs j ON j.unit_id = d.unit_id AND j.attempt = d.attempts
                 WHERE d.task_id = u.task_id AND u.key = ANY (d.depends_on) AND j.evidence_id IS NULL
                     AND j.result ->> 'commit' IS NOT NULL AND j.result ->> 'commit' <> e.commit) AS "stale!",
-            EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state IN ('queued', 'running')) AS "alive!"
-        FROM evidence e JOIN work_units u USING (unit_id)
+            EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state IN ('queued', 'running')) AS "alive!",
+            p.evidence_id AS "earlier_id?", p.checks AS "earlier_checks?"
+        FROM evidence e JOIN work_units u ON u.unit_id = e.unit_id
+        LEFT JOIN evidence p ON p.unit_id = e.unit_id AND p.attempt = e.attempt - 1
         WHERE e.task_id = $1 AND (NOT $2 OR u.attempts = e.attempt)
         ORDER BY e.opened_at, e.evidence_id
         "#,
@@ -440,8 +697,10 @@ pub async fn of_task(
     )
     .fetch_all(&mut *conn)
     .await?;
-    let ids: Vec<Uuid> = rows.iter().map(|row| row.evidence_id).collect();
-    let runs = sqlx::query!(
+    let ids: Vec<Uuid> =
+        rows.iter().flat_map(|row| [Some(row.evidence_id), row.earlier_id]).flatten().collect();
+    let runs = sqlx::query_as!(
+        CheckRunRow,
         "
         SELECT evidence_id, number, round, holds, exit_code, sha256, excerpt, milliseconds
         FROM evidence_results WHERE evidence_id = ANY ($1)
@@ -453,40 +712,31 @@ pub async fn of_task(
     .await?;
     let mut views = Vec::new();
     for row in rows {
-        let checks: Vec<Check> =
-            serde_json::from_value(row.checks).map_err(corrupt("evidence", "checks"))?;
-        let mut results = Vec::new();
-        for (number, check) in checks.into_iter().enumerate() {
-            let own: Vec<_> = runs
-                .iter()
-                .filter(|run| {
-                    run.evidence_id == row.evidence_id
-                        && usize::try_from(run.number).is_ok_and(|it| it == number)
-                })
-                .collect();
-            let before = own
-                .iter()
-                .find(|run| run.round == 0)
-                .map(|run| Ran { holds: run.holds, exit_code: run.exit_code });
-            let after: Vec<_> = own.iter().filter(|run| run.round > 0).collect();
-            let rounds: Vec<Ran> = after
-                .iter()
-                .map(|run| Ran { holds: run.holds, exit_code: run.exit_code })
-                .collect();
-            let last = after.last();
-            results.push(CheckResult {
-                tally: weigh(&check, before, &rounds),
-                check,
-                rounds: u32::try_from(rounds.len()).unwrap_or(u32::MAX),
-                exit_code: last.and_then(|run| run.exit_code),
-                sha256: last.map(|run| run.sha256.clone()).unwrap_or_default(),
-                excerpt: last.map(|run| run.excerpt.clone()).unwrap_or_default(),
-                milliseconds: last
-                    .and_then(|run| u64::try_from(run.milliseconds).ok())
-                    .unwrap_or_default(),
-            });
-        }
-        let mut state = state(&row.state)?;
+        let checks: Vec<EvidenceCheck> =
+            serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
+        let earlier: Vec<EvidenceCheck> = match row.earlier_checks {
+            Some(checks) => {
+                serde_json::from_value(checks).map_err(corrupt_column("evidence", "checks"))?
+            }
+            None => Vec::new(),
+        };
+        let of = |id: Uuid, number: usize| {
+            let own = move |run: &&CheckRunRow| {
+                run.evidence_id == id && usize::try_from(run.number).is_ok_and(|it| it == number)
+            };
+            runs.iter().filter(own).collect::<Vec<_>>()
+        };
+        let results: Vec<CheckResult> = checks
+            .into_iter()
+            .enumerate()
+            .map(|(number, check)| {
+                let at = earlier.iter().position(|it| *it == check);
+                let before = row.earlier_id.zip(at).map(|(id, at)| of(id, at));
+                let before = before.and_then(|runs| runs.last().copied());
+                check_result(check, &of(row.evidence_id, number), before)
+            })
+            .collect();
+        let mut state = parse_evidence_state(&row.state)?;
         let mut trouble = row.trouble;
         if state == EvidenceState::Gathering && !row.alive {
             state = EvidenceState::Unable;
@@ -494,18 +744,66 @@ pub async fn of_task(
         }
         views.push(EvidenceView {
             evidence_id: EvidenceId::from_uuid(row.evidence_id),
-            unit: row.key.try_into().map_err(corrupt("work_units", "key"))?,
-            attempt: u32::try_from(row.attempt).map_err(corrupt("evidence", "attempt"))?,
+            unit: row.key.try_into().map_err(corrupt_column("work_units", "key"))?,
+            attempt: u32::try_from(row.attempt).map_err(corrupt_column("evidence", "attempt"))?,
             commit: row.commit,
             state,
             stale: row.stale,
             checks: results,
             waived: row.waived,
             trouble,
-            tries: u32::try_from(row.tries).map_err(corrupt("evidence", "tries"))?,
+            tries: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
             opened_at: row.opened_at,
             ended_at: row.ended_at,
         });
     }
     Ok(views)
+}
+
+/// A run of a check, as it is stored.
+struct CheckRunRow {
+    evidence_id: Uuid,
+    number: i32,
+    round: i32,
+    holds: bool,
+    exit_code: Option<i32>,
+    sha256: String,
+    excerpt: String,
+    milliseconds: i64,
+}
+
+impl CheckRunRow {
+    const fn to_check_run(&self) -> CheckRunResult {
+        CheckRunResult { holds: self.holds, exit_code: self.exit_code }
+    }
+}
+
+/// What a check came to by its runs, oldest first; `earlier` is the last run of the attempt before.
+fn check_result(
+    check: EvidenceCheck,
+    runs: &[&CheckRunRow],
+    earlier: Option<&CheckRunRow>,
+) -> CheckResult {
+    let before = runs.iter().find(|run| run.round == 0).map(|run| run.to_check_run());
+    let after: Vec<&CheckRunRow> = runs.iter().copied().filter(|run| run.round > 0).collect();
+    let rounds: Vec<CheckRunResult> = after.iter().map(|run| run.to_check_run()).collect();
+    let last = after.last();
+    let repeated = last.zip(earlier.filter(|run| run.round > 0)).is_some_and(|(last, earlier)| {
+        !last.holds
+            && !earlier.holds
+            && is_same_failure(
+                (earlier.exit_code, &earlier.excerpt),
+                (last.exit_code, &last.excerpt),
+            )
+    });
+    CheckResult {
+        tally: evaluate_check(&check, before, &rounds),
+        check,
+        rounds: u32::try_from(rounds.len()).unwrap_or(u32::MAX),
+        exit_code: last.and_then(|run| run.exit_code),
+        sha256: last.map(|run| run.sha256.clone()).unwrap_or_default(),
+        excerpt: last.map(|run| run.excerpt.clone()).unwrap_or_default(),
+        milliseconds: last.and_then(|run| u64::try_from(run.milliseconds).ok()).unwrap_or_default(),
+        repeated,
+    }
 }

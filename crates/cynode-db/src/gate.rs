@@ -5,28 +5,28 @@ use cynode_core::{
     ids::{AgentTokenId, TaskId, UserId},
 };
 use cynode_policy::{
-    catalogue::Override,
-    rules::{Mode, Rule},
+    catalogue::ToolOverride,
+    rules::{PolicyRule, RuleMode},
 };
 use time::OffsetDateTime;
 
 use crate::{Conn, DbError};
 
 /// The number that every change raises.
-pub async fn epoch(conn: &mut Conn) -> Result<i64, DbError> {
+pub async fn get_policy_epoch(conn: &mut Conn) -> Result<i64, DbError> {
     Ok(sqlx::query_scalar!("SELECT epoch FROM gate_state").fetch_one(conn).await?)
 }
 
 /// Notes, in the transaction of the change, that every replica must look again.
 #[tracing::instrument(name = "db.gate.changed", skip_all)]
-pub async fn changed(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn bump_policy_epoch(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("UPDATE gate_state SET epoch = epoch + 1").execute(conn).await?;
     Ok(())
 }
 
 /// What people decided about tools, by name.
 #[tracing::instrument(name = "db.gate.tools", skip_all)]
-pub async fn tools(conn: &mut Conn) -> Result<Vec<(String, Override)>, DbError> {
+pub async fn list_tool_overrides(conn: &mut Conn) -> Result<Vec<(String, ToolOverride)>, DbError> {
     let rows = sqlx::query!("SELECT name, enabled, scope FROM gate_tools").fetch_all(conn).await?;
     rows.into_iter()
         .map(|row| {
@@ -34,17 +34,17 @@ pub async fn tools(conn: &mut Conn) -> Result<Vec<(String, Override)>, DbError> 
                 let wrong = DbError::Corrupt { table: "gate_tools", column: "scope" };
                 ToolScope::from_name(&name).ok_or(wrong)
             });
-            Ok((row.name, Override { enabled: row.enabled, scope: scope.transpose()? }))
+            Ok((row.name, ToolOverride { enabled: row.enabled, scope: scope.transpose()? }))
         })
         .collect()
 }
 
 /// Sets what people decided about a tool. `off_by` is who switches it off with that; without them it stays known who did.
 #[tracing::instrument(name = "db.gate.set_tool", skip_all, fields(tool.name = name))]
-pub async fn set_tool(
+pub async fn set_tool_override(
     conn: &mut Conn,
     name: &str,
-    set: &Override,
+    set: &ToolOverride,
     off_by: Option<UserId>,
     by: UserId,
     now: OffsetDateTime,
@@ -68,13 +68,13 @@ pub async fn set_tool(
 }
 
 /// Whether it was that user who switched a tool off.
-pub async fn switched_off_by(conn: &mut Conn, name: &str, user: UserId) -> Result<bool, DbError> {
+pub async fn is_disabled_by(conn: &mut Conn, name: &str, user: UserId) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!("SELECT disabled_by FROM gate_tools WHERE name = $1", name);
     Ok(found.fetch_optional(conn).await?.flatten() == Some(user.as_uuid()))
 }
 
 /// Whether somebody else than that user switched a server or a tool of it off.
-pub async fn switched_off_by_another(
+pub async fn is_disabled_by_another(
     conn: &mut Conn,
     server: cynode_core::ids::ServerId,
     user: UserId,
@@ -93,7 +93,7 @@ pub async fn switched_off_by_another(
 }
 
 /// Forgets what was decided about tools that are gone for good: one of the same name later is another tool.
-pub async fn forget_tools(
+pub async fn delete_tool_overrides(
     conn: &mut Conn,
     server: cynode_core::ids::ServerId,
 ) -> Result<(), DbError> {
@@ -110,7 +110,7 @@ pub async fn forget_tools(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRule {
     /// The rule.
-    pub rule: Rule,
+    pub rule: PolicyRule,
     /// How often it was written.
     pub version: i64,
     /// Who wrote it last.
@@ -121,7 +121,7 @@ pub struct StoredRule {
 
 /// All rules, by name.
 #[tracing::instrument(name = "db.gate.rules", skip_all)]
-pub async fn rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
+pub async fn list_rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
     let rows = sqlx::query!(
         "SELECT name, mode, text, version, updated_by, updated_at FROM gate_rules ORDER BY name"
     )
@@ -129,10 +129,10 @@ pub async fn rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
     .await?;
     rows.into_iter()
         .map(|row| {
-            let mode = Mode::from_name(&row.mode)
+            let mode = RuleMode::from_name(&row.mode)
                 .ok_or(DbError::Corrupt { table: "gate_rules", column: "mode" })?;
             Ok(StoredRule {
-                rule: Rule { name: row.name, mode, text: row.text },
+                rule: PolicyRule { name: row.name, mode, text: row.text },
                 version: row.version,
                 updated_by: UserId::from_uuid(row.updated_by),
                 updated_at: row.updated_at,
@@ -143,7 +143,7 @@ pub async fn rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
 
 /// Writers of rules and whoever changes the catalogue wait for each other: each rule is checked against the tools that
 /// there are.
-pub async fn lock(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn lock_policy(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("SELECT epoch FROM gate_state FOR UPDATE").fetch_one(conn).await?;
     Ok(())
 }
@@ -152,7 +152,7 @@ pub async fn lock(conn: &mut Conn) -> Result<(), DbError> {
 #[tracing::instrument(name = "db.gate.set_rule", skip_all)]
 pub async fn set_rule(
     conn: &mut Conn,
-    rule: &Rule,
+    rule: &PolicyRule,
     by: UserId,
     now: OffsetDateTime,
 ) -> Result<StoredRule, DbError> {
@@ -183,7 +183,7 @@ pub async fn delete_rule(conn: &mut Conn, name: &str) -> Result<bool, DbError> {
 
 /// Whose hour a call counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Whose {
+pub enum QuotaOwner {
     /// All agents of a task together.
     Task(TaskId),
     /// A token that is tied to no task.
@@ -195,21 +195,21 @@ pub enum Whose {
 #[tracing::instrument(name = "db.gate.take_quota", skip_all)]
 pub async fn take_quota(
     conn: &mut Conn,
-    whose: Whose,
+    whose: QuotaOwner,
     hour: OffsetDateTime,
     wanted: i64,
     limit: i64,
 ) -> Result<i64, DbError> {
     let (counted, taken) = match whose {
-        Whose::Task(task) => task_quota(conn, task, hour).await?,
-        Whose::Token(token) => token_quota(conn, token, hour).await?,
+        QuotaOwner::Task(task) => lock_task_quota(conn, task, hour).await?,
+        QuotaOwner::Token(token) => lock_token_quota(conn, token, hour).await?,
     };
     // A replica whose clock is behind counts in the hour that others have begun.
     let before = if counted >= hour { taken } else { 0 };
     let given = wanted.min(limit - before).max(0);
     let (hour, taken) = (hour.max(counted), before + given);
     match whose {
-        Whose::Task(task) => {
+        QuotaOwner::Task(task) => {
             sqlx::query!(
                 "UPDATE call_quotas SET hour = $2, taken = $3 WHERE task_id = $1",
                 task.as_uuid(),
@@ -219,7 +219,7 @@ pub async fn take_quota(
             .execute(conn)
             .await?
         }
-        Whose::Token(token) => {
+        QuotaOwner::Token(token) => {
             sqlx::query!(
                 "UPDATE token_quotas SET hour = $2, taken = $3 WHERE agent_token_id = $1",
                 token.as_uuid(),
@@ -234,7 +234,7 @@ pub async fn take_quota(
 }
 
 /// The hour of a task and what was taken of it, locked.
-async fn task_quota(
+async fn lock_task_quota(
     conn: &mut Conn,
     task: TaskId,
     hour: OffsetDateTime,
@@ -256,7 +256,7 @@ async fn task_quota(
 }
 
 /// The hour of a token and what was taken of it, locked.
-async fn token_quota(
+async fn lock_token_quota(
     conn: &mut Conn,
     token: AgentTokenId,
     hour: OffsetDateTime,

@@ -4,7 +4,7 @@ use cynode_core::{
     accounts::Group,
     ids::{GroupId, ProjectId, UserId},
     names::GroupName,
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_wire::page::PageRequest;
 use time::OffsetDateTime;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
-    error::{corrupt, role},
+    error::{corrupt_column, parse_role},
 };
 
 struct GroupRow {
@@ -29,8 +29,8 @@ impl TryFrom<GroupRow> for Group {
     fn try_from(row: GroupRow) -> Result<Self, DbError> {
         Ok(Self {
             id: GroupId::from_uuid(row.group_id),
-            name: row.name.try_into().map_err(corrupt("groups", "name"))?,
-            role: row.role.map(|name| role("role_bindings", &name)).transpose()?,
+            name: row.name.try_into().map_err(corrupt_column("groups", "name"))?,
+            role: row.role.map(|name| parse_role("role_bindings", &name)).transpose()?,
             members: row.members.into_iter().map(UserId::from_uuid).collect(),
             created_at: row.created_at,
         })
@@ -38,7 +38,7 @@ impl TryFrom<GroupRow> for Group {
 }
 
 /// Stores a group without members.
-pub async fn insert(
+pub async fn insert_group(
     conn: &mut Conn,
     id: GroupId,
     name: &GroupName,
@@ -56,7 +56,7 @@ pub async fn insert(
 }
 
 /// One group; it stays locked until the transaction ends.
-pub async fn get(conn: &mut Conn, id: GroupId) -> Result<Option<Group>, DbError> {
+pub async fn lock_group(conn: &mut Conn, id: GroupId) -> Result<Option<Group>, DbError> {
     sqlx::query_as!(
         GroupRow,
         r#"
@@ -76,7 +76,7 @@ pub async fn get(conn: &mut Conn, id: GroupId) -> Result<Option<Group>, DbError>
 }
 
 /// Groups by id, one more than a page holds.
-pub async fn list(conn: &mut Conn, page: PageRequest) -> Result<Vec<Group>, DbError> {
+pub async fn list_groups(conn: &mut Conn, page: PageRequest) -> Result<Vec<Group>, DbError> {
     sqlx::query_as!(
         GroupRow,
         r#"
@@ -89,7 +89,7 @@ pub async fn list(conn: &mut Conn, page: PageRequest) -> Result<Vec<Group>, DbEr
         LIMIT $2
         "#,
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
@@ -135,11 +135,11 @@ pub async fn remove_members(conn: &mut Conn, id: GroupId, users: &[UserId]) -> R
 }
 
 /// Gives a group a role in a project, or in the whole installation when there is none, or takes it away.
-pub async fn bind(
+pub async fn set_group_role(
     conn: &mut Conn,
     id: GroupId,
     project: Option<ProjectId>,
-    role: Option<Role>,
+    role: Option<UserRole>,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     let project = project.map(ProjectId::as_uuid);
@@ -171,7 +171,7 @@ pub async fn bind(
 }
 
 /// The groups of a user.
-pub async fn of_user(conn: &mut Conn, user: UserId) -> Result<Vec<GroupId>, DbError> {
+pub async fn groups_of_user(conn: &mut Conn, user: UserId) -> Result<Vec<GroupId>, DbError> {
     let groups = sqlx::query_scalar!(
         "SELECT group_id FROM group_members WHERE user_id = $1 ORDER BY group_id",
         user.as_uuid(),

@@ -6,8 +6,8 @@ use cynode_core::{
 };
 use cynode_wire::{
     handoffs::{
-        Analysed, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState, Planned, RunHandoff,
-        Thought,
+        AnalysisAnswer, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState, ModelDecision,
+        PlanAnswer, RunHandoff,
     },
     page::PageRequest,
     reports::{ReportKind, ReportView},
@@ -16,7 +16,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A handoff to be stored.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct NewHandoff<'a> {
 
 /// A handoff, as it is kept.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct HandoffRecord {
     /// Its id.
     pub id: HandoffId,
     /// What kind.
@@ -94,7 +94,7 @@ pub struct Kept {
     pub ended_at: Option<OffsetDateTime>,
 }
 
-struct Row {
+struct HandoffRow {
     handoff_id: Uuid,
     kind: String,
     state: String,
@@ -118,18 +118,18 @@ struct Row {
     ended_at: Option<OffsetDateTime>,
 }
 
-fn wrong(column: &'static str) -> DbError {
+fn corrupt_handoff(column: &'static str) -> DbError {
     DbError::Corrupt { table: "handoffs", column }
 }
 
-impl TryFrom<Row> for Kept {
+impl TryFrom<HandoffRow> for HandoffRecord {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: HandoffRow) -> Result<Self, DbError> {
         Ok(Self {
             id: HandoffId::from_uuid(row.handoff_id),
-            kind: HandoffKind::from_name(&row.kind).ok_or_else(|| wrong("kind"))?,
-            state: HandoffState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
+            kind: HandoffKind::from_name(&row.kind).ok_or_else(|| corrupt_handoff("kind"))?,
+            state: HandoffState::from_name(&row.state).ok_or_else(|| corrupt_handoff("state"))?,
             parent: row.parent_id.map(HandoffId::from_uuid),
             user: UserId::from_uuid(row.user_id),
             project: ProjectId::from_uuid(row.project_id),
@@ -138,10 +138,11 @@ impl TryFrom<Row> for Kept {
             job: row.job_id.map(JobId::from_uuid),
             thread: row.thread_id.map(ThreadId::from_uuid),
             driven: row.driven,
-            request: serde_json::from_value(row.request).map_err(corrupt("handoffs", "request"))?,
+            request: serde_json::from_value(row.request)
+                .map_err(corrupt_column("handoffs", "request"))?,
             failure: row.failure,
-            attempt: u32::try_from(row.attempt).map_err(corrupt("handoffs", "attempt"))?,
-            lost: u32::try_from(row.lost).map_err(corrupt("handoffs", "lost"))?,
+            attempt: u32::try_from(row.attempt).map_err(corrupt_column("handoffs", "attempt"))?,
+            lost: u32::try_from(row.lost).map_err(corrupt_column("handoffs", "lost"))?,
             fencing_token: row.fencing_token,
             worker: row.worker,
             lease_expires_at: row.lease_expires_at,
@@ -154,9 +155,10 @@ impl TryFrom<Row> for Kept {
 
 /// Stores a handoff; it may be claimed at once.
 #[tracing::instrument(name = "db.handoffs.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(), DbError> {
-    let kind = new.request.kind();
-    let request = serde_json::to_value(new.request).map_err(corrupt("handoffs", "request"))?;
+pub async fn insert_handoff(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(), DbError> {
+    let kind = new.request.handoff_kind();
+    let request =
+        serde_json::to_value(new.request).map_err(corrupt_column("handoffs", "request"))?;
     sqlx::query!(
         "
         INSERT INTO handoffs (handoff_id, kind, role, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id,
@@ -165,7 +167,7 @@ pub async fn insert(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(), DbError
         ",
         new.id.as_uuid(),
         kind.as_str(),
-        kind.role().as_str(),
+        kind.assigned_role().as_str(),
         new.parent.map(HandoffId::as_uuid),
         new.user.as_uuid(),
         new.project.as_uuid(),
@@ -185,7 +187,7 @@ pub async fn insert(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(), DbError
 
 /// Who claims, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a> {
+pub struct HandoffClaim<'a> {
     /// The role of the program.
     pub role: AgentRole,
     /// The name of the program.
@@ -201,9 +203,12 @@ pub struct Claim<'a> {
 /// Gives the handoff that is due longest. Claimed again under the same id, the same one is given. Chats are not claimed: they are
 /// given directly.
 #[tracing::instrument(name = "db.handoffs.claim", skip_all)]
-pub async fn claim(conn: &mut Conn, claim: Claim<'_>) -> Result<Option<Kept>, DbError> {
+pub async fn claim_handoff(
+    conn: &mut Conn,
+    claim: HandoffClaim<'_>,
+) -> Result<Option<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         r#"
         WITH before AS MATERIALIZED (
             SELECT handoff_id FROM handoffs WHERE claim_id = $3 AND worker = $2 AND state = 'claimed'
@@ -248,20 +253,20 @@ pub async fn claim(conn: &mut Conn, claim: Claim<'_>) -> Result<Option<Kept>, Db
     )
     .fetch_optional(conn)
     .await?
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .transpose()
 }
 
 /// Takes a chat that was just stored, for the process that holds the line.
 #[tracing::instrument(name = "db.handoffs.take_chat", skip_all)]
-pub async fn take_chat(
+pub async fn claim_chat(
     conn: &mut Conn,
     id: HandoffId,
     worker: &str,
     ttl_ms: i64,
-) -> Result<Option<Kept>, DbError> {
+) -> Result<Option<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         r#"
         UPDATE handoffs SET state = 'claimed', worker = $2, fencing_token = fencing_token + 1, attempt = attempt + 1,
             lease_expires_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
@@ -275,13 +280,13 @@ pub async fn take_chat(
     )
     .fetch_optional(conn)
     .await?
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .transpose()
 }
 
 /// A claim as its holder names it.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct HandoffLease<'a> {
     /// The handoff.
     pub id: HandoffId,
     /// The program.
@@ -292,9 +297,12 @@ pub struct Held<'a> {
 
 /// Locks a handoff that is worked on under this claim; `None` when it is not, or not any more.
 #[tracing::instrument(name = "db.handoffs.hold", skip_all)]
-pub async fn hold(conn: &mut Conn, held: Held<'_>) -> Result<Option<Kept>, DbError> {
+pub async fn lock_claimed_handoff(
+    conn: &mut Conn,
+    held: HandoffLease<'_>,
+) -> Result<Option<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         "
         SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
             failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
@@ -307,15 +315,15 @@ pub async fn hold(conn: &mut Conn, held: Held<'_>) -> Result<Option<Kept>, DbErr
     )
     .fetch_optional(conn)
     .await?
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .transpose()
 }
 
 /// Gives more time. `None` when it is not held under this claim.
 #[tracing::instrument(name = "db.handoffs.keep", skip_all)]
-pub async fn keep(
+pub async fn renew_handoff_lease(
     conn: &mut Conn,
-    held: Held<'_>,
+    held: HandoffLease<'_>,
     ttl_ms: i64,
 ) -> Result<Option<OffsetDateTime>, DbError> {
     let row = sqlx::query_scalar!(
@@ -334,7 +342,7 @@ pub async fn keep(
 
 /// How a handoff ends or goes on.
 #[derive(Clone, Debug)]
-pub enum Ending<'a> {
+pub enum HandoffTransition<'a> {
     /// It is answered.
     Done(&'a HandoffAnswer),
     /// It came to nothing for good.
@@ -349,16 +357,21 @@ pub enum Ending<'a> {
 
 /// Moves a handoff that is locked.
 #[tracing::instrument(name = "db.handoffs.settle", skip_all)]
-pub async fn settle(conn: &mut Conn, id: HandoffId, ending: &Ending<'_>) -> Result<(), DbError> {
+pub async fn settle_handoff(
+    conn: &mut Conn,
+    id: HandoffId,
+    ending: &HandoffTransition<'_>,
+) -> Result<(), DbError> {
     let (state, answer, failure, delay) = match ending {
-        Ending::Done(answer) => {
-            let answer = serde_json::to_value(answer).map_err(corrupt("handoffs", "answer"))?;
+        HandoffTransition::Done(answer) => {
+            let answer =
+                serde_json::to_value(answer).map_err(corrupt_column("handoffs", "answer"))?;
             (HandoffState::Done, Some(answer), None, 0)
         }
-        Ending::Failed(why) => (HandoffState::Failed, None, Some(*why), 0),
-        Ending::Again(why, delay) => (HandoffState::Queued, None, Some(*why), *delay),
-        Ending::Delegated => (HandoffState::Delegated, None, None, 0),
-        Ending::Cancelled => (HandoffState::Cancelled, None, None, 0),
+        HandoffTransition::Failed(why) => (HandoffState::Failed, None, Some(*why), 0),
+        HandoffTransition::Again(why, delay) => (HandoffState::Queued, None, Some(*why), *delay),
+        HandoffTransition::Delegated => (HandoffState::Delegated, None, None, 0),
+        HandoffTransition::Cancelled => (HandoffState::Cancelled, None, None, 0),
     };
     sqlx::query!(
         "
@@ -380,7 +393,7 @@ pub async fn settle(conn: &mut Conn, id: HandoffId, ending: &Ending<'_>) -> Resu
 
 /// A handoff whose share is done may be claimed again. `None` when it does not wait for one.
 #[tracing::instrument(name = "db.handoffs.give_back", skip_all)]
-pub async fn give_back(conn: &mut Conn, id: HandoffId) -> Result<bool, DbError> {
+pub async fn requeue_delegated_handoff(conn: &mut Conn, id: HandoffId) -> Result<bool, DbError> {
     // It has gone on as it should, so this is no new attempt.
     let done = sqlx::query!(
         "
@@ -396,7 +409,7 @@ pub async fn give_back(conn: &mut Conn, id: HandoffId) -> Result<bool, DbError> 
 
 /// Whether a person has paused a task: the last word that is not taken up yet says so, or the run waits for them.
 #[tracing::instrument(name = "db.handoffs.paused", skip_all, fields(task.id = %task))]
-pub async fn paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+pub async fn is_task_paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT coalesce(
@@ -413,7 +426,7 @@ pub async fn paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
 /// Takes a handoff that is locked back from whoever works on it, as if it had not been given: it is no attempt, and what was thought
 /// stays.
 #[tracing::instrument(name = "db.handoffs.take_back", skip_all)]
-pub async fn take_back(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
+pub async fn requeue_claimed_handoff(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE handoffs SET state = 'queued', claim_id = NULL, lease_expires_at = NULL, due_at = clock_timestamp(), attempt = attempt - 1
@@ -427,16 +440,19 @@ pub async fn take_back(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
 }
 
 /// Lets analysts' claims come one after the other; to be called in a transaction.
-pub async fn one_analyst_at_a_time(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn lock_analyst_claims(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("SELECT pg_advisory_xact_lock(hashtext('cynode.analysts'))").execute(conn).await?;
     Ok(())
 }
 
 /// Locks a handoff of which still nothing is heard under this claim.
 #[tracing::instrument(name = "db.handoffs.hold_silent", skip_all)]
-pub async fn hold_silent(conn: &mut Conn, held: Held<'_>) -> Result<Option<Kept>, DbError> {
+pub async fn lock_expired_handoff(
+    conn: &mut Conn,
+    held: HandoffLease<'_>,
+) -> Result<Option<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         "
         SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
             failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
@@ -450,13 +466,13 @@ pub async fn hold_silent(conn: &mut Conn, held: Held<'_>) -> Result<Option<Kept>
     )
     .fetch_optional(conn)
     .await?
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .transpose()
 }
 
 /// Counts that nothing was heard of whoever worked on it.
 #[tracing::instrument(name = "db.handoffs.lose", skip_all)]
-pub async fn lose(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
+pub async fn count_lease_expiry(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
     sqlx::query!("UPDATE handoffs SET lost = lost + 1 WHERE handoff_id = $1", id.as_uuid())
         .execute(conn)
         .await?;
@@ -464,7 +480,7 @@ pub async fn lose(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
 }
 
 /// Lets questions of a job and the ends of their handoffs come one after the other; to be called in a transaction.
-pub async fn one_question_at_a_time(conn: &mut Conn, job: JobId) -> Result<(), DbError> {
+pub async fn lock_job_questions(conn: &mut Conn, job: JobId) -> Result<(), DbError> {
     let name = format!("cynode.questions {job}");
     sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", name)
         .execute(conn)
@@ -474,7 +490,7 @@ pub async fn one_question_at_a_time(conn: &mut Conn, job: JobId) -> Result<(), D
 
 /// How many reports of a job were handed off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Questions {
+pub struct ReportHandoffCounts {
     /// All of them.
     pub all: i64,
     /// Those that are still open.
@@ -487,9 +503,12 @@ pub struct Questions {
 
 /// How many reports of a job were handed off, and how many of them are still open.
 #[tracing::instrument(name = "db.handoffs.reports_of_job", skip_all)]
-pub async fn reports_of_job(conn: &mut Conn, job: JobId) -> Result<Questions, DbError> {
+pub async fn count_job_report_handoffs(
+    conn: &mut Conn,
+    job: JobId,
+) -> Result<ReportHandoffCounts, DbError> {
     let row = sqlx::query_as!(
-        Questions,
+        ReportHandoffCounts,
         r#"
         SELECT count(*) AS "all!", count(*) FILTER (WHERE ended_at IS NULL) AS "open!",
             count(*) FILTER (WHERE of_people) AS "of_people!",
@@ -506,7 +525,7 @@ pub async fn reports_of_job(conn: &mut Conn, job: JobId) -> Result<Questions, Db
 
 /// The open handoff of a job that asks the same in the same words.
 #[tracing::instrument(name = "db.handoffs.asks_the_same", skip_all)]
-pub async fn asks_the_same(
+pub async fn find_duplicate_question(
     conn: &mut Conn,
     job: JobId,
     kind: ReportKind,
@@ -528,7 +547,11 @@ pub async fn asks_the_same(
 
 /// Notes which handoff asks what a report asks.
 #[tracing::instrument(name = "db.handoffs.asks", skip_all)]
-pub async fn asks(conn: &mut Conn, id: HandoffId, report: Uuid) -> Result<(), DbError> {
+pub async fn link_report_handoff(
+    conn: &mut Conn,
+    id: HandoffId,
+    report: Uuid,
+) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE agent_reports SET handoff_id = $2 WHERE report_id = $1",
         report,
@@ -542,7 +565,7 @@ pub async fn asks(conn: &mut Conn, id: HandoffId, report: Uuid) -> Result<(), Db
 /// The newest report of a job that asks and that no handoff asks, while the job runs: of those that ask for a person, of the others, or
 /// of both. Whoever asks for a person comes first.
 #[tracing::instrument(name = "db.handoffs.unasked", skip_all)]
-pub async fn unasked(
+pub async fn next_unasked_report(
     conn: &mut Conn,
     job: JobId,
     of_people: bool,
@@ -581,9 +604,12 @@ pub async fn unasked(
 
 /// Handoffs of which nothing is heard.
 #[tracing::instrument(name = "db.handoffs.silent", skip_all)]
-pub async fn silent(conn: &mut Conn, most: i64) -> Result<Vec<Kept>, DbError> {
+pub async fn list_expired_handoffs(
+    conn: &mut Conn,
+    most: i64,
+) -> Result<Vec<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         "
         SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
             failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
@@ -595,13 +621,13 @@ pub async fn silent(conn: &mut Conn, most: i64) -> Result<Vec<Kept>, DbError> {
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .collect()
 }
 
 /// The question of a run that it has not taken the answer to.
 #[tracing::instrument(name = "db.handoffs.of_run", skip_all)]
-pub async fn of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>, DbError> {
+pub async fn handoff_of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT h.handoff_id, h.about, h.state, h.answer, h.failure,
@@ -621,8 +647,8 @@ pub async fn of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>,
         Ok(RunHandoff {
             handoff_id: HandoffId::from_uuid(row.handoff_id),
             about: row.about,
-            state: HandoffState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
-            answer: answer.map_err(corrupt("handoffs", "answer"))?,
+            state: HandoffState::from_name(&row.state).ok_or_else(|| corrupt_handoff("state"))?,
+            answer: answer.map_err(corrupt_column("handoffs", "answer"))?,
             failure: row.failure,
             cost_micros: row.cost_micros.unsigned_abs(),
         })
@@ -632,7 +658,11 @@ pub async fn of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>,
 
 /// A run takes the answer. `false` when there is none to take.
 #[tracing::instrument(name = "db.handoffs.take", skip_all)]
-pub async fn take(conn: &mut Conn, task: TaskId, id: HandoffId) -> Result<bool, DbError> {
+pub async fn take_handoff_answer(
+    conn: &mut Conn,
+    task: TaskId,
+    id: HandoffId,
+) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
         UPDATE handoffs SET taken_at = clock_timestamp()
@@ -649,7 +679,7 @@ pub async fn take(conn: &mut Conn, task: TaskId, id: HandoffId) -> Result<bool, 
 /// Nobody wants the open handoffs of a task any more, nor their shares; of a run's own questions if `driven`, of all else.
 /// Gives which.
 #[tracing::instrument(name = "db.handoffs.cancel", skip_all)]
-pub async fn cancel(
+pub async fn cancel_task_handoffs(
     conn: &mut Conn,
     task: TaskId,
     driven: bool,
@@ -679,7 +709,7 @@ pub async fn cancel(
 
 /// Ends every token of these handoffs.
 #[tracing::instrument(name = "db.handoffs.revoke_tokens", skip_all)]
-pub async fn revoke_tokens(
+pub async fn revoke_handoff_tokens(
     conn: &mut Conn,
     ids: &[HandoffId],
     now: OffsetDateTime,
@@ -697,7 +727,7 @@ pub async fn revoke_tokens(
 
 /// Ties a token to a handoff: it ends with it.
 #[tracing::instrument(name = "db.handoffs.tie_token", skip_all)]
-pub async fn tie_token(
+pub async fn bind_token_to_handoff(
     conn: &mut Conn,
     token: cynode_core::ids::AgentTokenId,
     id: HandoffId,
@@ -714,7 +744,10 @@ pub async fn tie_token(
 
 /// The shares of a handoff that are answered, oldest first.
 #[tracing::instrument(name = "db.handoffs.shares", skip_all)]
-pub async fn shares(conn: &mut Conn, parent: HandoffId) -> Result<Vec<Analysed>, DbError> {
+pub async fn list_analyses(
+    conn: &mut Conn,
+    parent: HandoffId,
+) -> Result<Vec<AnalysisAnswer>, DbError> {
     let rows = sqlx::query_scalar!(
         r#"SELECT answer AS "answer!" FROM handoffs WHERE parent_id = $1 AND state = 'done' ORDER BY created_at"#,
         parent.as_uuid(),
@@ -724,15 +757,18 @@ pub async fn shares(conn: &mut Conn, parent: HandoffId) -> Result<Vec<Analysed>,
     rows.into_iter()
         .map(|answer| match serde_json::from_value(answer) {
             Ok(HandoffAnswer::Analysed(analysed)) => Ok(analysed),
-            Ok(_) => Err(wrong("answer")),
-            Err(error) => Err(corrupt("handoffs", "answer")(error)),
+            Ok(_) => Err(corrupt_handoff("answer")),
+            Err(error) => Err(corrupt_column("handoffs", "answer")(error)),
         })
         .collect()
 }
 
 /// How the present plan of a run came about.
 #[tracing::instrument(name = "db.handoffs.planned", skip_all)]
-pub async fn planned(conn: &mut Conn, run: RunId) -> Result<Option<Planned>, DbError> {
+pub async fn latest_plan_of_run(
+    conn: &mut Conn,
+    run: RunId,
+) -> Result<Option<PlanAnswer>, DbError> {
     let row = sqlx::query_scalar!(
         r#"
         SELECT answer AS "answer!" FROM handoffs
@@ -745,17 +781,17 @@ pub async fn planned(conn: &mut Conn, run: RunId) -> Result<Option<Planned>, DbE
     .await?;
     row.map(|answer| match serde_json::from_value(answer) {
         Ok(HandoffAnswer::Planned(planned)) => Ok(planned),
-        Ok(_) => Err(wrong("answer")),
-        Err(error) => Err(corrupt("handoffs", "answer")(error)),
+        Ok(_) => Err(corrupt_handoff("answer")),
+        Err(error) => Err(corrupt_column("handoffs", "answer")(error)),
     })
     .transpose()
 }
 
 /// One handoff.
 #[tracing::instrument(name = "db.handoffs.get", skip_all)]
-pub async fn get(conn: &mut Conn, id: HandoffId) -> Result<Option<Kept>, DbError> {
+pub async fn get_handoff(conn: &mut Conn, id: HandoffId) -> Result<Option<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         "
         SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
             failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
@@ -765,27 +801,30 @@ pub async fn get(conn: &mut Conn, id: HandoffId) -> Result<Option<Kept>, DbError
     )
     .fetch_optional(conn)
     .await?
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .transpose()
 }
 
 /// What came of a handoff.
 #[tracing::instrument(name = "db.handoffs.answer", skip_all)]
-pub async fn answer(conn: &mut Conn, id: HandoffId) -> Result<Option<HandoffAnswer>, DbError> {
+pub async fn get_handoff_answer(
+    conn: &mut Conn,
+    id: HandoffId,
+) -> Result<Option<HandoffAnswer>, DbError> {
     let found =
         sqlx::query_scalar!("SELECT answer FROM handoffs WHERE handoff_id = $1", id.as_uuid());
     let found = found.fetch_optional(conn).await?.flatten();
-    found.map(serde_json::from_value).transpose().map_err(corrupt("handoffs", "answer"))
+    found.map(serde_json::from_value).transpose().map_err(corrupt_column("handoffs", "answer"))
 }
 
 /// What agents reported about a task, oldest first; the newest thousand.
-pub async fn reports_of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<ReportView>, DbError> {
-    told(conn, task, None).await
+pub async fn list_task_reports(conn: &mut Conn, task: TaskId) -> Result<Vec<ReportView>, DbError> {
+    list_reports(conn, task, None).await
 }
 
 /// What was reported, of one job if it is named: the newest, oldest of them first.
 #[tracing::instrument(name = "db.handoffs.told", skip_all)]
-async fn told(
+async fn list_reports(
     conn: &mut Conn,
     task: TaskId,
     job: Option<Uuid>,
@@ -824,7 +863,7 @@ async fn told(
 
 /// The handoff that a token is for.
 #[tracing::instrument(name = "db.handoffs.of_token", skip_all)]
-pub async fn of_token(
+pub async fn handoff_of_token(
     conn: &mut Conn,
     token: cynode_core::ids::AgentTokenId,
 ) -> Result<Option<HandoffId>, DbError> {
@@ -837,14 +876,14 @@ pub async fn of_token(
 
 /// The handoffs of a project, newest first; of one task if it is named.
 #[tracing::instrument(name = "db.handoffs.list", skip_all)]
-pub async fn list(
+pub async fn list_handoffs(
     conn: &mut Conn,
     project: ProjectId,
     task: Option<TaskId>,
     page: PageRequest,
-) -> Result<Vec<Kept>, DbError> {
+) -> Result<Vec<HandoffRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        HandoffRow,
         "
         SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
             failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
@@ -855,22 +894,22 @@ pub async fn list(
         project.as_uuid(),
         task.map(TaskId::as_uuid),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Kept::try_from)
+    .map(HandoffRecord::try_from)
     .collect()
 }
 
 /// What is kept of a thought beside the thought itself.
 #[derive(Clone, Debug)]
-pub struct NewThought<'a> {
+pub struct NewModelDecision<'a> {
     /// The handoff.
-    pub handoff: &'a Kept,
+    pub handoff: &'a HandoffRecord,
     /// The thought.
-    pub thought: &'a Thought,
+    pub thought: &'a ModelDecision,
     /// The question.
     pub prompt: &'a Value,
     /// The calls at the model egress.
@@ -881,8 +920,8 @@ pub struct NewThought<'a> {
 /// to another question by whoever claimed the handoff later: what it is about has changed meanwhile, and what was thought after
 /// it is gone too. `false` when the same claim asks two questions at one step.
 #[tracing::instrument(name = "db.handoffs.think", skip_all)]
-pub async fn think(conn: &mut Conn, new: &NewThought<'_>) -> Result<bool, DbError> {
-    let NewThought { handoff, thought, prompt, calls } = new;
+pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Result<bool, DbError> {
+    let NewModelDecision { handoff, thought, prompt, calls } = new;
     let small = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let (id, step) = (handoff.id.as_uuid(), small(thought.step));
     let before = sqlx::query!(
@@ -976,11 +1015,11 @@ pub async fn think(conn: &mut Conn, new: &NewThought<'_>) -> Result<bool, DbErro
 
 /// What was thought about a handoff, in order, and what each thought cost.
 #[tracing::instrument(name = "db.handoffs.thoughts", skip_all)]
-pub async fn thoughts(
+pub async fn list_decisions(
     conn: &mut Conn,
     id: HandoffId,
     begun_at: OffsetDateTime,
-) -> Result<Vec<(Thought, i64)>, DbError> {
+) -> Result<Vec<(ModelDecision, i64)>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT step, kind, prompt_digest, schema_digest, model, output, attempts, complaints, input_tokens, output_tokens,
@@ -992,11 +1031,12 @@ pub async fn thoughts(
     )
     .fetch_all(conn)
     .await?;
-    let small =
-        |column| move |value: i32| u32::try_from(value).map_err(corrupt("think_calls", column));
+    let small = |column| {
+        move |value: i32| u32::try_from(value).map_err(corrupt_column("think_calls", column))
+    };
     rows.into_iter()
         .map(|row| {
-            let thought = Thought {
+            let thought = ModelDecision {
                 step: small("step")(row.step)?,
                 kind: row.kind,
                 prompt_digest: row.prompt_digest,
@@ -1016,7 +1056,11 @@ pub async fn thoughts(
 
 /// The question of a thought, while it is kept.
 #[tracing::instrument(name = "db.handoffs.prompt", skip_all)]
-pub async fn prompt(conn: &mut Conn, id: HandoffId, step: u32) -> Result<Option<Value>, DbError> {
+pub async fn get_decision_prompt(
+    conn: &mut Conn,
+    id: HandoffId,
+    step: u32,
+) -> Result<Option<Value>, DbError> {
     let found = sqlx::query_scalar!(
         "SELECT prompt FROM think_prompts WHERE handoff_id = $1 AND step = $2",
         id.as_uuid(),
@@ -1027,7 +1071,7 @@ pub async fn prompt(conn: &mut Conn, id: HandoffId, step: u32) -> Result<Option<
 
 /// Removes questions from before `before`, at most `most`. Gives how many.
 #[tracing::instrument(name = "db.handoffs.forget_prompts", skip_all)]
-pub async fn forget_prompts(
+pub async fn prune_prompts(
     conn: &mut Conn,
     before: OffsetDateTime,
     most: i64,
@@ -1047,15 +1091,15 @@ pub async fn forget_prompts(
 
 /// Takes what was said out of chats that ended before `before`, at most `most`: a conversation is kept in its thread. Gives how many.
 #[tracing::instrument(name = "db.handoffs.forget_chats", skip_all)]
-pub async fn forget_chats(
+pub async fn prune_chat_contents(
     conn: &mut Conn,
     before: OffsetDateTime,
     most: i64,
 ) -> Result<u64, DbError> {
     let request = HandoffRequest::Chat { messages: Vec::new() };
-    let request = serde_json::to_value(request).map_err(corrupt("handoffs", "request"))?;
+    let request = serde_json::to_value(request).map_err(corrupt_column("handoffs", "request"))?;
     let answer = HandoffAnswer::Chatted { content: String::new() };
-    let answer = serde_json::to_value(answer).map_err(corrupt("handoffs", "answer"))?;
+    let answer = serde_json::to_value(answer).map_err(corrupt_column("handoffs", "answer"))?;
     let done = sqlx::query!(
         "
         UPDATE handoffs SET request = $3, answer = CASE WHEN answer IS NOT NULL THEN $4::jsonb END
@@ -1074,7 +1118,7 @@ pub async fn forget_chats(
 }
 
 /// What agents reported about an attempt of a unit, oldest first.
-pub async fn reports(
+pub async fn list_attempt_reports(
     conn: &mut Conn,
     task: TaskId,
     unit: &str,
@@ -1090,7 +1134,7 @@ pub async fn reports(
         i32::try_from(attempt).unwrap_or(i32::MAX),
     );
     match job.fetch_optional(&mut *conn).await? {
-        Some(job) => told(conn, task, Some(job)).await,
+        Some(job) => list_reports(conn, task, Some(job)).await,
         None => Ok(Vec::new()),
     }
 }

@@ -3,7 +3,7 @@
 use crate::{Conn, DbError};
 
 /// Asks the database for a sign of life.
-pub async fn ping(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn ping_database(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!(r#"SELECT 1 AS "one!""#).fetch_one(conn).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::{Conn, DbError};
 
 /// Names one attempt of one caller.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub struct IdempotencyKey {
     /// The caller; nil for callers without an account.
     pub actor: Uuid,
     /// What the caller sent as `Idempotency-Key`.
@@ -18,9 +18,9 @@ pub struct Key {
 
 /// An answer to be kept.
 #[derive(Clone, Debug)]
-pub struct Keep {
+pub struct IdempotencyRecord {
     /// Under which key.
-    pub key: Key,
+    pub key: IdempotencyKey,
     /// The answer.
     pub answer: Vec<u8>,
     /// Until when.
@@ -29,7 +29,7 @@ pub struct Keep {
 
 /// An answer that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredAnswer {
     /// What the request was.
     pub request_digest: Vec<u8>,
     /// The answer.
@@ -41,9 +41,9 @@ pub struct Kept {
 /// until the first has ended, so of any number of equal requests one takes effect. An answer that has
 /// expired is overwritten.
 #[tracing::instrument(name = "db.idempotency.keep", skip_all)]
-pub async fn keep(
+pub async fn store_answer(
     conn: &mut Conn,
-    Keep { key, answer, expires_at }: &Keep,
+    IdempotencyRecord { key, answer, expires_at }: &IdempotencyRecord,
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
@@ -68,13 +68,13 @@ pub async fn keep(
 
 /// The answer that was given under a key, if it is still kept.
 #[tracing::instrument(name = "db.idempotency.find", skip_all)]
-pub async fn find(
+pub async fn find_stored_answer(
     conn: &mut Conn,
-    key: &Key,
+    key: &IdempotencyKey,
     now: OffsetDateTime,
-) -> Result<Option<Kept>, DbError> {
+) -> Result<Option<StoredAnswer>, DbError> {
     let kept = sqlx::query_as!(
-        Kept,
+        StoredAnswer,
         "
         SELECT request_digest, answer
         FROM idempotency_keys
@@ -91,7 +91,11 @@ pub async fn find(
 
 /// Removes answers that have expired, at most `limit`. Returns how many.
 #[tracing::instrument(name = "db.idempotency.sweep", skip_all)]
-pub async fn sweep(conn: &mut Conn, now: OffsetDateTime, limit: i64) -> Result<u64, DbError> {
+pub async fn prune_idempotency_keys(
+    conn: &mut Conn,
+    now: OffsetDateTime,
+    limit: i64,
+) -> Result<u64, DbError> {
     let done = sqlx::query!(
         "
         DELETE FROM idempotency_keys

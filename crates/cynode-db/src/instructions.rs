@@ -24,7 +24,7 @@ pub struct Instruction {
 
 /// What kind of instruction was given under this id, if one was.
 #[tracing::instrument(name = "db.instructions.given", skip_all)]
-pub async fn given(
+pub async fn find_instruction_kind(
     conn: &mut Conn,
     task: TaskId,
     id: InstructionId,
@@ -35,17 +35,21 @@ pub async fn given(
         id.as_uuid(),
     );
     let found = found.fetch_optional(conn).await?;
-    found.map(|kind| known(&kind)).transpose()
+    found.map(|kind| parse_instruction_kind(&kind)).transpose()
 }
 
-fn known(kind: &str) -> Result<InstructionKind, DbError> {
+fn parse_instruction_kind(kind: &str) -> Result<InstructionKind, DbError> {
     InstructionKind::from_name(kind)
         .ok_or(DbError::Corrupt { table: "task_instructions", column: "kind" })
 }
 
 /// Stores an instruction and wakes the run.
 #[tracing::instrument(name = "db.instructions.give", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
-pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<(), DbError> {
+pub async fn insert_instruction(
+    conn: &mut Conn,
+    task: TaskId,
+    given: &Instruction,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         WITH told AS (
@@ -72,7 +76,11 @@ pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<
 
 /// Stores an instruction that is only for whoever works on the task's jobs: the run itself goes on as it does.
 #[tracing::instrument(name = "db.instructions.pass_on", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
-pub async fn pass_on(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<(), DbError> {
+pub async fn insert_job_instruction(
+    conn: &mut Conn,
+    task: TaskId,
+    given: &Instruction,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, taken_up_at, sequence, job_id)
@@ -93,7 +101,7 @@ pub async fn pass_on(conn: &mut Conn, task: TaskId, given: &Instruction) -> Resu
 
 /// Takes up what waits, oldest first; `sequence` is the checkpoint after which it was taken up.
 #[tracing::instrument(name = "db.instructions.take_up", skip_all, fields(task.id = %task))]
-pub async fn take_up(
+pub async fn take_pending_instructions(
     conn: &mut Conn,
     task: TaskId,
     sequence: i64,
@@ -121,7 +129,7 @@ pub async fn take_up(
         .map(|row| {
             Ok(Instruction {
                 id: InstructionId::from_uuid(row.instruction_id),
-                kind: known(&row.kind)?,
+                kind: parse_instruction_kind(&row.kind)?,
                 text: row.text,
                 by: UserId::from_uuid(row.given_by),
                 job: row.job_id.map(JobId::from_uuid),

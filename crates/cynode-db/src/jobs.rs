@@ -8,10 +8,10 @@ use cynode_wire::jobs::ClaimedJob;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// Lets a claim wait until another under the same id has ended; to be called in a transaction.
-pub async fn one_claim_at_a_time(conn: &mut Conn, claim_id: Uuid) -> Result<(), DbError> {
+pub async fn lock_claim(conn: &mut Conn, claim_id: Uuid) -> Result<(), DbError> {
     sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))", claim_id)
         .execute(conn)
         .await?;
@@ -21,7 +21,7 @@ pub async fn one_claim_at_a_time(conn: &mut Conn, claim_id: Uuid) -> Result<(), 
 /// Gives the oldest queued jobs to a worker: one statement. Claimed again under the same id, the same jobs are given and
 /// no others; two workers never get the same job.
 #[tracing::instrument(name = "db.jobs.claim", skip_all)]
-pub async fn claim(
+pub async fn claim_jobs(
     conn: &mut Conn,
     worker: &str,
     claim_id: Uuid,
@@ -74,10 +74,11 @@ pub async fn claim(
             Ok(ClaimedJob {
                 job_id: JobId::from_uuid(row.job_id),
                 task_id: TaskId::from_uuid(row.task_id),
-                unit: row.key.try_into().map_err(corrupt("work_units", "key"))?,
-                attempt: u32::try_from(row.attempt).map_err(corrupt("jobs", "attempt"))?,
+                unit: row.key.try_into().map_err(corrupt_column("work_units", "key"))?,
+                attempt: u32::try_from(row.attempt).map_err(corrupt_column("jobs", "attempt"))?,
                 fencing_token: row.fencing_token,
-                payload: serde_json::from_value(row.payload).map_err(corrupt("jobs", "payload"))?,
+                payload: serde_json::from_value(row.payload)
+                    .map_err(corrupt_column("jobs", "payload"))?,
                 deadline_at: row.deadline_at,
                 trace_id: row.trace_id,
             })
@@ -87,7 +88,7 @@ pub async fn claim(
 
 /// Where a job stands, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct JobClaimState {
     /// Where it stands.
     pub state: JobState,
     /// The token of the last claim.
@@ -98,7 +99,10 @@ pub struct Standing {
 
 /// Where a job stands.
 #[tracing::instrument(name = "db.jobs.standing", skip_all, fields(job.id = %job))]
-pub async fn standing(conn: &mut Conn, job: JobId) -> Result<Option<Standing>, DbError> {
+pub async fn get_claim_state(
+    conn: &mut Conn,
+    job: JobId,
+) -> Result<Option<JobClaimState>, DbError> {
     let row = sqlx::query!(
         "SELECT state, fencing_token, worker FROM jobs WHERE job_id = $1",
         job.as_uuid(),
@@ -106,7 +110,7 @@ pub async fn standing(conn: &mut Conn, job: JobId) -> Result<Option<Standing>, D
     .fetch_optional(conn)
     .await?;
     row.map(|row| {
-        Ok(Standing {
+        Ok(JobClaimState {
             state: JobState::from_name(&row.state)
                 .ok_or(DbError::Corrupt { table: "jobs", column: "state" })?,
             fencing_token: row.fencing_token,
@@ -117,14 +121,14 @@ pub async fn standing(conn: &mut Conn, job: JobId) -> Result<Option<Standing>, D
 }
 
 /// The task that a job belongs to.
-pub async fn task_of(conn: &mut Conn, job: JobId) -> Result<Option<TaskId>, DbError> {
+pub async fn task_of_job(conn: &mut Conn, job: JobId) -> Result<Option<TaskId>, DbError> {
     let found = sqlx::query_scalar!("SELECT task_id FROM jobs WHERE job_id = $1", job.as_uuid());
     Ok(found.fetch_optional(conn).await?.map(TaskId::from_uuid))
 }
 
 /// A job as whoever claimed it names it.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a> {
+pub struct JobClaim<'a> {
     /// The job.
     pub job: JobId,
     /// The worker.
@@ -136,7 +140,11 @@ pub struct Claim<'a> {
 /// Gives a running job more time before it counts as lost; never beyond its deadline. `false` when it is not running
 /// under that claim.
 #[tracing::instrument(name = "db.jobs.keep", skip_all, fields(job.id = %claim.job))]
-pub async fn keep(conn: &mut Conn, claim: Claim<'_>, ttl_ms: i64) -> Result<bool, DbError> {
+pub async fn renew_job_lease(
+    conn: &mut Conn,
+    claim: JobClaim<'_>,
+    ttl_ms: i64,
+) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
         UPDATE jobs
@@ -156,9 +164,9 @@ pub async fn keep(conn: &mut Conn, claim: Claim<'_>, ttl_ms: i64) -> Result<bool
 /// Stores what came of a job and wakes its run: one statement, which locks the run before the job, as everybody does.
 /// Gives the task; `None` when the job is not running under that claim.
 #[tracing::instrument(name = "db.jobs.report", skip_all, fields(job.id = %claim.job, state = state.as_str()))]
-pub async fn report(
+pub async fn record_job_result(
     conn: &mut Conn,
-    claim: Claim<'_>,
+    claim: JobClaim<'_>,
     state: JobState,
     result: &Value,
 ) -> Result<Option<TaskId>, DbError> {
@@ -191,16 +199,17 @@ pub async fn report(
     Ok(task.map(TaskId::from_uuid))
 }
 
-/// Cancels the jobs of a task whose units are not wanted any more.
+/// Cancels the jobs of a task whose units are not wanted any more, and those that try checks before the work: the task has ended.
 #[tracing::instrument(name = "db.jobs.cancel_unwanted", skip_all, fields(task.id = %task))]
-pub async fn cancel_unwanted(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+pub async fn cancel_unwanted_jobs(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE jobs j
         SET state = 'cancelled', ended_at = clock_timestamp()
-        FROM work_units u
-        WHERE j.task_id = $1 AND u.unit_id = j.unit_id AND j.state IN ('queued', 'running')
-            AND CASE WHEN j.evidence_id IS NULL THEN u.state <> 'dispatched' ELSE u.state NOT IN ('dispatched', 'collected', 'done') END
+        FROM jobs own LEFT JOIN work_units u ON u.unit_id = own.unit_id
+        WHERE own.job_id = j.job_id AND j.task_id = $1 AND j.state IN ('queued', 'running')
+            AND CASE WHEN u.unit_id IS NULL THEN true WHEN j.evidence_id IS NULL THEN u.state <> 'dispatched'
+                ELSE u.state NOT IN ('dispatched', 'collected', 'done') END
         ",
         task.as_uuid(),
     )
@@ -211,7 +220,7 @@ pub async fn cancel_unwanted(conn: &mut Conn, task: TaskId) -> Result<(), DbErro
 
 /// How the fleet of workers looks: who has running jobs, and who of them was not heard of for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fleet {
+pub struct FleetHealth {
     /// Workers with running jobs.
     pub workers: i64,
     /// Those of which no running job is alive.
@@ -220,7 +229,7 @@ pub struct Fleet {
 
 /// Looks at the fleet. A job that is merely past its deadline does not count against its worker.
 #[tracing::instrument(name = "db.jobs.fleet", skip_all)]
-pub async fn fleet(conn: &mut Conn) -> Result<Fleet, DbError> {
+pub async fn get_fleet_health(conn: &mut Conn) -> Result<FleetHealth, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT count(*) AS "workers!", count(*) FILTER (WHERE silent) AS "silent!"
@@ -233,12 +242,15 @@ pub async fn fleet(conn: &mut Conn) -> Result<Fleet, DbError> {
     )
     .fetch_one(conn)
     .await?;
-    Ok(Fleet { workers: row.workers, silent: row.silent })
+    Ok(FleetHealth { workers: row.workers, silent: row.silent })
 }
 
 /// Running jobs that were silent for too long or are past their deadline, oldest first.
 #[tracing::instrument(name = "db.jobs.overdue", skip_all)]
-pub async fn overdue(conn: &mut Conn, most: i64) -> Result<Vec<(JobId, TaskId)>, DbError> {
+pub async fn list_overdue_jobs(
+    conn: &mut Conn,
+    most: i64,
+) -> Result<Vec<(JobId, TaskId)>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT job_id, task_id FROM jobs
@@ -256,8 +268,8 @@ pub async fn overdue(conn: &mut Conn, most: i64) -> Result<Vec<(JobId, TaskId)>,
 
 /// Gives up a job that is overdue and wakes its run; `false` when it was heard of meanwhile.
 #[tracing::instrument(name = "db.jobs.lose", skip_all, fields(job.id = %job))]
-pub async fn lose(conn: &mut Conn, job: JobId, task: TaskId) -> Result<bool, DbError> {
-    crate::workflow::wake(&mut *conn, &[task.as_uuid()]).await?;
+pub async fn mark_job_lost(conn: &mut Conn, job: JobId, task: TaskId) -> Result<bool, DbError> {
+    crate::workflow::wake_runs(&mut *conn, &[task.as_uuid()]).await?;
     let done = sqlx::query!(
         "
         UPDATE jobs

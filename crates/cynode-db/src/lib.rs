@@ -30,9 +30,11 @@ pub mod health;
 pub mod idempotency;
 pub mod instructions;
 pub mod jobs;
+pub mod liveness;
 pub mod models;
 pub mod nodes;
 pub mod notices;
+pub mod pending;
 mod pool;
 pub mod preferences;
 pub mod projects;
@@ -50,16 +52,17 @@ pub mod timeline;
 pub mod units;
 pub mod usage;
 pub mod waits;
+pub mod wakeups;
 pub mod workflow;
 
 pub use error::DbError;
-pub use pool::{ConnectError, Options, connect};
+pub use pool::{ConnectError, DbOptions, connect_pool};
 
 /// A pool of connections.
 pub type Pool = sqlx::PgPool;
 /// An open transaction; it is rolled back when dropped.
 pub type Tx = sqlx::Transaction<'static, sqlx::Postgres>;
 /// A connection that goes back to its pool when it is dropped.
-pub type Pooled = sqlx::pool::PoolConnection<sqlx::Postgres>;
+pub type PooledConn = sqlx::pool::PoolConnection<sqlx::Postgres>;
 /// One connection, inside or outside a transaction.
 pub type Conn = sqlx::PgConnection;

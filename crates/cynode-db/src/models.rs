@@ -2,17 +2,17 @@
 
 use cynode_core::{
     ids::{ProjectId, ProviderId, ProviderKeyId, UserId},
-    models::{Dialect, Prices, ProviderKind, Tier},
+    models::{Dialect, ModelPrices, ProviderKind, Tier},
 };
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A place where models are.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Provider {
+pub struct ProviderRecord {
     /// Its id.
     pub id: ProviderId,
     /// What people call it.
@@ -53,7 +53,7 @@ pub struct ProviderKey {
 /// A model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that a model can do or not")]
-pub struct Model {
+pub struct ModelRecord {
     /// The id that clients use.
     pub id: String,
     /// What people call it.
@@ -76,25 +76,29 @@ pub struct Model {
     pub enabled: bool,
     /// The only project it is offered to; all when there is none.
     pub project: Option<ProjectId>,
+    /// Whether that project is archived: nobody can ask it then.
+    pub archived: bool,
+    /// How many seconds an answer may take; what holds for all models when there is none.
+    pub think_seconds: Option<i32>,
     /// When it was added.
     pub created_at: OffsetDateTime,
     /// The ways to it, in order.
-    pub routes: Vec<Route>,
+    pub routes: Vec<ModelRoute>,
 }
 
 /// A way to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct ModelRoute {
     /// Where it is.
     pub provider: ProviderId,
     /// What it is called there.
     pub upstream: String,
     /// What it costs there.
-    pub prices: Prices,
+    pub prices: ModelPrices,
 }
 
 /// The number that every change raises, those of the gate included: its servers have secrets too.
-pub async fn epoch(conn: &mut Conn) -> Result<i64, DbError> {
+pub async fn get_registry_epoch(conn: &mut Conn) -> Result<i64, DbError> {
     let epoch = sqlx::query_scalar!(
         r#"SELECT m.epoch + g.epoch AS "epoch!" FROM models_state m, gate_state g"#
     );
@@ -103,7 +107,7 @@ pub async fn epoch(conn: &mut Conn) -> Result<i64, DbError> {
 
 /// Notes, in the transaction of the change, that every replica must look again.
 #[tracing::instrument(name = "db.models.changed", skip_all)]
-pub async fn changed(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn bump_registry_epoch(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("UPDATE models_state SET epoch = epoch + 1").execute(conn).await?;
     Ok(())
 }
@@ -118,7 +122,7 @@ struct ProviderRow {
     enabled: bool,
 }
 
-impl TryFrom<ProviderRow> for Provider {
+impl TryFrom<ProviderRow> for ProviderRecord {
     type Error = DbError;
 
     fn try_from(row: ProviderRow) -> Result<Self, DbError> {
@@ -137,16 +141,16 @@ impl TryFrom<ProviderRow> for Provider {
 
 /// Every provider, by name.
 #[tracing::instrument(name = "db.models.providers", skip_all)]
-pub async fn providers(conn: &mut Conn) -> Result<Vec<Provider>, DbError> {
+pub async fn list_providers(conn: &mut Conn) -> Result<Vec<ProviderRecord>, DbError> {
     let rows = sqlx::query_as!(
         ProviderRow,
         "SELECT provider_id, name, kind, dialect, place, local, enabled FROM model_providers ORDER BY name",
     );
-    rows.fetch_all(conn).await?.into_iter().map(Provider::try_from).collect()
+    rows.fetch_all(conn).await?.into_iter().map(ProviderRecord::try_from).collect()
 }
 
 /// The provider of that name, locked until the transaction ends.
-pub async fn lock_provider(conn: &mut Conn, name: &str) -> Result<Option<Provider>, DbError> {
+pub async fn lock_provider(conn: &mut Conn, name: &str) -> Result<Option<ProviderRecord>, DbError> {
     let row = sqlx::query_as!(
         ProviderRow,
         "
@@ -155,14 +159,14 @@ pub async fn lock_provider(conn: &mut Conn, name: &str) -> Result<Option<Provide
         ",
         name,
     );
-    row.fetch_optional(conn).await?.map(Provider::try_from).transpose()
+    row.fetch_optional(conn).await?.map(ProviderRecord::try_from).transpose()
 }
 
 /// Stores a provider, or what is new about it.
 #[tracing::instrument(name = "db.models.set_provider", skip_all)]
 pub async fn set_provider(
     conn: &mut Conn,
-    provider: &Provider,
+    provider: &ProviderRecord,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
@@ -197,7 +201,7 @@ pub async fn remove_provider(conn: &mut Conn, id: ProviderId) -> Result<(), DbEr
 
 /// Every key, oldest first.
 #[tracing::instrument(name = "db.models.keys", skip_all)]
-pub async fn keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbError> {
+pub async fn list_provider_keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT key_id, provider_id, label, sealed, parked_until, parked_reason, created_by, created_at
@@ -221,7 +225,7 @@ pub async fn keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbError> {
 
 /// Stores a new key.
 #[tracing::instrument(name = "db.models.add_key", skip_all)]
-pub async fn add_key(conn: &mut Conn, key: &ProviderKey) -> Result<(), DbError> {
+pub async fn insert_provider_key(conn: &mut Conn, key: &ProviderKey) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO provider_keys (key_id, provider_id, label, sealed, created_by, created_at)
@@ -240,7 +244,7 @@ pub async fn add_key(conn: &mut Conn, key: &ProviderKey) -> Result<(), DbError> 
 }
 
 /// Seals a key anew, if it is still sealed as it was.
-pub async fn reseal_key(
+pub async fn reseal_provider_key(
     conn: &mut Conn,
     id: ProviderKeyId,
     was: &[u8],
@@ -257,7 +261,7 @@ pub async fn reseal_key(
 
 /// Removes a key. Gives whether it was there.
 #[tracing::instrument(name = "db.models.remove_key", skip_all)]
-pub async fn remove_key(
+pub async fn remove_provider_key(
     conn: &mut Conn,
     provider: ProviderId,
     id: ProviderKeyId,
@@ -272,7 +276,7 @@ pub async fn remove_key(
 
 /// Lets a key rest for everybody, if it does not rest already: of many who find it out one tells.
 #[tracing::instrument(name = "db.models.park_key", skip_all)]
-pub async fn park_key(
+pub async fn park_provider_key(
     conn: &mut Conn,
     id: ProviderKeyId,
     until: OffsetDateTime,
@@ -294,13 +298,14 @@ pub async fn park_key(
 
 /// Every model with its routes, by id.
 #[tracing::instrument(name = "db.models.list", skip_all)]
-pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
+pub async fn list_models(conn: &mut Conn) -> Result<Vec<ModelRecord>, DbError> {
     let rows = sqlx::query!(
-        "
-        SELECT model_id, title, tier, context_tokens, max_output_tokens, tools, images, json_schema, skills, enabled,
-            project_id, created_at
-        FROM models ORDER BY model_id
-        ",
+        r#"
+        SELECT model_id, m.title, tier, context_tokens, max_output_tokens, tools, images, json_schema, skills, enabled,
+            m.project_id, think_seconds, m.created_at,
+            (SELECT p.archived_at FROM projects p WHERE p.project_id = m.project_id) AS "archived_at?"
+        FROM models m ORDER BY model_id
+        "#,
     )
     .fetch_all(&mut *conn)
     .await?;
@@ -317,10 +322,10 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
     for row in rows {
         let mut own = Vec::new();
         while let Some(route) = routes.next_if(|route| route.model_id == row.model_id) {
-            own.push(Route {
+            own.push(ModelRoute {
                 provider: ProviderId::from_uuid(route.provider_id),
                 upstream: route.upstream,
-                prices: Prices {
+                prices: ModelPrices {
                     input: route.input_price.unsigned_abs(),
                     cached: route.cached_price.unsigned_abs(),
                     cache_write: route.cache_write_price.unsigned_abs(),
@@ -331,7 +336,7 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
         let tier = row.tier.map(|name| {
             Tier::from_name(&name).ok_or(DbError::Corrupt { table: "models", column: "tier" })
         });
-        models.push(Model {
+        models.push(ModelRecord {
             id: row.model_id,
             title: row.title,
             tier: tier.transpose()?,
@@ -343,6 +348,8 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
             skills: row.skills,
             enabled: row.enabled,
             project: row.project_id.map(ProjectId::from_uuid),
+            archived: row.archived_at.is_some(),
+            think_seconds: row.think_seconds,
             created_at: row.created_at,
             routes: own,
         });
@@ -352,15 +359,19 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
 
 /// Stores a model and the ways to it, instead of what there was.
 #[tracing::instrument(name = "db.models.set", skip_all)]
-pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<(), DbError> {
+pub async fn set_model(
+    conn: &mut Conn,
+    model: &ModelRecord,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO models (model_id, title, tier, context_tokens, max_output_tokens, tools, images, json_schema, skills,
-            enabled, created_at, updated_at, project_id)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+            enabled, created_at, updated_at, project_id, think_seconds)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
         ON CONFLICT (model_id) DO UPDATE
         SET title = $2, tier = $3, context_tokens = $4, max_output_tokens = $5, tools = $6, images = $7, json_schema = $8,
-            skills = $9, enabled = $10, updated_at = $12, project_id = $13
+            skills = $9, enabled = $10, updated_at = $12, project_id = $13, think_seconds = $14
         ",
         model.id,
         model.title,
@@ -375,6 +386,7 @@ pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<
         model.created_at,
         now,
         model.project.map(ProjectId::as_uuid),
+        model.think_seconds,
     )
     .execute(&mut *conn)
     .await?;
@@ -382,7 +394,8 @@ pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<
         .execute(&mut *conn)
         .await?;
     for (position, route) in model.routes.iter().enumerate() {
-        let number = |price: u64| i64::try_from(price).map_err(corrupt("model_routes", "price"));
+        let number =
+            |price: u64| i64::try_from(price).map_err(corrupt_column("model_routes", "price"));
         sqlx::query!(
             "
             INSERT INTO model_routes (model_id, position, provider_id, upstream, input_price, cached_price,
@@ -390,7 +403,7 @@ pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             ",
             model.id,
-            i32::try_from(position).map_err(corrupt("model_routes", "position"))?,
+            i32::try_from(position).map_err(corrupt_column("model_routes", "position"))?,
             route.provider.as_uuid(),
             route.upstream,
             number(route.prices.input)?,
@@ -406,7 +419,7 @@ pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<
 
 /// Removes a model. Gives whether it was there.
 #[tracing::instrument(name = "db.models.remove", skip_all)]
-pub async fn remove(conn: &mut Conn, id: &str) -> Result<bool, DbError> {
+pub async fn remove_model(conn: &mut Conn, id: &str) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM models WHERE model_id = $1", id);
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }

@@ -6,17 +6,17 @@ use cynode_core::{
 };
 use cynode_wire::{
     jobs::JobPayload,
-    nodes::{HeldJob, JobEvent, JobPhase, NodeReport, NodeState},
+    nodes::{JobEvent, JobPhase, NodeJobStatus, NodeReport, NodeState},
 };
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A node, as it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct NodeRecord {
     /// Its id.
     pub id: NodeId,
     /// What it is called.
@@ -37,11 +37,13 @@ pub struct Node {
     pub last_seen_at: OffsetDateTime,
     /// How long ago that was, by the database's clock.
     pub silent_ms: i64,
+    /// Which process of it may speak; 0 when none ever ran.
+    pub generation: i64,
     /// How many jobs it has.
     pub jobs: u32,
 }
 
-struct Row {
+struct NodeRow {
     node_id: Uuid,
     name: String,
     public_key: Vec<u8>,
@@ -52,25 +54,28 @@ struct Row {
     joined_at: OffsetDateTime,
     last_seen_at: OffsetDateTime,
     silent_ms: i64,
+    generation: i64,
     jobs: i64,
 }
 
-impl TryFrom<Row> for Node {
+impl TryFrom<NodeRow> for NodeRecord {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: NodeRow) -> Result<Self, DbError> {
         Ok(Self {
             id: NodeId::from_uuid(row.node_id),
             name: row.name,
-            public_key: row.public_key.try_into().map_err(corrupt("nodes", "public_key"))?,
+            public_key: row.public_key.try_into().map_err(corrupt_column("nodes", "public_key"))?,
             state: NodeState::from_name(&row.state)
                 .ok_or(DbError::Corrupt { table: "nodes", column: "state" })?,
             labels: row.labels,
-            report: serde_json::from_value(row.report).map_err(corrupt("nodes", "report"))?,
+            report: serde_json::from_value(row.report)
+                .map_err(corrupt_column("nodes", "report"))?,
             turn: row.turn,
             joined_at: row.joined_at,
             last_seen_at: row.last_seen_at,
             silent_ms: row.silent_ms,
+            generation: row.generation,
             jobs: u32::try_from(row.jobs).unwrap_or(u32::MAX),
         })
     }
@@ -157,7 +162,11 @@ pub struct NewNode<'a> {
 
 /// Stores a node and uses up its token.
 #[tracing::instrument(name = "db.nodes.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, new: NewNode<'_>, now: OffsetDateTime) -> Result<(), DbError> {
+pub async fn insert_node(
+    conn: &mut Conn,
+    new: NewNode<'_>,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         WITH node AS (
@@ -171,8 +180,8 @@ pub async fn insert(conn: &mut Conn, new: NewNode<'_>, now: OffsetDateTime) -> R
         new.name,
         new.public_key as &[u8],
         new.labels,
-        json(new.report)?,
-        slots(new.report),
+        encode_node_report(new.report)?,
+        capped_slots(new.report),
         new.by.map(UserId::as_uuid),
         now,
         new.token as &[u8],
@@ -182,31 +191,35 @@ pub async fn insert(conn: &mut Conn, new: NewNode<'_>, now: OffsetDateTime) -> R
     Ok(())
 }
 
-fn json(report: &NodeReport) -> Result<Value, DbError> {
-    serde_json::to_value(report).map_err(corrupt("nodes", "report"))
+fn encode_node_report(report: &NodeReport) -> Result<Value, DbError> {
+    serde_json::to_value(report).map_err(corrupt_column("nodes", "report"))
 }
 
-fn slots(report: &NodeReport) -> i32 {
+fn capped_slots(report: &NodeReport) -> i32 {
     i32::try_from(report.slots.min(1000)).unwrap_or(1000)
 }
 
 /// One node; `None` when there is none of that id.
 #[tracing::instrument(name = "db.nodes.get", skip_all)]
-pub async fn get(conn: &mut Conn, id: NodeId) -> Result<Option<Node>, DbError> {
-    Ok(select(conn, Some(id), true).await?.into_iter().next())
+pub async fn get_node(conn: &mut Conn, id: NodeId) -> Result<Option<NodeRecord>, DbError> {
+    Ok(select_nodes(conn, Some(id), true).await?.into_iter().next())
 }
 
 /// All nodes by name; removed ones only when they are wanted.
 #[tracing::instrument(name = "db.nodes.list", skip_all)]
-pub async fn list(conn: &mut Conn) -> Result<Vec<Node>, DbError> {
-    select(conn, None, false).await
+pub async fn list_nodes(conn: &mut Conn) -> Result<Vec<NodeRecord>, DbError> {
+    select_nodes(conn, None, false).await
 }
 
-async fn select(conn: &mut Conn, id: Option<NodeId>, removed: bool) -> Result<Vec<Node>, DbError> {
+async fn select_nodes(
+    conn: &mut Conn,
+    id: Option<NodeId>,
+    removed: bool,
+) -> Result<Vec<NodeRecord>, DbError> {
     let rows = sqlx::query_as!(
-        Row,
+        NodeRow,
         r#"
-        SELECT node_id, name, public_key, state, labels, report, turn, joined_at, last_seen_at,
+        SELECT node_id, name, public_key, state, labels, report, turn, joined_at, last_seen_at, generation,
             (extract(epoch FROM clock_timestamp() - last_seen_at) * 1000)::bigint AS "silent_ms!",
             (SELECT count(*) FROM jobs j WHERE j.node_id = n.node_id AND j.state IN ('queued', 'running')) AS "jobs!"
         FROM nodes n
@@ -218,12 +231,12 @@ async fn select(conn: &mut Conn, id: Option<NodeId>, removed: bool) -> Result<Ve
     )
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(Node::try_from).collect()
+    rows.into_iter().map(NodeRecord::try_from).collect()
 }
 
 /// Changes what people decide about a node.
 #[tracing::instrument(name = "db.nodes.change", skip_all)]
-pub async fn change(
+pub async fn update_node(
     conn: &mut Conn,
     id: NodeId,
     state: NodeState,
@@ -247,12 +260,16 @@ pub async fn change(
 
 /// Notes what a node can do now.
 #[tracing::instrument(name = "db.nodes.report", skip_all)]
-pub async fn report(conn: &mut Conn, id: NodeId, report: &NodeReport) -> Result<(), DbError> {
+pub async fn update_node_report(
+    conn: &mut Conn,
+    id: NodeId,
+    report: &NodeReport,
+) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE nodes SET report = $2, slots = $3, last_seen_at = clock_timestamp() WHERE node_id = $1",
         id.as_uuid(),
-        json(report)?,
-        slots(report),
+        encode_node_report(report)?,
+        capped_slots(report),
     )
     .execute(conn)
     .await?;
@@ -262,7 +279,7 @@ pub async fn report(conn: &mut Conn, id: NodeId, report: &NodeReport) -> Result<
 /// Notes that a node was heard of, unless that was noted within the last moments. A time that is still to come is of a clock
 /// that was set back.
 #[tracing::instrument(name = "db.nodes.seen", skip_all)]
-pub async fn seen(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<(), DbError> {
+pub async fn touch_node(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE nodes SET last_seen_at = clock_timestamp()
@@ -277,19 +294,59 @@ pub async fn seen(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<(), DbEr
     Ok(())
 }
 
-/// Stores a node's token and forgets its old ones.
+/// Notes that several nodes were heard of now.
+#[tracing::instrument(name = "db.nodes.seen_all", skip_all)]
+pub async fn touch_nodes(conn: &mut Conn, ids: &[Uuid]) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE nodes SET last_seen_at = clock_timestamp() WHERE node_id = ANY($1) AND state <> 'removed'",
+        ids,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Who asks for a token of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenPurpose {
+    /// A process that starts: it takes over from the one before.
+    Start,
+    /// The process of that generation.
+    Renewal(i64),
+}
+
+/// Stores a node's token and forgets its old ones. Gives the generation of the process that asked; `None` when another one has
+/// started since.
 #[tracing::instrument(name = "db.nodes.insert_token", skip_all)]
-pub async fn insert_token(
+pub async fn insert_node_token(
     conn: &mut Conn,
     id: NodeId,
     hash: &[u8; 32],
+    asker: TokenPurpose,
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
-) -> Result<(), DbError> {
-    sqlx::query!(
-        "DELETE FROM node_tokens WHERE node_id = $1 AND expires_at < $2",
+) -> Result<Option<i64>, DbError> {
+    let renewed = match asker {
+        TokenPurpose::Start => None,
+        TokenPurpose::Renewal(generation) => Some(generation),
+    };
+    let generation = sqlx::query_scalar!(
+        "
+        UPDATE nodes SET generation = generation + CASE WHEN $2::bigint IS NULL THEN 1 ELSE 0 END
+        WHERE node_id = $1 AND ($2::bigint IS NULL OR generation = $2)
+        RETURNING generation
+        ",
         id.as_uuid(),
-        now
+        renewed,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(generation) = generation else { return Ok(None) };
+    sqlx::query!(
+        "DELETE FROM node_tokens WHERE node_id = $1 AND ($3 OR expires_at < $2)",
+        id.as_uuid(),
+        now,
+        renewed.is_none(),
     )
     .execute(&mut *conn)
     .await?;
@@ -301,12 +358,12 @@ pub async fn insert_token(
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(Some(generation))
 }
 
 /// The node behind a token that works.
 #[tracing::instrument(name = "db.nodes.behind", skip_all)]
-pub async fn behind(
+pub async fn find_node_by_token(
     conn: &mut Conn,
     hash: &[u8; 32],
     now: OffsetDateTime,
@@ -329,19 +386,11 @@ pub async fn behind(
     .transpose()
 }
 
-/// Whether the node has got another token since that one.
-#[tracing::instrument(name = "db.nodes.has_newer_token", skip_all)]
-pub async fn has_newer_token(
-    conn: &mut Conn,
-    id: NodeId,
-    hash: &[u8; 32],
-) -> Result<bool, DbError> {
+/// Whether a token is still one of its node: a process of the node that started later has ended it otherwise.
+#[tracing::instrument(name = "db.nodes.has_token", skip_all)]
+pub async fn has_node_token(conn: &mut Conn, id: NodeId, hash: &[u8; 32]) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
-        r#"
-        SELECT EXISTS (SELECT FROM node_tokens newer
-            WHERE newer.node_id = $1
-                AND newer.expires_at > (SELECT own.expires_at FROM node_tokens own WHERE own.token_hash = $2)) AS "found!"
-        "#,
+        r#"SELECT EXISTS (SELECT FROM node_tokens WHERE token_hash = $2 AND node_id = $1) AS "found!""#,
         id.as_uuid(),
         hash as &[u8],
     );
@@ -350,7 +399,7 @@ pub async fn has_newer_token(
 
 /// Whether there are jobs that must be placed, or placed anew.
 #[tracing::instrument(name = "db.nodes.to_place", skip_all)]
-pub async fn to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> {
+pub async fn has_jobs_to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT EXISTS (
@@ -372,20 +421,21 @@ pub async fn to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> 
     Ok(found)
 }
 
-/// Lets one place jobs at a time, until the end of the transaction; `false` when another does so now.
-pub async fn place_alone(conn: &mut Conn) -> Result<bool, DbError> {
-    let alone = sqlx::query_scalar!(
-        r#"SELECT pg_try_advisory_xact_lock(hashtext('cynode.placement')) AS "alone!""#
-    );
-    Ok(alone.fetch_one(conn).await?)
+/// Lets one place jobs at a time, until the end of the transaction. Whoever comes meanwhile waits: what the other did not see is
+/// placed then.
+pub async fn lock_placement(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::query!("SELECT pg_advisory_xact_lock(hashtext('cynode.placement'))")
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// Takes queued jobs back from nodes that get none or were not heard of.
 #[tracing::instrument(name = "db.nodes.take_back", skip_all)]
-pub async fn take_back(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
+pub async fn unplace_stale_jobs(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
     sqlx::query!(
         "
-        UPDATE jobs j SET node_id = NULL
+        UPDATE jobs j SET node_id = NULL, placed_at = NULL
         FROM nodes n
         WHERE n.node_id = j.node_id AND j.state = 'queued' AND (n.state <> 'active'
             OR n.last_seen_at < clock_timestamp() - $1::bigint * interval '1 millisecond')
@@ -400,7 +450,7 @@ pub async fn take_back(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
 /// Queued jobs without a node and what they are to do, oldest first, behind a place in the queue. None is locked: most may fit
 /// nowhere, and are looked at again and again.
 #[tracing::instrument(name = "db.nodes.unplaced", skip_all)]
-pub async fn unplaced(
+pub async fn list_unplaced_jobs(
     conn: &mut Conn,
     behind: Option<(OffsetDateTime, JobId)>,
     most: i64,
@@ -428,7 +478,7 @@ pub async fn unplaced(
 /// Places a job; the node has had its turn. Gives the number of the turn; `None` when the job is not there to be placed any more, or
 /// somebody is about to change it: whoever places many waits for nobody.
 #[tracing::instrument(name = "db.nodes.place", skip_all, fields(job.id = %job, node.id = %node))]
-pub async fn place(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Option<i64>, DbError> {
+pub async fn place_job(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Option<i64>, DbError> {
     let turn = sqlx::query_scalar!(
         r#"
         WITH free AS MATERIALIZED (
@@ -436,7 +486,7 @@ pub async fn place(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Option<i
             WHERE job_id = $1 AND state = 'queued' AND node_id IS NULL
             FOR UPDATE SKIP LOCKED
         ), placed AS (
-            UPDATE jobs j SET node_id = $2 FROM free WHERE j.job_id = free.job_id RETURNING j.job_id
+            UPDATE jobs j SET node_id = $2, placed_at = clock_timestamp() FROM free WHERE j.job_id = free.job_id RETURNING j.job_id
         )
         UPDATE nodes SET turn = nextval('node_turns')
         WHERE node_id = $2 AND EXISTS (SELECT FROM placed)
@@ -452,7 +502,7 @@ pub async fn place(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Option<i
 
 /// A job that a node has claimed, with what its assignment is made of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claimed {
+pub struct ClaimedNodeJob {
     /// The job.
     pub job: JobId,
     /// Its task.
@@ -484,13 +534,13 @@ pub struct Claimed {
 /// Gives a node the oldest jobs that were placed on it: one statement. Claimed again under the same id, the same jobs are
 /// given and no others.
 #[tracing::instrument(name = "db.nodes.claim", skip_all, fields(node.id = %node))]
-pub async fn claim(
+pub async fn claim_node_jobs(
     conn: &mut Conn,
     node: NodeId,
     claim_id: Uuid,
     most: i64,
     ttl_ms: i64,
-) -> Result<Vec<Claimed>, DbError> {
+) -> Result<Vec<ClaimedNodeJob>, DbError> {
     let rows = sqlx::query!(
         r#"
         WITH before AS MATERIALIZED (
@@ -516,11 +566,11 @@ pub async fn claim(
             UNION ALL
             SELECT j.* FROM jobs j JOIN before USING (job_id)
         )
-        SELECT g.job_id AS "job_id!", g.task_id AS "task_id!", r.run_id, t.project_id, t.created_by, u.key,
-            g.attempt AS "attempt!", g.fencing_token AS "fencing_token!", g.payload AS "payload!",
+        SELECT g.job_id AS "job_id!", g.task_id AS "task_id!", r.run_id, t.project_id, t.created_by,
+            coalesce(u.key, 'base-check') AS "key!", g.attempt AS "attempt!", g.fencing_token AS "fencing_token!", g.payload AS "payload!",
             greatest(extract(epoch FROM g.deadline_at - clock_timestamp())::bigint, 1) AS "seconds_left!",
             g.trace_id AS "trace_id!",
-            CASE WHEN g.evidence_id IS NOT NULL THEN ARRAY[g.payload -> 'unit' ->> 'commit'] ELSE coalesce(
+            CASE WHEN g.evidence_id IS NOT NULL THEN array_remove(ARRAY[g.payload -> 'unit' ->> 'commit'], NULL) ELSE coalesce(
                 (SELECT ARRAY[old.result ->> 'commit'] FROM jobs old
                     WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL
                     ORDER BY old.attempt DESC LIMIT 1),
@@ -533,10 +583,11 @@ pub async fn claim(
                     ORDER BY d.unit_id, done.attempt DESC) AS brought
                     ORDER BY brought.position)
             ) END AS "bases!: Vec<String>",
-            g.evidence_id IS NULL AND
-                EXISTS (SELECT FROM jobs old WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL) AS "again!"
+            g.evidence_id IS NULL AND (
+                EXISTS (SELECT FROM jobs old WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL)
+                OR (u.depends_on = '{}' AND EXISTS (SELECT FROM task_continuations c WHERE c.task_id = g.task_id))) AS "again!"
         FROM given g
-        JOIN work_units u USING (unit_id)
+        LEFT JOIN work_units u ON u.unit_id = g.unit_id
         JOIN tasks t ON t.task_id = g.task_id
         JOIN workflow_runs r ON r.task_id = g.task_id
         ORDER BY g.queued_at, g.job_id
@@ -551,16 +602,17 @@ pub async fn claim(
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(Claimed {
+            Ok(ClaimedNodeJob {
                 job: JobId::from_uuid(row.job_id),
                 task: TaskId::from_uuid(row.task_id),
                 run: RunId::from_uuid(row.run_id),
                 project: ProjectId::from_uuid(row.project_id),
                 user: UserId::from_uuid(row.created_by),
-                unit: row.key.try_into().map_err(corrupt("work_units", "key"))?,
-                attempt: u32::try_from(row.attempt).map_err(corrupt("jobs", "attempt"))?,
+                unit: row.key.try_into().map_err(corrupt_column("work_units", "key"))?,
+                attempt: u32::try_from(row.attempt).map_err(corrupt_column("jobs", "attempt"))?,
                 fencing_token: row.fencing_token,
-                payload: serde_json::from_value(row.payload).map_err(corrupt("jobs", "payload"))?,
+                payload: serde_json::from_value(row.payload)
+                    .map_err(corrupt_column("jobs", "payload"))?,
                 bases: row.bases,
                 again: row.again,
                 seconds_left: row.seconds_left,
@@ -572,7 +624,7 @@ pub async fn claim(
 
 /// Notes the commit that a job starts from.
 #[tracing::instrument(name = "db.nodes.set_base", skip_all, fields(job.id = %job))]
-pub async fn set_base(
+pub async fn set_job_base(
     conn: &mut Conn,
     job: JobId,
     base: Option<&str>,
@@ -591,15 +643,15 @@ pub async fn set_base(
 
 /// Gives the jobs that a node names more time, and notes how far they are: one statement. Gives those that it still has.
 #[tracing::instrument(name = "db.nodes.keep", skip_all, fields(node.id = %node))]
-pub async fn keep(
+pub async fn renew_job_leases(
     conn: &mut Conn,
     node: NodeId,
-    held: &[HeldJob],
+    held: &[NodeJobStatus],
     ttl_ms: i64,
 ) -> Result<Vec<JobId>, DbError> {
     let ids: Vec<_> = held.iter().map(|job| job.job_id.as_uuid()).collect();
     let tokens: Vec<_> = held.iter().map(|job| job.fencing_token).collect();
-    let phases: Vec<_> = held.iter().map(|job| phase(job.phase).to_owned()).collect();
+    let phases: Vec<_> = held.iter().map(|job| job_phase_name(job.phase).to_owned()).collect();
     let kept = sqlx::query_scalar!(
         "
         WITH seen AS (
@@ -625,7 +677,7 @@ pub async fn keep(
     Ok(kept.into_iter().map(JobId::from_uuid).collect())
 }
 
-const fn phase(phase: JobPhase) -> &'static str {
+const fn job_phase_name(phase: JobPhase) -> &'static str {
     match phase {
         JobPhase::Preparing => "preparing",
         JobPhase::Working => "working",
@@ -636,7 +688,7 @@ const fn phase(phase: JobPhase) -> &'static str {
 
 /// What agents at work are to be told and were not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undelivered {
+pub struct PendingInstruction {
     /// The instruction.
     pub id: InstructionId,
     /// The job.
@@ -650,7 +702,10 @@ pub struct Undelivered {
 /// What the agents of these jobs were not told yet, oldest first: what their task was told since they began, unless it is for another
 /// job, and words to go on with that came when an agent of an earlier attempt at the same unit might have heard them and did not.
 #[tracing::instrument(name = "db.nodes.undelivered", skip_all)]
-pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelivered>, DbError> {
+pub async fn list_pending_instructions(
+    conn: &mut Conn,
+    jobs: &[JobId],
+) -> Result<Vec<PendingInstruction>, DbError> {
     let jobs: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
     let rows = sqlx::query!(
         "
@@ -675,7 +730,7 @@ pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelive
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(Undelivered {
+            Ok(PendingInstruction {
                 id: InstructionId::from_uuid(row.instruction_id),
                 job: JobId::from_uuid(row.job_id),
                 kind: InstructionKind::from_name(&row.kind)
@@ -688,7 +743,10 @@ pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelive
 
 /// Notes which agent was told which instruction.
 #[tracing::instrument(name = "db.nodes.delivered", skip_all)]
-pub async fn delivered(conn: &mut Conn, told: &[&Undelivered]) -> Result<(), DbError> {
+pub async fn mark_instructions_delivered(
+    conn: &mut Conn,
+    told: &[&PendingInstruction],
+) -> Result<(), DbError> {
     let jobs: Vec<_> = told.iter().map(|told| told.job.as_uuid()).collect();
     let instructions: Vec<_> = told.iter().map(|told| told.id.as_uuid()).collect();
     sqlx::query!(
@@ -708,7 +766,7 @@ pub async fn delivered(conn: &mut Conn, told: &[&Undelivered]) -> Result<(), DbE
 
 /// A running job of a node, locked until the end of the transaction.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct RunningNodeJob {
     /// Its task.
     pub task: TaskId,
     /// Its project.
@@ -729,17 +787,18 @@ pub struct Held {
 
 /// The job, if the node has it under that claim.
 #[tracing::instrument(name = "db.nodes.held", skip_all, fields(job.id = %job))]
-pub async fn held(
+pub async fn lock_running_job(
     conn: &mut Conn,
     node: NodeId,
     job: JobId,
     fencing_token: i64,
-) -> Result<Option<Held>, DbError> {
+) -> Result<Option<RunningNodeJob>, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT j.task_id, t.project_id, j.events_next, j.base, j.merge,
             EXISTS (SELECT FROM jobs old WHERE old.unit_id = j.unit_id AND old.attempt < j.attempt
-                AND old.result ->> 'commit' = j.base) AS "again!",
+                AND old.result ->> 'commit' = j.base)
+                OR EXISTS (SELECT FROM task_continuations c WHERE c.task_id = j.task_id AND c.commit = j.base) AS "again!",
             j.payload -> 'unit' -> 'work' AS "work!", j.payload -> 'unit' AS "unit!"
         FROM jobs j JOIN tasks t USING (task_id)
         WHERE j.job_id = $1 AND j.worker = $2 AND j.fencing_token = $3 AND j.state = 'running'
@@ -751,7 +810,7 @@ pub async fn held(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Held {
+    Ok(row.map(|row| RunningNodeJob {
         task: TaskId::from_uuid(row.task_id),
         project: ProjectId::from_uuid(row.project_id),
         events_next: row.events_next,
@@ -764,7 +823,7 @@ pub async fn held(
 }
 
 /// Whether the node has a running job of that id, under whatever claim.
-pub async fn works_on(
+pub async fn project_of_running_job(
     conn: &mut Conn,
     node: NodeId,
     job: JobId,
@@ -782,15 +841,16 @@ pub async fn works_on(
 
 /// Stores events of a job that [`held`] has locked.
 #[tracing::instrument(name = "db.nodes.tell", skip_all, fields(job.id = %job))]
-pub async fn tell(
+pub async fn append_job_events(
     conn: &mut Conn,
     job: JobId,
-    held: &Held,
+    held: &RunningNodeJob,
     events: &[JobEvent],
 ) -> Result<(), DbError> {
     let (mut at_ms, mut names, mut data) = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
-        let told = serde_json::to_value(&event.what).map_err(corrupt("job_events", "data"))?;
+        let told =
+            serde_json::to_value(&event.what).map_err(corrupt_column("job_events", "data"))?;
         at_ms.push(i64::try_from(event.at_ms).unwrap_or(i64::MAX));
         names.push(told["event"].as_str().unwrap_or_default().to_owned());
         data.push(told["data"].clone());
@@ -818,7 +878,7 @@ pub async fn tell(
 
 /// An event of a job, as it is shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct JobEventRecord {
     /// Its number.
     pub number: i64,
     /// When it came.
@@ -833,14 +893,14 @@ pub struct Told {
 
 /// Events of a job, from a number on.
 #[tracing::instrument(name = "db.nodes.events", skip_all, fields(job.id = %job))]
-pub async fn events(
+pub async fn list_job_events(
     conn: &mut Conn,
     job: JobId,
     from: i64,
     most: i64,
-) -> Result<Vec<Told>, DbError> {
+) -> Result<Vec<JobEventRecord>, DbError> {
     let rows = sqlx::query_as!(
-        Told,
+        JobEventRecord,
         "
         SELECT number, at, at_ms, event, data FROM job_events
         WHERE job_id = $1 AND number >= $2
@@ -856,7 +916,7 @@ pub async fn events(
 
 /// Forgets events that came before, at most so many. Gives how many there were.
 #[tracing::instrument(name = "db.nodes.forget_events", skip_all)]
-pub async fn forget_events(
+pub async fn prune_job_events(
     conn: &mut Conn,
     before: OffsetDateTime,
     most: i64,

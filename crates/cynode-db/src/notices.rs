@@ -2,10 +2,10 @@
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
-    notices::{ChannelKind, ChannelScope, NoticeState},
+    notices::{ChannelKind, ChannelScope, NotificationState},
     trace::TraceId,
 };
-use cynode_wire::{events::Position, page::PageRequest};
+use cynode_wire::{events::EventPosition, page::PageRequest};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use crate::{Conn, DbError, events::NewEvent};
 
 /// Who is told by a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum ChannelOwner {
     /// One user.
     User(UserId),
     /// Whoever reads for a project.
@@ -23,9 +23,9 @@ pub enum Owner {
     Installation,
 }
 
-impl Owner {
+impl ChannelOwner {
     /// What it is told of.
-    pub const fn scope(self) -> ChannelScope {
+    pub const fn channel_scope(self) -> ChannelScope {
         match self {
             Self::User(_) => ChannelScope::User,
             Self::Project(_) => ChannelScope::Project,
@@ -33,7 +33,7 @@ impl Owner {
         }
     }
 
-    fn parts(self) -> (Option<Uuid>, Option<Uuid>) {
+    fn owner_columns(self) -> (Option<Uuid>, Option<Uuid>) {
         match self {
             Self::User(user) => (Some(user.as_uuid()), None),
             Self::Project(project) => (None, Some(project.as_uuid())),
@@ -44,11 +44,11 @@ impl Owner {
 
 /// A way to tell somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Channel {
+pub struct NotificationChannel {
     /// Its id.
     pub id: ChannelId,
     /// Who is told.
-    pub owner: Owner,
+    pub owner: ChannelOwner,
     /// What people call it.
     pub name: String,
     /// How.
@@ -73,7 +73,7 @@ pub struct Channel {
     pub created_at: OffsetDateTime,
 }
 
-struct ChannelRow {
+struct NotificationChannelRow {
     channel_id: Uuid,
     user_id: Option<Uuid>,
     project_id: Option<Uuid>,
@@ -91,15 +91,15 @@ struct ChannelRow {
     created_at: OffsetDateTime,
 }
 
-impl TryFrom<ChannelRow> for Channel {
+impl TryFrom<NotificationChannelRow> for NotificationChannel {
     type Error = DbError;
 
-    fn try_from(row: ChannelRow) -> Result<Self, DbError> {
+    fn try_from(row: NotificationChannelRow) -> Result<Self, DbError> {
         let wrong = DbError::Corrupt { table: "notification_channels", column: "kind" };
         let owner = match (row.user_id, row.project_id) {
-            (Some(user), _) => Owner::User(UserId::from_uuid(user)),
-            (None, Some(project)) => Owner::Project(ProjectId::from_uuid(project)),
-            (None, None) => Owner::Installation,
+            (Some(user), _) => ChannelOwner::User(UserId::from_uuid(user)),
+            (None, Some(project)) => ChannelOwner::Project(ProjectId::from_uuid(project)),
+            (None, None) => ChannelOwner::Installation,
         };
         Ok(Self {
             id: ChannelId::from_uuid(row.channel_id),
@@ -123,10 +123,10 @@ impl TryFrom<ChannelRow> for Channel {
 #[tracing::instrument(name = "db.notices.set_channel", skip_all, fields(channel.id = %channel.id))]
 pub async fn set_channel(
     conn: &mut Conn,
-    channel: &Channel,
+    channel: &NotificationChannel,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
-    let (user, project) = channel.owner.parts();
+    let (user, project) = channel.owner.owner_columns();
     let (old_sealed, old_until) =
         channel.old.as_ref().map(|(old, until)| (old.as_slice(), *until)).unzip();
     sqlx::query!(
@@ -139,7 +139,7 @@ pub async fn set_channel(
             disabled_reason = $14, updated_at = $17, quiet_until = NULL
         ",
         channel.id.as_uuid(),
-        channel.owner.scope().as_str(),
+        channel.owner.channel_scope().as_str(),
         user,
         project,
         channel.name,
@@ -163,9 +163,12 @@ pub async fn set_channel(
 
 /// One channel, locked until the transaction ends.
 #[tracing::instrument(name = "db.notices.lock_channel", skip_all, fields(channel.id = %id))]
-pub async fn lock_channel(conn: &mut Conn, id: ChannelId) -> Result<Option<Channel>, DbError> {
+pub async fn lock_channel(
+    conn: &mut Conn,
+    id: ChannelId,
+) -> Result<Option<NotificationChannel>, DbError> {
     sqlx::query_as!(
-        ChannelRow,
+        NotificationChannelRow,
         "
         SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
             enabled, disabled_reason, created_by, created_at
@@ -176,15 +179,18 @@ pub async fn lock_channel(conn: &mut Conn, id: ChannelId) -> Result<Option<Chann
     )
     .fetch_optional(conn)
     .await?
-    .map(Channel::try_from)
+    .map(NotificationChannel::try_from)
     .transpose()
 }
 
 /// One channel.
 #[tracing::instrument(name = "db.notices.channel", skip_all, fields(channel.id = %id))]
-pub async fn channel(conn: &mut Conn, id: ChannelId) -> Result<Option<Channel>, DbError> {
+pub async fn get_channel(
+    conn: &mut Conn,
+    id: ChannelId,
+) -> Result<Option<NotificationChannel>, DbError> {
     sqlx::query_as!(
-        ChannelRow,
+        NotificationChannelRow,
         "
         SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
             enabled, disabled_reason, created_by, created_at
@@ -194,19 +200,19 @@ pub async fn channel(conn: &mut Conn, id: ChannelId) -> Result<Option<Channel>, 
     )
     .fetch_optional(conn)
     .await?
-    .map(Channel::try_from)
+    .map(NotificationChannel::try_from)
     .transpose()
 }
 
 /// Channels, oldest first: all, or those of a user with those of the projects that the user is an admin of.
 #[tracing::instrument(name = "db.notices.channels", skip_all)]
-pub async fn channels(
+pub async fn list_channels(
     conn: &mut Conn,
     of: Option<UserId>,
     page: PageRequest,
-) -> Result<Vec<Channel>, DbError> {
+) -> Result<Vec<NotificationChannel>, DbError> {
     sqlx::query_as!(
-        ChannelRow,
+        NotificationChannelRow,
         "
         SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
             enabled, disabled_reason, created_by, created_at
@@ -222,20 +228,20 @@ pub async fn channels(
         ",
         of.map(UserId::as_uuid),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Channel::try_from)
+    .map(NotificationChannel::try_from)
     .collect()
 }
 
 /// The channels that have a secret, whosever they are.
 #[tracing::instrument(name = "db.notices.sealed_channels", skip_all)]
-pub async fn sealed_channels(conn: &mut Conn) -> Result<Vec<Channel>, DbError> {
+pub async fn list_sealed_channels(conn: &mut Conn) -> Result<Vec<NotificationChannel>, DbError> {
     sqlx::query_as!(
-        ChannelRow,
+        NotificationChannelRow,
         "
         SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
             enabled, disabled_reason, created_by, created_at
@@ -246,7 +252,7 @@ pub async fn sealed_channels(conn: &mut Conn) -> Result<Vec<Channel>, DbError> {
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Channel::try_from)
+    .map(NotificationChannel::try_from)
     .collect()
 }
 
@@ -270,7 +276,7 @@ pub async fn remove_channel(conn: &mut Conn, id: ChannelId) -> Result<bool, DbEr
 
 /// Who of those that a thing concerns is told of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Concerns<'a> {
+pub struct NotificationTopic<'a> {
     /// What kind of thing happened.
     pub kind: &'a str,
     /// In which project.
@@ -281,9 +287,9 @@ pub struct Concerns<'a> {
 
 /// The channels that are to be told: those of people who may see it now. They stay until the transaction ends.
 #[tracing::instrument(name = "db.notices.listeners", skip_all)]
-pub async fn listeners(
+pub async fn list_subscribed_channels(
     conn: &mut Conn,
-    about: Concerns<'_>,
+    about: NotificationTopic<'_>,
     only: Option<ChannelId>,
 ) -> Result<Vec<ChannelId>, DbError> {
     let ids = sqlx::query_scalar!(
@@ -316,12 +322,12 @@ pub async fn listeners(
 
 /// Puts what happened into the outbox of a channel. Told of one event twice, it keeps one.
 #[tracing::instrument(name = "db.notices.queue", skip_all)]
-pub async fn queue(
+pub async fn queue_notification(
     conn: &mut Conn,
     id: NotificationId,
     channel: ChannelId,
     event: &NewEvent,
-    place: Position,
+    place: EventPosition,
     trace: TraceId,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
@@ -351,7 +357,7 @@ pub async fn queue(
 
 /// Puts something without an event into the outbox of a channel: somebody tries it.
 #[tracing::instrument(name = "db.notices.queue_test", skip_all)]
-pub async fn queue_test(
+pub async fn queue_test_notification(
     conn: &mut Conn,
     id: NotificationId,
     channel: ChannelId,
@@ -366,7 +372,7 @@ pub async fn queue_test(
         ",
         id.as_uuid(),
         channel.as_uuid(),
-        cynode_core::notices::TEST,
+        cynode_core::notices::TEST_NOTIFICATION_KIND,
         trace.to_string(),
         now,
     )
@@ -377,7 +383,7 @@ pub async fn queue_test(
 
 /// Counts that a user tries a channel, at most so often since `before`. Gives since when it was too often.
 #[tracing::instrument(name = "db.notices.count_test", skip_all, fields(user.id = %user))]
-pub async fn count_test(
+pub async fn count_channel_test(
     conn: &mut Conn,
     user: UserId,
     now: OffsetDateTime,
@@ -409,7 +415,7 @@ pub async fn count_test(
 
 /// Something that is told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Notification {
+pub struct NotificationRecord {
     /// Its id.
     pub id: NotificationId,
     /// By which channel.
@@ -429,7 +435,7 @@ pub struct Notification {
     /// When it happened.
     pub occurred_at: OffsetDateTime,
     /// Where it stands.
-    pub state: NoticeState,
+    pub state: NotificationState,
     /// When it is next tried.
     pub due_at: Option<OffsetDateTime>,
     /// How often it was tried since it was queued.
@@ -444,7 +450,7 @@ pub struct Notification {
     pub ended_at: Option<OffsetDateTime>,
 }
 
-struct Row {
+struct NotificationRow {
     notification_id: Uuid,
     channel_id: Uuid,
     kind: String,
@@ -463,10 +469,10 @@ struct Row {
     ended_at: Option<OffsetDateTime>,
 }
 
-impl TryFrom<Row> for Notification {
+impl TryFrom<NotificationRow> for NotificationRecord {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: NotificationRow) -> Result<Self, DbError> {
         let wrong = |column| DbError::Corrupt { table: "notifications", column };
         Ok(Self {
             id: NotificationId::from_uuid(row.notification_id),
@@ -478,7 +484,7 @@ impl TryFrom<Row> for Notification {
             trace: row.trace_id,
             data: row.data,
             occurred_at: row.occurred_at,
-            state: NoticeState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
+            state: NotificationState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
             due_at: row.due_at,
             attempts: u32::try_from(row.attempts).map_err(|_| wrong("attempts"))?,
             tries: u32::try_from(row.tries).map_err(|_| wrong("tries"))?,
@@ -490,20 +496,20 @@ impl TryFrom<Row> for Notification {
 }
 
 /// Most notices that one channel is told at the same moment: whoever is slow keeps nobody else waiting.
-const MOST_OF_A_CHANNEL: i64 = 4;
+const MAX_IN_FLIGHT_PER_CHANNEL: i64 = 4;
 
 /// Takes what is due to tell it, for so long. Nobody else gets it before; then it comes back by itself. Trying counts from
 /// here, so that a notice that kills whoever tells it is not tried for ever. Of each channel only
 /// what comes next is looked at, however long its row is.
 #[tracing::instrument(name = "db.notices.claim", skip_all)]
-pub async fn claim(
+pub async fn claim_notifications(
     conn: &mut Conn,
     claim: Uuid,
     lease_ms: i64,
     most: i64,
-) -> Result<Vec<Notification>, DbError> {
+) -> Result<Vec<NotificationRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        NotificationRow,
         r#"
         WITH next AS (
             SELECT due.notification_id
@@ -538,18 +544,18 @@ pub async fn claim(
         claim,
         lease_ms,
         most,
-        MOST_OF_A_CHANNEL,
+        MAX_IN_FLIGHT_PER_CHANNEL,
     )
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Notification::try_from)
+    .map(NotificationRecord::try_from)
     .collect()
 }
 
 /// Begins the quiet after a notice of a channel; `false` when it is quiet already.
 #[tracing::instrument(name = "db.notices.begin_quiet", skip_all)]
-pub async fn begin_quiet(conn: &mut Conn, channel: ChannelId) -> Result<bool, DbError> {
+pub async fn start_quiet_period(conn: &mut Conn, channel: ChannelId) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
         UPDATE notification_channels SET quiet_until = clock_timestamp() + min_gap_seconds * interval '1 second'
@@ -564,7 +570,11 @@ pub async fn begin_quiet(conn: &mut Conn, channel: ChannelId) -> Result<bool, Db
 
 /// Gives a claim back untried until the quiet of its channel is over.
 #[tracing::instrument(name = "db.notices.postpone", skip_all)]
-pub async fn postpone(conn: &mut Conn, id: NotificationId, claim: Uuid) -> Result<(), DbError> {
+pub async fn postpone_notification(
+    conn: &mut Conn,
+    id: NotificationId,
+    claim: Uuid,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE notifications n
@@ -583,24 +593,26 @@ pub async fn postpone(conn: &mut Conn, id: NotificationId, claim: Uuid) -> Resul
 
 /// What becomes of a claimed notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum NotificationOutcome<'a> {
     /// It was told, given up or dropped.
-    Ended(NoticeState, Option<&'a str>),
+    Ended(NotificationState, Option<&'a str>),
     /// It is tried again after so many milliseconds.
     Again(i64, &'a str),
 }
 
 /// Ends a claim; `false` when it was lost meanwhile.
 #[tracing::instrument(name = "db.notices.finish", skip_all, fields(notification.id = %id))]
-pub async fn finish(
+pub async fn finish_notification(
     conn: &mut Conn,
     id: NotificationId,
     claim: Uuid,
-    outcome: Outcome<'_>,
+    outcome: NotificationOutcome<'_>,
 ) -> Result<bool, DbError> {
     let (state, reason, pause) = match outcome {
-        Outcome::Ended(state, reason) => (state, reason, None),
-        Outcome::Again(pause, reason) => (NoticeState::Pending, Some(reason), Some(pause)),
+        NotificationOutcome::Ended(state, reason) => (state, reason, None),
+        NotificationOutcome::Again(pause, reason) => {
+            (NotificationState::Pending, Some(reason), Some(pause))
+        }
     };
     let done = sqlx::query!(
         "
@@ -648,7 +660,7 @@ pub async fn record_attempt(
 
 /// Switches a channel off; `false` when it was off already.
 #[tracing::instrument(name = "db.notices.disable", skip_all, fields(channel.id = %id))]
-pub async fn disable(
+pub async fn disable_channel(
     conn: &mut Conn,
     id: ChannelId,
     reason: &str,
@@ -670,14 +682,14 @@ pub async fn disable(
 
 /// Switches off the channels of a user's own; gives those that were on.
 #[tracing::instrument(name = "db.notices.disable_those_of", skip_all, fields(user.id = %user))]
-pub async fn disable_those_of(
+pub async fn disable_user_channels(
     conn: &mut Conn,
     user: UserId,
     reason: &str,
     now: OffsetDateTime,
-) -> Result<Vec<Channel>, DbError> {
+) -> Result<Vec<NotificationChannel>, DbError> {
     sqlx::query_as!(
-        ChannelRow,
+        NotificationChannelRow,
         "
         UPDATE notification_channels SET enabled = false, disabled_reason = $2, updated_at = $3
         WHERE user_id = $1 AND enabled
@@ -691,13 +703,17 @@ pub async fn disable_those_of(
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Channel::try_from)
+    .map(NotificationChannel::try_from)
     .collect()
 }
 
 /// Gives up what is still to be told by a channel that is off.
 #[tracing::instrument(name = "db.notices.give_up", skip_all, fields(channel.id = %id))]
-pub async fn give_up(conn: &mut Conn, id: ChannelId, reason: &str) -> Result<u64, DbError> {
+pub async fn fail_pending_notifications(
+    conn: &mut Conn,
+    id: ChannelId,
+    reason: &str,
+) -> Result<u64, DbError> {
     let done = sqlx::query!(
         "
         UPDATE notifications
@@ -712,22 +728,22 @@ pub async fn give_up(conn: &mut Conn, id: ChannelId, reason: &str) -> Result<u64
 
 /// Which notices are wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub struct NotificationFilter {
     /// Only of channels that this user has, or that belong to projects the user is an admin of.
     pub of: Option<UserId>,
     /// Only in this state.
-    pub state: Option<NoticeState>,
+    pub state: Option<NotificationState>,
 }
 
 /// Notices, newest first.
 #[tracing::instrument(name = "db.notices.list", skip_all)]
-pub async fn list(
+pub async fn list_notifications(
     conn: &mut Conn,
-    filter: Filter,
+    filter: NotificationFilter,
     page: PageRequest,
-) -> Result<Vec<Notification>, DbError> {
+) -> Result<Vec<NotificationRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        NotificationRow,
         r#"
         SELECT n.notification_id, n.channel_id, n.kind, n.subject_id, n.project_id, n.task_id, n.trace_id, n.data, n.occurred_at,
             n.state, n.due_at, n.attempts, n.tries, n.reason, n.ended_at,
@@ -744,22 +760,25 @@ pub async fn list(
         LIMIT $4
         "#,
         filter.of.map(UserId::as_uuid),
-        filter.state.map(NoticeState::as_str),
+        filter.state.map(NotificationState::as_str),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Notification::try_from)
+    .map(NotificationRecord::try_from)
     .collect()
 }
 
 /// One notice, locked until the transaction ends.
 #[tracing::instrument(name = "db.notices.lock", skip_all, fields(notification.id = %id))]
-pub async fn lock(conn: &mut Conn, id: NotificationId) -> Result<Option<Notification>, DbError> {
+pub async fn lock_notification(
+    conn: &mut Conn,
+    id: NotificationId,
+) -> Result<Option<NotificationRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        NotificationRow,
         r#"
         SELECT notification_id, channel_id, kind, subject_id, project_id, task_id, trace_id, data, occurred_at, state, due_at,
             attempts, tries, reason, ended_at,
@@ -771,13 +790,13 @@ pub async fn lock(conn: &mut Conn, id: NotificationId) -> Result<Option<Notifica
     )
     .fetch_optional(conn)
     .await?
-    .map(Notification::try_from)
+    .map(NotificationRecord::try_from)
     .transpose()
 }
 
 /// Queues a notice anew, under the same id.
 #[tracing::instrument(name = "db.notices.replay", skip_all, fields(notification.id = %id))]
-pub async fn replay(conn: &mut Conn, id: NotificationId) -> Result<(), DbError> {
+pub async fn requeue_notification(conn: &mut Conn, id: NotificationId) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE notifications
@@ -794,7 +813,7 @@ pub async fn replay(conn: &mut Conn, id: NotificationId) -> Result<(), DbError> 
 
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct NotificationAttempt {
     /// Of which notice.
     pub of: NotificationId,
     /// Its number.
@@ -809,7 +828,10 @@ pub struct Attempt {
 
 /// The attempts of some notices, in order.
 #[tracing::instrument(name = "db.notices.attempts", skip_all)]
-pub async fn attempts(conn: &mut Conn, of: &[NotificationId]) -> Result<Vec<Attempt>, DbError> {
+pub async fn list_attempts(
+    conn: &mut Conn,
+    of: &[NotificationId],
+) -> Result<Vec<NotificationAttempt>, DbError> {
     let ids: Vec<Uuid> = of.iter().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query!(
         "
@@ -821,7 +843,7 @@ pub async fn attempts(conn: &mut Conn, of: &[NotificationId]) -> Result<Vec<Atte
     )
     .fetch_all(conn)
     .await?;
-    let attempts = rows.into_iter().map(|row| Attempt {
+    let attempts = rows.into_iter().map(|row| NotificationAttempt {
         of: NotificationId::from_uuid(row.notification_id),
         number: row.number,
         at: row.at,
@@ -833,7 +855,7 @@ pub async fn attempts(conn: &mut Conn, of: &[NotificationId]) -> Result<Vec<Atte
 
 /// Forgets notices that ended before, and links that nobody can use any more.
 #[tracing::instrument(name = "db.notices.sweep", skip_all)]
-pub async fn sweep(
+pub async fn prune_notifications(
     conn: &mut Conn,
     before: OffsetDateTime,
     now: OffsetDateTime,
@@ -860,7 +882,7 @@ pub async fn sweep(
 
 /// Uses up a link; `false` when it was used before. Of several at once, the second waits for what becomes of the first.
 #[tracing::instrument(name = "db.notices.use_link", skip_all)]
-pub async fn use_link(
+pub async fn use_answer_link(
     conn: &mut Conn,
     token_hash: &[u8; 32],
     user: UserId,
@@ -884,7 +906,7 @@ pub async fn use_link(
 
 /// Whether a link was used.
 #[tracing::instrument(name = "db.notices.is_used", skip_all)]
-pub async fn is_used(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
+pub async fn is_link_used(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
     let used = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM used_links WHERE token_hash = $1) AS "used!""#,
         token_hash as &[u8],

@@ -5,7 +5,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use crate::{DbError, Pool};
 
 /// How to reach the database.
-pub struct Options {
+pub struct DbOptions {
     /// `postgres://…`, or with `?host=/directory` for a socket. It may hold a password.
     pub url: String,
     /// Most connections of this process.
@@ -29,7 +29,7 @@ pub enum ConnectError {
 
 /// Makes the pool. No connection is opened before the first use, so that a server can start and say
 /// on `/readyz` that the database is missing.
-pub fn connect(options: &Options) -> Result<Pool, ConnectError> {
+pub fn connect_pool(options: &DbOptions) -> Result<Pool, ConnectError> {
     let milliseconds = options.statement_timeout.as_millis().to_string();
     let connect = PgConnectOptions::from_str(&options.url)
         .map_err(|_| ConnectError::Url)?

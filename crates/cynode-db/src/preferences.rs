@@ -3,8 +3,8 @@
 use cynode_core::{
     ids::{GroupId, ProjectId, TaskId, UserId},
     names::DottedKey,
-    preferences::{Entry, Scope, ScopeType},
-    settings::{Change, Expected, Versioned},
+    preferences::{PreferenceEntry, PreferenceScope, ScopeType},
+    settings::{ExpectedVersion, ValueChange, VersionedValue},
 };
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -12,38 +12,41 @@ use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
-    error::corrupt,
-    settings::{ChangeRow, ValueRow},
+    error::corrupt_column,
+    settings::{ValueChangeRow, VersionedValueRow},
 };
 
 /// A scope as its two columns.
-const fn columns(scope: Scope) -> (&'static str, Uuid) {
+const fn preference_scope_columns(scope: PreferenceScope) -> (&'static str, Uuid) {
     let id = match scope {
-        Scope::System => Uuid::nil(),
-        Scope::Group(id) => id.as_uuid(),
-        Scope::User(id) => id.as_uuid(),
-        Scope::Project(id) => id.as_uuid(),
-        Scope::Task(id) => id.as_uuid(),
+        PreferenceScope::System => Uuid::nil(),
+        PreferenceScope::Group(id) => id.as_uuid(),
+        PreferenceScope::User(id) => id.as_uuid(),
+        PreferenceScope::Project(id) => id.as_uuid(),
+        PreferenceScope::Task(id) => id.as_uuid(),
     };
-    (scope.kind().as_str(), id)
+    (scope.scope_type().as_str(), id)
 }
 
-fn scope(kind: &str, id: Uuid) -> Option<Scope> {
+fn parse_preference_scope(kind: &str, id: Uuid) -> Option<PreferenceScope> {
     let kind = ScopeType::ALL.into_iter().find(|known| known.as_str() == kind)?;
     Some(match kind {
-        ScopeType::System => Scope::System,
-        ScopeType::Group => Scope::Group(GroupId::from_uuid(id)),
-        ScopeType::User => Scope::User(UserId::from_uuid(id)),
-        ScopeType::Project => Scope::Project(ProjectId::from_uuid(id)),
-        ScopeType::Task => Scope::Task(TaskId::from_uuid(id)),
+        ScopeType::System => PreferenceScope::System,
+        ScopeType::Group => PreferenceScope::Group(GroupId::from_uuid(id)),
+        ScopeType::User => PreferenceScope::User(UserId::from_uuid(id)),
+        ScopeType::Project => PreferenceScope::Project(ProjectId::from_uuid(id)),
+        ScopeType::Task => PreferenceScope::Task(TaskId::from_uuid(id)),
     })
 }
 
 /// All preferences of one scope, by key.
-pub async fn list(conn: &mut Conn, scope: Scope) -> Result<Vec<Versioned>, DbError> {
-    let (kind, id) = columns(scope);
+pub async fn list_preferences(
+    conn: &mut Conn,
+    scope: PreferenceScope,
+) -> Result<Vec<VersionedValue>, DbError> {
+    let (kind, id) = preference_scope_columns(scope);
     sqlx::query_as!(
-        ValueRow,
+        VersionedValueRow,
         "
         SELECT key, value, version, updated_by, updated_at
         FROM preferences
@@ -56,19 +59,19 @@ pub async fn list(conn: &mut Conn, scope: Scope) -> Result<Vec<Versioned>, DbErr
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Versioned::try_from)
+    .map(VersionedValue::try_from)
     .collect()
 }
 
 /// One preference.
-pub async fn get(
+pub async fn get_preference(
     conn: &mut Conn,
-    scope: Scope,
+    scope: PreferenceScope,
     key: &DottedKey,
-) -> Result<Option<Versioned>, DbError> {
-    let (kind, id) = columns(scope);
+) -> Result<Option<VersionedValue>, DbError> {
+    let (kind, id) = preference_scope_columns(scope);
     sqlx::query_as!(
-        ValueRow,
+        VersionedValueRow,
         "
         SELECT key, value, version, updated_by, updated_at
         FROM preferences
@@ -80,14 +83,18 @@ pub async fn get(
     )
     .fetch_optional(conn)
     .await?
-    .map(Versioned::try_from)
+    .map(VersionedValue::try_from)
     .transpose()
 }
 
 /// Everything that may speak to a request: the entries of all the given scopes.
 #[tracing::instrument(name = "db.preferences.entries", skip_all)]
-pub async fn entries(conn: &mut Conn, scopes: &[Scope]) -> Result<Vec<Entry>, DbError> {
-    let (kinds, ids): (Vec<&str>, Vec<Uuid>) = scopes.iter().copied().map(columns).unzip();
+pub async fn list_preference_entries(
+    conn: &mut Conn,
+    scopes: &[PreferenceScope],
+) -> Result<Vec<PreferenceEntry>, DbError> {
+    let (kinds, ids): (Vec<&str>, Vec<Uuid>) =
+        scopes.iter().copied().map(preference_scope_columns).unzip();
     let rows = sqlx::query!(
         r#"
         SELECT p.scope_type, p.scope_id, p.key, p.value, p.version
@@ -103,10 +110,10 @@ pub async fn entries(conn: &mut Conn, scopes: &[Scope]) -> Result<Vec<Entry>, Db
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(Entry {
-                scope: scope(&row.scope_type, row.scope_id)
+            Ok(PreferenceEntry {
+                scope: parse_preference_scope(&row.scope_type, row.scope_id)
                     .ok_or(DbError::Corrupt { table: "preferences", column: "scope_type" })?,
-                key: row.key.try_into().map_err(corrupt("preferences", "key"))?,
+                key: row.key.try_into().map_err(corrupt_column("preferences", "key"))?,
                 value: row.value,
                 version: row.version,
             })
@@ -117,18 +124,18 @@ pub async fn entries(conn: &mut Conn, scopes: &[Scope]) -> Result<Vec<Entry>, Db
 /// Writes a preference if what the writer believes is there is there; `None` when it is not.
 /// See [`crate::settings::set`] for why this is one statement.
 #[tracing::instrument(name = "db.preferences.set", skip_all, fields(preference.key = %key))]
-pub async fn set(
+pub async fn set_preference(
     conn: &mut Conn,
-    scope: Scope,
+    scope: PreferenceScope,
     key: &DottedKey,
     value: &Value,
-    expected: Expected,
+    expected: ExpectedVersion,
     by: UserId,
     now: OffsetDateTime,
-) -> Result<Option<Versioned>, DbError> {
-    let (kind, id) = columns(scope);
+) -> Result<Option<VersionedValue>, DbError> {
+    let (kind, id) = preference_scope_columns(scope);
     sqlx::query_as!(
-        ValueRow,
+        VersionedValueRow,
         r#"
         WITH written AS (
             INSERT INTO preferences AS p (scope_type, scope_id, key, value, version, updated_by, updated_at)
@@ -159,27 +166,27 @@ pub async fn set(
         id,
         key.as_str(),
         value,
-        expected.number(),
+        expected.version_number(),
         by.as_uuid(),
         now,
     )
     .fetch_optional(conn)
     .await?
-    .map(Versioned::try_from)
+    .map(VersionedValue::try_from)
     .transpose()
 }
 
 /// Deletes a preference of that version; `false` when that version is not there.
 #[tracing::instrument(name = "db.preferences.delete", skip_all, fields(preference.key = %key))]
-pub async fn delete(
+pub async fn delete_preference(
     conn: &mut Conn,
-    scope: Scope,
+    scope: PreferenceScope,
     key: &DottedKey,
     version: i64,
     by: UserId,
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
-    let (kind, id) = columns(scope);
+    let (kind, id) = preference_scope_columns(scope);
     let done = sqlx::query!(
         "
         WITH gone AS (
@@ -203,14 +210,14 @@ pub async fn delete(
 }
 
 /// The last 200 writes of a key in a scope, newest first.
-pub async fn history(
+pub async fn preference_history(
     conn: &mut Conn,
-    scope: Scope,
+    scope: PreferenceScope,
     key: &DottedKey,
-) -> Result<Vec<Change>, DbError> {
-    let (kind, id) = columns(scope);
+) -> Result<Vec<ValueChange>, DbError> {
+    let (kind, id) = preference_scope_columns(scope);
     let rows = sqlx::query_as!(
-        ChangeRow,
+        ValueChangeRow,
         "
         SELECT version, value, changed_by, changed_at
         FROM preferences_history
@@ -224,5 +231,5 @@ pub async fn history(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(Change::from).collect())
+    Ok(rows.into_iter().map(ValueChange::from).collect())
 }

@@ -9,11 +9,11 @@ use cynode_wire::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A pull request, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PullRequest {
+pub struct PullRequestRecord {
     /// Its id.
     pub id: PullRequestId,
     /// The project.
@@ -64,7 +64,7 @@ pub struct PullRequest {
     pub updated_at: OffsetDateTime,
 }
 
-struct Row {
+struct PullRequestRow {
     pull_request_id: Uuid,
     project_id: Uuid,
     task_id: Uuid,
@@ -91,10 +91,10 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
-impl TryFrom<Row> for PullRequest {
+impl TryFrom<PullRequestRow> for PullRequestRecord {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: PullRequestRow) -> Result<Self, DbError> {
         let wrong = |column| DbError::Corrupt { table: "pull_requests", column };
         Ok(Self {
             id: PullRequestId::from_uuid(row.pull_request_id),
@@ -127,7 +127,7 @@ impl TryFrom<Row> for PullRequest {
 
 /// Stores a pull request that is being made.
 #[tracing::instrument(name = "db.pull_requests.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, new: &PullRequest) -> Result<(), DbError> {
+pub async fn insert_pull_request(conn: &mut Conn, new: &PullRequestRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO pull_requests (pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, title,
@@ -153,7 +153,7 @@ pub async fn insert(conn: &mut Conn, new: &PullRequest) -> Result<(), DbError> {
 
 /// The number of a project's next pull request, and how many a task has had. Whoever asks holds the repository's row.
 #[tracing::instrument(name = "db.pull_requests.next", skip_all)]
-pub async fn next(
+pub async fn next_pull_request_number(
     conn: &mut Conn,
     project: ProjectId,
     task: TaskId,
@@ -173,9 +173,12 @@ pub async fn next(
 
 /// One pull request.
 #[tracing::instrument(name = "db.pull_requests.get", skip_all, fields(pull_request.id = %id))]
-pub async fn get(conn: &mut Conn, id: PullRequestId) -> Result<Option<PullRequest>, DbError> {
+pub async fn get_pull_request(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Option<PullRequestRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        PullRequestRow,
         "
         SELECT pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, head_commit, tree, title, body,
             state, remote_number, url, failure, merge_commit, merge_parent, merged_by, opened_at, merged_at, closed_at, created_at,
@@ -186,25 +189,31 @@ pub async fn get(conn: &mut Conn, id: PullRequestId) -> Result<Option<PullReques
     )
     .fetch_optional(conn)
     .await?
-    .map(PullRequest::try_from)
+    .map(PullRequestRecord::try_from)
     .transpose()
 }
 
 /// The same, locked until the transaction ends.
 #[tracing::instrument(name = "db.pull_requests.lock", skip_all, fields(pull_request.id = %id))]
-pub async fn lock(conn: &mut Conn, id: PullRequestId) -> Result<Option<PullRequest>, DbError> {
+pub async fn lock_pull_request(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Option<PullRequestRecord>, DbError> {
     sqlx::query!(
         "SELECT FROM pull_requests WHERE pull_request_id = $1 FOR NO KEY UPDATE",
         id.as_uuid()
     )
     .execute(&mut *conn)
     .await?;
-    get(conn, id).await
+    get_pull_request(conn, id).await
 }
 
 /// The newest pull request that was opened for a task.
 #[tracing::instrument(name = "db.pull_requests.of_task", skip_all, fields(task.id = %task))]
-pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Option<PullRequest>, DbError> {
+pub async fn pull_request_of_task(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<PullRequestRecord>, DbError> {
     let id = sqlx::query_scalar!(
         "SELECT pull_request_id FROM pull_requests WHERE task_id = $1 ORDER BY number DESC LIMIT 1",
         task.as_uuid(),
@@ -212,14 +221,17 @@ pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Option<PullRequest
     .fetch_optional(&mut *conn)
     .await?;
     match id {
-        Some(id) => get(conn, PullRequestId::from_uuid(id)).await,
+        Some(id) => get_pull_request(conn, PullRequestId::from_uuid(id)).await,
         None => Ok(None),
     }
 }
 
 /// The pull request that a task goes on with.
 #[tracing::instrument(name = "db.pull_requests.continued_by", skip_all, fields(task.id = %task))]
-pub async fn continued_by(conn: &mut Conn, task: TaskId) -> Result<Option<PullRequest>, DbError> {
+pub async fn pull_request_continued_by(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<PullRequestRecord>, DbError> {
     let id = sqlx::query_scalar!(
         "SELECT pull_request_id FROM pull_request_followups WHERE task_id = $1",
         task.as_uuid(),
@@ -227,21 +239,21 @@ pub async fn continued_by(conn: &mut Conn, task: TaskId) -> Result<Option<PullRe
     .fetch_optional(&mut *conn)
     .await?;
     match id {
-        Some(id) => get(conn, PullRequestId::from_uuid(id)).await,
+        Some(id) => get_pull_request(conn, PullRequestId::from_uuid(id)).await,
         None => Ok(None),
     }
 }
 
 /// The pull requests of a project, newest first: one more than a page holds.
 #[tracing::instrument(name = "db.pull_requests.list", skip_all)]
-pub async fn list(
+pub async fn list_pull_requests(
     conn: &mut Conn,
     project: ProjectId,
     state: Option<PullRequestState>,
     page: PageRequest,
-) -> Result<Vec<PullRequest>, DbError> {
+) -> Result<Vec<PullRequestRecord>, DbError> {
     sqlx::query_as!(
-        Row,
+        PullRequestRow,
         "
         SELECT pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, head_commit, tree, title, body,
             state, remote_number, url, failure, merge_commit, merge_parent, merged_by, opened_at, merged_at, closed_at, created_at,
@@ -253,19 +265,19 @@ pub async fn list(
         ",
         project.as_uuid(),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
         state.map(PullRequestState::as_str),
     )
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(PullRequest::try_from)
+    .map(PullRequestRecord::try_from)
     .collect()
 }
 
 /// It is being made again.
 #[tracing::instrument(name = "db.pull_requests.reopen", skip_all, fields(pull_request.id = %id))]
-pub async fn try_again(
+pub async fn reset_failed_pull_request(
     conn: &mut Conn,
     id: PullRequestId,
     now: OffsetDateTime,
@@ -285,7 +297,7 @@ pub async fn try_again(
 
 /// Notes why it could not be made, or why a commit could not be added to it.
 #[tracing::instrument(name = "db.pull_requests.fail", skip_all, fields(pull_request.id = %id))]
-pub async fn fail(
+pub async fn record_delivery_failure(
     conn: &mut Conn,
     id: PullRequestId,
     why: &str,
@@ -307,7 +319,7 @@ pub async fn fail(
 
 /// What became of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered<'a> {
+pub struct PullRequestHead<'a> {
     /// The commit.
     pub commit: &'a str,
     /// Its tree.
@@ -320,10 +332,10 @@ pub struct Offered<'a> {
 
 /// It is offered at a commit.
 #[tracing::instrument(name = "db.pull_requests.offer", skip_all, fields(pull_request.id = %id))]
-pub async fn offer(
+pub async fn mark_pull_request_open(
     conn: &mut Conn,
     id: PullRequestId,
-    offered: &Offered<'_>,
+    offered: &PullRequestHead<'_>,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
@@ -347,7 +359,7 @@ pub async fn offer(
 
 /// Notes how it is to be merged, before it is.
 #[tracing::instrument(name = "db.pull_requests.mean_to_merge", skip_all, fields(pull_request.id = %id))]
-pub async fn mean_to_merge(
+pub async fn record_merge_intent(
     conn: &mut Conn,
     id: PullRequestId,
     commit: &str,
@@ -373,7 +385,7 @@ pub async fn mean_to_merge(
 
 /// It was taken over, here or at its forge. Whoever closed it at the same moment came too late.
 #[tracing::instrument(name = "db.pull_requests.merge", skip_all, fields(pull_request.id = %id))]
-pub async fn merge(
+pub async fn mark_pull_request_merged(
     conn: &mut Conn,
     id: PullRequestId,
     commit: Option<&str>,
@@ -396,7 +408,7 @@ pub async fn merge(
 
 /// It is not wanted any more.
 #[tracing::instrument(name = "db.pull_requests.close", skip_all, fields(pull_request.id = %id))]
-pub async fn close(
+pub async fn mark_pull_request_closed(
     conn: &mut Conn,
     id: PullRequestId,
     now: OffsetDateTime,
@@ -425,7 +437,7 @@ pub enum CommentAuthor {
 
 /// Something that was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Comment {
+pub struct PullRequestComment {
     /// Its id.
     pub id: CommentId,
     /// Who said it.
@@ -446,10 +458,10 @@ pub struct Comment {
 
 /// Stores a comment; `false` when it was said before.
 #[tracing::instrument(name = "db.pull_requests.comment", skip_all, fields(pull_request.id = %id))]
-pub async fn comment(
+pub async fn insert_comment(
     conn: &mut Conn,
     id: PullRequestId,
-    comment: &Comment,
+    comment: &PullRequestComment,
 ) -> Result<bool, DbError> {
     let (person, agent) = match comment.author {
         CommentAuthor::Person(user) => (Some(user.as_uuid()), None),
@@ -479,11 +491,14 @@ pub async fn comment(
 }
 
 /// Most comments and reviews that are shown.
-const MOST: i64 = 1000;
+const MAX_LISTED_COMMENTS: i64 = 1000;
 
 /// What was said, oldest first.
 #[tracing::instrument(name = "db.pull_requests.comments", skip_all, fields(pull_request.id = %id))]
-pub async fn comments(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Comment>, DbError> {
+pub async fn list_comments(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Vec<PullRequestComment>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT comment_id, author_id, author_role, path, line, body, source, review_id, created_at
@@ -491,7 +506,7 @@ pub async fn comments(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Comment>
         ORDER BY created_at, comment_id LIMIT $2
         ",
         id.as_uuid(),
-        MOST,
+        MAX_LISTED_COMMENTS,
     )
     .fetch_all(conn)
     .await?;
@@ -507,11 +522,11 @@ pub async fn comments(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Comment>
                 _ => return Err(wrong("author_id")),
             };
             let line = row.line.map(u32::try_from).transpose();
-            Ok(Comment {
+            Ok(PullRequestComment {
                 id: CommentId::from_uuid(row.comment_id),
                 author,
                 path: row.path,
-                line: line.map_err(corrupt("pull_request_comments", "line"))?,
+                line: line.map_err(corrupt_column("pull_request_comments", "line"))?,
                 body: row.body,
                 source: row.source,
                 review: row.review_id.map(ReviewId::from_uuid),
@@ -523,7 +538,7 @@ pub async fn comments(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Comment>
 
 /// What a person thinks of one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Review {
+pub struct PullRequestReview {
     /// Its id.
     pub id: ReviewId,
     /// Who.
@@ -540,7 +555,11 @@ pub struct Review {
 
 /// Stores a review.
 #[tracing::instrument(name = "db.pull_requests.review", skip_all, fields(pull_request.id = %id))]
-pub async fn review(conn: &mut Conn, id: PullRequestId, review: &Review) -> Result<(), DbError> {
+pub async fn insert_review(
+    conn: &mut Conn,
+    id: PullRequestId,
+    review: &PullRequestReview,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO pull_request_reviews (review_id, pull_request_id, user_id, verdict, note, commit_id, created_at)
@@ -561,7 +580,10 @@ pub async fn review(conn: &mut Conn, id: PullRequestId, review: &Review) -> Resu
 
 /// The reviews, oldest first.
 #[tracing::instrument(name = "db.pull_requests.reviews", skip_all, fields(pull_request.id = %id))]
-pub async fn reviews(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Review>, DbError> {
+pub async fn list_reviews(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Vec<PullRequestReview>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT review_id, user_id, verdict, note, commit_id, created_at
@@ -569,13 +591,13 @@ pub async fn reviews(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Review>, 
         ORDER BY created_at, review_id LIMIT $2
         ",
         id.as_uuid(),
-        MOST,
+        MAX_LISTED_COMMENTS,
     )
     .fetch_all(conn)
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(Review {
+            Ok(PullRequestReview {
                 id: ReviewId::from_uuid(row.review_id),
                 user: UserId::from_uuid(row.user_id),
                 verdict: ReviewVerdict::from_name(&row.verdict)
@@ -590,7 +612,7 @@ pub async fn reviews(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Review>, 
 
 /// A task that goes on with a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FollowUp {
+pub struct FollowUpTask {
     /// What made it be made.
     pub source: String,
     /// Which one it is, from 1.
@@ -603,7 +625,10 @@ pub struct FollowUp {
 
 /// The follow-ups of a pull request, in order.
 #[tracing::instrument(name = "db.pull_requests.follow_ups", skip_all, fields(pull_request.id = %id))]
-pub async fn follow_ups(conn: &mut Conn, id: PullRequestId) -> Result<Vec<FollowUp>, DbError> {
+pub async fn list_follow_ups(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Vec<FollowUpTask>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT source, number, task_id, created_at FROM pull_request_followups
@@ -613,7 +638,7 @@ pub async fn follow_ups(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Follow
     )
     .fetch_all(conn)
     .await?;
-    let rows = rows.into_iter().map(|row| FollowUp {
+    let rows = rows.into_iter().map(|row| FollowUpTask {
         source: row.source,
         number: row.number,
         task: TaskId::from_uuid(row.task_id),
@@ -624,10 +649,10 @@ pub async fn follow_ups(conn: &mut Conn, id: PullRequestId) -> Result<Vec<Follow
 
 /// Notes a follow-up.
 #[tracing::instrument(name = "db.pull_requests.follow_up", skip_all, fields(pull_request.id = %id))]
-pub async fn follow_up(
+pub async fn insert_follow_up(
     conn: &mut Conn,
     id: PullRequestId,
-    follow_up: &FollowUp,
+    follow_up: &FollowUpTask,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "

@@ -8,11 +8,11 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// The repository of a project on a forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct ProjectRemote {
     /// The project.
     pub project: ProjectId,
     /// The kind of forge.
@@ -57,7 +57,7 @@ pub struct Remote {
     pub refused: i64,
 }
 
-struct Row {
+struct ProjectRemoteRow {
     project_id: Uuid,
     forge: String,
     url: String,
@@ -81,10 +81,10 @@ struct Row {
     refused: i64,
 }
 
-impl TryFrom<Row> for Remote {
+impl TryFrom<ProjectRemoteRow> for ProjectRemote {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: ProjectRemoteRow) -> Result<Self, DbError> {
         let forge = Destination::from_name(&row.forge);
         let forge = forge.filter(|forge| *forge != Destination::Local);
         Ok(Self {
@@ -115,7 +115,7 @@ impl TryFrom<Row> for Remote {
 
 /// Gives a project a remote, or another one. It is looked at soon.
 #[tracing::instrument(name = "db.remotes.set", skip_all)]
-pub async fn set(conn: &mut Conn, remote: &Remote) -> Result<(), DbError> {
+pub async fn set_remote(conn: &mut Conn, remote: &ProjectRemote) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO project_remotes (project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label,
@@ -156,9 +156,12 @@ pub async fn set(conn: &mut Conn, remote: &Remote) -> Result<(), DbError> {
 
 /// The remote of a project, if it has one.
 #[tracing::instrument(name = "db.remotes.get", skip_all)]
-pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Remote>, DbError> {
+pub async fn get_remote(
+    conn: &mut Conn,
+    project: ProjectId,
+) -> Result<Option<ProjectRemote>, DbError> {
     let row = sqlx::query_as!(
-        Row,
+        ProjectRemoteRow,
         "
         SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
             from_anyone, poll_seconds, private, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
@@ -166,33 +169,33 @@ pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Remote>, 
         ",
         project.as_uuid(),
     );
-    row.fetch_optional(conn).await?.map(Remote::try_from).transpose()
+    row.fetch_optional(conn).await?.map(ProjectRemote::try_from).transpose()
 }
 
 /// The remotes of all projects.
 #[tracing::instrument(name = "db.remotes.list", skip_all)]
-pub async fn list(conn: &mut Conn) -> Result<Vec<Remote>, DbError> {
+pub async fn list_remotes(conn: &mut Conn) -> Result<Vec<ProjectRemote>, DbError> {
     let rows = sqlx::query_as!(
-        Row,
+        ProjectRemoteRow,
         "
         SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
             from_anyone, poll_seconds, private, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
         FROM project_remotes ORDER BY project_id
         ",
     );
-    rows.fetch_all(conn).await?.into_iter().map(Remote::try_from).collect()
+    rows.fetch_all(conn).await?.into_iter().map(ProjectRemote::try_from).collect()
 }
 
 /// Takes the remote of a project away, with its credential. Gives whether there was one.
 #[tracing::instrument(name = "db.remotes.remove", skip_all)]
-pub async fn remove(conn: &mut Conn, project: ProjectId) -> Result<bool, DbError> {
+pub async fn remove_remote(conn: &mut Conn, project: ProjectId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM project_remotes WHERE project_id = $1", project.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
 /// Notes that the newest commits were brought.
 #[tracing::instrument(name = "db.remotes.fetched", skip_all)]
-pub async fn fetched(
+pub async fn record_fetch(
     conn: &mut Conn,
     project: ProjectId,
     now: OffsetDateTime,
@@ -209,7 +212,7 @@ pub async fn fetched(
 
 /// Moves the head of a project's repository from one commit to another. Gives whether it was there.
 #[tracing::instrument(name = "db.remotes.move_head", skip_all)]
-pub async fn move_head(
+pub async fn move_repository_head(
     conn: &mut Conn,
     project: ProjectId,
     from: &str,
@@ -229,20 +232,21 @@ pub async fn move_head(
 /// Takes the remote that has been due longest, or that of one project whether it is due or not, for so long. Whoever has it already keeps it.
 /// Of those on one forge that last answered nothing, one is looked at at a time: the others' places are for forges that answer.
 #[tracing::instrument(name = "db.remotes.claim", skip_all)]
-pub async fn claim(
+pub async fn claim_due_remote(
     conn: &mut Conn,
     lease: Uuid,
     only: Option<ProjectId>,
     ttl_ms: i64,
-) -> Result<Option<Remote>, DbError> {
+) -> Result<Option<ProjectRemote>, DbError> {
     let row = sqlx::query_as!(
-        Row,
+        ProjectRemoteRow,
         r#"
         UPDATE project_remotes r
         SET lease_id = $1, lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
         FROM (
             SELECT f.project_id FROM project_remotes f
             WHERE (f.lease_until IS NULL OR f.lease_until < clock_timestamp())
+                AND NOT EXISTS (SELECT FROM projects p WHERE p.project_id = f.project_id AND p.archived_at IS NOT NULL)
                 AND (f.project_id = $2 OR $2::uuid IS NULL AND f.due_at <= clock_timestamp()
                     AND (f.silent_looks = 0 OR NOT EXISTS (
                         SELECT FROM project_remotes o
@@ -260,12 +264,12 @@ pub async fn claim(
         only.map(ProjectId::as_uuid),
         ttl_ms,
     );
-    row.fetch_optional(conn).await?.map(Remote::try_from).transpose()
+    row.fetch_optional(conn).await?.map(ProjectRemote::try_from).transpose()
 }
 
 /// What a look at a remote ends with.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked<'a> {
+pub struct RemotePollResult<'a> {
     /// From where on the next look asks for issues.
     pub issues_since: OffsetDateTime,
     /// When it is to be looked at again, at the earliest.
@@ -280,11 +284,11 @@ pub struct Looked<'a> {
 
 /// Gives a remote back. Whoever has lost it changes nothing. What was told meanwhile is looked at at once.
 #[tracing::instrument(name = "db.remotes.give_back", skip_all)]
-pub async fn give_back(
+pub async fn release_remote(
     conn: &mut Conn,
     project: ProjectId,
     lease: Uuid,
-    looked: Looked<'_>,
+    looked: RemotePollResult<'_>,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
@@ -311,7 +315,7 @@ pub async fn give_back(
 
 /// Something that a forge told us of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Delivery {
+pub struct WebhookRecord {
     /// The digest of what it said.
     pub digest: [u8; 32],
     /// What happened.
@@ -320,10 +324,10 @@ pub struct Delivery {
 
 /// Keeps a delivery, and has the remote looked at. What was dealt with and is sent again is looked at again. Gives whether it did not wait already.
 #[tracing::instrument(name = "db.remotes.deliver", skip_all)]
-pub async fn deliver(
+pub async fn store_webhook_delivery(
     conn: &mut Conn,
     project: ProjectId,
-    delivery: &Delivery,
+    delivery: &WebhookRecord,
     name: &str,
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
@@ -349,7 +353,10 @@ pub async fn deliver(
 
 /// What was told and not dealt with, the oldest first.
 #[tracing::instrument(name = "db.remotes.waiting", skip_all)]
-pub async fn waiting(conn: &mut Conn, project: ProjectId) -> Result<Vec<Delivery>, DbError> {
+pub async fn list_pending_deliveries(
+    conn: &mut Conn,
+    project: ProjectId,
+) -> Result<Vec<WebhookRecord>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT digest, event FROM forge_deliveries WHERE project_id = $1 AND done_at IS NULL
@@ -359,15 +366,15 @@ pub async fn waiting(conn: &mut Conn, project: ProjectId) -> Result<Vec<Delivery
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
     rows.map(|row| {
-        let digest = row.digest.try_into().map_err(corrupt("forge_deliveries", "digest"))?;
-        Ok(Delivery { digest, event: row.event })
+        let digest = row.digest.try_into().map_err(corrupt_column("forge_deliveries", "digest"))?;
+        Ok(WebhookRecord { digest, event: row.event })
     })
     .collect()
 }
 
 /// Notes that deliveries were dealt with.
 #[tracing::instrument(name = "db.remotes.dealt_with", skip_all)]
-pub async fn dealt_with(
+pub async fn mark_deliveries_done(
     conn: &mut Conn,
     project: ProjectId,
     digests: &[Vec<u8>],
@@ -386,14 +393,14 @@ pub async fn dealt_with(
 
 /// Forgets deliveries that were dealt with long ago.
 #[tracing::instrument(name = "db.remotes.forget_deliveries", skip_all)]
-pub async fn forget_deliveries(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
+pub async fn prune_deliveries(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
     let done = sqlx::query!("DELETE FROM forge_deliveries WHERE done_at < $1", before);
     Ok(done.execute(conn).await?.rows_affected())
 }
 
 /// Counts a delivery that was not from the forge. Gives whether it is the first one for a minute.
 #[tracing::instrument(name = "db.remotes.refuse", skip_all)]
-pub async fn refuse(
+pub async fn count_refused_delivery(
     conn: &mut Conn,
     project: ProjectId,
     now: OffsetDateTime,
@@ -442,7 +449,7 @@ pub struct WantedIssue {
 #[tracing::instrument(name = "db.remotes.lock_issue", skip_all)]
 pub async fn lock_issue(
     conn: &mut Conn,
-    remote: &Remote,
+    remote: &ProjectRemote,
     number: i64,
 ) -> Result<Option<TaskId>, DbError> {
     // Also an issue that is not there yet can be held: two who look at once come one after the other.
@@ -465,7 +472,11 @@ pub async fn lock_issue(
 
 /// Those of some issues that are tasks already.
 #[tracing::instrument(name = "db.remotes.taken", skip_all)]
-pub async fn taken(conn: &mut Conn, remote: &Remote, numbers: &[i64]) -> Result<Vec<i64>, DbError> {
+pub async fn list_taken_issues(
+    conn: &mut Conn,
+    remote: &ProjectRemote,
+    numbers: &[i64],
+) -> Result<Vec<i64>, DbError> {
     let found = sqlx::query_scalar!(
         "
         SELECT number FROM forge_issues
@@ -481,9 +492,9 @@ pub async fn taken(conn: &mut Conn, remote: &Remote, numbers: &[i64]) -> Result<
 
 /// Keeps what became of an issue. What became a task stays that task.
 #[tracing::instrument(name = "db.remotes.keep_issue", skip_all)]
-pub async fn keep_issue(
+pub async fn record_issue(
     conn: &mut Conn,
-    remote: &Remote,
+    remote: &ProjectRemote,
     issue: &WantedIssue,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
@@ -511,7 +522,10 @@ pub async fn keep_issue(
 
 /// The issues of a project that were wanted, the newest first.
 #[tracing::instrument(name = "db.remotes.issues", skip_all)]
-pub async fn issues(conn: &mut Conn, project: ProjectId) -> Result<Vec<WantedIssue>, DbError> {
+pub async fn list_wanted_issues(
+    conn: &mut Conn,
+    project: ProjectId,
+) -> Result<Vec<WantedIssue>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT number, url, author, task_id, refused, removed, seen_at FROM forge_issues
@@ -534,9 +548,9 @@ pub async fn issues(conn: &mut Conn, project: ProjectId) -> Result<Vec<WantedIss
 
 /// Issues that became tasks and were not told: number, task and its name.
 #[tracing::instrument(name = "db.remotes.unanswered", skip_all)]
-pub async fn unanswered(
+pub async fn list_unanswered_issues(
     conn: &mut Conn,
-    remote: &Remote,
+    remote: &ProjectRemote,
 ) -> Result<Vec<(i64, TaskId, String)>, DbError> {
     let rows = sqlx::query!(
         "
@@ -554,7 +568,11 @@ pub async fn unanswered(
 
 /// Notes that an issue was told which task it became.
 #[tracing::instrument(name = "db.remotes.answered", skip_all)]
-pub async fn answered(conn: &mut Conn, task: TaskId, now: OffsetDateTime) -> Result<(), DbError> {
+pub async fn mark_issue_answered(
+    conn: &mut Conn,
+    task: TaskId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE forge_issues SET answered_at = $2 WHERE task_id = $1",
         task.as_uuid(),
@@ -567,7 +585,11 @@ pub async fn answered(conn: &mut Conn, task: TaskId, now: OffsetDateTime) -> Res
 
 /// Whether somebody may still ask for work in a project.
 #[tracing::instrument(name = "db.remotes.may_ask", skip_all)]
-pub async fn may_ask(conn: &mut Conn, user: UserId, project: ProjectId) -> Result<bool, DbError> {
+pub async fn may_request_work(
+    conn: &mut Conn,
+    user: UserId,
+    project: ProjectId,
+) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT EXISTS (SELECT FROM users WHERE user_id = $1 AND state = 'active') AND EXISTS (
@@ -586,7 +608,7 @@ pub async fn may_ask(conn: &mut Conn, user: UserId, project: ProjectId) -> Resul
 
 /// An open pull request on a forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct OpenPullRequest {
     /// Its id.
     pub id: PullRequestId,
     /// Its number on the forge.
@@ -603,7 +625,7 @@ pub struct Offered {
 
 /// Pull requests that a forge told us of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct ReportedPullRequests {
     /// Their numbers there.
     pub numbers: Vec<i64>,
     /// Commits whose checks have ended.
@@ -612,11 +634,11 @@ pub struct Named {
 
 /// The open pull requests of a project on its forge: first those that were told of, then those that were read longest ago.
 #[tracing::instrument(name = "db.remotes.offered", skip_all)]
-pub async fn offered(
+pub async fn list_open_pull_requests(
     conn: &mut Conn,
-    remote: &Remote,
-    named: &Named,
-) -> Result<Vec<Offered>, DbError> {
+    remote: &ProjectRemote,
+    named: &ReportedPullRequests,
+) -> Result<Vec<OpenPullRequest>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT p.pull_request_id, p.branch, p.remote_number AS "remote_number!", p.head_commit AS "head_commit!", p.opened_at AS "opened_at!",
@@ -635,7 +657,7 @@ pub async fn offered(
         &named.commits[..],
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
-    let offered = rows.map(|row| Offered {
+    let offered = rows.map(|row| OpenPullRequest {
         id: PullRequestId::from_uuid(row.pull_request_id),
         number: row.remote_number,
         branch: row.branch,
@@ -648,7 +670,7 @@ pub async fn offered(
 
 /// Notes that a pull request was read at its forge just now.
 #[tracing::instrument(name = "db.remotes.was_read", skip_all)]
-pub async fn was_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError> {
+pub async fn mark_pull_request_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE pull_requests SET read_at = clock_timestamp() WHERE pull_request_id = $1",
         id.as_uuid(),
@@ -660,7 +682,10 @@ pub async fn was_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError>
 
 /// The remarks about a pull request that were dealt with.
 #[tracing::instrument(name = "db.remotes.remarks", skip_all)]
-pub async fn remarks(conn: &mut Conn, id: PullRequestId) -> Result<Vec<String>, DbError> {
+pub async fn list_handled_remarks(
+    conn: &mut Conn,
+    id: PullRequestId,
+) -> Result<Vec<String>, DbError> {
     let found = sqlx::query_scalar!(
         "SELECT remark FROM pull_request_remarks WHERE pull_request_id = $1",
         id.as_uuid(),
@@ -670,7 +695,7 @@ pub async fn remarks(conn: &mut Conn, id: PullRequestId) -> Result<Vec<String>, 
 
 /// Keeps what became of a remark. Gives whether it was not known.
 #[tracing::instrument(name = "db.remotes.keep_remark", skip_all)]
-pub async fn keep_remark(
+pub async fn record_remark(
     conn: &mut Conn,
     id: PullRequestId,
     remark: &str,

@@ -7,7 +7,7 @@ use crate::{Conn, DbError};
 
 /// A repository, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repository {
+pub struct RepositoryRecord {
     /// The project.
     pub project: ProjectId,
     /// The branch that work starts from.
@@ -22,7 +22,7 @@ pub struct Repository {
 
 /// Notes what a project's repository is now.
 #[tracing::instrument(name = "db.repositories.set", skip_all)]
-pub async fn set(conn: &mut Conn, repository: &Repository) -> Result<(), DbError> {
+pub async fn set_repository(conn: &mut Conn, repository: &RepositoryRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO repositories (project_id, default_branch, head, imported_by, imported_at)
@@ -44,14 +44,17 @@ pub async fn set(conn: &mut Conn, repository: &Repository) -> Result<(), DbError
 
 /// The repository of a project, if it has one.
 #[tracing::instrument(name = "db.repositories.get", skip_all)]
-pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Repository>, DbError> {
+pub async fn get_repository(
+    conn: &mut Conn,
+    project: ProjectId,
+) -> Result<Option<RepositoryRecord>, DbError> {
     let row = sqlx::query!(
         "SELECT default_branch, head, imported_by, imported_at FROM repositories WHERE project_id = $1",
         project.as_uuid(),
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Repository {
+    Ok(row.map(|row| RepositoryRecord {
         project,
         default_branch: row.default_branch,
         head: row.head,
@@ -62,19 +65,26 @@ pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Repositor
 
 /// The same, locked until the transaction ends: whoever numbers pull requests or moves the branch holds it.
 #[tracing::instrument(name = "db.repositories.lock", skip_all)]
-pub async fn lock(conn: &mut Conn, project: ProjectId) -> Result<Option<Repository>, DbError> {
+pub async fn lock_repository(
+    conn: &mut Conn,
+    project: ProjectId,
+) -> Result<Option<RepositoryRecord>, DbError> {
     sqlx::query!(
         "SELECT FROM repositories WHERE project_id = $1 FOR NO KEY UPDATE",
         project.as_uuid()
     )
     .execute(&mut *conn)
     .await?;
-    get(conn, project).await
+    get_repository(conn, project).await
 }
 
 /// Notes the commit that the default branch has now.
 #[tracing::instrument(name = "db.repositories.set_head", skip_all)]
-pub async fn set_head(conn: &mut Conn, project: ProjectId, head: &str) -> Result<(), DbError> {
+pub async fn set_repository_head(
+    conn: &mut Conn,
+    project: ProjectId,
+    head: &str,
+) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE repositories SET head = $2 WHERE project_id = $1 AND head <> $2",
         project.as_uuid(),

@@ -3,7 +3,7 @@
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
     names::TaskName,
-    schedules::{Cause, Missed, Schedule, What, When},
+    schedules::{FiringCause, MissedPolicy, Schedule, ScheduleAction, ScheduleTrigger},
     tasks::TaskStateName,
     trace::TraceId,
 };
@@ -15,9 +15,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
-struct Row {
+struct ScheduleRow {
     schedule_id: Uuid,
     project_id: Uuid,
     name: String,
@@ -37,35 +37,36 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
-const fn wrong(column: &'static str) -> DbError {
+const fn corrupt_schedule(column: &'static str) -> DbError {
     DbError::Corrupt { table: "schedules", column }
 }
 
-impl TryFrom<Row> for Schedule {
+impl TryFrom<ScheduleRow> for Schedule {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: ScheduleRow) -> Result<Self, DbError> {
         let when = match (row.cron, row.zone, row.once_at) {
-            (Some(expression), Some(zone), None) => When::Cron { expression, zone },
-            (None, None, Some(at)) => When::Once { at },
-            _ => return Err(wrong("cron")),
+            (Some(expression), Some(zone), None) => ScheduleTrigger::Cron { expression, zone },
+            (None, None, Some(at)) => ScheduleTrigger::Once { at },
+            _ => return Err(corrupt_schedule("cron")),
         };
         let what = match (row.words, row.template) {
-            (Some(words), None) => {
-                What::Words { text: words.try_into().map_err(corrupt("schedules", "words"))? }
-            }
-            (None, Some(template)) => What::Task(
-                serde_json::from_value(template).map_err(corrupt("schedules", "template"))?,
+            (Some(words), None) => ScheduleAction::Words {
+                text: words.try_into().map_err(corrupt_column("schedules", "words"))?,
+            },
+            (None, Some(template)) => ScheduleAction::Task(
+                serde_json::from_value(template)
+                    .map_err(corrupt_column("schedules", "template"))?,
             ),
-            _ => return Err(wrong("words")),
+            _ => return Err(corrupt_schedule("words")),
         };
         Ok(Self {
             id: ScheduleId::from_uuid(row.schedule_id),
             project: ProjectId::from_uuid(row.project_id),
-            name: row.name.try_into().map_err(corrupt("schedules", "name"))?,
+            name: row.name.try_into().map_err(corrupt_column("schedules", "name"))?,
             when,
             what,
-            missed: Missed::from_name(&row.missed).ok_or(wrong("missed"))?,
+            missed: MissedPolicy::from_name(&row.missed).ok_or(corrupt_schedule("missed"))?,
             enabled: row.enabled,
             next_at: row.next_at,
             firings: row.firings,
@@ -79,7 +80,7 @@ impl TryFrom<Row> for Schedule {
 }
 
 /// What a schedule says, as columns.
-struct Said<'a> {
+struct ScheduleColumns<'a> {
     cron: Option<&'a str>,
     zone: Option<&'a str>,
     once_at: Option<OffsetDateTime>,
@@ -87,26 +88,28 @@ struct Said<'a> {
     template: Option<Value>,
 }
 
-fn said(schedule: &Schedule) -> Result<Said<'_>, DbError> {
+fn to_schedule_columns(schedule: &Schedule) -> Result<ScheduleColumns<'_>, DbError> {
     let (cron, zone, once_at) = match &schedule.when {
-        When::Cron { expression, zone } => (Some(expression.as_str()), Some(zone.as_str()), None),
-        When::Once { at } => (None, None, Some(*at)),
+        ScheduleTrigger::Cron { expression, zone } => {
+            (Some(expression.as_str()), Some(zone.as_str()), None)
+        }
+        ScheduleTrigger::Once { at } => (None, None, Some(*at)),
     };
     let (words, template) = match &schedule.what {
-        What::Words { text } => (Some(text.as_str()), None),
-        What::Task(template) => {
+        ScheduleAction::Words { text } => (Some(text.as_str()), None),
+        ScheduleAction::Task(template) => {
             let template =
-                serde_json::to_value(template).map_err(corrupt("schedules", "template"))?;
+                serde_json::to_value(template).map_err(corrupt_column("schedules", "template"))?;
             (None, Some(template))
         }
     };
-    Ok(Said { cron, zone, once_at, words, template })
+    Ok(ScheduleColumns { cron, zone, once_at, words, template })
 }
 
 /// Stores a new schedule.
 #[tracing::instrument(name = "db.schedules.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
-    let Said { cron, zone, once_at, words, template } = said(schedule)?;
+pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
+    let ScheduleColumns { cron, zone, once_at, words, template } = to_schedule_columns(schedule)?;
     sqlx::query!(
         "
         INSERT INTO schedules (schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at,
@@ -134,8 +137,8 @@ pub async fn insert(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError>
 
 /// Writes a schedule that is locked anew: all but its project, its author and how often it fired.
 #[tracing::instrument(name = "db.schedules.update", skip_all)]
-pub async fn update(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
-    let Said { cron, zone, once_at, words, template } = said(schedule)?;
+pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
+    let ScheduleColumns { cron, zone, once_at, words, template } = to_schedule_columns(schedule)?;
     sqlx::query!(
         "
         UPDATE schedules SET name = $2, cron = $3, zone = $4, once_at = $5, words = $6, template = $7, missed = $8, enabled = $9,
@@ -163,16 +166,16 @@ pub async fn update(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError>
 
 /// Removes a schedule, with what is known of its firings; what it asked for stays.
 #[tracing::instrument(name = "db.schedules.delete", skip_all)]
-pub async fn delete(conn: &mut Conn, id: ScheduleId) -> Result<bool, DbError> {
+pub async fn delete_schedule(conn: &mut Conn, id: ScheduleId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM schedules WHERE schedule_id = $1", id.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() > 0)
 }
 
 /// One schedule.
 #[tracing::instrument(name = "db.schedules.get", skip_all)]
-pub async fn get(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
+pub async fn get_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
     sqlx::query_as!(
-        Row,
+        ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
             acts_for, created_by, created_at, updated_at
@@ -188,9 +191,9 @@ pub async fn get(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, Db
 
 /// One schedule, which nobody else changes or fires before the transaction ends.
 #[tracing::instrument(name = "db.schedules.lock", skip_all)]
-pub async fn lock(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
+pub async fn lock_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
     sqlx::query_as!(
-        Row,
+        ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
             acts_for, created_by, created_at, updated_at
@@ -206,7 +209,7 @@ pub async fn lock(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, D
 
 /// A schedule whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueSchedule {
     /// The schedule.
     pub id: ScheduleId,
     /// In whose name it acts.
@@ -217,27 +220,39 @@ pub struct Due {
 
 /// Schedules whose time has come, the longest ago first.
 #[tracing::instrument(name = "db.schedules.due", skip_all)]
-pub async fn due(conn: &mut Conn, now: OffsetDateTime, most: i64) -> Result<Vec<Due>, DbError> {
+pub async fn list_due_schedules(
+    conn: &mut Conn,
+    now: OffsetDateTime,
+    most: i64,
+) -> Result<Vec<DueSchedule>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT schedule_id, acts_for, next_at AS "next_at!" FROM schedules
-        WHERE next_at <= $1 ORDER BY next_at LIMIT $2
+        SELECT schedule_id, acts_for, next_at AS "next_at!" FROM schedules s
+        WHERE next_at <= $1
+            AND NOT EXISTS (SELECT FROM projects p WHERE p.project_id = s.project_id AND p.archived_at IS NOT NULL)
+        ORDER BY next_at LIMIT $2
         "#,
         now,
         most,
     )
     .fetch_all(conn)
     .await?;
-    let due =
-        |id, user, at| Due { id: ScheduleId::from_uuid(id), acts_for: UserId::from_uuid(user), at };
+    let due = |id, user, at| DueSchedule {
+        id: ScheduleId::from_uuid(id),
+        acts_for: UserId::from_uuid(user),
+        at,
+    };
     Ok(rows.into_iter().map(|row| due(row.schedule_id, row.acts_for, row.next_at)).collect())
 }
 
 /// Locks a schedule that is still due as it was found; `None` when somebody else has it, or it has changed meanwhile.
 #[tracing::instrument(name = "db.schedules.take", skip_all)]
-pub async fn take(conn: &mut Conn, due: Due) -> Result<Option<Schedule>, DbError> {
+pub async fn lock_due_schedule(
+    conn: &mut Conn,
+    due: DueSchedule,
+) -> Result<Option<Schedule>, DbError> {
     sqlx::query_as!(
-        Row,
+        ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
             acts_for, created_by, created_at, updated_at
@@ -256,7 +271,7 @@ pub async fn take(conn: &mut Conn, due: Due) -> Result<Option<Schedule>, DbError
 
 /// What a firing came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum FiringOutcome<'a> {
     /// A task was made.
     Task(TaskId),
     /// The project manager was asked what it means.
@@ -267,7 +282,7 @@ pub enum Outcome<'a> {
     Refused(&'a str),
 }
 
-impl Outcome<'_> {
+impl FiringOutcome<'_> {
     /// The name on the wire and in the database.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -285,7 +300,7 @@ pub struct NewFiring<'a> {
     /// The schedule.
     pub schedule: ScheduleId,
     /// Why it fired.
-    pub cause: Cause,
+    pub cause: FiringCause,
     /// The time that had come.
     pub due_at: OffsetDateTime,
     /// When it was done.
@@ -293,18 +308,18 @@ pub struct NewFiring<'a> {
     /// How many times before were missed.
     pub missed: u32,
     /// What it came to.
-    pub outcome: Outcome<'a>,
+    pub outcome: FiringOutcome<'a>,
     /// Its trace.
     pub trace: TraceId,
 }
 
 /// Stores a firing of a schedule that is locked. Gives its number.
 #[tracing::instrument(name = "db.schedules.fire", skip_all)]
-pub async fn fire(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i64, DbError> {
+pub async fn insert_firing(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i64, DbError> {
     let (task, handoff, reason) = match firing.outcome {
-        Outcome::Task(task) => (Some(task.as_uuid()), None, None),
-        Outcome::Handoff(handoff) => (None, Some(handoff.as_uuid()), None),
-        Outcome::Skipped(why) | Outcome::Refused(why) => (None, None, Some(why)),
+        FiringOutcome::Task(task) => (Some(task.as_uuid()), None, None),
+        FiringOutcome::Handoff(handoff) => (None, Some(handoff.as_uuid()), None),
+        FiringOutcome::Skipped(why) | FiringOutcome::Refused(why) => (None, None, Some(why)),
     };
     let number = sqlx::query_scalar!(
         "
@@ -332,7 +347,7 @@ pub async fn fire(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i64, DbErro
 
 /// Says when a schedule that is locked is due next; nothing when it is over or switched off.
 #[tracing::instrument(name = "db.schedules.set_next", skip_all)]
-pub async fn set_next(
+pub async fn set_next_firing(
     conn: &mut Conn,
     id: ScheduleId,
     next_at: Option<OffsetDateTime>,
@@ -351,13 +366,13 @@ pub async fn set_next(
 
 /// A firing, with what came of it so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Firing {
+pub struct FiringRecord {
     /// The schedule.
     pub schedule: ScheduleId,
     /// Its number.
     pub number: i64,
     /// Why it fired.
-    pub cause: Cause,
+    pub cause: FiringCause,
     /// The time that had come.
     pub due_at: OffsetDateTime,
     /// When it was done.
@@ -380,7 +395,10 @@ pub struct Firing {
 
 /// The last firing of each of these schedules.
 #[tracing::instrument(name = "db.schedules.last", skip_all)]
-pub async fn last(conn: &mut Conn, schedules: &[ScheduleId]) -> Result<Vec<Firing>, DbError> {
+pub async fn list_last_firings(
+    conn: &mut Conn,
+    schedules: &[ScheduleId],
+) -> Result<Vec<FiringRecord>, DbError> {
     let ids: Vec<Uuid> = schedules.iter().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query!(
         r#"
@@ -405,17 +423,17 @@ pub async fn last(conn: &mut Conn, schedules: &[ScheduleId]) -> Result<Vec<Firin
                 _ => return Err(wrong("handoff_id")),
             };
             let answer = row.answer.map(serde_json::from_value).transpose();
-            Ok(Firing {
+            Ok(FiringRecord {
                 schedule: ScheduleId::from_uuid(row.schedule_id),
                 number: row.number,
-                cause: Cause::from_name(&row.cause).ok_or_else(|| wrong("cause"))?,
+                cause: FiringCause::from_name(&row.cause).ok_or_else(|| wrong("cause"))?,
                 due_at: row.due_at,
                 fired_at: row.fired_at,
                 missed: row.missed.unsigned_abs(),
                 outcome: row.outcome,
                 task: row.task_id.map(TaskId::from_uuid),
                 handoff,
-                answer: answer.map_err(corrupt("handoffs", "answer"))?,
+                answer: answer.map_err(corrupt_column("handoffs", "answer"))?,
                 reason: row.reason,
                 trace: row.trace_id,
             })
@@ -425,7 +443,7 @@ pub async fn last(conn: &mut Conn, schedules: &[ScheduleId]) -> Result<Vec<Firin
 
 /// The tasks of these ids that are there, with their names and where they stand.
 #[tracing::instrument(name = "db.schedules.tasks", skip_all)]
-pub async fn tasks(
+pub async fn list_fired_tasks(
     conn: &mut Conn,
     ids: &[TaskId],
 ) -> Result<Vec<(TaskId, TaskName, TaskStateName)>, DbError> {
@@ -436,7 +454,7 @@ pub async fn tasks(
             .await?;
     rows.into_iter()
         .map(|row| {
-            let name = row.name.try_into().map_err(corrupt("tasks", "name"))?;
+            let name = row.name.try_into().map_err(corrupt_column("tasks", "name"))?;
             let state = TaskStateName::from_name(&row.state);
             let state = state.ok_or(DbError::Corrupt { table: "tasks", column: "state" })?;
             Ok((TaskId::from_uuid(row.task_id), name, state))
@@ -446,7 +464,10 @@ pub async fn tasks(
 
 /// The last of a schedule's own times that was done or left.
 #[tracing::instrument(name = "db.schedules.last_due", skip_all)]
-pub async fn last_due(conn: &mut Conn, id: ScheduleId) -> Result<Option<OffsetDateTime>, DbError> {
+pub async fn last_due_at(
+    conn: &mut Conn,
+    id: ScheduleId,
+) -> Result<Option<OffsetDateTime>, DbError> {
     let found = sqlx::query_scalar!(
         "SELECT max(due_at) FROM schedule_firings WHERE schedule_id = $1 AND cause = 'due'",
         id.as_uuid(),
@@ -456,7 +477,7 @@ pub async fn last_due(conn: &mut Conn, id: ScheduleId) -> Result<Option<OffsetDa
 
 /// How many schedules a project has.
 #[tracing::instrument(name = "db.schedules.count", skip_all)]
-pub async fn count(conn: &mut Conn, project: ProjectId) -> Result<i64, DbError> {
+pub async fn count_schedules(conn: &mut Conn, project: ProjectId) -> Result<i64, DbError> {
     let found = sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM schedules WHERE project_id = $1"#,
         project.as_uuid(),
@@ -466,7 +487,7 @@ pub async fn count(conn: &mut Conn, project: ProjectId) -> Result<i64, DbError> 
 
 /// Which schedules are wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub struct ScheduleFilter {
     /// Only of this project.
     pub project: Option<ProjectId>,
     /// Only of projects that this user is a member of.
@@ -475,13 +496,13 @@ pub struct Filter {
 
 /// The schedules that are wanted, newest first.
 #[tracing::instrument(name = "db.schedules.list", skip_all)]
-pub async fn list(
+pub async fn list_schedules(
     conn: &mut Conn,
-    filter: Filter,
+    filter: ScheduleFilter,
     page: PageRequest,
 ) -> Result<Vec<Schedule>, DbError> {
     sqlx::query_as!(
-        Row,
+        ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
             acts_for, created_by, created_at, updated_at
@@ -496,7 +517,7 @@ pub async fn list(
         filter.project.map(ProjectId::as_uuid),
         filter.member.map(UserId::as_uuid),
         page.after.map(|cursor| cursor.0),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
@@ -507,7 +528,11 @@ pub async fn list(
 
 /// Forgets firings from before `before`, at most `most`; the last of each schedule is kept. Gives how many.
 #[tracing::instrument(name = "db.schedules.forget", skip_all)]
-pub async fn forget(conn: &mut Conn, before: OffsetDateTime, most: i64) -> Result<u64, DbError> {
+pub async fn prune_firings(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    most: i64,
+) -> Result<u64, DbError> {
     let done = sqlx::query!(
         "
         DELETE FROM schedule_firings WHERE (schedule_id, number) IN (

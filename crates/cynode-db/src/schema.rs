@@ -9,11 +9,11 @@ use crate::{Conn, DbError};
 pub static MIGRATOR: Migrator = sqlx::migrate!();
 
 /// How many months ahead partitions are made.
-const MONTHS_AHEAD: u8 = 3;
+const PARTITION_MONTHS_AHEAD: u8 = 3;
 
 /// What `migrate` did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationSummary {
     /// Migrations that the database had not seen.
     pub applied: usize,
     /// Migrations in all.
@@ -22,7 +22,7 @@ pub struct Migrated {
 
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
-pub enum SchemaError {
+pub enum MigrationError {
     /// The database holds tables, and none of them is ours.
     #[error(
         "the database holds tables of something else, `{table}` among them: CyNode needs a database of its own"
@@ -43,15 +43,18 @@ pub enum SchemaError {
 /// works, so that two processes starting at once do it once; killed half-way, it goes on from there,
 /// since each migration is one transaction. A database that something else has tables in is left alone.
 #[tracing::instrument(name = "db.schema.migrate", skip_all)]
-pub async fn migrate(conn: &mut Conn, now: OffsetDateTime) -> Result<Migrated, SchemaError> {
+pub async fn migrate_schema(
+    conn: &mut Conn,
+    now: OffsetDateTime,
+) -> Result<MigrationSummary, MigrationError> {
     let total = MIGRATOR.iter().count();
     if let Some(table) = foreign_table(conn).await? {
-        return Err(SchemaError::Foreign { table });
+        return Err(MigrationError::Foreign { table });
     }
-    let before = pending(conn).await?.len();
+    let before = pending_migrations(conn).await?.len();
     MIGRATOR.run(&mut *conn).await?;
     ensure_partitions(conn, now).await?;
-    Ok(Migrated { applied: before, total })
+    Ok(MigrationSummary { applied: before, total })
 }
 
 /// A table of something else, where nothing was migrated yet. Those of extensions do not count. One statement, so that what
@@ -73,7 +76,7 @@ async fn foreign_table(conn: &mut Conn) -> Result<Option<String>, DbError> {
 }
 
 /// The migrations that the database has not seen, by their description.
-pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
+pub async fn pending_migrations(conn: &mut Conn) -> Result<Vec<String>, MigrationError> {
     let table = &MIGRATOR.table_name;
     let known =
         sqlx::query_scalar!(r#"SELECT to_regclass('_sqlx_migrations') IS NOT NULL AS "known!""#)
@@ -87,7 +90,7 @@ pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
 }
 
 /// The tables that grow with time, partitioned by month.
-const GROWING: [&str; 6] =
+const PARTITIONED_TABLES: [&str; 6] =
     ["events", "workflow_transitions", "audit_records", "model_calls", "job_events", "think_calls"];
 
 /// Makes the monthly partitions from last month to some months ahead, of `now` and of the database's own clock, by which
@@ -96,7 +99,7 @@ const GROWING: [&str; 6] =
 pub async fn ensure_partitions(conn: &mut Conn, now: OffsetDateTime) -> Result<(), DbError> {
     let theirs =
         sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(&mut *conn).await?;
-    for table in GROWING {
+    for table in PARTITIONED_TABLES {
         for around in [now, theirs] {
             ensure_months(conn, table, first_of_month(around.date())).await?;
         }
@@ -105,9 +108,9 @@ pub async fn ensure_partitions(conn: &mut Conn, now: OffsetDateTime) -> Result<(
 }
 
 async fn ensure_months(conn: &mut Conn, table: &str, month: Date) -> Result<(), DbError> {
-    let mut month = previous(month);
-    for _ in 0..=MONTHS_AHEAD + 1 {
-        let next = following(month);
+    let mut month = previous_month(month);
+    for _ in 0..=PARTITION_MONTHS_AHEAD + 1 {
+        let next = next_month(month);
         let name = format!("{table}_{:04}_{:02}", month.year(), u8::from(month.month()));
         // Name and bounds are numbers that we formatted; DDL takes no parameters.
         let statement = format!(
@@ -122,12 +125,12 @@ async fn ensure_months(conn: &mut Conn, table: &str, month: Date) -> Result<(), 
 }
 
 /// The tables without a partition for what happens at `at`.
-pub async fn without_partition(
+pub async fn tables_without_partition(
     conn: &mut Conn,
     at: OffsetDateTime,
 ) -> Result<Vec<String>, DbError> {
     let month = format!("_{:04}_{:02}", at.year(), u8::from(at.month()));
-    let tables = GROWING.map(str::to_owned);
+    let tables = PARTITIONED_TABLES.map(str::to_owned);
     let missing = sqlx::query_scalar!(
         r#"SELECT name AS "name!" FROM unnest($1::text[]) AS name WHERE to_regclass(name || $2::text) IS NULL"#,
         &tables[..],
@@ -142,12 +145,12 @@ fn first_of_month(date: Date) -> Date {
     date.replace_day(1).unwrap_or(date)
 }
 
-fn following(month: Date) -> Date {
+fn next_month(month: Date) -> Date {
     let year = month.year() + i32::from(month.month() == Month::December);
     Date::from_calendar_date(year, month.month().next(), 1).unwrap_or(month)
 }
 
-fn previous(month: Date) -> Date {
+fn previous_month(month: Date) -> Date {
     let year = month.year() - i32::from(month.month() == Month::January);
     Date::from_calendar_date(year, month.month().previous(), 1).unwrap_or(month)
 }

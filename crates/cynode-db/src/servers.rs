@@ -4,12 +4,12 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ServerId, UserId},
 };
-use cynode_policy::{catalogue::Audience, names::ToolName};
+use cynode_policy::{catalogue::ToolAudience, names::ToolName};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// A server.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub struct ToolServer {
     /// What its tools' names begin with; empty for none.
     pub prefix: String,
     /// Whose agents may use it.
-    pub audience: Audience,
+    pub audience: ToolAudience,
     /// Who installed it.
     pub owner: UserId,
     /// Who may call its tools, unless a tool has another scope.
@@ -67,7 +67,7 @@ pub struct ServerTool {
     pub accepted_by: Option<UserId>,
 }
 
-struct Row {
+struct ToolServerRow {
     server_id: Uuid,
     name: String,
     title: String,
@@ -86,15 +86,15 @@ struct Row {
     created_at: OffsetDateTime,
 }
 
-impl TryFrom<Row> for ToolServer {
+impl TryFrom<ToolServerRow> for ToolServer {
     type Error = DbError;
 
-    fn try_from(row: Row) -> Result<Self, DbError> {
+    fn try_from(row: ToolServerRow) -> Result<Self, DbError> {
         let wrong = |column| DbError::Corrupt { table: "tool_servers", column };
         let audience = match (row.audience.as_str(), row.project_id) {
-            ("everybody", None) => Audience::Everybody,
-            ("user", None) => Audience::User(UserId::from_uuid(row.owner_id)),
-            ("project", Some(project)) => Audience::Project(ProjectId::from_uuid(project)),
+            ("everybody", None) => ToolAudience::Everybody,
+            ("user", None) => ToolAudience::User(UserId::from_uuid(row.owner_id)),
+            ("project", Some(project)) => ToolAudience::Project(ProjectId::from_uuid(project)),
             _ => return Err(wrong("audience")),
         };
         Ok(Self {
@@ -118,18 +118,18 @@ impl TryFrom<Row> for ToolServer {
 }
 
 /// The name and the project of an audience in the database.
-fn columns(audience: Audience) -> (&'static str, Option<Uuid>) {
+fn audience_columns(audience: ToolAudience) -> (&'static str, Option<Uuid>) {
     match audience {
-        Audience::Everybody => ("everybody", None),
-        Audience::User(_) => ("user", None),
-        Audience::Project(project) => ("project", Some(project.as_uuid())),
+        ToolAudience::Everybody => ("everybody", None),
+        ToolAudience::User(_) => ("user", None),
+        ToolAudience::Project(project) => ("project", Some(project.as_uuid())),
     }
 }
 
 /// Installs a server.
 #[tracing::instrument(name = "db.servers.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, server: &ToolServer) -> Result<(), DbError> {
-    let (audience, project) = columns(server.audience);
+pub async fn insert_tool_server(conn: &mut Conn, server: &ToolServer) -> Result<(), DbError> {
+    let (audience, project) = audience_columns(server.audience);
     sqlx::query!(
         "
         INSERT INTO tool_servers (server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope,
@@ -158,7 +158,7 @@ pub async fn insert(conn: &mut Conn, server: &ToolServer) -> Result<(), DbError>
 
 /// Changes what may be changed about a server. `off_by` is who switches it off with that; without them it stays known who did.
 #[tracing::instrument(name = "db.servers.update", skip_all)]
-pub async fn update(
+pub async fn update_tool_server(
     conn: &mut Conn,
     server: &ToolServer,
     off_by: Option<UserId>,
@@ -186,7 +186,7 @@ pub async fn update(
 
 /// Removes a server and everything it offers.
 #[tracing::instrument(name = "db.servers.delete", skip_all)]
-pub async fn delete(conn: &mut Conn, id: ServerId) -> Result<bool, DbError> {
+pub async fn delete_tool_server(conn: &mut Conn, id: ServerId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM tool_servers WHERE server_id = $1", id.as_uuid())
         .execute(conn)
         .await?;
@@ -195,9 +195,9 @@ pub async fn delete(conn: &mut Conn, id: ServerId) -> Result<bool, DbError> {
 
 /// Every server, by name.
 #[tracing::instrument(name = "db.servers.list", skip_all)]
-pub async fn list(conn: &mut Conn) -> Result<Vec<ToolServer>, DbError> {
+pub async fn list_tool_servers(conn: &mut Conn) -> Result<Vec<ToolServer>, DbError> {
     sqlx::query_as!(
-        Row,
+        ToolServerRow,
         "
         SELECT server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope, timeout_ms,
             max_in_flight, enabled, listed_at, failure, created_at
@@ -212,9 +212,9 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<ToolServer>, DbError> {
 }
 
 /// One server.
-pub async fn get(conn: &mut Conn, id: ServerId) -> Result<Option<ToolServer>, DbError> {
+pub async fn get_tool_server(conn: &mut Conn, id: ServerId) -> Result<Option<ToolServer>, DbError> {
     sqlx::query_as!(
-        Row,
+        ToolServerRow,
         "
         SELECT server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope, timeout_ms,
             max_in_flight, enabled, listed_at, failure, created_at
@@ -228,7 +228,7 @@ pub async fn get(conn: &mut Conn, id: ServerId) -> Result<Option<ToolServer>, Db
     .transpose()
 }
 
-struct ToolRow {
+struct ServerToolRow {
     server_id: Uuid,
     tool: String,
     name: String,
@@ -239,14 +239,14 @@ struct ToolRow {
     accepted_by: Option<Uuid>,
 }
 
-impl TryFrom<ToolRow> for ServerTool {
+impl TryFrom<ServerToolRow> for ServerTool {
     type Error = DbError;
 
-    fn try_from(row: ToolRow) -> Result<Self, DbError> {
+    fn try_from(row: ServerToolRow) -> Result<Self, DbError> {
         Ok(Self {
             server: ServerId::from_uuid(row.server_id),
             tool: row.tool,
-            name: row.name.try_into().map_err(corrupt("server_tools", "name"))?,
+            name: row.name.try_into().map_err(corrupt_column("server_tools", "name"))?,
             definition: row.definition,
             accepted: row.accepted,
             annotations: row.annotations,
@@ -258,9 +258,12 @@ impl TryFrom<ToolRow> for ServerTool {
 
 /// What servers offer, by name; of one server when it is given.
 #[tracing::instrument(name = "db.servers.tools", skip_all)]
-pub async fn tools(conn: &mut Conn, server: Option<ServerId>) -> Result<Vec<ServerTool>, DbError> {
+pub async fn list_server_tools(
+    conn: &mut Conn,
+    server: Option<ServerId>,
+) -> Result<Vec<ServerTool>, DbError> {
     sqlx::query_as!(
-        ToolRow,
+        ServerToolRow,
         "
         SELECT server_id, tool, name, definition, accepted, annotations, gone, accepted_by
         FROM server_tools WHERE $1::uuid IS NULL OR server_id = $1 ORDER BY name
@@ -277,7 +280,7 @@ pub async fn tools(conn: &mut Conn, server: Option<ServerId>) -> Result<Vec<Serv
 /// Notes that a server offers a tool, with this definition. Gives whether that is new or another than before; what was
 /// accepted stays as it is.
 #[tracing::instrument(name = "db.servers.offer", skip_all)]
-pub async fn offer(
+pub async fn upsert_server_tool(
     conn: &mut Conn,
     tool: &ServerTool,
     now: OffsetDateTime,
@@ -304,7 +307,11 @@ pub async fn offer(
 
 /// Notes which tools a server offers no more. Gives how many went.
 #[tracing::instrument(name = "db.servers.only", skip_all)]
-pub async fn only(conn: &mut Conn, server: ServerId, offered: &[String]) -> Result<u64, DbError> {
+pub async fn mark_missing_tools(
+    conn: &mut Conn,
+    server: ServerId,
+    offered: &[String],
+) -> Result<u64, DbError> {
     let done = sqlx::query!(
         "UPDATE server_tools SET gone = true WHERE server_id = $1 AND NOT gone AND NOT tool = ANY($2)",
         server.as_uuid(),
@@ -317,7 +324,7 @@ pub async fn only(conn: &mut Conn, server: ServerId, offered: &[String]) -> Resu
 
 /// Notes that a server's tools were read, or why not.
 #[tracing::instrument(name = "db.servers.listed", skip_all)]
-pub async fn listed(
+pub async fn record_tool_listing(
     conn: &mut Conn,
     server: ServerId,
     failure: Option<&str>,
@@ -340,7 +347,7 @@ pub async fn listed(
 
 /// Accepts exactly the definition that the person saw.
 #[tracing::instrument(name = "db.servers.accept", skip_all)]
-pub async fn accept(
+pub async fn accept_tool_definition(
     conn: &mut Conn,
     server: ServerId,
     tool: &str,
@@ -366,7 +373,7 @@ pub async fn accept(
 
 /// Sets what a tool does to the world.
 #[tracing::instrument(name = "db.servers.judge", skip_all)]
-pub async fn judge(
+pub async fn set_tool_annotations(
     conn: &mut Conn,
     server: ServerId,
     tool: &str,

@@ -3,7 +3,7 @@
 use cynode_core::ids::ServiceTokenId;
 use time::OffsetDateTime;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// What a service may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum ServiceKind {
 
 /// A service that the database knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceIdentity {
     /// The token.
     pub id: ServiceTokenId,
     /// What it may do.
@@ -48,9 +48,9 @@ impl ServiceKind {
 
 /// Stores a new token's hash.
 #[tracing::instrument(name = "db.service_tokens.insert", skip_all)]
-pub async fn insert(
+pub async fn insert_service_token(
     conn: &mut Conn,
-    service: &Service,
+    service: &ServiceIdentity,
     hash: &[u8; 32],
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
@@ -72,7 +72,7 @@ pub async fn insert(
 
 /// Ends every token of that kind and name, for a service that gets a new one. Gives how many there were.
 #[tracing::instrument(name = "db.service_tokens.revoke", skip_all)]
-pub async fn revoke(
+pub async fn revoke_service_tokens(
     conn: &mut Conn,
     kind: ServiceKind,
     name: &str,
@@ -91,10 +91,10 @@ pub async fn revoke(
 
 /// The services behind those of the tokens that work.
 #[tracing::instrument(name = "db.service_tokens.find", skip_all)]
-pub async fn find(
+pub async fn find_services(
     conn: &mut Conn,
     hashes: &[[u8; 32]],
-) -> Result<Vec<([u8; 32], Service)>, DbError> {
+) -> Result<Vec<([u8; 32], ServiceIdentity)>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT service_token_id, kind, name, service_tokens.token_hash
@@ -107,12 +107,71 @@ pub async fn find(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let hash =
-                row.token_hash.try_into().map_err(corrupt("service_tokens", "token_hash"))?;
+            let hash = row
+                .token_hash
+                .try_into()
+                .map_err(corrupt_column("service_tokens", "token_hash"))?;
             let kind = ServiceKind::from_name(&row.kind)
                 .ok_or(DbError::Corrupt { table: "service_tokens", column: "kind" })?;
             let id = ServiceTokenId::from_uuid(row.service_token_id);
-            Ok((hash, Service { id, kind, name: row.name }))
+            Ok((hash, ServiceIdentity { id, kind, name: row.name }))
         })
         .collect()
+}
+
+/// Notes that a service asked for work, unless that was noted within the last moments.
+#[tracing::instrument(name = "db.service_tokens.note_present", skip_all)]
+pub async fn record_presence(
+    conn: &mut Conn,
+    kind: ServiceKind,
+    name: &str,
+    noted_ms: i64,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE service_tokens SET last_seen_at = clock_timestamp()
+        WHERE kind = $1 AND name = $2 AND revoked_at IS NULL
+            AND (last_seen_at IS NULL
+                OR last_seen_at NOT BETWEEN clock_timestamp() - $3::bigint * interval '1 millisecond' AND clock_timestamp())
+        ",
+        kind.as_str(),
+        name,
+        noted_ms,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that a service hung up while it waited for work.
+#[tracing::instrument(name = "db.service_tokens.note_gone", skip_all)]
+pub async fn clear_presence(conn: &mut Conn, kind: ServiceKind, name: &str) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE service_tokens SET last_seen_at = NULL WHERE kind = $1 AND name = $2 AND revoked_at IS NULL",
+        kind.as_str(),
+        name,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The names of services of a kind that were heard of within that time.
+#[tracing::instrument(name = "db.service_tokens.present", skip_all)]
+pub async fn list_present_services(
+    conn: &mut Conn,
+    kind: ServiceKind,
+    within_ms: i64,
+) -> Result<Vec<String>, DbError> {
+    let names = sqlx::query_scalar!(
+        "
+        SELECT name FROM service_tokens
+        WHERE kind = $1 AND revoked_at IS NULL
+            AND last_seen_at > clock_timestamp() - $2::bigint * interval '1 millisecond'
+        ORDER BY name
+        ",
+        kind.as_str(),
+        within_ms,
+    );
+    Ok(names.fetch_all(conn).await?)
 }

@@ -3,15 +3,15 @@
 use cynode_core::{
     ids::UserId,
     names::DottedKey,
-    settings::{Change, Expected, Versioned},
+    settings::{ExpectedVersion, ValueChange, VersionedValue},
 };
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
-pub(crate) struct ValueRow {
+pub(crate) struct VersionedValueRow {
     pub(crate) key: String,
     pub(crate) value: Value,
     pub(crate) version: i64,
@@ -19,12 +19,12 @@ pub(crate) struct ValueRow {
     pub(crate) updated_at: OffsetDateTime,
 }
 
-impl TryFrom<ValueRow> for Versioned {
+impl TryFrom<VersionedValueRow> for VersionedValue {
     type Error = DbError;
 
-    fn try_from(row: ValueRow) -> Result<Self, DbError> {
+    fn try_from(row: VersionedValueRow) -> Result<Self, DbError> {
         Ok(Self {
-            key: row.key.try_into().map_err(corrupt("settings", "key"))?,
+            key: row.key.try_into().map_err(corrupt_column("settings", "key"))?,
             value: row.value,
             version: row.version,
             updated_by: UserId::from_uuid(row.updated_by),
@@ -33,43 +33,46 @@ impl TryFrom<ValueRow> for Versioned {
     }
 }
 
-pub(crate) struct ChangeRow {
+pub(crate) struct ValueChangeRow {
     pub(crate) version: i64,
     pub(crate) value: Option<Value>,
     pub(crate) changed_by: Uuid,
     pub(crate) changed_at: OffsetDateTime,
 }
 
-impl From<ChangeRow> for Change {
-    fn from(row: ChangeRow) -> Self {
-        let ChangeRow { version, value, changed_by, changed_at } = row;
+impl From<ValueChangeRow> for ValueChange {
+    fn from(row: ValueChangeRow) -> Self {
+        let ValueChangeRow { version, value, changed_by, changed_at } = row;
         Self { version, value, changed_by: UserId::from_uuid(changed_by), changed_at }
     }
 }
 
 /// All settings, by key.
-pub async fn list(conn: &mut Conn) -> Result<Vec<Versioned>, DbError> {
+pub async fn list_settings(conn: &mut Conn) -> Result<Vec<VersionedValue>, DbError> {
     sqlx::query_as!(
-        ValueRow,
+        VersionedValueRow,
         "SELECT key, value, version, updated_by, updated_at FROM system_settings ORDER BY key"
     )
     .fetch_all(conn)
     .await?
     .into_iter()
-    .map(Versioned::try_from)
+    .map(VersionedValue::try_from)
     .collect()
 }
 
 /// One setting.
-pub async fn get(conn: &mut Conn, key: &DottedKey) -> Result<Option<Versioned>, DbError> {
+pub async fn get_setting(
+    conn: &mut Conn,
+    key: &DottedKey,
+) -> Result<Option<VersionedValue>, DbError> {
     sqlx::query_as!(
-        ValueRow,
+        VersionedValueRow,
         "SELECT key, value, version, updated_by, updated_at FROM system_settings WHERE key = $1",
         key.as_str(),
     )
     .fetch_optional(conn)
     .await?
-    .map(Versioned::try_from)
+    .map(VersionedValue::try_from)
     .transpose()
 }
 
@@ -78,16 +81,16 @@ pub async fn get(conn: &mut Conn, key: &DottedKey) -> Result<Option<Versioned>, 
 /// One statement checks, writes and keeps the history. A second writer waits for the first and then
 /// sees another version. A key that was deleted goes on counting where it stopped.
 #[tracing::instrument(name = "db.settings.set", skip_all, fields(setting.key = %key))]
-pub async fn set(
+pub async fn set_setting(
     conn: &mut Conn,
     key: &DottedKey,
     value: &Value,
-    expected: Expected,
+    expected: ExpectedVersion,
     by: UserId,
     now: OffsetDateTime,
-) -> Result<Option<Versioned>, DbError> {
+) -> Result<Option<VersionedValue>, DbError> {
     sqlx::query_as!(
-        ValueRow,
+        VersionedValueRow,
         r#"
         WITH written AS (
             INSERT INTO system_settings AS s (key, value, version, updated_by, updated_at)
@@ -111,19 +114,19 @@ pub async fn set(
         "#,
         key.as_str(),
         value,
-        expected.number(),
+        expected.version_number(),
         by.as_uuid(),
         now,
     )
     .fetch_optional(conn)
     .await?
-    .map(Versioned::try_from)
+    .map(VersionedValue::try_from)
     .transpose()
 }
 
 /// Deletes a setting of that version; `false` when that version is not there.
 #[tracing::instrument(name = "db.settings.delete", skip_all, fields(setting.key = %key))]
-pub async fn delete(
+pub async fn delete_setting(
     conn: &mut Conn,
     key: &DottedKey,
     version: i64,
@@ -149,9 +152,12 @@ pub async fn delete(
 }
 
 /// The last 200 writes of a key, newest first.
-pub async fn history(conn: &mut Conn, key: &DottedKey) -> Result<Vec<Change>, DbError> {
+pub async fn setting_history(
+    conn: &mut Conn,
+    key: &DottedKey,
+) -> Result<Vec<ValueChange>, DbError> {
     let rows = sqlx::query_as!(
-        ChangeRow,
+        ValueChangeRow,
         "
         SELECT version, value, changed_by, changed_at
         FROM system_settings_history
@@ -163,5 +169,5 @@ pub async fn history(conn: &mut Conn, key: &DottedKey) -> Result<Vec<Change>, Db
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(Change::from).collect())
+    Ok(rows.into_iter().map(ValueChange::from).collect())
 }

@@ -27,7 +27,7 @@ pub struct Skill {
     pub updated_at: OffsetDateTime,
 }
 
-struct Row {
+struct SkillRow {
     skill_id: Uuid,
     project_id: Uuid,
     name: String,
@@ -38,8 +38,8 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
-impl From<Row> for Skill {
-    fn from(row: Row) -> Self {
+impl From<SkillRow> for Skill {
+    fn from(row: SkillRow) -> Self {
         Self {
             id: SkillId::from_uuid(row.skill_id),
             project: ProjectId::from_uuid(row.project_id),
@@ -55,7 +55,7 @@ impl From<Row> for Skill {
 
 /// Stores a new skill.
 #[tracing::instrument(name = "db.skills.insert", skip_all)]
-pub async fn insert(conn: &mut Conn, skill: &Skill) -> Result<(), DbError> {
+pub async fn insert_skill(conn: &mut Conn, skill: &Skill) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO skills (skill_id, project_id, name, description, body, version, created_by, updated_by, created_at,
@@ -78,7 +78,7 @@ pub async fn insert(conn: &mut Conn, skill: &Skill) -> Result<(), DbError> {
 
 /// Writes a skill anew, if it is at the version that the writer believes.
 #[tracing::instrument(name = "db.skills.update", skip_all)]
-pub async fn update(
+pub async fn update_skill(
     conn: &mut Conn,
     skill: &Skill,
     expected: i64,
@@ -103,15 +103,15 @@ pub async fn update(
 
 /// Removes a skill.
 #[tracing::instrument(name = "db.skills.delete", skip_all)]
-pub async fn delete(conn: &mut Conn, id: SkillId) -> Result<bool, DbError> {
+pub async fn delete_skill(conn: &mut Conn, id: SkillId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM skills WHERE skill_id = $1", id.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() > 0)
 }
 
 /// One skill.
-pub async fn get(conn: &mut Conn, id: SkillId) -> Result<Option<Skill>, DbError> {
+pub async fn get_skill(conn: &mut Conn, id: SkillId) -> Result<Option<Skill>, DbError> {
     let found = sqlx::query_as!(
-        Row,
+        SkillRow,
         "
         SELECT skill_id, project_id, name, description, body, version, created_by, updated_at
         FROM skills WHERE skill_id = $1
@@ -123,9 +123,9 @@ pub async fn get(conn: &mut Conn, id: SkillId) -> Result<Option<Skill>, DbError>
 
 /// The skills of a project, by name.
 #[tracing::instrument(name = "db.skills.list", skip_all)]
-pub async fn list(conn: &mut Conn, project: ProjectId) -> Result<Vec<Skill>, DbError> {
+pub async fn list_skills(conn: &mut Conn, project: ProjectId) -> Result<Vec<Skill>, DbError> {
     let found = sqlx::query_as!(
-        Row,
+        SkillRow,
         "
         SELECT skill_id, project_id, name, description, body, version, created_by, updated_at
         FROM skills WHERE project_id = $1 ORDER BY name LIMIT 500

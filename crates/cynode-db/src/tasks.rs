@@ -12,7 +12,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt, events::NewEvent, idempotency::Keep};
+use crate::{
+    Conn, DbError, error::corrupt_column, events::NewEvent, idempotency::IdempotencyRecord,
+};
 
 struct TaskRow {
     task_id: Uuid,
@@ -33,7 +35,7 @@ struct TaskRow {
 }
 
 impl TaskRow {
-    fn state(&mut self) -> Result<TaskState, DbError> {
+    fn parse_task_state(&mut self) -> Result<TaskState, DbError> {
         let name = TaskStateName::from_name(&self.state);
         let state = match (name, self.started_at, self.ended_at, self.failure.take()) {
             (Some(TaskStateName::Queued), None, None, None) => TaskState::Queued,
@@ -53,17 +55,20 @@ impl TryFrom<TaskRow> for Task {
     type Error = DbError;
 
     fn try_from(mut row: TaskRow) -> Result<Self, DbError> {
-        let state = row.state()?;
+        let state = row.parse_task_state()?;
         let amount = |amount: Option<i64>, column| {
-            amount.map(TryInto::try_into).transpose().map_err(corrupt("tasks", column))
+            amount.map(TryInto::try_into).transpose().map_err(corrupt_column("tasks", column))
         };
         Ok(Self {
             id: TaskId::from_uuid(row.task_id),
             project: ProjectId::from_uuid(row.project_id),
-            name: row.name.try_into().map_err(corrupt("tasks", "name"))?,
-            description: row.description.try_into().map_err(corrupt("tasks", "description"))?,
+            name: row.name.try_into().map_err(corrupt_column("tasks", "name"))?,
+            description: row
+                .description
+                .try_into()
+                .map_err(corrupt_column("tasks", "description"))?,
             acceptance_criteria: serde_json::from_value(row.acceptance_criteria)
-                .map_err(corrupt("tasks", "acceptance_criteria"))?,
+                .map_err(corrupt_column("tasks", "acceptance_criteria"))?,
             budget: Budget {
                 max_cost_micros: amount(row.max_cost_micros, "max_cost_micros")?,
                 max_tokens: amount(row.max_tokens, "max_tokens")?,
@@ -79,7 +84,7 @@ impl TryFrom<TaskRow> for Task {
 
 /// What became of a new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inserted {
+pub enum TaskInsertOutcome {
     /// It is stored.
     Stored,
     /// Another task of the project has that name.
@@ -90,9 +95,9 @@ pub enum Inserted {
 
 /// Stores a new, queued task with its dependencies.
 #[tracing::instrument(name = "db.tasks.insert", skip_all, fields(task.id = %task.id))]
-pub async fn insert(conn: &mut Conn, task: &Task) -> Result<Inserted, DbError> {
+pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutcome, DbError> {
     let criteria = serde_json::to_value(&task.acceptance_criteria)
-        .map_err(corrupt("tasks", "acceptance_criteria"))?;
+        .map_err(corrupt_column("tasks", "acceptance_criteria"))?;
     let done = sqlx::query!(
         "
         INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
@@ -113,16 +118,16 @@ pub async fn insert(conn: &mut Conn, task: &Task) -> Result<Inserted, DbError> {
     .execute(&mut *conn)
     .await?;
     if done.rows_affected() == 0 {
-        return Ok(Inserted::NameTaken);
+        return Ok(TaskInsertOutcome::NameTaken);
     }
     if task.depends_on.is_empty() {
-        return Ok(Inserted::Stored);
+        return Ok(TaskInsertOutcome::Stored);
     }
     insert_dependencies(conn, task).await
 }
 
 /// A new task with everything that is written together with it.
-pub struct NewTask {
+pub struct NewTaskRecord {
     /// The task; without dependencies.
     pub task: Task,
     /// The event that tells of it.
@@ -132,21 +137,24 @@ pub struct NewTask {
     /// The trace of the request.
     pub trace: TraceId,
     /// The answer that is kept for a repeat.
-    pub kept: Option<Keep>,
+    pub kept: Option<IdempotencyRecord>,
 }
 
 /// Stores several new, queued tasks, their runs, their events and the answers kept for repeats: one statement, one
 /// commit, all or nothing. Like a request alone it takes names first and keys last (the keys wait for the tasks
 /// to be counted), so that the two cannot wait for each other.
 #[tracing::instrument(name = "db.tasks.insert_many", skip_all, fields(count = new.len()))]
-pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError> {
-    fn each<'a, T>(new: &'a [NewTask], part: impl Fn(&'a NewTask) -> T) -> Vec<T> {
+pub async fn insert_tasks(conn: &mut Conn, new: &[NewTaskRecord]) -> Result<(), DbError> {
+    fn collect_column<'a, T>(
+        new: &'a [NewTaskRecord],
+        part: impl Fn(&'a NewTaskRecord) -> T,
+    ) -> Vec<T> {
         new.iter().map(part).collect()
     }
     let criteria: Result<Vec<Value>, _> =
         new.iter().map(|new| serde_json::to_value(&new.task.acceptance_criteria)).collect();
-    let criteria = criteria.map_err(corrupt("tasks", "acceptance_criteria"))?;
-    let kept: Vec<&Keep> = new.iter().filter_map(|new| new.kept.as_ref()).collect();
+    let criteria = criteria.map_err(corrupt_column("tasks", "acceptance_criteria"))?;
+    let kept: Vec<&IdempotencyRecord> = new.iter().filter_map(|new| new.kept.as_ref()).collect();
     sqlx::query!(
         "
         WITH given AS (
@@ -174,24 +182,24 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
         SELECT * FROM unnest($13::uuid[], $14::text[], $15::bytea[], $16::bytea[], $17::timestamptz[])
         WHERE (SELECT count(*) FROM stored) > 0
         ",
-        &each(new, |new| new.task.id.as_uuid()),
-        &each(new, |new| new.task.project.as_uuid()),
-        &each(new, |new| new.task.name.as_str()) as &[&str],
-        &each(new, |new| new.task.description.as_str()) as &[&str],
+        &collect_column(new, |new| new.task.id.as_uuid()),
+        &collect_column(new, |new| new.task.project.as_uuid()),
+        &collect_column(new, |new| new.task.name.as_str()) as &[&str],
+        &collect_column(new, |new| new.task.description.as_str()) as &[&str],
         &criteria,
-        &each(new, |new| new.task.budget.max_cost_micros.map(Amount::as_i64)) as &[Option<i64>],
-        &each(new, |new| new.task.budget.max_tokens.map(Amount::as_i64)) as &[Option<i64>],
-        &each(new, |new| new.task.created_by.as_uuid()),
-        &each(new, |new| new.task.created_at),
-        &each(new, |new| new.event.kind.as_str()) as &[&str],
-        &each(new, |new| new.trace.to_string()),
-        &each(new, |new| new.event.data.clone()),
+        &collect_column(new, |new| new.task.budget.max_cost_micros.map(Amount::as_i64)) as &[Option<i64>],
+        &collect_column(new, |new| new.task.budget.max_tokens.map(Amount::as_i64)) as &[Option<i64>],
+        &collect_column(new, |new| new.task.created_by.as_uuid()),
+        &collect_column(new, |new| new.task.created_at),
+        &collect_column(new, |new| new.event.kind.as_str()) as &[&str],
+        &collect_column(new, |new| new.trace.to_string()),
+        &collect_column(new, |new| new.event.data.clone()),
         &kept.iter().map(|kept| kept.key.actor).collect::<Vec<_>>(),
         &kept.iter().map(|kept| kept.key.key.as_str()).collect::<Vec<_>>() as &[&str],
         &kept.iter().map(|kept| kept.key.request_digest).collect::<Vec<_>>() as &[[u8; 32]],
         &kept.iter().map(|kept| kept.answer.as_slice()).collect::<Vec<_>>() as &[&[u8]],
         &kept.iter().map(|kept| kept.expires_at).collect::<Vec<_>>(),
-        &each(new, |new| new.run.as_uuid()),
+        &collect_column(new, |new| new.run.as_uuid()),
     )
     .execute(conn)
     .await?;
@@ -199,7 +207,7 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
 }
 
 /// A new task can depend only on tasks that exist, so that no circle can arise.
-async fn insert_dependencies(conn: &mut Conn, task: &Task) -> Result<Inserted, DbError> {
+async fn insert_dependencies(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutcome, DbError> {
     let wanted: Vec<Uuid> = task.depends_on.iter().map(|id| id.as_uuid()).collect();
     let done = sqlx::query!(
         "
@@ -213,12 +221,12 @@ async fn insert_dependencies(conn: &mut Conn, task: &Task) -> Result<Inserted, D
     .execute(conn)
     .await?;
     let all = usize::try_from(done.rows_affected()).is_ok_and(|count| count == wanted.len());
-    Ok(if all { Inserted::Stored } else { Inserted::UnknownDependency })
+    Ok(if all { TaskInsertOutcome::Stored } else { TaskInsertOutcome::UnknownDependency })
 }
 
 /// The greatest number in use behind `base` in the project's task names: 0 when `base` is free,
 /// 1 when only `base` itself is taken.
-pub async fn last_number(
+pub async fn last_name_number(
     conn: &mut Conn,
     project: ProjectId,
     base: &TaskName,
@@ -237,12 +245,12 @@ pub async fn last_number(
     )
     .fetch_one(conn)
     .await?;
-    u32::try_from(number).map_err(corrupt("tasks", "name"))
+    u32::try_from(number).map_err(corrupt_column("tasks", "name"))
 }
 
 /// One task.
 #[tracing::instrument(name = "db.tasks.get", skip_all, fields(task.id = %id))]
-pub async fn get(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
+pub async fn get_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
     sqlx::query_as!(
         TaskRow,
         r#"
@@ -264,7 +272,7 @@ pub async fn get(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
 /// One task, locked until the transaction ends. References to the task from elsewhere do not wait for that; whoever goes
 /// by its state reads it with [`share`].
 #[tracing::instrument(name = "db.tasks.lock", skip_all, fields(task.id = %id))]
-pub async fn lock(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
+pub async fn lock_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
     sqlx::query_as!(
         TaskRow,
         r#"
@@ -286,7 +294,10 @@ pub async fn lock(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> 
 
 /// The states of tasks, which cannot change until the transaction ends.
 #[tracing::instrument(name = "db.tasks.share", skip_all)]
-pub async fn share(conn: &mut Conn, ids: &[TaskId]) -> Result<Vec<TaskStateName>, DbError> {
+pub async fn lock_states_shared(
+    conn: &mut Conn,
+    ids: &[TaskId],
+) -> Result<Vec<TaskStateName>, DbError> {
     let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
     let names = sqlx::query_scalar!(
         "SELECT state FROM tasks WHERE task_id = ANY($1) ORDER BY task_id FOR SHARE",
@@ -303,7 +314,10 @@ pub async fn share(conn: &mut Conn, ids: &[TaskId]) -> Result<Vec<TaskStateName>
 /// The state of a task, locked against every change of it until the transaction ends. References to the
 /// task from elsewhere do not wait for that.
 #[tracing::instrument(name = "db.tasks.lock_state", skip_all, fields(task.id = %id))]
-pub async fn lock_state(conn: &mut Conn, id: TaskId) -> Result<Option<TaskStateName>, DbError> {
+pub async fn lock_task_state(
+    conn: &mut Conn,
+    id: TaskId,
+) -> Result<Option<TaskStateName>, DbError> {
     let name = sqlx::query_scalar!(
         "SELECT state FROM tasks WHERE task_id = $1 FOR NO KEY UPDATE",
         id.as_uuid(),
@@ -317,7 +331,7 @@ pub async fn lock_state(conn: &mut Conn, id: TaskId) -> Result<Option<TaskStateN
 }
 
 /// The id of the task of that name in a project.
-pub async fn id_of(
+pub async fn find_task_id(
     conn: &mut Conn,
     project: ProjectId,
     name: &TaskName,
@@ -334,7 +348,7 @@ pub async fn id_of(
 
 /// Which tasks are wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub struct TaskFilter {
     /// Only of this project.
     pub project: Option<ProjectId>,
     /// Only in this state.
@@ -345,9 +359,9 @@ pub struct Filter {
 
 /// Tasks, newest first, one more than a page holds.
 #[tracing::instrument(name = "db.tasks.list", skip_all)]
-pub async fn list(
+pub async fn list_tasks(
     conn: &mut Conn,
-    filter: Filter,
+    filter: TaskFilter,
     page: PageRequest,
 ) -> Result<Vec<Task>, DbError> {
     sqlx::query_as!(
@@ -373,7 +387,7 @@ pub async fn list(
         filter.project.map(ProjectId::as_uuid),
         filter.state.map(TaskStateName::as_str),
         filter.member.map(UserId::as_uuid),
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?
@@ -384,7 +398,7 @@ pub async fn list(
 
 /// Stores a new state of a task that the caller has locked.
 #[tracing::instrument(name = "db.tasks.set_state", skip_all, fields(task.id = %id))]
-pub async fn set_state(
+pub async fn set_task_state(
     conn: &mut Conn,
     id: TaskId,
     state: &TaskState,
@@ -403,7 +417,7 @@ pub async fn set_state(
         WHERE task_id = $1
         ",
         id.as_uuid(),
-        state.name().as_str(),
+        state.state_name().as_str(),
         started_at,
         ended_at,
         failure,
@@ -414,9 +428,30 @@ pub async fn set_state(
     Ok(())
 }
 
+/// Says anew what must be shown for a task to be done.
+#[tracing::instrument(name = "db.tasks.set_criteria", skip_all, fields(task.id = %id))]
+pub async fn set_task_criteria(
+    conn: &mut Conn,
+    id: TaskId,
+    criteria: &[cynode_core::tasks::Criterion],
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    let criteria =
+        serde_json::to_value(criteria).map_err(corrupt_column("tasks", "acceptance_criteria"))?;
+    sqlx::query!(
+        "UPDATE tasks SET acceptance_criteria = $2, updated_at = $3 WHERE task_id = $1",
+        id.as_uuid(),
+        criteria,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Describes a task anew.
 #[tracing::instrument(name = "db.tasks.set_description", skip_all, fields(task.id = %id))]
-pub async fn set_description(
+pub async fn set_task_description(
     conn: &mut Conn,
     id: TaskId,
     description: &cynode_core::names::Prose,

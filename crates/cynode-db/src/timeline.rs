@@ -3,14 +3,14 @@
 use cynode_core::{ids::TaskId, workflow::waits::WaitReason};
 use cynode_wire::timeline::{JobEntry, StepEntry, WaitEntry};
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// Most entries of a kind that a timeline shows.
-const MOST: i64 = 1000;
+const MAX_TIMELINE_ENTRIES: i64 = 1000;
 
 /// What a run has cost so far, in millionths.
 #[tracing::instrument(name = "db.timeline.cost", skip_all, fields(task.id = %task))]
-pub async fn cost(conn: &mut Conn, task: TaskId) -> Result<i64, DbError> {
+pub async fn run_cost_micros(conn: &mut Conn, task: TaskId) -> Result<i64, DbError> {
     let cost = sqlx::query_scalar!(
         r#"SELECT coalesce(sum(cost_micros), 0)::bigint AS "cost!" FROM workflow_transitions WHERE task_id = $1"#,
         task.as_uuid(),
@@ -20,7 +20,7 @@ pub async fn cost(conn: &mut Conn, task: TaskId) -> Result<i64, DbError> {
 
 /// The steps of a run, in order; of a very long run the last ones.
 #[tracing::instrument(name = "db.timeline.steps", skip_all, fields(task.id = %task))]
-pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {
+pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT sequence, node, verdict, unit_key, attempt, actor, duration_ms, cost_micros, note, at
@@ -30,13 +30,13 @@ pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbEr
         LIMIT $2
         ",
         task.as_uuid(),
-        MOST,
+        MAX_TIMELINE_ENTRIES,
     )
     .fetch_all(conn)
     .await?;
     let steps = rows.into_iter().rev().map(|row| {
         let number = |value: i64, column| {
-            u64::try_from(value).map_err(corrupt("workflow_transitions", column))
+            u64::try_from(value).map_err(corrupt_column("workflow_transitions", column))
         };
         Ok(StepEntry {
             sequence: row.sequence,
@@ -44,7 +44,7 @@ pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbEr
             verdict: row.verdict,
             unit: row.unit_key,
             attempt: u32::try_from(row.attempt)
-                .map_err(corrupt("workflow_transitions", "attempt"))?,
+                .map_err(corrupt_column("workflow_transitions", "attempt"))?,
             actor: row.actor,
             duration_ms: number(row.duration_ms, "duration_ms")?,
             cost_micros: number(row.cost_micros, "cost_micros")?,
@@ -57,7 +57,7 @@ pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbEr
 
 /// The waits of a run, in order.
 #[tracing::instrument(name = "db.timeline.waits", skip_all, fields(task.id = %task))]
-pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbError> {
+pub async fn list_wait_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT wait_id, reason, owner, question, opened_at, expires_at, resolved_at, resolution, answer
@@ -67,7 +67,7 @@ pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbEr
         LIMIT $2
         ",
         task.as_uuid(),
-        MOST,
+        MAX_TIMELINE_ENTRIES,
     )
     .fetch_all(conn)
     .await?;
@@ -90,17 +90,17 @@ pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbEr
 
 /// The jobs of a task, in order.
 #[tracing::instrument(name = "db.timeline.jobs", skip_all, fields(task.id = %task))]
-pub async fn jobs(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbError> {
+pub async fn list_job_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbError> {
     let rows = sqlx::query!(
-        "
-        SELECT j.job_id, u.key, j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at
-        FROM jobs j JOIN work_units u USING (unit_id)
+        r#"
+        SELECT j.job_id, coalesce(u.key, 'base-check') AS "key!", j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at
+        FROM jobs j LEFT JOIN work_units u ON u.unit_id = j.unit_id
         WHERE j.task_id = $1
-        ORDER BY j.queued_at DESC, u.position DESC
+        ORDER BY j.queued_at DESC, u.position DESC NULLS LAST
         LIMIT $2
-        ",
+        "#,
         task.as_uuid(),
-        MOST,
+        MAX_TIMELINE_ENTRIES,
     )
     .fetch_all(conn)
     .await?;
@@ -108,7 +108,7 @@ pub async fn jobs(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbErro
         Ok(JobEntry {
             job_id: cynode_core::ids::JobId::from_uuid(row.job_id),
             unit: row.key,
-            attempt: u32::try_from(row.attempt).map_err(corrupt("jobs", "attempt"))?,
+            attempt: u32::try_from(row.attempt).map_err(corrupt_column("jobs", "attempt"))?,
             state: row.state,
             worker: row.worker,
             queued_at: row.queued_at,

@@ -10,17 +10,17 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    work::Work,
-    workflow::{Finding, UnitJob, UnitView},
+    work::JobSpec,
+    workflow::{UnitJob, UnitView, VerificationFinding},
 };
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// The units of a task with their last jobs, in the order of the plan; results that were taken already are there only if so asked.
 #[tracing::instrument(name = "db.units.of_task", skip_all, fields(task.id = %task))]
-pub async fn of_task(
+pub async fn list_task_units(
     conn: &mut Conn,
     task: TaskId,
     taken_too: bool,
@@ -46,10 +46,11 @@ pub async fn of_task(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let key = |text: String| UnitKey::try_from(text).map_err(corrupt("work_units", "key"));
+            let key =
+                |text: String| UnitKey::try_from(text).map_err(corrupt_column("work_units", "key"));
             let job = match (row.job_attempt, row.job_state) {
                 (Some(attempt), Some(state)) => Some(UnitJob {
-                    attempt: u32::try_from(attempt).map_err(corrupt("jobs", "attempt"))?,
+                    attempt: u32::try_from(attempt).map_err(corrupt_column("jobs", "attempt"))?,
                     state: JobState::from_name(&state)
                         .ok_or(DbError::Corrupt { table: "jobs", column: "state" })?,
                     collected: row.collected_at.is_some(),
@@ -59,13 +60,14 @@ pub async fn of_task(
             };
             Ok(UnitView {
                 key: key(row.key)?,
-                title: row.title.try_into().map_err(corrupt("work_units", "title"))?,
+                title: row.title.try_into().map_err(corrupt_column("work_units", "title"))?,
                 depends_on: row.depends_on.into_iter().map(key).collect::<Result<_, _>>()?,
                 state: UnitState::from_name(&row.state)
                     .ok_or(DbError::Corrupt { table: "work_units", column: "state" })?,
-                attempts: u32::try_from(row.attempts).map_err(corrupt("work_units", "attempts"))?,
+                attempts: u32::try_from(row.attempts)
+                    .map_err(corrupt_column("work_units", "attempts"))?,
                 findings: serde_json::from_value(row.findings)
-                    .map_err(corrupt("work_units", "findings"))?,
+                    .map_err(corrupt_column("work_units", "findings"))?,
                 job,
             })
         })
@@ -76,7 +78,7 @@ pub async fn of_task(
 /// unless their job is out; ones that the plan does not name are cancelled, and their jobs with them. What is done stays
 /// done. One statement.
 #[tracing::instrument(name = "db.units.plan", skip_all, fields(task.id = %task))]
-pub async fn plan(
+pub async fn upsert_planned_units(
     conn: &mut Conn,
     task: TaskId,
     units: &[(UnitId, &PlannedUnit)],
@@ -124,18 +126,18 @@ pub async fn plan(
 
 /// Moves a unit on, if its present state and attempt allow it. `false` when they do not.
 #[tracing::instrument(name = "db.units.move_on", skip_all, fields(task.id = %task, unit = %key))]
-pub async fn move_on(
+pub async fn set_unit_state(
     conn: &mut Conn,
     task: TaskId,
     key: &UnitKey,
     attempt: u32,
     to: UnitState,
-    findings: Option<&[Finding]>,
+    findings: Option<&[VerificationFinding]>,
 ) -> Result<bool, DbError> {
     let findings = findings
         .map(serde_json::to_value)
         .transpose()
-        .map_err(corrupt("work_units", "findings"))?;
+        .map_err(corrupt_column("work_units", "findings"))?;
     let from = UnitState::before(to);
     let done = sqlx::query!(
         "
@@ -158,11 +160,11 @@ pub async fn move_on(
 /// A job for a unit that is pending: the unit is dispatched and the job queued, together. `None` when the unit is not
 /// pending or the attempt is not the one that follows.
 #[tracing::instrument(name = "db.units.dispatch", skip_all, fields(task.id = %task, unit = %key))]
-pub async fn dispatch(
+pub async fn dispatch_unit(
     conn: &mut Conn,
     task: TaskId,
     key: &UnitKey,
-    job: &NewJob<'_>,
+    job: &NewUnitJob<'_>,
 ) -> Result<Option<()>, DbError> {
     let work = job.work.map(|work| serde_json::json!({ "work": work }));
     let row = sqlx::query!(
@@ -197,7 +199,7 @@ pub async fn dispatch(
 
 /// A job to be queued.
 #[derive(Clone, Debug)]
-pub struct NewJob<'a> {
+pub struct NewUnitJob<'a> {
     /// Its id.
     pub id: Uuid,
     /// Which attempt of the unit.
@@ -205,7 +207,7 @@ pub struct NewJob<'a> {
     /// What is to be done otherwise than the last time.
     pub remedy: &'a Value,
     /// Who does it, when that was decided only now.
-    pub work: Option<&'a Work>,
+    pub work: Option<&'a JobSpec>,
     /// Most seconds from claim to result.
     pub timeout_seconds: i64,
     /// The trace of the run.
@@ -214,7 +216,7 @@ pub struct NewJob<'a> {
 
 /// Marks the result of a unit's job as taken, if it has ended and was not taken before.
 #[tracing::instrument(name = "db.units.take_result", skip_all, fields(task.id = %task, unit = %key))]
-pub async fn take_result(
+pub async fn mark_result_collected(
     conn: &mut Conn,
     task: TaskId,
     key: &UnitKey,
@@ -239,7 +241,7 @@ pub async fn take_result(
 
 /// Which unit of a task brought which of these commits.
 #[tracing::instrument(name = "db.units.brought", skip_all, fields(task.id = %task))]
-pub async fn brought(
+pub async fn units_by_commit(
     conn: &mut Conn,
     task: TaskId,
     commits: &[String],
@@ -255,12 +257,12 @@ pub async fn brought(
     )
     .fetch_all(conn)
     .await?;
-    let key = |text: String| UnitKey::try_from(text).map_err(corrupt("work_units", "key"));
+    let key = |text: String| UnitKey::try_from(text).map_err(corrupt_column("work_units", "key"));
     rows.into_iter().map(|row| Ok((row.commit, key(row.key)?))).collect()
 }
 
 /// Cancels every unit of a task that has not ended.
-pub async fn cancel_all(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+pub async fn cancel_task_units(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE work_units

@@ -12,7 +12,7 @@ use crate::{Conn, DbError};
 
 /// Which calls are meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct UsageFilter {
     /// Of one user.
     pub user: Option<UserId>,
     /// In one project.
@@ -29,7 +29,7 @@ pub struct Filter {
 
 /// The sum of some calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sum {
+pub struct UsageTotals {
     /// What they have in common.
     pub key: Option<String>,
     /// How many.
@@ -48,7 +48,7 @@ pub struct Sum {
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct ModelCallRecord {
     /// Its id.
     pub id: CallId,
     /// When it was made.
@@ -93,9 +93,13 @@ pub struct Call {
 
 /// Sums of calls.
 #[tracing::instrument(name = "db.usage.sums", skip_all)]
-pub async fn sums(conn: &mut Conn, filter: Filter, by: UsageBy) -> Result<Vec<Sum>, DbError> {
+pub async fn sum_usage(
+    conn: &mut Conn,
+    filter: UsageFilter,
+    by: UsageBy,
+) -> Result<Vec<UsageTotals>, DbError> {
     let sums = sqlx::query_as!(
-        Sum,
+        UsageTotals,
         r#"
         SELECT CASE $7
                 WHEN 'model' THEN model
@@ -131,11 +135,11 @@ pub async fn sums(conn: &mut Conn, filter: Filter, by: UsageBy) -> Result<Vec<Su
 
 /// Calls, newest first.
 #[tracing::instrument(name = "db.usage.calls", skip_all)]
-pub async fn calls(
+pub async fn list_model_calls(
     conn: &mut Conn,
-    filter: Filter,
+    filter: UsageFilter,
     page: PageRequest,
-) -> Result<Vec<Call>, DbError> {
+) -> Result<Vec<ModelCallRecord>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT call_id, at, user_id, project_id, task_id, agent_role, trace_id, model, provider, outcome, error, basis,
@@ -158,14 +162,14 @@ pub async fn calls(
         filter.from,
         filter.to,
         page.after.map(|cursor| cursor.0) as Option<Uuid>,
-        page.rows(),
+        page.row_limit(),
     )
     .fetch_all(conn)
     .await?;
     rows.into_iter()
         .map(|row| {
             let wrong = |column| DbError::Corrupt { table: "model_calls", column };
-            Ok(Call {
+            Ok(ModelCallRecord {
                 id: CallId::from_uuid(row.call_id),
                 at: row.at,
                 user: UserId::from_uuid(row.user_id),

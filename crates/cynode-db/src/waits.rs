@@ -4,14 +4,14 @@ use cynode_core::{
     ids::{TaskId, UserId, WaitId},
     workflow::waits::WaitReason,
 };
-use cynode_wire::workflow::{EndedWait, Resolution};
+use cynode_wire::workflow::{EndedWait, WaitResolution};
 use time::OffsetDateTime;
 
 use crate::{Conn, DbError};
 
 /// A wait to be opened.
 #[derive(Clone, Debug)]
-pub struct NewWait<'a> {
+pub struct NewWaitRecord<'a> {
     /// Its id.
     pub id: WaitId,
     /// The checkpoint that opened it.
@@ -26,7 +26,11 @@ pub struct NewWait<'a> {
 
 /// Opens a wait. At most one of a task is open; a second is our mistake and is refused.
 #[tracing::instrument(name = "db.waits.open", skip_all, fields(task.id = %task, reason = wait.reason.as_str()))]
-pub async fn open(conn: &mut Conn, task: TaskId, wait: &NewWait<'_>) -> Result<(), DbError> {
+pub async fn open_wait(
+    conn: &mut Conn,
+    task: TaskId,
+    wait: &NewWaitRecord<'_>,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO waits (wait_id, task_id, sequence, reason, owner, question, opened_at, expires_at)
@@ -36,7 +40,7 @@ pub async fn open(conn: &mut Conn, task: TaskId, wait: &NewWait<'_>) -> Result<(
         task.as_uuid(),
         wait.sequence,
         wait.reason.as_str(),
-        wait.reason.owner().as_str(),
+        wait.reason.wait_owner().as_str(),
         wait.question,
         wait.expires_in_ms,
     )
@@ -47,21 +51,27 @@ pub async fn open(conn: &mut Conn, task: TaskId, wait: &NewWait<'_>) -> Result<(
 
 /// A wait that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenWait {
     /// Its id.
     pub id: WaitId,
     /// What is waited for.
     pub reason: WaitReason,
 }
 
-pub(crate) fn open_of(id: Option<uuid::Uuid>, name: Option<&str>) -> Result<Option<Open>, DbError> {
+pub(crate) fn to_open_wait(
+    id: Option<uuid::Uuid>,
+    name: Option<&str>,
+) -> Result<Option<OpenWait>, DbError> {
     let both = id.zip(name);
-    both.map(|(id, name)| Ok(Open { id: WaitId::from_uuid(id), reason: reason(name)? })).transpose()
+    both.map(|(id, name)| {
+        Ok(OpenWait { id: WaitId::from_uuid(id), reason: parse_wait_reason(name)? })
+    })
+    .transpose()
 }
 
 /// The open wait of a task, locked until the transaction ends.
 #[tracing::instrument(name = "db.waits.lock_open", skip_all, fields(task.id = %task))]
-pub async fn lock_open(conn: &mut Conn, task: TaskId) -> Result<Option<Open>, DbError> {
+pub async fn lock_open_wait(conn: &mut Conn, task: TaskId) -> Result<Option<OpenWait>, DbError> {
     let row = sqlx::query!(
         "
         SELECT wait_id, reason FROM waits
@@ -73,12 +83,12 @@ pub async fn lock_open(conn: &mut Conn, task: TaskId) -> Result<Option<Open>, Db
     .fetch_optional(conn)
     .await?;
     let (id, name) = row.map(|row| (row.wait_id, row.reason)).unzip();
-    open_of(id, name.as_deref())
+    to_open_wait(id, name.as_deref())
 }
 
 /// A wait for a person, open or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct WaitRecord {
     /// Whose run waits.
     pub task: TaskId,
     /// What is waited for.
@@ -93,7 +103,7 @@ pub struct Asked {
 
 /// One wait.
 #[tracing::instrument(name = "db.waits.get", skip_all, fields(wait.id = %wait))]
-pub async fn get(conn: &mut Conn, wait: WaitId) -> Result<Option<Asked>, DbError> {
+pub async fn get_wait(conn: &mut Conn, wait: WaitId) -> Result<Option<WaitRecord>, DbError> {
     let row = sqlx::query!(
         r#"SELECT task_id, reason, question, resolved_at IS NULL AS "open!", expires_at FROM waits WHERE wait_id = $1"#,
         wait.as_uuid(),
@@ -101,23 +111,23 @@ pub async fn get(conn: &mut Conn, wait: WaitId) -> Result<Option<Asked>, DbError
     .fetch_optional(conn)
     .await?;
     row.map(|row| {
-        let (task, reason) = (TaskId::from_uuid(row.task_id), reason(&row.reason)?);
+        let (task, reason) = (TaskId::from_uuid(row.task_id), parse_wait_reason(&row.reason)?);
         let (question, open, expires_at) = (row.question, row.open, row.expires_at);
-        Ok(Asked { task, reason, question, open, expires_at })
+        Ok(WaitRecord { task, reason, question, open, expires_at })
     })
     .transpose()
 }
 
-fn reason(name: &str) -> Result<WaitReason, DbError> {
+fn parse_wait_reason(name: &str) -> Result<WaitReason, DbError> {
     WaitReason::from_name(name).ok_or(DbError::Corrupt { table: "waits", column: "reason" })
 }
 
 /// Ends a wait that is open; `false` when it was ended before.
 #[tracing::instrument(name = "db.waits.resolve", skip_all, fields(wait.id = %wait))]
-pub async fn resolve(
+pub async fn resolve_wait(
     conn: &mut Conn,
     wait: WaitId,
-    resolution: Resolution,
+    resolution: WaitResolution,
     answer: Option<&str>,
     by: Option<UserId>,
 ) -> Result<bool, DbError> {
@@ -139,7 +149,7 @@ pub async fn resolve(
 
 /// How the wait that the last node opened was ended; what people steered since does not hide it.
 #[tracing::instrument(name = "db.waits.ended", skip_all, fields(task.id = %task))]
-pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, DbError> {
+pub async fn find_ended_wait(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT reason, resolution AS "resolution!", answer,
@@ -156,8 +166,8 @@ pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, D
     .await?;
     row.map(|row| {
         Ok(EndedWait {
-            reason: reason(&row.reason)?,
-            resolution: Resolution::from_name(&row.resolution)
+            reason: parse_wait_reason(&row.reason)?,
+            resolution: WaitResolution::from_name(&row.resolution)
                 .ok_or(DbError::Corrupt { table: "waits", column: "resolution" })?,
             question: row.question,
             answer: row.answer,
@@ -168,7 +178,7 @@ pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, D
 
 /// What a person last answered, since the last job of the task was queued.
 #[tracing::instrument(name = "db.waits.last_answer", skip_all, fields(task.id = %task))]
-pub async fn last_answer(conn: &mut Conn, task: TaskId) -> Result<Option<String>, DbError> {
+pub async fn last_wait_answer(conn: &mut Conn, task: TaskId) -> Result<Option<String>, DbError> {
     let answer = sqlx::query_scalar!(
         r#"
         SELECT answer AS "answer!" FROM waits
@@ -185,7 +195,10 @@ pub async fn last_answer(conn: &mut Conn, task: TaskId) -> Result<Option<String>
 
 /// Open waits whose time is over, oldest first.
 #[tracing::instrument(name = "db.waits.expired", skip_all)]
-pub async fn expired(conn: &mut Conn, most: i64) -> Result<Vec<(WaitId, TaskId)>, DbError> {
+pub async fn list_expired_waits(
+    conn: &mut Conn,
+    most: i64,
+) -> Result<Vec<(WaitId, TaskId)>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT wait_id, task_id FROM waits

@@ -7,17 +7,17 @@ use cynode_core::{
     ids::{RunId, TaskId},
     tasks::TaskStateName,
     trace::TraceId,
-    workflow::{Node, Verdict},
+    workflow::{StepVerdict, WorkflowStep},
 };
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt_column};
 
 /// Asks for a task to be driven: from now on if `due`, else when something wakes it. Asked again, nothing changes.
 #[tracing::instrument(name = "db.workflow.request", skip_all, fields(task.id = %task))]
-pub async fn request(
+pub async fn request_run(
     conn: &mut Conn,
     task: TaskId,
     run: RunId,
@@ -42,7 +42,7 @@ pub async fn request(
 
 /// Something happened to these tasks from outside: their runs are due, unless they have ended.
 #[tracing::instrument(name = "db.workflow.wake", skip_all)]
-pub async fn wake(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
+pub async fn wake_runs(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE workflow_runs
@@ -67,7 +67,7 @@ pub async fn lock_run(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
 
 /// Waits for what others have locked only so long, until the end of the transaction: a statement that would wait longer fails.
 #[tracing::instrument(name = "db.workflow.wait_at_most", skip_all)]
-pub async fn wait_at_most(conn: &mut Conn, milliseconds: u32) -> Result<(), DbError> {
+pub async fn set_lock_timeout(conn: &mut Conn, milliseconds: u32) -> Result<(), DbError> {
     sqlx::query_scalar!(
         r#"SELECT set_config('lock_timeout', $1, true) AS "set!""#,
         milliseconds.to_string(),
@@ -79,7 +79,7 @@ pub async fn wait_at_most(conn: &mut Conn, milliseconds: u32) -> Result<(), DbEr
 
 /// Who asks for a lease.
 #[derive(Clone, Copy, Debug)]
-pub struct Claimant<'a> {
+pub struct LeaseClaimant<'a> {
     /// The runner.
     pub holder: &'a str,
     /// The attempt at driving.
@@ -92,7 +92,7 @@ pub struct Claimant<'a> {
 
 /// What became of a request for a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub enum LeaseGrant {
     /// It was granted now.
     New {
         /// The token of the grant.
@@ -119,11 +119,11 @@ pub enum Granted {
 /// Grants the lease if it is free, expired, or the claimant's own from another process: one statement, by the database's
 /// clock. Each grant raises the token.
 #[tracing::instrument(name = "db.workflow.grant", skip_all, fields(task.id = %task))]
-pub async fn grant(
+pub async fn grant_lease(
     conn: &mut Conn,
     task: TaskId,
-    claimant: Claimant<'_>,
-) -> Result<Granted, DbError> {
+    claimant: LeaseClaimant<'_>,
+) -> Result<LeaseGrant, DbError> {
     let new = sqlx::query!(
         "
         INSERT INTO task_workflow_lease AS l (task_id, lease_id, holder, instance, fencing_token, expires_at)
@@ -144,7 +144,10 @@ pub async fn grant(
     .fetch_optional(&mut *conn)
     .await?;
     if let Some(row) = new {
-        return Ok(Granted::New { fencing_token: row.fencing_token, expires_at: row.expires_at });
+        return Ok(LeaseGrant::New {
+            fencing_token: row.fencing_token,
+            expires_at: row.expires_at,
+        });
     }
     // The row is locked by the statement before: what is found now is what it saw.
     let own = sqlx::query!(
@@ -163,7 +166,7 @@ pub async fn grant(
     .fetch_optional(&mut *conn)
     .await?;
     if let Some(row) = own {
-        return Ok(Granted::Already {
+        return Ok(LeaseGrant::Already {
             fencing_token: row.fencing_token,
             expires_at: row.expires_at,
         });
@@ -174,12 +177,12 @@ pub async fn grant(
     )
     .fetch_one(conn)
     .await?;
-    Ok(Granted::Held { holder: held.holder, expires_at: held.expires_at })
+    Ok(LeaseGrant::Held { holder: held.holder, expires_at: held.expires_at })
 }
 
 /// A lease as its holder names it.
 #[derive(Clone, Copy, Debug)]
-pub struct Lease<'a> {
+pub struct LeaseHandle<'a> {
     /// The task.
     pub task: TaskId,
     /// The attempt at driving.
@@ -190,9 +193,9 @@ pub struct Lease<'a> {
 
 /// Gives a live lease more time; `None` when it is not live or not the holder's any more.
 #[tracing::instrument(name = "db.workflow.renew", skip_all, fields(task.id = %lease.task))]
-pub async fn renew(
+pub async fn renew_lease(
     conn: &mut Conn,
-    lease: Lease<'_>,
+    lease: LeaseHandle<'_>,
     ttl_ms: i64,
 ) -> Result<Option<(String, OffsetDateTime)>, DbError> {
     let row = sqlx::query!(
@@ -214,7 +217,7 @@ pub async fn renew(
 
 /// Gives a lease back; nothing happens when it is not the holder's any more.
 #[tracing::instrument(name = "db.workflow.release", skip_all, fields(task.id = %lease.task))]
-pub async fn release(conn: &mut Conn, lease: Lease<'_>) -> Result<(), DbError> {
+pub async fn release_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE task_workflow_lease
@@ -232,7 +235,7 @@ pub async fn release(conn: &mut Conn, lease: Lease<'_>) -> Result<(), DbError> {
 
 /// Ends every grant of the task: whoever drives it is shut out from now on.
 #[tracing::instrument(name = "db.workflow.revoke", skip_all, fields(task.id = %task))]
-pub async fn revoke(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+pub async fn revoke_lease(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE task_workflow_lease
@@ -248,7 +251,7 @@ pub async fn revoke(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
 
 /// A run, its last checkpoint and its task's state.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct RunStatus {
     /// The run.
     pub run: RunId,
     /// The trace of everything about it.
@@ -266,29 +269,29 @@ pub struct Standing {
     /// The task's state.
     pub task_state: TaskStateName,
     /// The last checkpoint, if it was ever driven.
-    pub checkpoint: Option<CheckpointRow>,
+    pub checkpoint: Option<RunCheckpointRow>,
     /// The wait that is open.
-    pub open_wait: Option<crate::waits::Open>,
+    pub open_wait: Option<crate::waits::OpenWait>,
 }
 
 /// A checkpoint as it is stored.
 #[derive(Clone, Debug)]
-pub struct CheckpointRow {
+pub struct RunCheckpointRow {
     /// Its number.
     pub sequence: i64,
     /// The node that was last.
-    pub last_node: Option<Node>,
+    pub last_node: Option<WorkflowStep>,
     /// The node that is next; none when the run has ended.
-    pub next_node: Option<Node>,
+    pub next_node: Option<WorkflowStep>,
     /// What later nodes need.
     pub state: Value,
     /// When it was written.
     pub updated_at: OffsetDateTime,
 }
 
-fn node(name: Option<&str>) -> Result<Option<Node>, DbError> {
+fn parse_workflow_step(name: Option<&str>) -> Result<Option<WorkflowStep>, DbError> {
     name.map(|name| {
-        Node::from_name(name)
+        WorkflowStep::from_name(name)
             .ok_or(DbError::Corrupt { table: "workflow_checkpoints", column: "next_node" })
     })
     .transpose()
@@ -296,7 +299,7 @@ fn node(name: Option<&str>) -> Result<Option<Node>, DbError> {
 
 /// Where a run stands; `None` when nobody has asked for the task to be driven.
 #[tracing::instrument(name = "db.workflow.standing", skip_all, fields(task.id = %task))]
-pub async fn standing(conn: &mut Conn, task: TaskId) -> Result<Option<Standing>, DbError> {
+pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunStatus>, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT r.run_id, r.trace_id, r.wakes, r.retries_used, r.instructions_waiting, r.ended_at,
@@ -315,10 +318,10 @@ pub async fn standing(conn: &mut Conn, task: TaskId) -> Result<Option<Standing>,
     .await?;
     let Some(row) = row else { return Ok(None) };
     let checkpoint = match (row.sequence, row.state, row.updated_at) {
-        (Some(sequence), Some(state), Some(updated_at)) => Some(CheckpointRow {
+        (Some(sequence), Some(state), Some(updated_at)) => Some(RunCheckpointRow {
             sequence,
-            last_node: node(row.last_node.as_deref())?,
-            next_node: node(row.next_node.as_deref())?,
+            last_node: parse_workflow_step(row.last_node.as_deref())?,
+            next_node: parse_workflow_step(row.next_node.as_deref())?,
             state,
             updated_at,
         }),
@@ -326,29 +329,29 @@ pub async fn standing(conn: &mut Conn, task: TaskId) -> Result<Option<Standing>,
     };
     let task_state = TaskStateName::from_name(&row.task_state)
         .ok_or(DbError::Corrupt { table: "tasks", column: "state" })?;
-    Ok(Some(Standing {
+    Ok(Some(RunStatus {
         run: RunId::from_uuid(row.run_id),
-        trace: row.trace_id.parse().map_err(corrupt("workflow_runs", "trace_id"))?,
+        trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
         wakes: row.wakes,
         retries_used: u32::try_from(row.retries_used)
-            .map_err(corrupt("workflow_runs", "retries_used"))?,
+            .map_err(corrupt_column("workflow_runs", "retries_used"))?,
         instructions_waiting: row.instructions_waiting,
         due: row.due,
         ended: row.ended_at.is_some(),
         task_state,
         checkpoint,
-        open_wait: crate::waits::open_of(row.wait_id, row.reason.as_deref())?,
+        open_wait: crate::waits::to_open_wait(row.wait_id, row.reason.as_deref())?,
     }))
 }
 
 /// Makes the checkpoint before the first node.
 #[tracing::instrument(name = "db.workflow.begin", skip_all, fields(task.id = %task))]
-pub async fn begin(
+pub async fn insert_first_checkpoint(
     conn: &mut Conn,
     task: TaskId,
-    standing: &Standing,
+    standing: &RunStatus,
     fencing_token: i64,
-) -> Result<CheckpointRow, DbError> {
+) -> Result<RunCheckpointRow, DbError> {
     let updated_at = sqlx::query_scalar!(
         "
         INSERT INTO workflow_checkpoints
@@ -358,17 +361,17 @@ pub async fn begin(
         ",
         task.as_uuid(),
         standing.run.as_uuid(),
-        Node::FIRST.as_str(),
+        WorkflowStep::FIRST.as_str(),
         fencing_token,
         standing.trace.to_string(),
     )
     .fetch_one(conn)
     .await?;
     let state = Value::Object(serde_json::Map::new());
-    Ok(CheckpointRow {
+    Ok(RunCheckpointRow {
         sequence: 0,
         last_node: None,
-        next_node: Some(Node::FIRST),
+        next_node: Some(WorkflowStep::FIRST),
         state,
         updated_at,
     })
@@ -376,15 +379,15 @@ pub async fn begin(
 
 /// What a node did, to be stored.
 #[derive(Clone, Debug)]
-pub struct Step<'a> {
+pub struct StepRecord<'a> {
     /// The number of the checkpoint.
     pub sequence: i64,
     /// The node that ran.
-    pub node: Node,
+    pub node: WorkflowStep,
     /// What it found.
-    pub verdict: Verdict,
+    pub verdict: StepVerdict,
     /// The node that follows; none when the run ends.
-    pub next_node: Option<Node>,
+    pub next_node: Option<WorkflowStep>,
     /// What later nodes need.
     pub state: &'a Value,
     /// The unit it was about.
@@ -402,11 +405,11 @@ pub struct Step<'a> {
 /// Stores a checkpoint and its place in the history, if the lease is live and the number and the node are the ones that
 /// follow: one statement. Gives the counters of the run as they were before; `None` when nothing was stored.
 #[tracing::instrument(name = "db.workflow.advance", skip_all, fields(task.id = %lease.task, sequence = step.sequence))]
-pub async fn advance(
+pub async fn store_checkpoint(
     conn: &mut Conn,
-    lease: Lease<'_>,
-    step: &Step<'_>,
-) -> Result<Option<Counters>, DbError> {
+    lease: LeaseHandle<'_>,
+    step: &StepRecord<'_>,
+) -> Result<Option<RunCounters>, DbError> {
     let row = sqlx::query!(
         r#"
         WITH lease AS MATERIALIZED (
@@ -435,7 +438,7 @@ pub async fn advance(
         lease.fencing_token,
         step.sequence,
         step.node.as_str(),
-        step.next_node.map(Node::as_str),
+        step.next_node.map(WorkflowStep::as_str),
         step.state,
         step.verdict.as_str(),
         step.unit,
@@ -447,9 +450,9 @@ pub async fn advance(
     .fetch_optional(conn)
     .await?;
     row.map(|row| {
-        Ok(Counters {
+        Ok(RunCounters {
             run: RunId::from_uuid(row.run_id),
-            trace: row.trace_id.parse().map_err(corrupt("workflow_runs", "trace_id"))?,
+            trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
             wakes: row.wakes,
             retries_used: row.retries_used.cast_unsigned(),
             instructions_waiting: row.instructions_waiting,
@@ -460,11 +463,11 @@ pub async fn advance(
 
 /// Stores a change of course that a person made, at a place where no node runs.
 #[tracing::instrument(name = "db.workflow.steer", skip_all, fields(task.id = %task))]
-pub async fn steer(
+pub async fn store_manual_transition(
     conn: &mut Conn,
     task: TaskId,
     actor: &str,
-    step: &Step<'_>,
+    step: &StepRecord<'_>,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -483,7 +486,7 @@ pub async fn steer(
         task.as_uuid(),
         step.sequence,
         step.node.as_str(),
-        step.next_node.map(Node::as_str),
+        step.next_node.map(WorkflowStep::as_str),
         step.state,
         step.verdict.as_str(),
         actor,
@@ -496,7 +499,7 @@ pub async fn steer(
 
 /// How many things have happened to a run from outside; `None` when there is none, or it has ended.
 #[tracing::instrument(name = "db.workflow.wakes", skip_all, fields(task.id = %task))]
-pub async fn wakes(conn: &mut Conn, task: TaskId) -> Result<Option<i64>, DbError> {
+pub async fn get_wake_count(conn: &mut Conn, task: TaskId) -> Result<Option<i64>, DbError> {
     let wakes = sqlx::query_scalar!(
         "SELECT wakes FROM workflow_runs WHERE task_id = $1 AND ended_at IS NULL",
         task.as_uuid(),
@@ -508,7 +511,7 @@ pub async fn wakes(conn: &mut Conn, task: TaskId) -> Result<Option<i64>, DbError
 
 /// Locks a live lease until the transaction ends; `false` when it is not live or not the holder's any more.
 #[tracing::instrument(name = "db.workflow.hold", skip_all, fields(task.id = %lease.task))]
-pub async fn hold(conn: &mut Conn, lease: Lease<'_>) -> Result<bool, DbError> {
+pub async fn lock_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<bool, DbError> {
     let row = sqlx::query!(
         "
         SELECT FROM task_workflow_lease
@@ -526,11 +529,11 @@ pub async fn hold(conn: &mut Conn, lease: Lease<'_>) -> Result<bool, DbError> {
 
 /// Whether this very checkpoint was stored before, under the same grant.
 #[tracing::instrument(name = "db.workflow.stored", skip_all, fields(task.id = %lease.task, sequence))]
-pub async fn stored(
+pub async fn is_checkpoint_stored(
     conn: &mut Conn,
-    lease: Lease<'_>,
+    lease: LeaseHandle<'_>,
     sequence: i64,
-    node: Node,
+    node: WorkflowStep,
 ) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
@@ -550,7 +553,7 @@ pub async fn stored(
 
 /// Where a run comes to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resting {
+pub enum SuspendPoint {
     /// At a node that waits: an instruction that was not taken up makes it due at once.
     AtANode,
     /// At a gate that is shut: what was said waits until it opens.
@@ -560,10 +563,10 @@ pub enum Resting {
 /// Notes that a run waits: it is due at once if something happened that it had not seen, else after `wake_in_ms`, else
 /// when it is woken.
 #[tracing::instrument(name = "db.workflow.rest", skip_all, fields(task.id = %task))]
-pub async fn rest(
+pub async fn suspend_run(
     conn: &mut Conn,
     task: TaskId,
-    resting: Resting,
+    resting: SuspendPoint,
     seen_wakes: i64,
     wake_in_ms: Option<i64>,
 ) -> Result<(), DbError> {
@@ -578,7 +581,7 @@ pub async fn rest(
         task.as_uuid(),
         seen_wakes,
         wake_in_ms,
-        resting == Resting::AtANode,
+        resting == SuspendPoint::AtANode,
     )
     .execute(conn)
     .await?;
@@ -599,7 +602,7 @@ pub async fn count_retry(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
 
 /// What is known of a task at the end of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct RunEndStatus {
     /// Whether units were left that are neither done nor unwanted.
     pub unsettled: bool,
     /// Whether other tasks depend on it.
@@ -608,7 +611,11 @@ pub struct Ended {
 
 /// Ends a run, whatever it was waiting for, and its lease.
 #[tracing::instrument(name = "db.workflow.end", skip_all, fields(task.id = %task, outcome))]
-pub async fn end(conn: &mut Conn, task: TaskId, outcome: &str) -> Result<Ended, DbError> {
+pub async fn end_run(
+    conn: &mut Conn,
+    task: TaskId,
+    outcome: &str,
+) -> Result<RunEndStatus, DbError> {
     let row = sqlx::query!(
         r#"
         WITH lease AS (
@@ -628,12 +635,12 @@ pub async fn end(conn: &mut Conn, task: TaskId, outcome: &str) -> Result<Ended, 
     )
     .fetch_one(conn)
     .await?;
-    Ok(Ended { unsettled: row.unsettled, has_dependents: row.has_dependents })
+    Ok(RunEndStatus { unsettled: row.unsettled, has_dependents: row.has_dependents })
 }
 
 /// A run that is due and has not been told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueRun {
     /// The task.
     pub task: TaskId,
     /// The run.
@@ -649,7 +656,11 @@ pub struct Due {
 /// Takes runs that are due, have no live lease, and were not told of since, or not for `resend_ms`. Two processes never
 /// take the same; whoever takes one and dies leaves it to be taken again.
 #[tracing::instrument(name = "db.workflow.take_due", skip_all)]
-pub async fn take_due(conn: &mut Conn, resend_ms: i64, most: i64) -> Result<Vec<Due>, DbError> {
+pub async fn take_due_runs(
+    conn: &mut Conn,
+    resend_ms: i64,
+    most: i64,
+) -> Result<Vec<DueRun>, DbError> {
     let rows = sqlx::query!(
         r#"
         WITH due AS (
@@ -677,12 +688,12 @@ pub async fn take_due(conn: &mut Conn, resend_ms: i64, most: i64) -> Result<Vec<
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(Due {
+            Ok(DueRun {
                 task: TaskId::from_uuid(row.task_id),
                 run: RunId::from_uuid(row.run_id),
                 wakes: row.wakes,
                 fencing_token: row.fencing_token,
-                trace: row.trace_id.parse().map_err(corrupt("workflow_runs", "trace_id"))?,
+                trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
             })
         })
         .collect()
@@ -690,7 +701,7 @@ pub async fn take_due(conn: &mut Conn, resend_ms: i64, most: i64) -> Result<Vec<
 
 /// Takes back that the engine was told of these tasks: it was not.
 #[tracing::instrument(name = "db.workflow.untell", skip_all)]
-pub async fn untell(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
+pub async fn clear_dispatch_marks(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
     sqlx::query!("UPDATE workflow_runs SET sent_at = NULL WHERE task_id = ANY($1)", tasks)
         .execute(conn)
         .await?;
@@ -699,7 +710,7 @@ pub async fn untell(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
 
 /// Whether everything that the task depends on is completed.
 #[tracing::instrument(name = "db.workflow.dependencies_completed", skip_all, fields(task.id = %task))]
-pub async fn dependencies_completed(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+pub async fn has_completed_dependencies(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let completed = sqlx::query_scalar!(
         r#"
         SELECT NOT EXISTS (
@@ -745,7 +756,7 @@ pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<(), DbErro
 
 /// What a checkpoint's answer needs of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
+pub struct RunCounters {
     /// The run.
     pub run: RunId,
     /// The trace of everything about it.
@@ -759,10 +770,7 @@ pub struct Counters {
 }
 
 /// The task and everything that depends on it, directly or not, that has not ended; in the order of their ids.
-pub async fn unended_with_dependents(
-    conn: &mut Conn,
-    task: TaskId,
-) -> Result<Vec<TaskId>, DbError> {
+pub async fn list_active_dependents(conn: &mut Conn, task: TaskId) -> Result<Vec<TaskId>, DbError> {
     let rows = sqlx::query_scalar!(
         r#"
         WITH RECURSIVE reached AS (

@@ -8,23 +8,23 @@ use serde::Serialize;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 /// Most bytes of a text.
-pub const MOST_BYTES: usize = 64 * 1024;
+pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// How often a text is gone through before every `<` goes.
-const ROUNDS: usize = 16;
+const MAX_SANITIZE_ROUNDS: usize = 16;
 
 /// Elements whose content is not shown.
-const UNSEEN: [&str; 16] = [
+const HIDDEN_ELEMENTS: [&str; 16] = [
     "script", "style", "template", "noscript", "iframe", "object", "svg", "math", "head", "title",
     "audio", "video", "canvas", "noembed", "noframes", "xmp",
 ];
 
 /// Elements that enclose nothing.
-const VOID: [&str; 12] =
+const VOID_ELEMENTS: [&str; 12] =
     ["area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
 /// Elements after which a line ends.
-const BREAKS: [&str; 14] = [
+const LINE_BREAK_ELEMENTS: [&str; 14] = [
     "br",
     "p",
     "div",
@@ -42,25 +42,25 @@ const BREAKS: [&str; 14] = [
 ];
 
 /// Elements in which a fence is no fence.
-const RAW: [&str; 4] = ["<pre", "<script", "<style", "<textarea"];
+const RAW_TEXT_TAGS: [&str; 4] = ["<pre", "<script", "<style", "<textarea"];
 
 /// What may stand before the words of a line: white space, marks of lists and quotes.
-const MARKS: [char; 19] = [
+const LINE_PREFIX_CHARS: [char; 19] = [
     ' ', '\t', '>', '-', '*', '+', '.', ')', '#', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9',
 ];
 
 /// A text in which nothing hides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cleaned {
+pub struct SanitizedText {
     /// The text.
     pub text: String,
     /// What is not in it any more.
-    pub removed: Removed,
+    pub removed: RemovedContent,
 }
 
 /// What was taken out of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Removed {
+pub struct RemovedContent {
     /// Characters without a shape.
     pub characters: usize,
     /// Comments of HTML and their like.
@@ -73,44 +73,44 @@ pub struct Removed {
     pub cut: bool,
 }
 
-impl Removed {
+impl RemovedContent {
     /// Whether it was nothing.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 /// Takes out of a text what somebody who reads it on a forge does not see.
-pub fn text(raw: &str) -> Cleaned {
-    let mut removed = Removed::default();
-    let mut end = raw.len().min(MOST_BYTES);
+pub fn sanitize_text(raw: &str) -> SanitizedText {
+    let mut removed = RemovedContent::default();
+    let mut end = raw.len().min(MAX_TEXT_BYTES);
     while !raw.is_char_boundary(end) {
         end -= 1;
     }
     removed.cut = end < raw.len();
-    let mut text = shapes(&raw[..end], &mut removed);
+    let mut text = strip_invisible_chars(&raw[..end], &mut removed);
     for round in 0.. {
-        if round == ROUNDS {
+        if round == MAX_SANITIZE_ROUNDS {
             // Nobody writes like this by chance: now nothing of HTML can be left.
             text.retain(|c| c != '<');
         }
-        let next = markup(&text, &mut removed);
+        let next = sanitize_markup(&text, &mut removed);
         if next == text {
             break;
         }
         text = next;
     }
-    Cleaned { text, removed }
+    SanitizedText { text, removed }
 }
 
 /// One line without what hides in it: for titles and names.
-pub fn line(raw: &str) -> String {
-    let cleaned = text(raw).text;
+pub fn sanitize_line(raw: &str) -> String {
+    let cleaned = sanitize_text(raw).text;
     cleaned.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a character has no shape of its own, or changes that of others.
-pub fn is_unseen(c: char) -> bool {
+pub fn is_invisible_char(c: char) -> bool {
     use GeneralCategory::{
         Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Surrogate, Unassigned,
     };
@@ -128,12 +128,12 @@ pub fn is_unseen(c: char) -> bool {
 }
 
 /// The text with line ends of one kind and characters that can be seen.
-fn shapes(raw: &str, removed: &mut Removed) -> String {
+fn strip_invisible_chars(raw: &str, removed: &mut RemovedContent) -> String {
     let mut text = String::with_capacity(raw.len());
     for c in raw.replace("\r\n", "\n").chars() {
         match c {
             '\r' => text.push('\n'),
-            c if is_unseen(c) => removed.characters += 1,
+            c if is_invisible_char(c) => removed.characters += 1,
             c => text.push(c),
         }
     }
@@ -141,41 +141,41 @@ fn shapes(raw: &str, removed: &mut Removed) -> String {
 }
 
 /// Goes through a text once.
-fn markup(text: &str, removed: &mut Removed) -> String {
+fn sanitize_markup(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     // A fence is believed only where every reader of Markdown sees one: at the very left, after an empty line, outside of HTML.
     while !rest.is_empty() {
-        match fence(text, rest) {
+        match find_fenced_block(text, rest) {
             Some((before, code, after)) => {
-                prose(before, &mut out, removed);
+                sanitize_prose(before, &mut out, removed);
                 out.push_str(code);
                 rest = after;
             }
             None => {
-                prose(rest, &mut out, removed);
+                sanitize_prose(rest, &mut out, removed);
                 break;
             }
         }
     }
-    tidy(&out)
+    collapse_blank_lines(&out)
 }
 
 /// The first fenced block: what is before it, itself, what is after it.
-fn fence<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
+fn find_fenced_block<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
     let mut at = 0;
     let mut after_empty = true;
     for line in rest.split_inclusive('\n') {
         let bare = line.trim_end();
-        if let Some((mark, length)) = opens(bare).filter(|_| after_empty) {
+        if let Some((mark, length)) = parse_fence_start(bare).filter(|_| after_empty) {
             let before = &whole[..whole.len() - rest.len() + at];
-            if unsure(before) {
+            if is_fence_ambiguous(before) {
                 return None;
             }
             let mut end = at + line.len();
             for inner in rest[end..].split_inclusive('\n') {
                 end += inner.len();
-                if closes(inner, mark, length) {
+                if is_fence_end(inner, mark, length) {
                     return Some((&rest[..at], &rest[at..end], &rest[end..]));
                 }
             }
@@ -189,13 +189,13 @@ fn fence<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a str, &'a str
 }
 
 /// Whether what stands before a fence may make it part of something else.
-fn unsure(before: &str) -> bool {
+fn is_fence_ambiguous(before: &str) -> bool {
     let lower = before.to_ascii_lowercase();
     let open = |from: &str, to: &str| match (lower.rfind(from), lower.rfind(to)) {
         (Some(from), Some(to)) => to < from,
         (from, _) => from.is_some(),
     };
-    RAW.iter().any(|raw| lower.contains(raw))
+    RAW_TEXT_TAGS.iter().any(|raw| lower.contains(raw))
         || open("<!--", "-->")
         || open("<?", "?>")
         || open("<!", ">")
@@ -203,14 +203,14 @@ fn unsure(before: &str) -> bool {
         || lower.contains("$$")
 }
 
-fn opens(line: &str) -> Option<(char, usize)> {
+fn parse_fence_start(line: &str) -> Option<(char, usize)> {
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == mark).count();
     let plain = mark == '~' || !line[length..].contains('`');
     (length >= 3 && plain).then_some((mark, length))
 }
 
-fn closes(line: &str, mark: char, length: usize) -> bool {
+fn is_fence_end(line: &str, mark: char, length: usize) -> bool {
     let line = line.trim_end();
     let bare = line.trim_start_matches(' ');
     line.len() - bare.len() <= 3
@@ -219,16 +219,16 @@ fn closes(line: &str, mark: char, length: usize) -> bool {
 }
 
 /// Text outside of fences.
-fn prose(text: &str, out: &mut String, removed: &mut Removed) {
-    let text = html(text, removed);
-    let text = definitions(&text, removed);
-    out.push_str(&links(&text, removed));
+fn sanitize_prose(text: &str, out: &mut String, removed: &mut RemovedContent) {
+    let text = strip_html(text, removed);
+    let text = strip_link_definitions(&text, removed);
+    out.push_str(&sanitize_links(&text, removed));
 }
 
 /// Text without comments and tags.
-fn html(text: &str, removed: &mut Removed) -> String {
+fn strip_html(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
-    let spans = spans(text);
+    let spans = find_code_spans(text);
     let mut at = 0;
     while let Some(found) = text[at..].find('<') {
         let start = at + found;
@@ -260,15 +260,17 @@ fn html(text: &str, removed: &mut Removed) -> String {
         {
             removed.comments += 1;
             to(">")
-        } else if let Some(address) = autolink(rest) {
+        } else if let Some(address) = parse_autolink(rest) {
             out.push_str(address);
             address.len() + 2
-        } else if let Some(tag) = tag(rest).filter(|tag| tag.closed || tears(&text[..start])) {
+        } else if let Some(tag) =
+            parse_html_tag(rest).filter(|tag| tag.closed || hides_rest_if_unclosed(&text[..start]))
+        {
             removed.tags += 1;
-            if BREAKS.contains(&tag.name.as_str()) {
+            if LINE_BREAK_ELEMENTS.contains(&tag.name.as_str()) {
                 out.push('\n');
             }
-            if tag.hides { past(rest, &tag) } else { tag.length }
+            if tag.hides { hidden_element_len(rest, &tag) } else { tag.length }
         } else {
             out.push('<');
             1
@@ -280,7 +282,7 @@ fn html(text: &str, removed: &mut Removed) -> String {
 }
 
 /// The address in `<https://…>`, which is shown.
-fn autolink(text: &str) -> Option<&str> {
+fn parse_autolink(text: &str) -> Option<&str> {
     let (inside, _) = text[1..].split_once('>')?;
     let (scheme, rest) = inside.split_once(':')?;
     let known = ["http", "https", "mailto"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
@@ -289,16 +291,16 @@ fn autolink(text: &str) -> Option<&str> {
 }
 
 /// Whether a tag that never ends, after this text, takes the rest with it. In the middle of words it is only a `<`.
-fn tears(before: &str) -> bool {
+fn hides_rest_if_unclosed(before: &str) -> bool {
     let paragraph = before.rsplit_once("\n\n").map_or(before, |(_, last)| last);
     let line = paragraph.rsplit_once('\n').map_or(paragraph, |(_, last)| last);
     let lower = before.to_ascii_lowercase();
-    line.trim_start_matches(MARKS).is_empty()
+    line.trim_start_matches(LINE_PREFIX_CHARS).is_empty()
         || paragraph.contains('<')
-        || RAW.iter().any(|raw| lower.contains(raw))
+        || RAW_TEXT_TAGS.iter().any(|raw| lower.contains(raw))
 }
 
-struct Tag {
+struct HtmlTag {
     name: String,
     length: usize,
     /// Whether it ends.
@@ -308,7 +310,7 @@ struct Tag {
 }
 
 /// A tag at the beginning of the text, opening or closing. One that never ends takes the rest with it.
-fn tag(text: &str) -> Option<Tag> {
+fn parse_html_tag(text: &str) -> Option<HtmlTag> {
     let closing = text.starts_with("</");
     let inside = &text[if closing { 2 } else { 1 }..];
     if !inside.starts_with(|c: char| c.is_ascii_alphabetic()) {
@@ -354,13 +356,13 @@ fn tag(text: &str) -> Option<Tag> {
     let mut names = names.split(|c: char| c.is_whitespace() || matches!(c, '/' | '=' | '>'));
     let veils = names.any(|name| matches!(name, "hidden" | "style" | "aria-hidden"));
     // `/>` closes nothing in HTML.
-    let encloses = !closing && !VOID.contains(&name.as_str());
-    let hides = encloses && (veils || UNSEEN.contains(&name.as_str()));
-    Some(Tag { name, length, closed, hides })
+    let encloses = !closing && !VOID_ELEMENTS.contains(&name.as_str());
+    let hides = encloses && (veils || HIDDEN_ELEMENTS.contains(&name.as_str()));
+    Some(HtmlTag { name, length, closed, hides })
 }
 
 /// Past the end of an element whose content is not shown; to the end of the text when it has none.
-fn past(text: &str, tag: &Tag) -> usize {
+fn hidden_element_len(text: &str, tag: &HtmlTag) -> usize {
     let lower = text.to_ascii_lowercase();
     let (open, close) = (format!("<{}", tag.name), format!("</{}", tag.name));
     let (mut depth, mut at) = (1_usize, tag.length);
@@ -379,9 +381,11 @@ fn past(text: &str, tag: &Tag) -> usize {
 ///
 /// Only where every reader of Markdown agrees: on one line without `|` and `\`, all marks before it on its own line in pairs, and no `<` before it in
 /// its paragraph but in such code.
-fn spans(text: &str) -> Vec<(usize, usize)> {
+fn find_code_spans(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
-    if unsure(text) && RAW.iter().any(|raw| text.to_ascii_lowercase().contains(raw)) {
+    if is_fence_ambiguous(text)
+        && RAW_TEXT_TAGS.iter().any(|raw| text.to_ascii_lowercase().contains(raw))
+    {
         return found;
     }
     let (mut at, mut sure) = (0, true);
@@ -389,7 +393,7 @@ fn spans(text: &str) -> Vec<(usize, usize)> {
         if line.trim().is_empty() {
             sure = true;
         } else if sure {
-            match pairs(line) {
+            match pair_backtick_runs(line) {
                 Some(pairs) if !line.contains(['|', '\\', '$']) => {
                     for (from, to) in pairs {
                         // Whatever opens before it may reach over it.
@@ -413,7 +417,7 @@ fn spans(text: &str) -> Vec<(usize, usize)> {
 }
 
 /// The pairs of marks of a line; `None` when one has no partner.
-fn pairs(line: &str) -> Option<Vec<(usize, usize)>> {
+fn pair_backtick_runs(line: &str) -> Option<Vec<(usize, usize)>> {
     let mut runs = Vec::new();
     let bytes = line.as_bytes();
     let mut at = 0;
@@ -439,7 +443,7 @@ fn pairs(line: &str) -> Option<Vec<(usize, usize)>> {
 }
 
 /// Text without definitions of links and notes, which are shown nowhere or elsewhere.
-fn definitions(text: &str, removed: &mut Removed) -> String {
+fn strip_link_definitions(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut skipping, mut note) = (false, false);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -453,8 +457,8 @@ fn definitions(text: &str, removed: &mut Removed) -> String {
             skipping = indented;
             note = indented;
         }
-        let bare = line.trim_start_matches(MARKS);
-        if !skipping && defines(bare, &lines[at + 1..]) {
+        let bare = line.trim_start_matches(LINE_PREFIX_CHARS);
+        if !skipping && starts_link_definition(bare, &lines[at + 1..]) {
             removed.links += 1;
             note = bare.starts_with("[^");
             // All of its paragraph: where a title ends is not for us to guess.
@@ -468,7 +472,7 @@ fn definitions(text: &str, removed: &mut Removed) -> String {
 }
 
 /// Whether a definition begins here: `[…]:`, the name perhaps over several lines.
-fn defines(line: &str, following: &[&str]) -> bool {
+fn starts_link_definition(line: &str, following: &[&str]) -> bool {
     if !line.starts_with('[') {
         return false;
     }
@@ -493,18 +497,18 @@ fn defines(line: &str, following: &[&str]) -> bool {
 }
 
 /// Text whose links have no titles and whose images have no words; images that are in the text itself are gone.
-fn links(text: &str, removed: &mut Removed) -> String {
+fn sanitize_links(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     while let Some(found) = text[at..].find("](") {
         let middle = at + found;
-        let Some(link) = target(&text[middle + 2..]) else {
+        let Some(link) = parse_link_target(&text[middle + 2..]) else {
             out.push_str(&text[at..middle + 2]);
             at = middle + 2;
             continue;
         };
         let end = middle + 2 + link.length;
-        let image = opening(&text[at..middle]).map(|open| at + open);
+        let image = find_open_bracket(&text[at..middle]).map(|open| at + open);
         let image = image.filter(|open| text[..*open].ends_with('!'));
         match image {
             Some(open) => {
@@ -533,7 +537,7 @@ fn links(text: &str, removed: &mut Removed) -> String {
 }
 
 /// The bracket that the one at the end of the text closes.
-fn opening(text: &str) -> Option<usize> {
+fn find_open_bracket(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices().rev() {
         match c {
@@ -546,14 +550,14 @@ fn opening(text: &str) -> Option<usize> {
     None
 }
 
-struct Target<'a> {
+struct LinkTarget<'a> {
     address: &'a str,
     titled: bool,
     length: usize,
 }
 
 /// An address, perhaps a title, and the bracket that closes both.
-fn target(text: &str) -> Option<Target<'_>> {
+fn parse_link_target(text: &str) -> Option<LinkTarget<'_>> {
     let start = text.len() - text.trim_start().len();
     let rest = &text[start..];
     let mut depth = 0_usize;
@@ -572,7 +576,7 @@ fn target(text: &str) -> Option<Target<'_>> {
     let after = &after[spaces..];
     let base = start + long + spaces;
     if after.starts_with(')') {
-        return Some(Target { address, titled: start > 0 || spaces > 0, length: base + 1 });
+        return Some(LinkTarget { address, titled: start > 0 || spaces > 0, length: base + 1 });
     }
     let close = match after.chars().next()? {
         '(' => ')',
@@ -588,7 +592,7 @@ fn target(text: &str) -> Option<Target<'_>> {
                 let end = &after[at + 1..];
                 let spaces = end.len() - end.trim_start().len();
                 let closed = end[spaces..].starts_with(')');
-                return closed.then_some(Target {
+                return closed.then_some(LinkTarget {
                     address,
                     titled: true,
                     length: base + at + 1 + spaces + 1,
@@ -601,7 +605,7 @@ fn target(text: &str) -> Option<Target<'_>> {
 }
 
 /// At most one empty line in a row.
-fn tidy(text: &str) -> String {
+fn collapse_blank_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut empty = 0;
     for line in text.split_inclusive('\n') {
@@ -619,7 +623,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cleaned(raw: &str) -> String {
-        text(raw).text
+        sanitize_text(raw).text
     }
 
     #[test]
@@ -632,7 +636,10 @@ mod tests {
             "é, 日本語, emoji 😀, tab\there",
             "~~~\n``` <i>\n~~~\n",
         ] {
-            assert_eq!(text(seen), Cleaned { text: seen.into(), removed: Removed::default() });
+            assert_eq!(
+                sanitize_text(seen),
+                SanitizedText { text: seen.into(), removed: RemovedContent::default() }
+            );
         }
     }
 
@@ -644,7 +651,10 @@ mod tests {
         assert_eq!(cleaned("a<!<!-- x -->-- hidden -->b"), "ab");
         assert_eq!(cleaned("a<?php hidden ?>b<!DOCTYPE hidden>c<![CDATA[hidden]]>d"), "abcd");
         assert_eq!(cleaned("<div>\n```\n<!-- hidden -->\n```\n"), "\n\n```\n\n```\n");
-        assert_eq!(text("a<!-- b -->").removed, Removed { comments: 1, ..Removed::default() });
+        assert_eq!(
+            sanitize_text("a<!-- b -->").removed,
+            RemovedContent { comments: 1, ..RemovedContent::default() }
+        );
     }
 
     #[test]
@@ -702,21 +712,21 @@ mod tests {
                 [c, '\u{200b}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{ad}', '\u{7}', '\u{e0041}']
             })
             .collect();
-        let got = text(&hidden);
+        let got = sanitize_text(&hidden);
         assert_eq!(
             got,
-            Cleaned {
+            SanitizedText {
                 text: "ab".into(),
-                removed: Removed { characters: 14, ..Removed::default() }
+                removed: RemovedContent { characters: 14, ..RemovedContent::default() }
             }
         );
-        assert_eq!(line("  A\n\ttitle\u{200d} <!-- x --> here "), "A title here");
+        assert_eq!(sanitize_line("  A\n\ttitle\u{200d} <!-- x --> here "), "A title here");
     }
 
     #[test]
     fn a_long_text_is_cut_and_says_so() {
-        let got = text(&"é".repeat(MOST_BYTES));
-        assert_eq!((got.text.len(), got.removed.cut), (MOST_BYTES, true));
+        let got = sanitize_text(&"é".repeat(MAX_TEXT_BYTES));
+        assert_eq!((got.text.len(), got.removed.cut), (MAX_TEXT_BYTES, true));
     }
 
     #[test]
@@ -785,15 +795,15 @@ mod tests {
 
         #[test]
         fn cleaning_twice_is_cleaning_once(raw in pieces()) {
-            let once = text(&raw);
-            let twice = text(&once.text);
+            let once = sanitize_text(&raw);
+            let twice = sanitize_text(&once.text);
             prop_assert_eq!(&twice.text, &once.text);
         }
 
         #[test]
         fn nothing_without_a_shape_survives_and_nothing_grows(raw in pieces()) {
             let got = cleaned(&raw);
-            prop_assert!(!got.chars().any(is_unseen));
+            prop_assert!(!got.chars().any(is_invisible_char));
             prop_assert!(got.len() <= raw.len());
         }
 

@@ -17,26 +17,26 @@ use url::Url;
 
 use crate::{
     ForgeKind,
-    reach::{INSIDE, is_inside, look_up},
+    reach::{PRIVATE_ADDRESS_MESSAGE, is_private_host, resolve_public_addresses},
 };
 
 /// How long git may take for one thing.
-const PATIENCE: Duration = Duration::from_mins(5);
+const GIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Where git and what it needs are.
-const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin";
+const GIT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What the names of our branches begin with.
-pub const OURS: &str = "cynode/";
+pub const BRANCH_PREFIX: &str = "cynode/";
 
 /// What opens a repository over HTTP.
 #[derive(Clone, Debug)]
-pub struct Credential {
+pub struct GitCredential {
     user: &'static str,
     token: SecretString,
 }
 
-impl Credential {
+impl GitCredential {
     /// A token of a forge, as its git server wants it.
     pub const fn new(kind: ForgeKind, token: SecretString) -> Self {
         let user = match kind {
@@ -50,11 +50,11 @@ impl Credential {
 
 /// A repository elsewhere.
 #[derive(Clone, Debug)]
-pub struct Remote {
+pub struct GitRemote {
     /// Where it is cloned from.
     pub url: Url,
     /// What opens it; nothing for a directory.
-    pub credential: Option<Credential>,
+    pub credential: Option<GitCredential>,
     /// Whether it may be a directory of this machine.
     pub files: bool,
     /// Whether its host may be this machine or in a private network.
@@ -63,7 +63,7 @@ pub struct Remote {
 
 /// Why git did not do it.
 #[derive(Debug, thiserror::Error)]
-pub enum GitError {
+pub enum GitRemoteError {
     /// It will not do it, however often it is asked. The words say why.
     #[error("{0}")]
     Refused(String),
@@ -74,13 +74,13 @@ pub enum GitError {
     #[error("git could not be run: {0}")]
     Io(#[from] std::io::Error),
     /// It took too long.
-    #[error("git took longer than {} s", PATIENCE.as_secs())]
+    #[error("git took longer than {} s", GIT_TIMEOUT.as_secs())]
     Slow,
 }
 
 /// What became of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// The branch is there now.
     Moved,
     /// It was there already.
@@ -89,31 +89,31 @@ pub enum Pushed {
 
 /// Pushes a commit as a branch of ours.
 #[tracing::instrument(name = "forge.git.push", skip_all, fields(branch, commit))]
-pub async fn push(
+pub async fn push_branch(
     git_dir: &Path,
-    remote: &Remote,
+    remote: &GitRemote,
     branch: &str,
     commit: &str,
     default_branch: &str,
-) -> Result<Pushed, GitError> {
+) -> Result<PushOutcome, GitRemoteError> {
     if branch == default_branch {
-        return Err(GitError::Refused("nothing is ever pushed to the default branch".into()));
+        return Err(GitRemoteError::Refused("nothing is ever pushed to the default branch".into()));
     }
-    if !branch.starts_with(OURS) || !is_branch(branch) {
-        return Err(GitError::Refused(format!(
-            "`{branch}` is no branch of ours: those begin with `{OURS}`"
+    if !branch.starts_with(BRANCH_PREFIX) || !is_branch_name(branch) {
+        return Err(GitRemoteError::Refused(format!(
+            "`{branch}` is no branch of ours: those begin with `{BRANCH_PREFIX}`"
         )));
     }
-    if !is_commit(commit) {
-        return Err(GitError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
+    if !is_commit_id(commit) {
+        return Err(GitRemoteError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
     }
     let name = format!("refs/heads/{branch}");
-    if at(git_dir, remote, &name).await?.as_deref() == Some(commit) {
-        return Ok(Pushed::Already);
+    if remote_ref_commit(git_dir, remote, &name).await?.as_deref() == Some(commit) {
+        return Ok(PushOutcome::Already);
     }
     // Without `+` and without any option to force: git and the server both refuse what is not a step forward.
     let what = format!("{commit}:{name}");
-    let url = address(remote)?;
+    let url = validate_remote_url(remote)?;
     let args = [
         "push",
         "--porcelain",
@@ -123,26 +123,30 @@ pub async fn push(
         &url,
         &what,
     ];
-    let done = run(git_dir, remote, &args).await?;
+    let done = run_git(git_dir, remote, &args).await?;
     if done.status.success() {
-        return Ok(Pushed::Moved);
+        return Ok(PushOutcome::Moved);
     }
     // Somebody who did the same at the same time is not in our way.
-    let error = judged(&done);
-    match at(git_dir, remote, &name).await {
-        Ok(Some(there)) if there == commit => Ok(Pushed::Already),
+    let error = classify_git_failure(&done);
+    match remote_ref_commit(git_dir, remote, &name).await {
+        Ok(Some(there)) if there == commit => Ok(PushOutcome::Already),
         _ => Err(error),
     }
 }
 
 /// Brings the repository the newest commit of a branch from elsewhere. The branch only ever moves forward. Gives the commit.
 #[tracing::instrument(name = "forge.git.fetch", skip_all, fields(branch))]
-pub async fn fetch(git_dir: &Path, remote: &Remote, branch: &str) -> Result<String, GitError> {
-    if !is_branch(branch) {
-        return Err(GitError::Refused(format!("`{branch}` is no name of a branch")));
+pub async fn fetch_branch(
+    git_dir: &Path,
+    remote: &GitRemote,
+    branch: &str,
+) -> Result<String, GitRemoteError> {
+    if !is_branch_name(branch) {
+        return Err(GitRemoteError::Refused(format!("`{branch}` is no name of a branch")));
     }
     let name = format!("refs/heads/{branch}");
-    let (url, what) = (address(remote)?, format!("{name}:{name}"));
+    let (url, what) = (validate_remote_url(remote)?, format!("{name}:{name}"));
     let args = [
         "fetch",
         "--no-tags",
@@ -152,23 +156,32 @@ pub async fn fetch(git_dir: &Path, remote: &Remote, branch: &str) -> Result<Stri
         &url,
         &what,
     ];
-    let done = run(git_dir, remote, &args).await?;
+    let done = run_git(git_dir, remote, &args).await?;
     if !done.status.success() {
-        return Err(judged(&done));
+        return Err(classify_git_failure(&done));
     }
     let name = format!("{name}^{{commit}}");
-    let mut look = command(git_dir, remote);
-    let done = ended(look.args(["rev-parse", "--verify", "--end-of-options", &name])).await?;
+    let mut look = build_git_command(git_dir, remote);
+    let done =
+        collect_git_output(look.args(["rev-parse", "--verify", "--end-of-options", &name])).await?;
     let commit = String::from_utf8_lossy(&done.stdout).trim().to_owned();
-    if done.status.success() && is_commit(&commit) { Ok(commit) } else { Err(judged(&done)) }
+    if done.status.success() && is_commit_id(&commit) {
+        Ok(commit)
+    } else {
+        Err(classify_git_failure(&done))
+    }
 }
 
 /// The commit that a ref has elsewhere.
-async fn at(git_dir: &Path, remote: &Remote, name: &str) -> Result<Option<String>, GitError> {
-    let url = address(remote)?;
-    let done = run(git_dir, remote, &["ls-remote", "--refs", &url, name]).await?;
+async fn remote_ref_commit(
+    git_dir: &Path,
+    remote: &GitRemote,
+    name: &str,
+) -> Result<Option<String>, GitRemoteError> {
+    let url = validate_remote_url(remote)?;
+    let done = run_git(git_dir, remote, &["ls-remote", "--refs", &url, name]).await?;
     if !done.status.success() {
-        return Err(judged(&done));
+        return Err(classify_git_failure(&done));
     }
     let said = String::from_utf8_lossy(&done.stdout);
     let found = said.lines().filter_map(|line| line.split_once('\t'));
@@ -176,7 +189,7 @@ async fn at(git_dir: &Path, remote: &Remote, name: &str) -> Result<Option<String
 }
 
 /// The address, if it is one that may be used.
-fn address(remote: &Remote) -> Result<String, GitError> {
+fn validate_remote_url(remote: &GitRemote) -> Result<String, GitRemoteError> {
     let url = &remote.url;
     let good = match url.scheme() {
         "https" | "http" => url.host_str().is_some_and(|host| !host.is_empty()),
@@ -184,73 +197,77 @@ fn address(remote: &Remote) -> Result<String, GitError> {
         _ => false,
     };
     if !good {
-        return Err(GitError::Refused("a repository is reached by http or https".into()));
+        return Err(GitRemoteError::Refused("a repository is reached by http or https".into()));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(GitError::Refused("no credential belongs into an address".into()));
+        return Err(GitRemoteError::Refused("no credential belongs into an address".into()));
     }
     Ok(url.as_str().to_owned())
 }
 
-async fn run(git_dir: &Path, remote: &Remote, args: &[&str]) -> Result<Output, GitError> {
-    let mut git = command(git_dir, remote);
-    for pin in pins(remote).await? {
+async fn run_git(
+    git_dir: &Path,
+    remote: &GitRemote,
+    args: &[&str],
+) -> Result<Output, GitRemoteError> {
+    let mut git = build_git_command(git_dir, remote);
+    for pin in resolve_pin_settings(remote).await? {
         git.args(["-c", &pin]);
     }
-    ended(git.args(args)).await
+    collect_git_output(git.args(args)).await
 }
 
-async fn ended(git: &mut Command) -> Result<Output, GitError> {
-    let done = tokio::time::timeout(PATIENCE, git.output());
-    Ok(done.await.map_err(|_| GitError::Slow)??)
+async fn collect_git_output(git: &mut Command) -> Result<Output, GitRemoteError> {
+    let done = tokio::time::timeout(GIT_TIMEOUT, git.output());
+    Ok(done.await.map_err(|_| GitRemoteError::Slow)??)
 }
 
 /// Settings that hold git to the public addresses of the host: looked up again by git itself, its name could lead elsewhere.
-async fn pins(remote: &Remote) -> Result<Vec<String>, GitError> {
+async fn resolve_pin_settings(remote: &GitRemote) -> Result<Vec<String>, GitRemoteError> {
     let url = &remote.url;
     if remote.private || url.scheme() == "file" {
         return Ok(Vec::new());
     }
-    if is_inside(url) {
-        return Err(GitError::Refused(INSIDE.into()));
+    if is_private_host(url) {
+        return Err(GitRemoteError::Refused(PRIVATE_ADDRESS_MESSAGE.into()));
     }
     let Some(name) = url.domain() else { return Ok(Vec::new()) };
     // Before a name a sign is an order: to forget what the name is held to, or to hold it for a while only.
     if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Err(GitError::Refused(
+        return Err(GitRemoteError::Refused(
             "the name of a forge begins with a letter or a digit".into(),
         ));
     }
-    can_be_held().await?;
+    check_pinning_support().await?;
     let port = url.port_or_known_default().unwrap_or(443);
-    let found = look_up(name, port).await.map_err(|error| {
-        GitError::Failed(format!("the name of the forge could not be looked up: {error}"))
+    let found = resolve_public_addresses(name, port).await.map_err(|error| {
+        GitRemoteError::Failed(format!("the name of the forge could not be looked up: {error}"))
     })?;
     if found.is_empty() {
-        return Err(GitError::Refused(INSIDE.into()));
+        return Err(GitRemoteError::Refused(PRIVATE_ADDRESS_MESSAGE.into()));
     }
-    Ok(pinned(name, port, &found))
+    Ok(build_pin_settings(name, port, &found))
 }
 
 /// Refuses a git that passes over the settings that hold it. One that obeys them is asked once.
-async fn can_be_held() -> Result<(), GitError> {
-    static OBEYS: OnceCell<()> = OnceCell::const_new();
+async fn check_pinning_support() -> Result<(), GitRemoteError> {
+    static PINNING_SUPPORT: OnceCell<()> = OnceCell::const_new();
     let ask = || async {
         let mut git = Command::new("git");
-        git.env_clear().env("PATH", PROGRAMS).arg("version");
-        let done = ended(git.stdin(Stdio::null()).kill_on_drop(true)).await?;
-        if obeys(&String::from_utf8_lossy(&done.stdout)) {
+        git.env_clear().env("PATH", GIT_SEARCH_PATH).arg("version");
+        let done = collect_git_output(git.stdin(Stdio::null()).kill_on_drop(true)).await?;
+        if is_pinning_supported(&String::from_utf8_lossy(&done.stdout)) {
             return Ok(());
         }
-        Err(GitError::Refused(
+        Err(GitRemoteError::Refused(
             "git 2.37 or newer is needed: an older one cannot be held to public addresses".into(),
         ))
     };
-    OBEYS.get_or_try_init(ask).await.copied()
+    PINNING_SUPPORT.get_or_try_init(ask).await.copied()
 }
 
 /// Whether a git that says this of itself is 2.37 or newer.
-fn obeys(said: &str) -> bool {
+fn is_pinning_supported(said: &str) -> bool {
     let version = || {
         let mut numbers = said.trim().strip_prefix("git version ")?.split('.');
         let (major, minor) = (numbers.next()?, numbers.next()?);
@@ -260,7 +277,7 @@ fn obeys(said: &str) -> bool {
 }
 
 /// The name with a dot at its end is the same one, and another one to what is held to addresses.
-fn pinned(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String> {
+fn build_pin_settings(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String> {
     let addresses = found.iter().map(|address| match address.ip() {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
@@ -271,10 +288,10 @@ fn pinned(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String> {
 }
 
 /// A git that obeys nothing but its arguments, and speaks to nobody but the remote.
-fn command(git_dir: &Path, remote: &Remote) -> Command {
+fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
     let mut git = Command::new("git");
     git.env_clear()
-        .env("PATH", PROGRAMS)
+        .env("PATH", GIT_SEARCH_PATH)
         .env("HOME", "/nonexistent")
         .env("LC_ALL", "C.UTF-8")
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -325,7 +342,7 @@ fn command(git_dir: &Path, remote: &Remote) -> Command {
 }
 
 /// What git's words mean.
-fn judged(done: &Output) -> GitError {
+fn classify_git_failure(done: &Output) -> GitRemoteError {
     let said = format!(
         "{}\n{}",
         String::from_utf8_lossy(&done.stdout),
@@ -337,7 +354,7 @@ fn judged(done: &Output) -> GitError {
         lines.filter(|line| !line.is_empty() && !line.starts_with("hint:") && *line != "Done");
     let told = format!("git: {}", told.take(4).collect::<Vec<_>>().join("; "));
     if has(&["non-fast-forward", "fetch first", "stale info", "needs force"]) {
-        GitError::Refused(format!(
+        GitRemoteError::Refused(format!(
             "the branch has commits that this one does not follow; nothing is forced. {told}"
         ))
     } else if has(&[
@@ -346,19 +363,19 @@ fn judged(done: &Output) -> GitError {
         "could not read Password",
         "error: 401",
     ]) {
-        GitError::Refused(format!(
+        GitRemoteError::Refused(format!(
             "the credential is not taken: set a new one on the project's remote. {told}"
         ))
     } else if has(&["error: 403"]) {
-        GitError::Refused(format!(
+        GitRemoteError::Refused(format!(
             "the credential may not do this: docs/forges.md lists what it must be allowed. {told}"
         ))
     } else if has(&["not found", "error: 404", "does not appear to be a git repository"]) {
-        GitError::Refused(format!(
+        GitRemoteError::Refused(format!(
             "there is no such repository, or the credential may not see it. {told}"
         ))
     } else if has(&["couldn't find remote ref"]) {
-        GitError::Refused(format!("there is no such branch. {told}"))
+        GitRemoteError::Refused(format!("there is no such branch. {told}"))
     } else if has(&[
         "remote rejected",
         "pre-receive hook declined",
@@ -366,14 +383,14 @@ fn judged(done: &Output) -> GitError {
         "redirect",
         "not allowed",
     ]) {
-        GitError::Refused(told)
+        GitRemoteError::Refused(told)
     } else {
-        GitError::Failed(told)
+        GitRemoteError::Failed(told)
     }
 }
 
 /// Whether it is a name of a branch, and can be nothing else to git.
-pub fn is_branch(name: &str) -> bool {
+pub fn is_branch_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+".contains(&b);
     (1..=200).contains(&name.len())
         && name.bytes().all(plain)
@@ -388,7 +405,7 @@ pub fn is_branch(name: &str) -> bool {
 }
 
 /// Whether it is the name of a commit and can be nothing else.
-fn is_commit(text: &str) -> bool {
+fn is_commit_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
@@ -399,13 +416,13 @@ mod tests {
     #[test]
     fn a_name_of_a_branch_can_be_nothing_else() {
         for good in ["main", "cynode/fix-login-1a2b", "release/1.2+x", "a_b"] {
-            assert!(is_branch(good), "{good}");
+            assert!(is_branch_name(good), "{good}");
         }
         for bad in [
             "", "-f", "a/-f", "a..b", "/a", "a/", "a//b", "a.lock", "a b", "a:b", "a@{1}", ".a",
             "a/.b", "a.",
         ] {
-            assert!(!is_branch(bad), "{bad}");
+            assert!(!is_branch_name(bad), "{bad}");
         }
     }
 
@@ -413,7 +430,7 @@ mod tests {
     fn only_addresses_of_http_without_a_credential_are_used() {
         let taken = |url: &str, files| {
             let url = url.parse().unwrap();
-            address(&Remote { url, credential: None, files, private: true }).is_ok()
+            validate_remote_url(&GitRemote { url, credential: None, files, private: true }).is_ok()
         };
         assert!(taken("https://h/o/r.git", false) && taken("http://127.0.0.1:1/r", false));
         assert!(taken("file:///srv/r.git", true) && !taken("file:///srv/r.git", false));
@@ -430,7 +447,7 @@ mod tests {
             format!("http.curloptResolve={name}:8443:93.184.216.34,[2606:2800:220:1::1]")
         });
         for name in ["h.example", "h.example."] {
-            assert_eq!(pinned(name, 8443, &found), both);
+            assert_eq!(build_pin_settings(name, 8443, &found), both);
         }
     }
 
@@ -438,31 +455,31 @@ mod tests {
     async fn a_name_that_git_would_not_be_held_to_is_refused() {
         for name in ["-h.example", "+h.example"] {
             let url = format!("https://{name}/o/r.git").parse().unwrap();
-            let remote = Remote { url, credential: None, files: false, private: false };
-            let refused = pins(&remote).await.unwrap_err();
-            assert!(matches!(refused, GitError::Refused(_)), "{name}: {refused}");
+            let remote = GitRemote { url, credential: None, files: false, private: false };
+            let refused = resolve_pin_settings(&remote).await.unwrap_err();
+            assert!(matches!(refused, GitRemoteError::Refused(_)), "{name}: {refused}");
         }
     }
 
     #[test]
     fn a_git_that_is_too_old_or_does_not_say_how_old_it_is_is_not_trusted_to_be_held() {
         for new in ["2.37.0\n", "2.37.1 (Apple Git-137.1)\n", "2.100.0.windows.1", "3.0.GIT"] {
-            assert!(obeys(&format!("git version {new}")), "{new}");
+            assert!(is_pinning_supported(&format!("git version {new}")), "{new}");
         }
         for old in ["git version 2.36.9\n", "git version 1.99.0", "git version 2", "2.47.3", ""] {
-            assert!(!obeys(old), "{old}");
+            assert!(!is_pinning_supported(old), "{old}");
         }
     }
 
     #[test]
     fn the_credential_is_in_the_environment_for_its_host_and_in_no_argument() {
-        let remote = Remote {
+        let remote = GitRemote {
             url: "https://h.example:8443/o/r.git".parse().unwrap(),
-            credential: Some(Credential::new(ForgeKind::Gitlab, "s3cret".into())),
+            credential: Some(GitCredential::new(ForgeKind::Gitlab, "s3cret".into())),
             files: false,
             private: false,
         };
-        let git = command(Path::new("/r"), &remote);
+        let git = build_git_command(Path::new("/r"), &remote);
         let git = git.as_std();
         assert!(git.get_args().all(|arg| !arg.to_string_lossy().contains("s3cret")));
         let value = |name: &str| {

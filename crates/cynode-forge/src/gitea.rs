@@ -6,36 +6,36 @@ use time::OffsetDateTime;
 use url::Url;
 
 use crate::{
-    Asked, CheckState, CheckStatus, Forge, ForgeError, ForgeKind, IssueText, NewPullRequest,
-    PullRequest, PullState, Remark, RemarkKind, Site, Thread, Wanted, each_once,
-    github::{choose, moment, owner_and_name},
-    hidden,
-    http::{Http, Pass},
-    in_order, marked,
+    CheckState, CommentTarget, Forge, ForgeCheck, ForgeEndpoint, ForgeError, ForgeFuture,
+    ForgeKind, IssueFilter, IssueText, NewPullRequest, PullState, RemotePullRequest, ReviewComment,
+    ReviewCommentKind, append_marker,
+    github::{format_timestamp, select_pull_request, split_repository_name},
+    http::{AuthScheme, ForgeHttpClient},
+    marker_comment, sort_review_comments, sort_unique_issues,
 };
 
 /// Entries of a page: what servers give at most unless they were told otherwise.
-const PAGE: (&str, &str) = ("limit", "50");
+const PAGE_SIZE_PARAM: (&str, &str) = ("limit", "50");
 
 /// A repository on Gitea or Forgejo.
 #[derive(Debug)]
-pub(crate) struct Gitea {
-    http: Http,
+pub(crate) struct GiteaForge {
+    http: ForgeHttpClient,
     owner: String,
     name: String,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct GiteaUser {
     login: String,
 }
 
-fn login(user: Option<User>) -> String {
+fn login_or_ghost(user: Option<GiteaUser>) -> String {
     user.map_or_else(|| "Ghost".into(), |user| user.login)
 }
 
 #[derive(Deserialize)]
-struct Branch {
+struct GiteaBranch {
     #[serde(rename = "ref")]
     name: String,
     /// The branch as it was called, also when it is gone: then `ref` names the pull request.
@@ -46,19 +46,19 @@ struct Branch {
 }
 
 #[derive(Deserialize)]
-struct Pull {
+struct GiteaPull {
     number: u64,
     state: String,
     #[serde(default)]
     merged: bool,
     merge_commit_sha: Option<String>,
     html_url: String,
-    head: Branch,
-    base: Branch,
+    head: GiteaBranch,
+    base: GiteaBranch,
 }
 
-impl From<Pull> for PullRequest {
-    fn from(pull: Pull) -> Self {
+impl From<GiteaPull> for RemotePullRequest {
+    fn from(pull: GiteaPull) -> Self {
         let state = match (pull.merged, pull.state.as_str()) {
             (true, _) => PullState::Merged,
             (false, "open") => PullState::Open,
@@ -79,9 +79,9 @@ impl From<Pull> for PullRequest {
 }
 
 #[derive(Deserialize)]
-struct Comment {
+struct GiteaComment {
     id: u64,
-    user: Option<User>,
+    user: Option<GiteaUser>,
     #[serde(default)]
     body: String,
     path: Option<String>,
@@ -91,26 +91,26 @@ struct Comment {
     created_at: OffsetDateTime,
 }
 
-impl Comment {
-    fn remark(self, of: &str) -> Remark {
+impl GiteaComment {
+    fn into_review_comment(self, of: &str) -> ReviewComment {
         // A position of zero is none.
         let line = self.position.filter(|line| *line > 0);
-        Remark {
+        ReviewComment {
             id: format!("{of}:{}", self.id),
-            author: login(self.user),
+            author: login_or_ghost(self.user),
             body: self.body,
             path: self.path.filter(|path| !path.is_empty()),
             line: line.or(self.original_position).filter(|line| *line > 0),
-            kind: RemarkKind::Comment,
+            kind: ReviewCommentKind::Comment,
             at: self.created_at,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Review {
+struct GiteaReview {
     id: u64,
-    user: Option<User>,
+    user: Option<GiteaUser>,
     #[serde(default)]
     body: String,
     state: String,
@@ -123,28 +123,28 @@ struct Review {
 }
 
 #[derive(Deserialize)]
-struct Label {
+struct GiteaLabel {
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Issue {
+struct GiteaIssue {
     number: u64,
     state: String,
     title: String,
     #[serde(default)]
     body: String,
-    user: Option<User>,
-    labels: Option<Vec<Label>>,
-    assignees: Option<Vec<User>>,
+    user: Option<GiteaUser>,
+    labels: Option<Vec<GiteaLabel>>,
+    assignees: Option<Vec<GiteaUser>>,
     html_url: String,
     #[serde(with = "time::serde::rfc3339")]
     updated_at: OffsetDateTime,
     pull_request: Option<Value>,
 }
 
-impl Issue {
-    fn text(self) -> Option<IssueText> {
+impl GiteaIssue {
+    fn into_issue_text(self) -> Option<IssueText> {
         if self.pull_request.is_some() {
             return None;
         }
@@ -155,7 +155,7 @@ impl Issue {
             open: self.state == "open",
             title: self.title,
             body: self.body,
-            author: login(self.user),
+            author: login_or_ghost(self.user),
             labels: labels.collect(),
             assignees: assignees.collect(),
             url: self.html_url,
@@ -165,12 +165,12 @@ impl Issue {
 }
 
 #[derive(Deserialize)]
-struct Combined {
-    statuses: Option<Vec<Reported>>,
+struct GiteaCombinedStatus {
+    statuses: Option<Vec<GiteaCommitStatus>>,
 }
 
 #[derive(Deserialize)]
-struct Reported {
+struct GiteaCommitStatus {
     context: String,
     status: String,
     target_url: Option<String>,
@@ -178,8 +178,8 @@ struct Reported {
     description: String,
 }
 
-impl From<Reported> for CheckStatus {
-    fn from(status: Reported) -> Self {
+impl From<GiteaCommitStatus> for ForgeCheck {
+    fn from(status: GiteaCommitStatus) -> Self {
         let state = match status.status.as_str() {
             "success" | "skipped" | "warning" => CheckState::Passed,
             "pending" => CheckState::Pending,
@@ -195,42 +195,57 @@ impl From<Reported> for CheckStatus {
     }
 }
 
-impl Gitea {
-    pub(crate) fn new(site: Site) -> Result<Self, ForgeError> {
-        let (owner, name) = owner_and_name(&site.repository)?;
-        let http = Http::new(site.api, &site.token, site.private, Pass::Token, "application/json")?;
+impl GiteaForge {
+    pub(crate) fn new(site: ForgeEndpoint) -> Result<Self, ForgeError> {
+        let (owner, name) = split_repository_name(&site.repository)?;
+        let http = ForgeHttpClient::new(
+            site.api,
+            &site.token,
+            site.private,
+            AuthScheme::Token,
+            "application/json",
+        )?;
         Ok(Self { http, owner, name })
     }
 
-    fn at(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
-        self.http.at(&[&["repos", &self.owner, &self.name], path].concat(), query)
+    fn repository_url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        self.http.build_url(&[&["repos", &self.owner, &self.name], path].concat(), query)
     }
 
-    async fn remarks(&self, number: u64, since: OffsetDateTime) -> Result<Vec<Remark>, ForgeError> {
+    async fn fetch_review_comments(
+        &self,
+        number: u64,
+        since: OffsetDateTime,
+    ) -> Result<Vec<ReviewComment>, ForgeError> {
         let number = number.to_string();
-        let reviews: Vec<Review> =
-            self.http.pages(self.at(&["pulls", &number, "reviews"], &[PAGE])).await?;
+        let reviews: Vec<GiteaReview> = self
+            .http
+            .get_all_pages(self.repository_url(&["pulls", &number, "reviews"], &[PAGE_SIZE_PARAM]))
+            .await?;
         let mut remarks = Vec::new();
         for review in reviews {
             let kind = match review.state.as_str() {
                 _ if review.dismissed => continue,
-                "APPROVED" => RemarkKind::Approved,
-                "REQUEST_CHANGES" => RemarkKind::ChangesRequested,
-                "COMMENT" => RemarkKind::Comment,
+                "APPROVED" => ReviewCommentKind::Approved,
+                "REQUEST_CHANGES" => ReviewCommentKind::ChangesRequested,
+                "COMMENT" => ReviewCommentKind::Comment,
                 // Not sent yet, or only asked for.
                 _ => continue,
             };
             if review.comments_count > 0 && review.submitted_at >= since {
                 let path = ["pulls", &number, "reviews", &review.id.to_string(), "comments"];
-                let inline: Vec<Comment> = self.http.pages(self.at(&path, &[])).await?;
-                remarks.extend(inline.into_iter().map(|comment| comment.remark("inline")));
+                let inline: Vec<GiteaComment> =
+                    self.http.get_all_pages(self.repository_url(&path, &[])).await?;
+                remarks.extend(
+                    inline.into_iter().map(|comment| comment.into_review_comment("inline")),
+                );
             }
-            if kind == RemarkKind::Comment && review.body.trim().is_empty() {
+            if kind == ReviewCommentKind::Comment && review.body.trim().is_empty() {
                 continue;
             }
-            remarks.push(Remark {
+            remarks.push(ReviewComment {
                 id: format!("review:{}", review.id),
-                author: login(review.user),
+                author: login_or_ghost(review.user),
                 body: review.body,
                 path: None,
                 line: None,
@@ -238,85 +253,113 @@ impl Gitea {
                 at: review.submitted_at,
             });
         }
-        let url = self.at(&["issues", &number, "comments"], &[("since", &moment(since))]);
-        let plain: Vec<Comment> = self.http.pages(url).await?;
-        remarks.extend(plain.into_iter().map(|comment| comment.remark("comment")));
-        Ok(in_order(remarks, since))
+        let url = self.repository_url(
+            &["issues", &number, "comments"],
+            &[("since", &format_timestamp(since))],
+        );
+        let plain: Vec<GiteaComment> = self.http.get_all_pages(url).await?;
+        remarks.extend(plain.into_iter().map(|comment| comment.into_review_comment("comment")));
+        Ok(sort_review_comments(remarks, since))
     }
 }
 
-impl Forge for Gitea {
-    fn kind(&self) -> ForgeKind {
+impl Forge for GiteaForge {
+    fn forge_kind(&self) -> ForgeKind {
         ForgeKind::Gitea
     }
 
-    fn whoami(&self) -> Asked<'_, String> {
-        Box::pin(async { Ok(self.http.get::<User>(self.http.at(&["user"], &[])).await?.login) })
+    fn fetch_own_login(&self) -> ForgeFuture<'_, String> {
+        Box::pin(async {
+            Ok(self.http.get_json::<GiteaUser>(self.http.build_url(&["user"], &[])).await?.login)
+        })
     }
 
-    fn may_write<'a>(&'a self, login: &'a str) -> Asked<'a, bool> {
+    fn can_write<'a>(&'a self, login: &'a str) -> ForgeFuture<'a, bool> {
         #[derive(Deserialize)]
-        struct Permission {
+        struct GiteaPermission {
             permission: String,
         }
         Box::pin(async move {
-            let url = self.at(&["collaborators", login, "permission"], &[]);
-            let found: Option<Permission> = self.http.find(url).await?;
+            let url = self.repository_url(&["collaborators", login, "permission"], &[]);
+            let found: Option<GiteaPermission> = self.http.find_json(url).await?;
             Ok(found.is_some_and(|found| ["owner", "admin", "write"].contains(&&*found.permission)))
         })
     }
 
-    fn pull_request_of<'a>(&'a self, branch: &'a str) -> Asked<'a, Option<PullRequest>> {
+    fn find_pull_request<'a>(
+        &'a self,
+        branch: &'a str,
+    ) -> ForgeFuture<'a, Option<RemotePullRequest>> {
         Box::pin(async move {
             // There is no filter by branch: the open ones all, then the closed ones that were changed last.
-            let query = [("state", "open"), PAGE];
-            let open: Vec<Pull> = self.http.pages(self.at(&["pulls"], &query)).await?;
-            let of = |pulls: Vec<Pull>| choose(pulls.into_iter().map(PullRequest::from), branch);
+            let query = [("state", "open"), PAGE_SIZE_PARAM];
+            let open: Vec<GiteaPull> =
+                self.http.get_all_pages(self.repository_url(&["pulls"], &query)).await?;
+            let of = |pulls: Vec<GiteaPull>| {
+                select_pull_request(pulls.into_iter().map(RemotePullRequest::from), branch)
+            };
             if let Some(found) = of(open) {
                 return Ok(Some(found));
             }
-            let query = [("state", "closed"), ("sort", "recentupdate"), PAGE];
-            let (closed, _) = self.http.some_pages(self.at(&["pulls"], &query), 10).await?;
+            let query = [("state", "closed"), ("sort", "recentupdate"), PAGE_SIZE_PARAM];
+            let (closed, _) =
+                self.http.get_first_pages(self.repository_url(&["pulls"], &query), 10).await?;
             Ok(of(closed))
         })
     }
 
-    fn pull_request(&self, number: u64) -> Asked<'_, PullRequest> {
+    fn get_pull_request(&self, number: u64) -> ForgeFuture<'_, RemotePullRequest> {
         Box::pin(async move {
-            let url = self.at(&["pulls", &number.to_string()], &[]);
-            Ok(self.http.get::<Pull>(url).await?.into())
+            let url = self.repository_url(&["pulls", &number.to_string()], &[]);
+            Ok(self.http.get_json::<GiteaPull>(url).await?.into())
         })
     }
 
-    fn create<'a>(&'a self, new: &'a NewPullRequest) -> Asked<'a, PullRequest> {
+    fn create_pull_request<'a>(
+        &'a self,
+        new: &'a NewPullRequest,
+    ) -> ForgeFuture<'a, RemotePullRequest> {
         Box::pin(async move {
             let body = json!({ "title": new.title, "head": new.branch, "base": new.base, "body": new.body });
-            Ok(self.http.post::<Pull>(self.at(&["pulls"], &[]), &body).await?.into())
+            Ok(self
+                .http
+                .post_json::<GiteaPull>(self.repository_url(&["pulls"], &[]), &body)
+                .await?
+                .into())
         })
     }
 
-    fn comment<'a>(&'a self, on: Thread, marker: &'a str, text: &'a str) -> Asked<'a, ()> {
+    fn ensure_comment<'a>(
+        &'a self,
+        on: CommentTarget,
+        marker: &'a str,
+        text: &'a str,
+    ) -> ForgeFuture<'a, ()> {
         Box::pin(async move {
-            let (Thread::Issue(number) | Thread::PullRequest(number)) = on;
+            let (CommentTarget::Issue(number) | CommentTarget::PullRequest(number)) = on;
             let path = ["issues", &number.to_string(), "comments"];
-            let there: Vec<Comment> = self.http.pages(self.at(&path, &[])).await?;
-            let mark = hidden(marker);
+            let there: Vec<GiteaComment> =
+                self.http.get_all_pages(self.repository_url(&path, &[])).await?;
+            let mark = marker_comment(marker);
             if there.iter().any(|comment| comment.body.contains(&mark)) {
                 return Ok(());
             }
-            let body = json!({ "body": marked(marker, text) });
-            let _: Value = self.http.post(self.at(&path, &[]), &body).await?;
+            let body = json!({ "body": append_marker(marker, text) });
+            let _: Value = self.http.post_json(self.repository_url(&path, &[]), &body).await?;
             Ok(())
         })
     }
 
-    fn checks<'a>(&'a self, commit: &'a str) -> Asked<'a, Vec<CheckStatus>> {
+    fn list_checks<'a>(&'a self, commit: &'a str) -> ForgeFuture<'a, Vec<ForgeCheck>> {
         Box::pin(async move {
-            let mut all: Vec<CheckStatus> = Vec::new();
+            let mut all: Vec<ForgeCheck> = Vec::new();
             for page in 1..=20_u32 {
                 let number = page.to_string();
-                let url = self.at(&["commits", commit, "status"], &[PAGE, ("page", &number)]);
-                let combined: Combined = self.http.get(url).await?;
+                let url = self.repository_url(
+                    &["commits", commit, "status"],
+                    &[PAGE_SIZE_PARAM, ("page", &number)],
+                );
+                let combined: GiteaCombinedStatus = self.http.get_json(url).await?;
                 let statuses = combined.statuses.unwrap_or_default();
                 let known = all.len();
                 for status in statuses {
@@ -333,34 +376,40 @@ impl Forge for Gitea {
         })
     }
 
-    fn feedback(&self, number: u64, since: OffsetDateTime) -> Asked<'_, Vec<Remark>> {
-        Box::pin(self.remarks(number, since))
+    fn list_review_comments(
+        &self,
+        number: u64,
+        since: OffsetDateTime,
+    ) -> ForgeFuture<'_, Vec<ReviewComment>> {
+        Box::pin(self.fetch_review_comments(number, since))
     }
 
-    fn issues<'a>(
+    fn list_issues<'a>(
         &'a self,
-        wanted: &'a Wanted,
+        wanted: &'a IssueFilter,
         since: OffsetDateTime,
-    ) -> Asked<'a, Vec<IssueText>> {
+    ) -> ForgeFuture<'a, Vec<IssueText>> {
         Box::pin(async move {
-            let since = moment(since);
-            let usual = [("state", "open"), ("type", "issues"), ("since", since.as_str()), PAGE];
+            let since = format_timestamp(since);
+            let usual =
+                [("state", "open"), ("type", "issues"), ("since", since.as_str()), PAGE_SIZE_PARAM];
             let mut all = Vec::new();
             let label = wanted.label.as_deref().map(|label| ("labels", label));
             let assignee = wanted.assignee.as_deref().map(|login| ("assigned_by", login));
             for filter in [label, assignee].into_iter().flatten() {
-                let url = self.at(&["issues"], &[&[filter], &usual[..]].concat());
-                let (found, _): (Vec<Issue>, bool) = self.http.some_pages(url, 10).await?;
-                all.extend(found.into_iter().filter_map(Issue::text));
+                let url = self.repository_url(&["issues"], &[&[filter], &usual[..]].concat());
+                let (found, _): (Vec<GiteaIssue>, bool) =
+                    self.http.get_first_pages(url, 10).await?;
+                all.extend(found.into_iter().filter_map(GiteaIssue::into_issue_text));
             }
-            Ok(each_once(all))
+            Ok(sort_unique_issues(all))
         })
     }
 
-    fn issue(&self, number: u64) -> Asked<'_, Option<IssueText>> {
+    fn get_issue(&self, number: u64) -> ForgeFuture<'_, Option<IssueText>> {
         Box::pin(async move {
-            let url = self.at(&["issues", &number.to_string()], &[]);
-            Ok(self.http.find::<Issue>(url).await?.and_then(Issue::text))
+            let url = self.repository_url(&["issues", &number.to_string()], &[]);
+            Ok(self.http.find_json::<GiteaIssue>(url).await?.and_then(GiteaIssue::into_issue_text))
         })
     }
 }

@@ -6,60 +6,61 @@ use time::OffsetDateTime;
 use url::Url;
 
 use crate::{
-    Asked, CheckState, CheckStatus, Forge, ForgeError, ForgeKind, IssueText, NewPullRequest,
-    PullRequest, PullState, Remark, RemarkKind, Site, Thread, Wanted, each_once, hidden,
-    http::{Http, Pass},
-    in_order, marked,
+    CheckState, CommentTarget, Forge, ForgeCheck, ForgeEndpoint, ForgeError, ForgeFuture,
+    ForgeKind, IssueFilter, IssueText, NewPullRequest, PullState, RemotePullRequest, ReviewComment,
+    ReviewCommentKind, append_marker,
+    http::{AuthScheme, ForgeHttpClient},
+    marker_comment, sort_review_comments, sort_unique_issues,
 };
 
 /// Entries of a page.
-const PAGE: (&str, &str) = ("per_page", "100");
+const PAGE_SIZE_PARAM: (&str, &str) = ("per_page", "100");
 
 /// A repository on GitHub.
 #[derive(Debug)]
-pub(crate) struct Github {
-    http: Http,
+pub(crate) struct GithubForge {
+    http: ForgeHttpClient,
     owner: String,
     name: String,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct GithubUser {
     login: String,
 }
 
 /// Somebody whose account is gone is nobody.
-fn login(user: Option<User>) -> String {
+fn login_or_ghost(user: Option<GithubUser>) -> String {
     user.map_or_else(|| "ghost".into(), |user| user.login)
 }
 
 #[derive(Deserialize)]
-struct Branch {
+struct GithubBranch {
     #[serde(rename = "ref")]
     name: String,
     sha: String,
     /// None when it was a fork that is gone.
-    repo: Option<Repository>,
+    repo: Option<GithubRepository>,
 }
 
 #[derive(PartialEq, Deserialize)]
-struct Repository {
+struct GithubRepository {
     id: u64,
 }
 
 #[derive(Deserialize)]
-struct Pull {
+struct GithubPull {
     number: u64,
     state: String,
     merged_at: Option<String>,
     merge_commit_sha: Option<String>,
     html_url: String,
-    head: Branch,
-    base: Branch,
+    head: GithubBranch,
+    base: GithubBranch,
 }
 
-impl From<Pull> for PullRequest {
-    fn from(pull: Pull) -> Self {
+impl From<GithubPull> for RemotePullRequest {
+    fn from(pull: GithubPull) -> Self {
         let state = match (pull.merged_at.is_some(), pull.state.as_str()) {
             (true, _) => PullState::Merged,
             (false, "open") => PullState::Open,
@@ -81,9 +82,9 @@ impl From<Pull> for PullRequest {
 }
 
 #[derive(Deserialize)]
-struct Comment {
+struct GithubComment {
     id: u64,
-    user: Option<User>,
+    user: Option<GithubUser>,
     body: Option<String>,
     path: Option<String>,
     line: Option<u64>,
@@ -92,24 +93,24 @@ struct Comment {
     created_at: OffsetDateTime,
 }
 
-impl Comment {
-    fn remark(self, of: &str) -> Remark {
-        Remark {
+impl GithubComment {
+    fn into_review_comment(self, of: &str) -> ReviewComment {
+        ReviewComment {
             id: format!("{of}:{}", self.id),
-            author: login(self.user),
+            author: login_or_ghost(self.user),
             body: self.body.unwrap_or_default(),
             path: self.path,
             line: self.line.or(self.original_line),
-            kind: RemarkKind::Comment,
+            kind: ReviewCommentKind::Comment,
             at: self.created_at,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Review {
+struct GithubReview {
     id: u64,
-    user: Option<User>,
+    user: Option<GithubUser>,
     body: Option<String>,
     state: String,
     #[serde(default, with = "time::serde::rfc3339::option")]
@@ -117,28 +118,28 @@ struct Review {
 }
 
 #[derive(Deserialize)]
-struct Label {
+struct GithubLabel {
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Issue {
+struct GithubIssue {
     number: u64,
     state: String,
     title: String,
     body: Option<String>,
-    user: Option<User>,
-    labels: Vec<Label>,
-    assignees: Vec<User>,
+    user: Option<GithubUser>,
+    labels: Vec<GithubLabel>,
+    assignees: Vec<GithubUser>,
     html_url: String,
     #[serde(with = "time::serde::rfc3339")]
     updated_at: OffsetDateTime,
     pull_request: Option<Value>,
 }
 
-impl Issue {
+impl GithubIssue {
     /// Pull requests are issues to GitHub; not to us.
-    fn text(self) -> Option<IssueText> {
+    fn into_issue_text(self) -> Option<IssueText> {
         if self.pull_request.is_some() {
             return None;
         }
@@ -147,7 +148,7 @@ impl Issue {
             open: self.state == "open",
             title: self.title,
             body: self.body.unwrap_or_default(),
-            author: login(self.user),
+            author: login_or_ghost(self.user),
             labels: self.labels.into_iter().map(|label| label.name).collect(),
             assignees: self.assignees.into_iter().map(|user| user.login).collect(),
             url: self.html_url,
@@ -157,42 +158,42 @@ impl Issue {
 }
 
 #[derive(Deserialize)]
-struct CheckRuns {
+struct GithubCheckRuns {
     total_count: usize,
-    check_runs: Vec<CheckRun>,
+    check_runs: Vec<GithubCheckRun>,
 }
 
 #[derive(Deserialize)]
-struct CheckRun {
+struct GithubCheckRun {
     name: String,
     status: String,
     conclusion: Option<String>,
     html_url: Option<String>,
-    output: Option<Output>,
+    output: Option<GithubCheckOutput>,
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct GithubCheckOutput {
     title: Option<String>,
     summary: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Statuses {
+struct GithubCombinedStatus {
     total_count: usize,
-    statuses: Vec<Status>,
+    statuses: Vec<GithubCommitStatus>,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct GithubCommitStatus {
     context: String,
     state: String,
     target_url: Option<String>,
     description: Option<String>,
 }
 
-impl From<CheckRun> for CheckStatus {
-    fn from(run: CheckRun) -> Self {
+impl From<GithubCheckRun> for ForgeCheck {
+    fn from(run: GithubCheckRun) -> Self {
         let state = match (run.status.as_str(), run.conclusion.as_deref()) {
             ("completed", Some("success" | "neutral" | "skipped")) => CheckState::Passed,
             ("completed", _) => CheckState::Failed,
@@ -204,8 +205,8 @@ impl From<CheckRun> for CheckStatus {
     }
 }
 
-impl From<Status> for CheckStatus {
-    fn from(status: Status) -> Self {
+impl From<GithubCommitStatus> for ForgeCheck {
+    fn from(status: GithubCommitStatus) -> Self {
         let state = match status.state.as_str() {
             "success" => CheckState::Passed,
             "pending" => CheckState::Pending,
@@ -216,46 +217,52 @@ impl From<Status> for CheckStatus {
     }
 }
 
-impl Github {
-    pub(crate) fn new(site: Site) -> Result<Self, ForgeError> {
-        let (owner, name) = owner_and_name(&site.repository)?;
-        let http = Http::new(
+impl GithubForge {
+    pub(crate) fn new(site: ForgeEndpoint) -> Result<Self, ForgeError> {
+        let (owner, name) = split_repository_name(&site.repository)?;
+        let http = ForgeHttpClient::new(
             site.api,
             &site.token,
             site.private,
-            Pass::Bearer,
+            AuthScheme::Bearer,
             "application/vnd.github+json",
         )?;
-        Ok(Self { http: http.with("x-github-api-version", "2022-11-28"), owner, name })
+        Ok(Self { http: http.with_header("x-github-api-version", "2022-11-28"), owner, name })
     }
 
-    fn at(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
-        self.http.at(&[&["repos", &self.owner, &self.name], path].concat(), query)
+    fn repository_url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        self.http.build_url(&[&["repos", &self.owner, &self.name], path].concat(), query)
     }
 
-    async fn remarks(&self, number: u64, since: OffsetDateTime) -> Result<Vec<Remark>, ForgeError> {
-        let (number, since_text) = (number.to_string(), moment(since));
-        let since_query = [("since", since_text.as_str()), PAGE];
+    async fn fetch_review_comments(
+        &self,
+        number: u64,
+        since: OffsetDateTime,
+    ) -> Result<Vec<ReviewComment>, ForgeError> {
+        let (number, since_text) = (number.to_string(), format_timestamp(since));
+        let since_query = [("since", since_text.as_str()), PAGE_SIZE_PARAM];
         let mut remarks = Vec::new();
-        let reviews: Vec<Review> =
-            self.http.pages(self.at(&["pulls", &number, "reviews"], &[PAGE])).await?;
+        let reviews: Vec<GithubReview> = self
+            .http
+            .get_all_pages(self.repository_url(&["pulls", &number, "reviews"], &[PAGE_SIZE_PARAM]))
+            .await?;
         for review in reviews {
             let kind = match review.state.as_str() {
-                "APPROVED" => RemarkKind::Approved,
-                "CHANGES_REQUESTED" => RemarkKind::ChangesRequested,
-                "COMMENTED" => RemarkKind::Comment,
+                "APPROVED" => ReviewCommentKind::Approved,
+                "CHANGES_REQUESTED" => ReviewCommentKind::ChangesRequested,
+                "COMMENTED" => ReviewCommentKind::Comment,
                 // Not sent yet, or taken back.
                 _ => continue,
             };
             let body = review.body.unwrap_or_default();
             // A comment of no words is only the frame of inline ones.
             let Some(at) = review.submitted_at else { continue };
-            if kind == RemarkKind::Comment && body.trim().is_empty() {
+            if kind == ReviewCommentKind::Comment && body.trim().is_empty() {
                 continue;
             }
-            remarks.push(Remark {
+            remarks.push(ReviewComment {
                 id: format!("review:{}", review.id),
-                author: login(review.user),
+                author: login_or_ghost(review.user),
                 body,
                 path: None,
                 line: None,
@@ -263,18 +270,22 @@ impl Github {
                 at,
             });
         }
-        let inline: Vec<Comment> =
-            self.http.pages(self.at(&["pulls", &number, "comments"], &since_query)).await?;
-        remarks.extend(inline.into_iter().map(|comment| comment.remark("inline")));
-        let plain: Vec<Comment> =
-            self.http.pages(self.at(&["issues", &number, "comments"], &since_query)).await?;
-        remarks.extend(plain.into_iter().map(|comment| comment.remark("comment")));
-        Ok(in_order(remarks, since))
+        let inline: Vec<GithubComment> = self
+            .http
+            .get_all_pages(self.repository_url(&["pulls", &number, "comments"], &since_query))
+            .await?;
+        remarks.extend(inline.into_iter().map(|comment| comment.into_review_comment("inline")));
+        let plain: Vec<GithubComment> = self
+            .http
+            .get_all_pages(self.repository_url(&["issues", &number, "comments"], &since_query))
+            .await?;
+        remarks.extend(plain.into_iter().map(|comment| comment.into_review_comment("comment")));
+        Ok(sort_review_comments(remarks, since))
     }
 }
 
 /// The two parts of `owner/name`.
-pub(crate) fn owner_and_name(repository: &str) -> Result<(String, String), ForgeError> {
+pub(crate) fn split_repository_name(repository: &str) -> Result<(String, String), ForgeError> {
     match repository.split_once('/') {
         Some((owner, name)) if !owner.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((owner.to_owned(), name.to_owned()))
@@ -284,91 +295,113 @@ pub(crate) fn owner_and_name(repository: &str) -> Result<(String, String), Forge
 }
 
 /// A moment, as the APIs read it.
-pub(crate) fn moment(at: OffsetDateTime) -> String {
+pub(crate) fn format_timestamp(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let whole = at.replace_nanosecond(0).unwrap_or(at);
     whole.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
 }
 
 /// Of a branch's pull requests the open one, or else the newest. Those of a branch of the same name in a fork are not among them.
-pub(crate) fn choose(
-    pulls: impl IntoIterator<Item = PullRequest>,
+pub(crate) fn select_pull_request(
+    pulls: impl IntoIterator<Item = RemotePullRequest>,
     branch: &str,
-) -> Option<PullRequest> {
+) -> Option<RemotePullRequest> {
     let of_it = pulls.into_iter().filter(|pull| pull.ours && pull.branch == branch);
     of_it.max_by_key(|pull| (pull.state == PullState::Open, pull.number))
 }
 
-impl Forge for Github {
-    fn kind(&self) -> ForgeKind {
+impl Forge for GithubForge {
+    fn forge_kind(&self) -> ForgeKind {
         ForgeKind::Github
     }
 
-    fn whoami(&self) -> Asked<'_, String> {
-        Box::pin(async { Ok(self.http.get::<User>(self.http.at(&["user"], &[])).await?.login) })
+    fn fetch_own_login(&self) -> ForgeFuture<'_, String> {
+        Box::pin(async {
+            Ok(self.http.get_json::<GithubUser>(self.http.build_url(&["user"], &[])).await?.login)
+        })
     }
 
-    fn may_write<'a>(&'a self, login: &'a str) -> Asked<'a, bool> {
+    fn can_write<'a>(&'a self, login: &'a str) -> ForgeFuture<'a, bool> {
         #[derive(Deserialize)]
-        struct Permission {
+        struct GithubPermission {
             permission: String,
         }
         Box::pin(async move {
-            let url = self.at(&["collaborators", login, "permission"], &[]);
-            let found: Option<Permission> = self.http.find(url).await?;
+            let url = self.repository_url(&["collaborators", login, "permission"], &[]);
+            let found: Option<GithubPermission> = self.http.find_json(url).await?;
             // Maintainers are told as `write`, those who may only sort as `read`.
             Ok(found
                 .is_some_and(|found| ["admin", "write", "maintain"].contains(&&*found.permission)))
         })
     }
 
-    fn pull_request_of<'a>(&'a self, branch: &'a str) -> Asked<'a, Option<PullRequest>> {
+    fn find_pull_request<'a>(
+        &'a self,
+        branch: &'a str,
+    ) -> ForgeFuture<'a, Option<RemotePullRequest>> {
         Box::pin(async move {
             let head = format!("{}:{branch}", self.owner);
-            let query = [("head", head.as_str()), ("state", "all"), PAGE];
-            let pulls: Vec<Pull> = self.http.pages(self.at(&["pulls"], &query)).await?;
+            let query = [("head", head.as_str()), ("state", "all"), PAGE_SIZE_PARAM];
+            let pulls: Vec<GithubPull> =
+                self.http.get_all_pages(self.repository_url(&["pulls"], &query)).await?;
             // A server that does not know the filter answers with everything, and an owner may have a fork of their own.
-            Ok(choose(pulls.into_iter().map(PullRequest::from), branch))
+            Ok(select_pull_request(pulls.into_iter().map(RemotePullRequest::from), branch))
         })
     }
 
-    fn pull_request(&self, number: u64) -> Asked<'_, PullRequest> {
+    fn get_pull_request(&self, number: u64) -> ForgeFuture<'_, RemotePullRequest> {
         Box::pin(async move {
-            let url = self.at(&["pulls", &number.to_string()], &[]);
-            Ok(self.http.get::<Pull>(url).await?.into())
+            let url = self.repository_url(&["pulls", &number.to_string()], &[]);
+            Ok(self.http.get_json::<GithubPull>(url).await?.into())
         })
     }
 
-    fn create<'a>(&'a self, new: &'a NewPullRequest) -> Asked<'a, PullRequest> {
+    fn create_pull_request<'a>(
+        &'a self,
+        new: &'a NewPullRequest,
+    ) -> ForgeFuture<'a, RemotePullRequest> {
         Box::pin(async move {
             let body = json!({ "title": new.title, "head": new.branch, "base": new.base, "body": new.body });
-            Ok(self.http.post::<Pull>(self.at(&["pulls"], &[]), &body).await?.into())
+            Ok(self
+                .http
+                .post_json::<GithubPull>(self.repository_url(&["pulls"], &[]), &body)
+                .await?
+                .into())
         })
     }
 
-    fn comment<'a>(&'a self, on: Thread, marker: &'a str, text: &'a str) -> Asked<'a, ()> {
+    fn ensure_comment<'a>(
+        &'a self,
+        on: CommentTarget,
+        marker: &'a str,
+        text: &'a str,
+    ) -> ForgeFuture<'a, ()> {
         Box::pin(async move {
-            let (Thread::Issue(number) | Thread::PullRequest(number)) = on;
+            let (CommentTarget::Issue(number) | CommentTarget::PullRequest(number)) = on;
             let path = ["issues", &number.to_string(), "comments"];
-            let there: Vec<Comment> = self.http.pages(self.at(&path, &[PAGE])).await?;
-            let mark = hidden(marker);
+            let there: Vec<GithubComment> =
+                self.http.get_all_pages(self.repository_url(&path, &[PAGE_SIZE_PARAM])).await?;
+            let mark = marker_comment(marker);
             if there.iter().any(|one| one.body.as_deref().is_some_and(|body| body.contains(&mark)))
             {
                 return Ok(());
             }
-            let body = json!({ "body": marked(marker, text) });
-            let _: Value = self.http.post(self.at(&path, &[]), &body).await?;
+            let body = json!({ "body": append_marker(marker, text) });
+            let _: Value = self.http.post_json(self.repository_url(&path, &[]), &body).await?;
             Ok(())
         })
     }
 
-    fn checks<'a>(&'a self, commit: &'a str) -> Asked<'a, Vec<CheckStatus>> {
+    fn list_checks<'a>(&'a self, commit: &'a str) -> ForgeFuture<'a, Vec<ForgeCheck>> {
         Box::pin(async move {
-            let mut all: Vec<CheckStatus> = Vec::new();
+            let mut all: Vec<ForgeCheck> = Vec::new();
             for page in 1..=20_usize {
                 let number = page.to_string();
-                let url = self.at(&["commits", commit, "check-runs"], &[PAGE, ("page", &number)]);
-                let runs: CheckRuns = self.http.get(url).await?;
+                let url = self.repository_url(
+                    &["commits", commit, "check-runs"],
+                    &[PAGE_SIZE_PARAM, ("page", &number)],
+                );
+                let runs: GithubCheckRuns = self.http.get_json(url).await?;
                 let got = runs.check_runs.len();
                 all.extend(runs.check_runs.into_iter().map(Into::into));
                 if got == 0 || page * 100 >= runs.total_count {
@@ -377,8 +410,11 @@ impl Forge for Github {
             }
             for page in 1..=20_usize {
                 let number = page.to_string();
-                let url = self.at(&["commits", commit, "status"], &[PAGE, ("page", &number)]);
-                let statuses: Statuses = self.http.get(url).await?;
+                let url = self.repository_url(
+                    &["commits", commit, "status"],
+                    &[PAGE_SIZE_PARAM, ("page", &number)],
+                );
+                let statuses: GithubCombinedStatus = self.http.get_json(url).await?;
                 let got = statuses.statuses.len();
                 all.extend(statuses.statuses.into_iter().map(Into::into));
                 if got == 0 || page * 100 >= statuses.total_count {
@@ -389,40 +425,49 @@ impl Forge for Github {
         })
     }
 
-    fn feedback(&self, number: u64, since: OffsetDateTime) -> Asked<'_, Vec<Remark>> {
-        Box::pin(self.remarks(number, since))
+    fn list_review_comments(
+        &self,
+        number: u64,
+        since: OffsetDateTime,
+    ) -> ForgeFuture<'_, Vec<ReviewComment>> {
+        Box::pin(self.fetch_review_comments(number, since))
     }
 
-    fn issues<'a>(
+    fn list_issues<'a>(
         &'a self,
-        wanted: &'a Wanted,
+        wanted: &'a IssueFilter,
         since: OffsetDateTime,
-    ) -> Asked<'a, Vec<IssueText>> {
+    ) -> ForgeFuture<'a, Vec<IssueText>> {
         Box::pin(async move {
-            let since = moment(since);
+            let since = format_timestamp(since);
             let usual = [
                 ("state", "open"),
                 ("since", since.as_str()),
                 ("sort", "updated"),
                 ("direction", "asc"),
-                PAGE,
+                PAGE_SIZE_PARAM,
             ];
             let mut all = Vec::new();
             let label = wanted.label.as_deref().map(|label| ("labels", label));
             let assignee = wanted.assignee.as_deref().map(|login| ("assignee", login));
             for filter in [label, assignee].into_iter().flatten() {
-                let url = self.at(&["issues"], &[&[filter], &usual[..]].concat());
-                let (found, _): (Vec<Issue>, bool) = self.http.some_pages(url, 10).await?;
-                all.extend(found.into_iter().filter_map(Issue::text));
+                let url = self.repository_url(&["issues"], &[&[filter], &usual[..]].concat());
+                let (found, _): (Vec<GithubIssue>, bool) =
+                    self.http.get_first_pages(url, 10).await?;
+                all.extend(found.into_iter().filter_map(GithubIssue::into_issue_text));
             }
-            Ok(each_once(all))
+            Ok(sort_unique_issues(all))
         })
     }
 
-    fn issue(&self, number: u64) -> Asked<'_, Option<IssueText>> {
+    fn get_issue(&self, number: u64) -> ForgeFuture<'_, Option<IssueText>> {
         Box::pin(async move {
-            let url = self.at(&["issues", &number.to_string()], &[]);
-            Ok(self.http.find::<Issue>(url).await?.and_then(Issue::text))
+            let url = self.repository_url(&["issues", &number.to_string()], &[]);
+            Ok(self
+                .http
+                .find_json::<GithubIssue>(url)
+                .await?
+                .and_then(GithubIssue::into_issue_text))
         })
     }
 }

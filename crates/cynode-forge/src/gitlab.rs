@@ -6,34 +6,34 @@ use time::OffsetDateTime;
 use url::Url;
 
 use crate::{
-    Asked, CheckState, CheckStatus, Forge, ForgeError, ForgeKind, IssueText, NewPullRequest,
-    PullRequest, PullState, Remark, RemarkKind, Site, Thread, Wanted, each_once,
-    github::{choose, moment},
-    hidden,
-    http::{Http, Pass},
-    in_order, marked,
+    CheckState, CommentTarget, Forge, ForgeCheck, ForgeEndpoint, ForgeError, ForgeFuture,
+    ForgeKind, IssueFilter, IssueText, NewPullRequest, PullState, RemotePullRequest, ReviewComment,
+    ReviewCommentKind, append_marker,
+    github::{format_timestamp, select_pull_request},
+    http::{AuthScheme, ForgeHttpClient},
+    marker_comment, sort_review_comments, sort_unique_issues,
 };
 
 /// Entries of a page.
-const PAGE: (&str, &str) = ("per_page", "100");
+const PAGE_SIZE_PARAM: (&str, &str) = ("per_page", "100");
 
 /// The level from which on somebody may push: Developer.
-const DEVELOPER: u64 = 30;
+const DEVELOPER_ACCESS_LEVEL: u64 = 30;
 
 /// A project on GitLab.
 #[derive(Debug)]
-pub(crate) struct Gitlab {
-    http: Http,
+pub(crate) struct GitlabForge {
+    http: ForgeHttpClient,
     repository: String,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct GitlabUser {
     username: String,
 }
 
 #[derive(Deserialize)]
-struct MergeRequest {
+struct GitlabMergeRequest {
     iid: u64,
     state: String,
     sha: Option<String>,
@@ -47,8 +47,8 @@ struct MergeRequest {
     web_url: String,
 }
 
-impl From<MergeRequest> for PullRequest {
-    fn from(merge: MergeRequest) -> Self {
+impl From<GitlabMergeRequest> for RemotePullRequest {
+    fn from(merge: GitlabMergeRequest) -> Self {
         let state = match merge.state.as_str() {
             "merged" => PullState::Merged,
             "closed" => PullState::Closed,
@@ -74,35 +74,35 @@ impl From<MergeRequest> for PullRequest {
 }
 
 #[derive(Deserialize)]
-struct Note {
+struct GitlabNote {
     id: u64,
     body: String,
-    author: User,
+    author: GitlabUser,
     #[serde(default)]
     system: bool,
-    position: Option<Position>,
+    position: Option<GitlabNotePosition>,
     #[serde(with = "time::serde::rfc3339")]
     created_at: OffsetDateTime,
 }
 
 #[derive(Deserialize)]
-struct Position {
+struct GitlabNotePosition {
     new_path: Option<String>,
     new_line: Option<u64>,
     old_line: Option<u64>,
 }
 
-impl Note {
+impl GitlabNote {
     /// GitLab keeps verdicts as notes of its own, with a time; the rest of those is not for us.
-    fn remark(self) -> Option<Remark> {
+    fn into_review_comment(self) -> Option<ReviewComment> {
         let kind = match (self.system, self.body.trim()) {
-            (false, _) => RemarkKind::Comment,
-            (true, "requested changes") => RemarkKind::ChangesRequested,
-            (true, "approved this merge request") => RemarkKind::Approved,
+            (false, _) => ReviewCommentKind::Comment,
+            (true, "requested changes") => ReviewCommentKind::ChangesRequested,
+            (true, "approved this merge request") => ReviewCommentKind::Approved,
             (true, _) => return None,
         };
         let line = self.position.as_ref().and_then(|at| at.new_line.or(at.old_line));
-        Some(Remark {
+        Some(ReviewComment {
             id: format!("note:{}", self.id),
             author: self.author.username,
             body: if self.system { String::new() } else { self.body },
@@ -115,7 +115,7 @@ impl Note {
 }
 
 #[derive(Deserialize)]
-struct Reported {
+struct GitlabCommitStatus {
     name: String,
     status: String,
     target_url: Option<String>,
@@ -125,13 +125,13 @@ struct Reported {
 }
 
 #[derive(Deserialize)]
-struct Pipeline {
+struct GitlabPipeline {
     id: u64,
     status: String,
     web_url: Option<String>,
 }
 
-fn check(status: &str, allowed: bool) -> CheckState {
+fn to_check_state(status: &str, allowed: bool) -> CheckState {
     match status {
         "success" | "skipped" | "manual" => CheckState::Passed,
         "failed" | "canceled" if allowed => CheckState::Passed,
@@ -141,22 +141,22 @@ fn check(status: &str, allowed: bool) -> CheckState {
 }
 
 #[derive(Deserialize)]
-struct Issue {
+struct GitlabIssue {
     iid: u64,
     state: String,
     title: String,
     description: Option<String>,
-    author: User,
+    author: GitlabUser,
     labels: Vec<String>,
     #[serde(default)]
-    assignees: Vec<User>,
+    assignees: Vec<GitlabUser>,
     web_url: String,
     #[serde(with = "time::serde::rfc3339")]
     updated_at: OffsetDateTime,
 }
 
-impl From<Issue> for IssueText {
-    fn from(issue: Issue) -> Self {
+impl From<GitlabIssue> for IssueText {
+    fn from(issue: GitlabIssue) -> Self {
         Self {
             number: issue.iid,
             open: issue.state == "opened",
@@ -171,75 +171,92 @@ impl From<Issue> for IssueText {
     }
 }
 
-impl Gitlab {
-    pub(crate) fn new(site: Site) -> Result<Self, ForgeError> {
+impl GitlabForge {
+    pub(crate) fn new(site: ForgeEndpoint) -> Result<Self, ForgeError> {
         let parts = site.repository.split('/');
         if parts.clone().count() < 2 || parts.clone().any(str::is_empty) {
             return Err(ForgeError::Failed("a repository is named as `group/name`".into()));
         }
-        let http =
-            Http::new(site.api, &site.token, site.private, Pass::Bearer, "application/json")?;
+        let http = ForgeHttpClient::new(
+            site.api,
+            &site.token,
+            site.private,
+            AuthScheme::Bearer,
+            "application/json",
+        )?;
         Ok(Self { http, repository: site.repository })
     }
 
-    fn at(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
-        self.http.at(&[&["projects", &self.repository], path].concat(), query)
+    fn project_url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        self.http.build_url(&[&["projects", &self.repository], path].concat(), query)
     }
 }
 
-impl Forge for Gitlab {
-    fn kind(&self) -> ForgeKind {
+impl Forge for GitlabForge {
+    fn forge_kind(&self) -> ForgeKind {
         ForgeKind::Gitlab
     }
 
-    fn whoami(&self) -> Asked<'_, String> {
-        Box::pin(async { Ok(self.http.get::<User>(self.http.at(&["user"], &[])).await?.username) })
+    fn fetch_own_login(&self) -> ForgeFuture<'_, String> {
+        Box::pin(async {
+            Ok(self
+                .http
+                .get_json::<GitlabUser>(self.http.build_url(&["user"], &[]))
+                .await?
+                .username)
+        })
     }
 
-    fn may_write<'a>(&'a self, login: &'a str) -> Asked<'a, bool> {
+    fn can_write<'a>(&'a self, login: &'a str) -> ForgeFuture<'a, bool> {
         #[derive(Deserialize)]
-        struct Found {
+        struct GitlabUserMatch {
             id: u64,
             username: String,
         }
         #[derive(Deserialize)]
-        struct Member {
+        struct GitlabMember {
             access_level: u64,
             state: Option<String>,
         }
         Box::pin(async move {
-            let url = self.http.at(&["users"], &[("username", login)]);
-            let found: Vec<Found> = self.http.get(url).await?;
-            let named = |one: &&Found| one.username.eq_ignore_ascii_case(login);
+            let url = self.http.build_url(&["users"], &[("username", login)]);
+            let found: Vec<GitlabUserMatch> = self.http.get_json(url).await?;
+            let named = |one: &&GitlabUserMatch| one.username.eq_ignore_ascii_case(login);
             let Some(found) = found.iter().find(named) else { return Ok(false) };
             // Those who have it from a group above count as well.
-            let url = self.at(&["members", "all", &found.id.to_string()], &[]);
-            let member: Option<Member> = self.http.find(url).await?;
+            let url = self.project_url(&["members", "all", &found.id.to_string()], &[]);
+            let member: Option<GitlabMember> = self.http.find_json(url).await?;
             Ok(member.is_some_and(|member| {
-                member.access_level >= DEVELOPER
+                member.access_level >= DEVELOPER_ACCESS_LEVEL
                     && member.state.is_none_or(|state| state == "active")
             }))
         })
     }
 
-    fn pull_request_of<'a>(&'a self, branch: &'a str) -> Asked<'a, Option<PullRequest>> {
+    fn find_pull_request<'a>(
+        &'a self,
+        branch: &'a str,
+    ) -> ForgeFuture<'a, Option<RemotePullRequest>> {
         Box::pin(async move {
-            let query = [("source_branch", branch), ("state", "all"), PAGE];
-            let found: Vec<MergeRequest> =
-                self.http.pages(self.at(&["merge_requests"], &query)).await?;
+            let query = [("source_branch", branch), ("state", "all"), PAGE_SIZE_PARAM];
+            let found: Vec<GitlabMergeRequest> =
+                self.http.get_all_pages(self.project_url(&["merge_requests"], &query)).await?;
             // The filter knows names only, also of branches in forks.
-            Ok(choose(found.into_iter().map(PullRequest::from), branch))
+            Ok(select_pull_request(found.into_iter().map(RemotePullRequest::from), branch))
         })
     }
 
-    fn pull_request(&self, number: u64) -> Asked<'_, PullRequest> {
+    fn get_pull_request(&self, number: u64) -> ForgeFuture<'_, RemotePullRequest> {
         Box::pin(async move {
-            let url = self.at(&["merge_requests", &number.to_string()], &[]);
-            Ok(self.http.get::<MergeRequest>(url).await?.into())
+            let url = self.project_url(&["merge_requests", &number.to_string()], &[]);
+            Ok(self.http.get_json::<GitlabMergeRequest>(url).await?.into())
         })
     }
 
-    fn create<'a>(&'a self, new: &'a NewPullRequest) -> Asked<'a, PullRequest> {
+    fn create_pull_request<'a>(
+        &'a self,
+        new: &'a NewPullRequest,
+    ) -> ForgeFuture<'a, RemotePullRequest> {
         Box::pin(async move {
             let body = json!({
                 "source_branch": new.branch,
@@ -249,50 +266,61 @@ impl Forge for Gitlab {
             });
             Ok(self
                 .http
-                .post::<MergeRequest>(self.at(&["merge_requests"], &[]), &body)
+                .post_json::<GitlabMergeRequest>(self.project_url(&["merge_requests"], &[]), &body)
                 .await?
                 .into())
         })
     }
 
-    fn comment<'a>(&'a self, on: Thread, marker: &'a str, text: &'a str) -> Asked<'a, ()> {
+    fn ensure_comment<'a>(
+        &'a self,
+        on: CommentTarget,
+        marker: &'a str,
+        text: &'a str,
+    ) -> ForgeFuture<'a, ()> {
         Box::pin(async move {
             let (of, number) = match on {
-                Thread::Issue(number) => ("issues", number.to_string()),
-                Thread::PullRequest(number) => ("merge_requests", number.to_string()),
+                CommentTarget::Issue(number) => ("issues", number.to_string()),
+                CommentTarget::PullRequest(number) => ("merge_requests", number.to_string()),
             };
             let path = [of, &number, "notes"];
-            let there: Vec<Note> = self.http.pages(self.at(&path, &[PAGE])).await?;
-            let mark = hidden(marker);
+            let there: Vec<GitlabNote> =
+                self.http.get_all_pages(self.project_url(&path, &[PAGE_SIZE_PARAM])).await?;
+            let mark = marker_comment(marker);
             if there.iter().any(|note| note.body.contains(&mark)) {
                 return Ok(());
             }
-            let body = json!({ "body": marked(marker, text) });
-            let _: Value = self.http.post(self.at(&path, &[]), &body).await?;
+            let body = json!({ "body": append_marker(marker, text) });
+            let _: Value = self.http.post_json(self.project_url(&path, &[]), &body).await?;
             Ok(())
         })
     }
 
-    fn checks<'a>(&'a self, commit: &'a str) -> Asked<'a, Vec<CheckStatus>> {
+    fn list_checks<'a>(&'a self, commit: &'a str) -> ForgeFuture<'a, Vec<ForgeCheck>> {
         Box::pin(async move {
-            let url = self.at(&["repository", "commits", commit, "statuses"], &[PAGE]);
-            let statuses: Vec<Reported> = self.http.pages(url).await?;
-            let mut all: Vec<CheckStatus> = statuses
+            let url = self
+                .project_url(&["repository", "commits", commit, "statuses"], &[PAGE_SIZE_PARAM]);
+            let statuses: Vec<GitlabCommitStatus> = self.http.get_all_pages(url).await?;
+            let mut all: Vec<ForgeCheck> = statuses
                 .into_iter()
-                .map(|status| CheckStatus {
-                    state: check(&status.status, status.allow_failure),
+                .map(|status| ForgeCheck {
+                    state: to_check_state(&status.status, status.allow_failure),
                     name: status.name,
                     url: status.target_url,
                     summary: status.description.unwrap_or(status.status),
                 })
                 .collect();
             // A pipeline that cannot even be made has no job that says so.
-            let pipelines: Vec<Pipeline> =
-                self.http.pages(self.at(&["pipelines"], &[("sha", commit), PAGE])).await?;
+            let pipelines: Vec<GitlabPipeline> = self
+                .http
+                .get_all_pages(
+                    self.project_url(&["pipelines"], &[("sha", commit), PAGE_SIZE_PARAM]),
+                )
+                .await?;
             let newest = pipelines.into_iter().max_by_key(|pipeline| pipeline.id);
-            all.extend(newest.map(|pipeline| CheckStatus {
+            all.extend(newest.map(|pipeline| ForgeCheck {
                 name: "pipeline".into(),
-                state: check(&pipeline.status, false),
+                state: to_check_state(&pipeline.status, false),
                 url: pipeline.web_url,
                 summary: pipeline.status,
             }));
@@ -300,45 +328,54 @@ impl Forge for Gitlab {
         })
     }
 
-    fn feedback(&self, number: u64, since: OffsetDateTime) -> Asked<'_, Vec<Remark>> {
+    fn list_review_comments(
+        &self,
+        number: u64,
+        since: OffsetDateTime,
+    ) -> ForgeFuture<'_, Vec<ReviewComment>> {
         Box::pin(async move {
             let path = ["merge_requests", &number.to_string(), "notes"];
-            let query = [("sort", "asc"), ("order_by", "created_at"), PAGE];
-            let notes: Vec<Note> = self.http.pages(self.at(&path, &query)).await?;
-            Ok(in_order(notes.into_iter().filter_map(Note::remark).collect(), since))
+            let query = [("sort", "asc"), ("order_by", "created_at"), PAGE_SIZE_PARAM];
+            let notes: Vec<GitlabNote> =
+                self.http.get_all_pages(self.project_url(&path, &query)).await?;
+            Ok(sort_review_comments(
+                notes.into_iter().filter_map(GitlabNote::into_review_comment).collect(),
+                since,
+            ))
         })
     }
 
-    fn issues<'a>(
+    fn list_issues<'a>(
         &'a self,
-        wanted: &'a Wanted,
+        wanted: &'a IssueFilter,
         since: OffsetDateTime,
-    ) -> Asked<'a, Vec<IssueText>> {
+    ) -> ForgeFuture<'a, Vec<IssueText>> {
         Box::pin(async move {
-            let since = moment(since);
+            let since = format_timestamp(since);
             let usual = [
                 ("state", "opened"),
                 ("updated_after", since.as_str()),
                 ("order_by", "updated_at"),
                 ("sort", "asc"),
-                PAGE,
+                PAGE_SIZE_PARAM,
             ];
             let mut all = Vec::new();
             let label = wanted.label.as_deref().map(|label| ("labels", label));
             let assignee = wanted.assignee.as_deref().map(|login| ("assignee_username", login));
             for filter in [label, assignee].into_iter().flatten() {
-                let url = self.at(&["issues"], &[&[filter], &usual[..]].concat());
-                let (found, _): (Vec<Issue>, bool) = self.http.some_pages(url, 10).await?;
+                let url = self.project_url(&["issues"], &[&[filter], &usual[..]].concat());
+                let (found, _): (Vec<GitlabIssue>, bool) =
+                    self.http.get_first_pages(url, 10).await?;
                 all.extend(found.into_iter().map(IssueText::from));
             }
-            Ok(each_once(all))
+            Ok(sort_unique_issues(all))
         })
     }
 
-    fn issue(&self, number: u64) -> Asked<'_, Option<IssueText>> {
+    fn get_issue(&self, number: u64) -> ForgeFuture<'_, Option<IssueText>> {
         Box::pin(async move {
-            let url = self.at(&["issues", &number.to_string()], &[]);
-            Ok(self.http.find::<Issue>(url).await?.map(Into::into))
+            let url = self.project_url(&["issues", &number.to_string()], &[]);
+            Ok(self.http.find_json::<GitlabIssue>(url).await?.map(Into::into))
         })
     }
 }

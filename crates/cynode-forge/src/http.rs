@@ -19,32 +19,32 @@ use url::Url;
 
 use crate::{
     ForgeError,
-    reach::{INSIDE, Public, is_inside},
+    reach::{PRIVATE_ADDRESS_MESSAGE, PublicResolver, is_private_host},
 };
 
 /// Longest time to connect, and for one answer.
-const CONNECT: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Most bytes of an answer.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Most pages of a list.
-const MOST_PAGES: usize = 50;
+const MAX_PAGES: usize = 50;
 
 /// How long a forge is left alone that does not say how long, and the longest that it may ask for.
-const USUAL_WAIT: Duration = Duration::from_mins(1);
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_mins(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
 
 /// The API of one forge.
 #[derive(Clone)]
-pub(crate) struct Http {
+pub(crate) struct ForgeHttpClient {
     client: Client,
     base: Url,
     headers: HeaderMap,
 }
 
-impl fmt::Debug for Http {
+impl fmt::Debug for ForgeHttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Http").field(&self.base.as_str()).finish()
     }
@@ -52,41 +52,41 @@ impl fmt::Debug for Http {
 
 /// How a request says who asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pass {
+pub(crate) enum AuthScheme {
     /// `Authorization: Bearer …`
     Bearer,
     /// `Authorization: token …`
     Token,
 }
 
-impl Http {
+impl ForgeHttpClient {
     pub(crate) fn new(
         base: Url,
         token: &SecretString,
         private: bool,
-        pass: Pass,
+        pass: AuthScheme,
         accept: &'static str,
     ) -> Result<Self, ForgeError> {
         let mut client = Client::builder()
-            .connect_timeout(CONNECT)
-            .timeout(PATIENCE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
             // A token goes where the admin said and nowhere else.
             .redirect(Policy::none())
             .pool_idle_timeout(Duration::from_secs(4))
             .tcp_nodelay(true)
             .no_proxy();
         if !private {
-            if is_inside(&base) {
-                return Err(ForgeError::Refused(INSIDE.into()));
+            if is_private_host(&base) {
+                return Err(ForgeError::Refused(PRIVATE_ADDRESS_MESSAGE.into()));
             }
-            client = client.dns_resolver(Arc::new(Public));
+            client = client.dns_resolver(Arc::new(PublicResolver));
         }
         let client = client
             .build()
-            .map_err(|error| ForgeError::Failed(cynode_core::causes::told(&error)))?;
+            .map_err(|error| ForgeError::Failed(cynode_core::causes::format_error_chain(&error)))?;
         let scheme = match pass {
-            Pass::Bearer => "Bearer",
-            Pass::Token => "token",
+            AuthScheme::Bearer => "Bearer",
+            AuthScheme::Token => "token",
         };
         let value = HeaderValue::from_str(&format!("{scheme} {}", token.expose_secret()));
         let mut value =
@@ -100,13 +100,13 @@ impl Http {
         Ok(Self { client, base, headers })
     }
 
-    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+    pub(crate) fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.insert(name, HeaderValue::from_static(value));
         self
     }
 
     /// An address below the API's. Whatever a segment holds stays one segment.
-    pub(crate) fn at(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
+    pub(crate) fn build_url(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
@@ -117,46 +117,46 @@ impl Http {
         url
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, url: Url) -> Result<T, ForgeError> {
-        let response = self.send(Method::GET, url, None).await?;
-        parsed(&read(response).await?)
+    pub(crate) async fn get_json<T: DeserializeOwned>(&self, url: Url) -> Result<T, ForgeError> {
+        let response = self.send_request(Method::GET, url, None).await?;
+        parse_body(&read_body(response).await?)
     }
 
     /// The same, and nothing where there is nothing.
-    pub(crate) async fn find<T: DeserializeOwned>(
+    pub(crate) async fn find_json<T: DeserializeOwned>(
         &self,
         url: Url,
     ) -> Result<Option<T>, ForgeError> {
-        match self.get(url).await {
+        match self.get_json(url).await {
             Ok(found) => Ok(Some(found)),
             Err(ForgeError::Missing(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(
+    pub(crate) async fn post_json<T: DeserializeOwned>(
         &self,
         url: Url,
         body: &Value,
     ) -> Result<T, ForgeError> {
-        let response = self.send(Method::POST, url, Some(body)).await?;
-        parsed(&read(response).await?)
+        let response = self.send_request(Method::POST, url, Some(body)).await?;
+        parse_body(&read_body(response).await?)
     }
 
     /// Every entry of a list, page by page, until `most` pages.
-    pub(crate) async fn pages<T: DeserializeOwned>(
+    pub(crate) async fn get_all_pages<T: DeserializeOwned>(
         &self,
         first: Url,
     ) -> Result<Vec<T>, ForgeError> {
-        let (all, whole) = self.some_pages(first, MOST_PAGES).await?;
+        let (all, whole) = self.get_first_pages(first, MAX_PAGES).await?;
         if !whole {
-            return Err(ForgeError::Failed(format!("a list has more than {MOST_PAGES} pages")));
+            return Err(ForgeError::Failed(format!("a list has more than {MAX_PAGES} pages")));
         }
         Ok(all)
     }
 
     /// The entries of the first pages of a list, and whether these were all.
-    pub(crate) async fn some_pages<T: DeserializeOwned>(
+    pub(crate) async fn get_first_pages<T: DeserializeOwned>(
         &self,
         first: Url,
         most: usize,
@@ -165,14 +165,14 @@ impl Http {
         let mut next = Some(first);
         for _ in 0..most {
             let Some(url) = next.take() else { break };
-            let response = self.send(Method::GET, url.clone(), None).await?;
-            next = following(response.headers(), &url)?;
-            all.extend(parsed::<Vec<T>>(&read(response).await?)?);
+            let response = self.send_request(Method::GET, url.clone(), None).await?;
+            next = next_page_url(response.headers(), &url)?;
+            all.extend(parse_body::<Vec<T>>(&read_body(response).await?)?);
         }
         Ok((all, next.is_none()))
     }
 
-    async fn send(
+    async fn send_request(
         &self,
         method: Method,
         url: Url,
@@ -182,18 +182,18 @@ impl Http {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         }
-        let response = request.send().await.map_err(|error| unreachable(&error))?;
+        let response = request.send().await.map_err(|error| unreachable_error(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(self.refusal(response).await)
+        Err(self.error_from_response(response).await)
     }
 
-    async fn refusal(&self, response: Response) -> ForgeError {
-        let (status, wait) = (response.status(), wait(response.headers()));
+    async fn error_from_response(&self, response: Response) -> ForgeError {
+        let (status, wait) = (response.status(), parse_retry_delay(response.headers()));
         let spent = response.headers().get("x-ratelimit-remaining").is_some_and(|left| left == "0");
-        let body = read(response).await.unwrap_or_default();
-        let said = said(&body);
+        let body = read_body(response).await.unwrap_or_default();
+        let said = extract_error_message(&body);
         let host = self.base.host_str().unwrap_or("the forge");
         let told = if said.is_empty() {
             format!("{host} answered {status}")
@@ -204,7 +204,7 @@ impl Http {
             || (status == StatusCode::FORBIDDEN
                 && (spent || said.to_ascii_lowercase().contains("rate limit")));
         if limited || status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
-            return ForgeError::Retry { after: wait.unwrap_or(USUAL_WAIT), why: told };
+            return ForgeError::Retry { after: wait.unwrap_or(DEFAULT_RETRY_DELAY), why: told };
         }
         match status {
             StatusCode::UNAUTHORIZED => ForgeError::Refused(format!(
@@ -225,18 +225,21 @@ impl Http {
     }
 }
 
-fn unreachable(error: &reqwest::Error) -> ForgeError {
+fn unreachable_error(error: &reqwest::Error) -> ForgeError {
     let why = std::error::Error::source(error)
-        .map_or_else(|| "the connection failed".into(), cynode_core::causes::told);
-    ForgeError::Retry { after: USUAL_WAIT, why: format!("the forge could not be reached: {why}") }
+        .map_or_else(|| "the connection failed".into(), cynode_core::causes::format_error_chain);
+    ForgeError::Retry {
+        after: DEFAULT_RETRY_DELAY,
+        why: format!("the forge could not be reached: {why}"),
+    }
 }
 
-async fn read(response: Response) -> Result<Vec<u8>, ForgeError> {
+async fn read_body(response: Response) -> Result<Vec<u8>, ForgeError> {
     let mut body = Vec::new();
     let mut pieces = response.bytes_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| unreachable(&error))?;
-        if body.len() + piece.len() > MOST_BYTES {
+        let piece = piece.map_err(|error| unreachable_error(&error))?;
+        if body.len() + piece.len() > MAX_RESPONSE_BYTES {
             return Err(ForgeError::Failed("the forge's answer is too long".into()));
         }
         body.extend_from_slice(&piece);
@@ -244,14 +247,14 @@ async fn read(response: Response) -> Result<Vec<u8>, ForgeError> {
     Ok(body)
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, ForgeError> {
+fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ForgeError> {
     serde_json::from_slice(body).map_err(|error| {
         ForgeError::Failed(format!("the forge's answer is not what its API promises: {error}"))
     })
 }
 
 /// What a forge says went wrong, in one line.
-fn said(body: &[u8]) -> String {
+fn extract_error_message(body: &[u8]) -> String {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return String::new() };
     let mut parts = Vec::new();
     for part in [&body["message"], &body["error"]] {
@@ -268,7 +271,7 @@ fn said(body: &[u8]) -> String {
 }
 
 /// How long the forge wants to be left alone: `retry-after` in seconds, or until the time at which its limit begins anew.
-fn wait(headers: &HeaderMap) -> Option<Duration> {
+fn parse_retry_delay(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let seconds = text(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse::<u64>().ok());
     let seconds = seconds.or_else(|| {
@@ -279,11 +282,11 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
         u64::try_from(until - now.unix_timestamp()).ok()
     });
     let wait = seconds.map(Duration::from_secs)?;
-    Some(wait.clamp(Duration::from_secs(1), LONGEST_WAIT))
+    Some(wait.clamp(Duration::from_secs(1), MAX_RETRY_DELAY))
 }
 
 /// The next page, if there is one. It is on the same host, or nowhere.
-fn following(headers: &HeaderMap, now: &Url) -> Result<Option<Url>, ForgeError> {
+fn next_page_url(headers: &HeaderMap, now: &Url) -> Result<Option<Url>, ForgeError> {
     if let Some(page) = headers.get("x-next-page").and_then(|value| value.to_str().ok()) {
         if page.is_empty() {
             return Ok(None);
@@ -322,8 +325,8 @@ mod tests {
             .collect()
     }
 
-    fn asking(base: &str, private: bool) -> Result<Http, ForgeError> {
-        Http::new(base.parse().unwrap(), &"t".into(), private, Pass::Bearer, "*/*")
+    fn asking(base: &str, private: bool) -> Result<ForgeHttpClient, ForgeError> {
+        ForgeHttpClient::new(base.parse().unwrap(), &"t".into(), private, AuthScheme::Bearer, "*/*")
     }
 
     #[tokio::test]
@@ -332,23 +335,29 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let http = asking(&format!("http://localhost:{port}/"), false).unwrap();
-        match http.get::<Value>(http.at(&[], &[])).await {
-            Err(ForgeError::Retry { why, .. }) => assert!(why.contains(INSIDE), "{why}"),
+        match http.get_json::<Value>(http.build_url(&[], &[])).await {
+            Err(ForgeError::Retry { why, .. }) => {
+                assert!(why.contains(PRIVATE_ADDRESS_MESSAGE), "{why}");
+            }
             other => panic!("{other:?}"),
         }
         let nobody = listener.accept().unwrap_err();
         assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
         for here in ["http://127.0.0.1/", "https://[::1]/", "http://10.0.0.5/", "http://[fd00::1]/"]
         {
-            assert_eq!(asking(here, false).unwrap_err(), ForgeError::Refused(INSIDE.into()));
+            assert_eq!(
+                asking(here, false).unwrap_err(),
+                ForgeError::Refused(PRIVATE_ADDRESS_MESSAGE.into())
+            );
             assert!(asking(here, true).is_ok());
         }
     }
 
     #[test]
     fn a_segment_with_a_slash_stays_one() {
-        let url =
-            asking("https://h/api/v4", false).unwrap().at(&["projects", "a/b"], &[("q", "c d&e")]);
+        let url = asking("https://h/api/v4", false)
+            .unwrap()
+            .build_url(&["projects", "a/b"], &[("q", "c d&e")]);
         assert_eq!(url.as_str(), "https://h/api/v4/projects/a%2Fb?q=c+d%26e");
     }
 
@@ -356,7 +365,7 @@ mod tests {
     fn the_next_page_is_read_from_either_header_and_never_from_another_host() {
         let now: Url = "https://h/api/x?per_page=2&page=1".parse().unwrap();
         let next = |pairs: &[(&'static str, &'static str)]| {
-            following(&headers(pairs), &now).map(|url| url.map(String::from))
+            next_page_url(&headers(pairs), &now).map(|url| url.map(String::from))
         };
         assert_eq!(
             next(&[("x-next-page", "2")]),
@@ -378,9 +387,9 @@ mod tests {
 
     #[test]
     fn a_wait_is_in_seconds_or_until_the_limit_begins_anew() {
-        let wait = |pairs: &[(&'static str, &'static str)]| wait(&headers(pairs));
+        let wait = |pairs: &[(&'static str, &'static str)]| parse_retry_delay(&headers(pairs));
         assert_eq!(wait(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
-        assert_eq!(wait(&[("retry-after", "999999")]), Some(LONGEST_WAIT));
+        assert_eq!(wait(&[("retry-after", "999999")]), Some(MAX_RETRY_DELAY));
         let date = ("date", "Thu, 01 Jan 1970 00:01:40 GMT");
         assert_eq!(wait(&[("x-ratelimit-reset", "130"), date]), Some(Duration::from_secs(30)));
         assert_eq!(wait(&[("x-ratelimit-reset", "90"), date]), None);

@@ -54,7 +54,7 @@ impl ForgeKind {
     }
 
     /// Where its API usually is, when the repository is cloned from there.
-    pub fn usual_api(self, clone_from: &Url) -> Url {
+    pub fn default_api_url(self, clone_from: &Url) -> Url {
         let mut api = clone_from.clone();
         api.set_query(None);
         api.set_fragment(None);
@@ -73,11 +73,11 @@ impl ForgeKind {
     }
 
     /// Opens the way to a repository on such a forge.
-    pub fn connect(self, site: Site) -> Result<Box<dyn Forge>, ForgeError> {
+    pub fn connect_repository(self, site: ForgeEndpoint) -> Result<Box<dyn Forge>, ForgeError> {
         Ok(match self {
-            Self::Github => Box::new(github::Github::new(site)?),
-            Self::Gitlab => Box::new(gitlab::Gitlab::new(site)?),
-            Self::Gitea => Box::new(gitea::Gitea::new(site)?),
+            Self::Github => Box::new(github::GithubForge::new(site)?),
+            Self::Gitlab => Box::new(gitlab::GitlabForge::new(site)?),
+            Self::Gitea => Box::new(gitea::GiteaForge::new(site)?),
         })
     }
 }
@@ -90,7 +90,7 @@ impl fmt::Display for ForgeKind {
 
 /// A repository on a forge, and what opens it.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct ForgeEndpoint {
     /// The API's address.
     pub api: Url,
     /// The repository: `owner/name`, on GitLab also `group/below/name`.
@@ -128,7 +128,7 @@ pub enum ForgeError {
 
 impl ForgeError {
     /// Whether it may work later without anybody doing anything.
-    pub const fn passes(&self) -> bool {
+    pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Retry { .. })
     }
 }
@@ -147,7 +147,7 @@ pub enum PullState {
 
 /// A pull request (merge request on GitLab).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PullRequest {
+pub struct RemotePullRequest {
     /// Its number in the repository.
     pub number: u64,
     /// What became of it.
@@ -181,7 +181,7 @@ pub struct NewPullRequest {
 
 /// What a comment is put on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thread {
+pub enum CommentTarget {
     /// An issue of that number.
     Issue(u64),
     /// A pull request of that number.
@@ -202,7 +202,7 @@ pub enum CheckState {
 
 /// A check of the forge over a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckStatus {
+pub struct ForgeCheck {
     /// Its name.
     pub name: String,
     /// How it stands.
@@ -216,7 +216,7 @@ pub struct CheckStatus {
 /// What a remark wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RemarkKind {
+pub enum ReviewCommentKind {
     /// To be heard.
     Comment,
     /// Changes.
@@ -227,7 +227,7 @@ pub enum RemarkKind {
 
 /// Something that somebody said about a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct ReviewComment {
     /// Its id among those of the pull request; always the same for the same remark.
     pub id: String,
     /// Who said it.
@@ -239,23 +239,23 @@ pub struct Remark {
     /// The line in it.
     pub line: Option<u64>,
     /// What it wants.
-    pub kind: RemarkKind,
+    pub kind: ReviewCommentKind,
     /// When it was said.
     pub at: OffsetDateTime,
 }
 
 /// Which issues are looked for: those with the label, and those of the assignee.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct IssueFilter {
     /// A label.
     pub label: Option<String>,
     /// A login.
     pub assignee: Option<String>,
 }
 
-impl Wanted {
+impl IssueFilter {
     /// Whether an issue is one of them.
-    pub fn has(&self, issue: &IssueText) -> bool {
+    pub fn matches_issue(&self, issue: &IssueText) -> bool {
         // Labels and logins are the same in capitals and small letters on all three.
         let among = |list: &[String], one: &Option<String>| {
             one.as_ref().is_some_and(|one| list.iter().any(|it| it.eq_ignore_ascii_case(one)))
@@ -288,38 +288,47 @@ pub struct IssueText {
 }
 
 /// What comes of asking a forge.
-pub type Asked<'a, T> = BoxFuture<'a, Result<T, ForgeError>>;
+pub type ForgeFuture<'a, T> = BoxFuture<'a, Result<T, ForgeError>>;
 
 /// A repository on a forge.
 pub trait Forge: fmt::Debug + Send + Sync {
     /// Which kind of forge it is.
-    fn kind(&self) -> ForgeKind;
+    fn forge_kind(&self) -> ForgeKind;
 
     /// Whose token it is.
-    fn whoami(&self) -> Asked<'_, String>;
+    fn fetch_own_login(&self) -> ForgeFuture<'_, String>;
 
     /// Whether somebody may write to the repository.
-    fn may_write<'a>(&'a self, login: &'a str) -> Asked<'a, bool>;
+    fn can_write<'a>(&'a self, login: &'a str) -> ForgeFuture<'a, bool>;
 
     /// The pull request of a branch of the repository itself: the open one, or else the newest.
-    fn pull_request_of<'a>(&'a self, branch: &'a str) -> Asked<'a, Option<PullRequest>>;
+    fn find_pull_request<'a>(
+        &'a self,
+        branch: &'a str,
+    ) -> ForgeFuture<'a, Option<RemotePullRequest>>;
 
     /// The pull request of that number.
-    fn pull_request(&self, number: u64) -> Asked<'_, PullRequest>;
+    fn get_pull_request(&self, number: u64) -> ForgeFuture<'_, RemotePullRequest>;
 
     /// Makes a pull request. Call [`open`](Self::open), which looks first.
-    fn create<'a>(&'a self, new: &'a NewPullRequest) -> Asked<'a, PullRequest>;
+    fn create_pull_request<'a>(
+        &'a self,
+        new: &'a NewPullRequest,
+    ) -> ForgeFuture<'a, RemotePullRequest>;
 
     /// Opens a pull request, or gives the one that the branch has already.
-    fn open<'a>(&'a self, new: &'a NewPullRequest) -> Asked<'a, PullRequest> {
+    fn open_pull_request<'a>(
+        &'a self,
+        new: &'a NewPullRequest,
+    ) -> ForgeFuture<'a, RemotePullRequest> {
         Box::pin(async move {
-            if let Some(found) = self.pull_request_of(&new.branch).await? {
+            if let Some(found) = self.find_pull_request(&new.branch).await? {
                 return Ok(found);
             }
-            match self.create(new).await {
+            match self.create_pull_request(new).await {
                 // Somebody was faster, or our own earlier request has come through after all.
                 Err(ForgeError::Conflict(why)) => {
-                    let found = self.pull_request_of(&new.branch).await?;
+                    let found = self.find_pull_request(&new.branch).await?;
                     found.ok_or(ForgeError::Conflict(why))
                 }
                 made => made,
@@ -328,28 +337,40 @@ pub trait Forge: fmt::Debug + Send + Sync {
     }
 
     /// Adds a comment, unless one with its marker is there.
-    fn comment<'a>(&'a self, on: Thread, marker: &'a str, text: &'a str) -> Asked<'a, ()>;
+    fn ensure_comment<'a>(
+        &'a self,
+        on: CommentTarget,
+        marker: &'a str,
+        text: &'a str,
+    ) -> ForgeFuture<'a, ()>;
 
     /// The checks over a commit, the newest of each name.
-    fn checks<'a>(&'a self, commit: &'a str) -> Asked<'a, Vec<CheckStatus>>;
+    fn list_checks<'a>(&'a self, commit: &'a str) -> ForgeFuture<'a, Vec<ForgeCheck>>;
 
     /// What was said about a pull request since then, the oldest first.
-    fn feedback(&self, number: u64, since: OffsetDateTime) -> Asked<'_, Vec<Remark>>;
+    fn list_review_comments(
+        &self,
+        number: u64,
+        since: OffsetDateTime,
+    ) -> ForgeFuture<'_, Vec<ReviewComment>>;
 
     /// The open issues that are wanted and were changed since then, the longest unchanged first.
-    fn issues<'a>(&'a self, wanted: &'a Wanted, since: OffsetDateTime)
-    -> Asked<'a, Vec<IssueText>>;
+    fn list_issues<'a>(
+        &'a self,
+        wanted: &'a IssueFilter,
+        since: OffsetDateTime,
+    ) -> ForgeFuture<'a, Vec<IssueText>>;
 
     /// The issue of that number; none when it is a pull request or gone.
-    fn issue(&self, number: u64) -> Asked<'_, Option<IssueText>>;
+    fn get_issue(&self, number: u64) -> ForgeFuture<'_, Option<IssueText>>;
 }
 
 /// The text of a comment with its marker, which nobody sees.
-fn marked(marker: &str, text: &str) -> String {
-    format!("{text}\n\n{}", hidden(marker))
+fn append_marker(marker: &str, text: &str) -> String {
+    format!("{text}\n\n{}", marker_comment(marker))
 }
 
-fn hidden(marker: &str) -> String {
+fn marker_comment(marker: &str) -> String {
     let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.:/".contains(*c);
     let marker: String = marker.chars().filter(plain).collect();
     // Two dashes in a row would end the comment early.
@@ -357,14 +378,17 @@ fn hidden(marker: &str) -> String {
 }
 
 /// Oldest first, and the same when asked again.
-fn in_order(mut remarks: Vec<Remark>, since: OffsetDateTime) -> Vec<Remark> {
+fn sort_review_comments(
+    mut remarks: Vec<ReviewComment>,
+    since: OffsetDateTime,
+) -> Vec<ReviewComment> {
     remarks.retain(|remark| remark.at >= since);
     remarks.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
     remarks
 }
 
 /// Each issue once, the longest unchanged first.
-fn each_once(mut issues: Vec<IssueText>) -> Vec<IssueText> {
+fn sort_unique_issues(mut issues: Vec<IssueText>) -> Vec<IssueText> {
     issues.sort_by_key(|issue| (issue.updated_at, issue.number));
     issues.dedup_by_key(|issue| issue.number);
     issues
@@ -376,7 +400,8 @@ mod tests {
 
     #[test]
     fn the_usual_place_of_an_api_follows_from_where_one_clones() {
-        let api = |kind: ForgeKind, from: &str| kind.usual_api(&from.parse().unwrap()).to_string();
+        let api =
+            |kind: ForgeKind, from: &str| kind.default_api_url(&from.parse().unwrap()).to_string();
         assert_eq!(api(ForgeKind::Github, "https://github.com/o/r.git"), "https://api.github.com/");
         assert_eq!(api(ForgeKind::Github, "https://ghe.example/o/r"), "https://ghe.example/api/v3");
         assert_eq!(
@@ -388,8 +413,8 @@ mod tests {
 
     #[test]
     fn a_marker_cannot_end_the_comment_that_hides_it() {
-        assert_eq!(hidden("task/1-2"), "<!-- cynode:task/1-2 -->");
-        assert_eq!(hidden("a--> b"), "<!-- cynode:a-b -->");
+        assert_eq!(marker_comment("task/1-2"), "<!-- cynode:task/1-2 -->");
+        assert_eq!(marker_comment("a--> b"), "<!-- cynode:a-b -->");
     }
 
     #[test]
@@ -407,8 +432,8 @@ mod tests {
         };
         let wanted = |label: Option<&str>, assignee: Option<&str>| {
             let wanted =
-                Wanted { label: label.map(Into::into), assignee: assignee.map(Into::into) };
-            wanted.has(&issue)
+                IssueFilter { label: label.map(Into::into), assignee: assignee.map(Into::into) };
+            wanted.matches_issue(&issue)
         };
         assert!(wanted(Some("cynode"), None));
         assert!(wanted(Some("other"), Some("bot")));

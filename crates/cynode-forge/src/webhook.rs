@@ -13,14 +13,14 @@ use sha2::{Digest, Sha256};
 use crate::ForgeKind;
 
 /// The headers of a delivery.
-pub type Headers = HeaderMap;
+pub type WebhookHeaders = HeaderMap;
 
 /// Fewest bytes of a secret.
-pub const SHORTEST_SECRET: usize = 16;
+pub const MIN_SECRET_BYTES: usize = 16;
 
 /// A delivery that comes from the forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
+pub struct WebhookDelivery {
     /// What the forge calls it. Not under the signature.
     pub id: String,
     /// The digest of its body: what says the same is the same, whatever it is called.
@@ -28,13 +28,13 @@ pub struct Delivery {
     /// The repository that it says it is about.
     pub repository: Option<String>,
     /// What happened.
-    pub event: Event,
+    pub event: WebhookEvent,
 }
 
 /// Something that happened on a forge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum WebhookEvent {
     /// An issue was opened, labelled or assigned.
     Issue {
         /// Its number.
@@ -66,7 +66,7 @@ pub enum Event {
 
 /// Why a delivery is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum WebhookError {
     /// It has no signature.
     #[error("the delivery is not signed: set the webhook's secret on the forge")]
     Unsigned,
@@ -82,35 +82,39 @@ pub enum Refused {
 }
 
 /// Reads a delivery, if it comes from the forge.
-pub fn read(
+pub fn verify_delivery(
     kind: ForgeKind,
     headers: &HeaderMap,
     body: &[u8],
     secret: &SecretString,
-) -> Result<Delivery, Refused> {
+) -> Result<WebhookDelivery, WebhookError> {
     let secret = secret.expose_secret().as_bytes();
-    if secret.len() < SHORTEST_SECRET {
-        return Err(Refused::NoSecret);
+    if secret.len() < MIN_SECRET_BYTES {
+        return Err(WebhookError::NoSecret);
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let good = match kind {
         ForgeKind::Github => {
-            let signature = header("x-hub-signature-256").ok_or(Refused::Unsigned)?;
-            signed(secret, body, signature.strip_prefix("sha256=").ok_or(Refused::Forged)?)
+            let signature = header("x-hub-signature-256").ok_or(WebhookError::Unsigned)?;
+            is_signature_valid(
+                secret,
+                body,
+                signature.strip_prefix("sha256=").ok_or(WebhookError::Forged)?,
+            )
         }
         ForgeKind::Gitea => {
             let signature = header("x-gitea-signature").or_else(|| header("x-forgejo-signature"));
-            signed(secret, body, signature.ok_or(Refused::Unsigned)?)
+            is_signature_valid(secret, body, signature.ok_or(WebhookError::Unsigned)?)
         }
         ForgeKind::Gitlab => {
-            let token = header("x-gitlab-token").ok_or(Refused::Unsigned)?;
-            same(secret, token.as_bytes())
+            let token = header("x-gitlab-token").ok_or(WebhookError::Unsigned)?;
+            is_secret_equal(secret, token.as_bytes())
         }
     };
     if !good {
-        return Err(Refused::Forged);
+        return Err(WebhookError::Forged);
     }
-    let value: Value = serde_json::from_slice(body).map_err(|_| Refused::NotJson)?;
+    let value: Value = serde_json::from_slice(body).map_err(|_| WebhookError::NotJson)?;
     let digest: [u8; 32] = Sha256::digest(body).into();
     let (names, repository): (&[&str], &Value) = match kind {
         ForgeKind::Github => (&["x-github-delivery"], &value["repository"]["full_name"]),
@@ -123,23 +127,27 @@ pub fn read(
     };
     let id = names.iter().find_map(|name| header(name)).map(|id| id.chars().take(100).collect());
     let event = match kind {
-        ForgeKind::Github => github(header("x-github-event").unwrap_or_default(), &value),
-        ForgeKind::Gitlab => gitlab(header("x-gitlab-event").unwrap_or_default(), &value),
+        ForgeKind::Github => {
+            parse_github_event(header("x-github-event").unwrap_or_default(), &value)
+        }
+        ForgeKind::Gitlab => {
+            parse_gitlab_event(header("x-gitlab-event").unwrap_or_default(), &value)
+        }
         ForgeKind::Gitea => {
             let event = header("x-gitea-event").or_else(|| header("x-forgejo-event"));
-            gitea(event.unwrap_or_default(), &value)
+            parse_gitea_event(event.unwrap_or_default(), &value)
         }
     };
-    Ok(Delivery {
+    Ok(WebhookDelivery {
         id: id.unwrap_or_else(|| data_encoding::HEXLOWER.encode(&digest)),
         digest,
         repository: repository.as_str().map(Into::into),
-        event: event.unwrap_or(Event::Ignored),
+        event: event.unwrap_or(WebhookEvent::Ignored),
     })
 }
 
 /// Whether the signature in hexadecimal digits is that of the body, in the same time whichever digit is wrong.
-fn signed(secret: &[u8], body: &[u8], signature: &str) -> bool {
+fn is_signature_valid(secret: &[u8], body: &[u8], signature: &str) -> bool {
     let Ok(signature) = data_encoding::HEXLOWER.decode(signature.as_bytes()) else { return false };
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
     mac.update(body);
@@ -147,67 +155,69 @@ fn signed(secret: &[u8], body: &[u8], signature: &str) -> bool {
 }
 
 /// Whether two secrets are the same, without telling by the time it takes how much of one is right.
-fn same(own: &[u8], told: &[u8]) -> bool {
+fn is_secret_equal(own: &[u8], told: &[u8]) -> bool {
     let (own, told) = (Sha256::digest(own), Sha256::digest(told));
     own.iter().zip(told.iter()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// The name of a commit, if it is one.
-fn commit(value: &Value) -> Option<String> {
+fn parse_commit_id(value: &Value) -> Option<String> {
     let text = value.as_str()?;
     let digits = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     (matches!(text.len(), 40 | 64) && digits).then(|| text.to_owned())
 }
 
-fn github(event: &str, body: &Value) -> Option<Event> {
+fn parse_github_event(event: &str, body: &Value) -> Option<WebhookEvent> {
     let action = body["action"].as_str().unwrap_or_default();
     let issue = &body["issue"];
     Some(match (event, action) {
         ("issues", "opened" | "labeled" | "assigned" | "reopened") => {
-            Event::Issue { number: issue["number"].as_u64()? }
+            WebhookEvent::Issue { number: issue["number"].as_u64()? }
         }
         ("issue_comment", "created") if issue["pull_request"].is_object() => {
-            Event::Remark { number: issue["number"].as_u64()? }
+            WebhookEvent::Remark { number: issue["number"].as_u64()? }
         }
         ("pull_request_review_comment", "created") => {
-            Event::Remark { number: body["pull_request"]["number"].as_u64()? }
+            WebhookEvent::Remark { number: body["pull_request"]["number"].as_u64()? }
         }
         ("pull_request_review", "submitted") => {
-            Event::Review { number: body["pull_request"]["number"].as_u64()? }
+            WebhookEvent::Review { number: body["pull_request"]["number"].as_u64()? }
         }
         ("pull_request", "closed") => {
-            Event::Ended { number: body["pull_request"]["number"].as_u64()? }
+            WebhookEvent::Ended { number: body["pull_request"]["number"].as_u64()? }
         }
         ("check_run", "completed") => {
-            Event::Checks { commit: commit(&body["check_run"]["head_sha"])? }
+            WebhookEvent::Checks { commit: parse_commit_id(&body["check_run"]["head_sha"])? }
         }
         ("check_suite", "completed") => {
-            Event::Checks { commit: commit(&body["check_suite"]["head_sha"])? }
+            WebhookEvent::Checks { commit: parse_commit_id(&body["check_suite"]["head_sha"])? }
         }
         ("status", _) if body["state"] != "pending" => {
-            Event::Checks { commit: commit(&body["sha"])? }
+            WebhookEvent::Checks { commit: parse_commit_id(&body["sha"])? }
         }
         _ => return None,
     })
 }
 
-fn gitlab(event: &str, body: &Value) -> Option<Event> {
+fn parse_gitlab_event(event: &str, body: &Value) -> Option<WebhookEvent> {
     let what = &body["object_attributes"];
     let action = what["action"].as_str().unwrap_or_default();
     Some(match (event, action) {
         ("Issue Hook", "open" | "update" | "reopen") => {
-            Event::Issue { number: what["iid"].as_u64()? }
+            WebhookEvent::Issue { number: what["iid"].as_u64()? }
         }
         ("Note Hook", _) if what["noteable_type"] == "MergeRequest" => {
-            Event::Remark { number: body["merge_request"]["iid"].as_u64()? }
+            WebhookEvent::Remark { number: body["merge_request"]["iid"].as_u64()? }
         }
         ("Merge Request Hook", "approved" | "approval" | "unapproved" | "unapproval") => {
-            Event::Review { number: what["iid"].as_u64()? }
+            WebhookEvent::Review { number: what["iid"].as_u64()? }
         }
-        ("Merge Request Hook", "merge" | "close") => Event::Ended { number: what["iid"].as_u64()? },
+        ("Merge Request Hook", "merge" | "close") => {
+            WebhookEvent::Ended { number: what["iid"].as_u64()? }
+        }
         ("Pipeline Hook", _) => match what["status"].as_str()? {
             "success" | "failed" | "canceled" | "skipped" => {
-                Event::Checks { commit: commit(&what["sha"])? }
+                WebhookEvent::Checks { commit: parse_commit_id(&what["sha"])? }
             }
             _ => return None,
         },
@@ -215,7 +225,7 @@ fn gitlab(event: &str, body: &Value) -> Option<Event> {
     })
 }
 
-fn gitea(event: &str, body: &Value) -> Option<Event> {
+fn parse_gitea_event(event: &str, body: &Value) -> Option<WebhookEvent> {
     let action = body["action"].as_str().unwrap_or_default();
     let number = || {
         let of = [&body["issue"]["number"], &body["pull_request"]["number"], &body["number"]];
@@ -226,15 +236,17 @@ fn gitea(event: &str, body: &Value) -> Option<Event> {
         (
             "issues" | "issue_label" | "issue_assign",
             "opened" | "label_updated" | "assigned" | "reopened",
-        ) => Event::Issue { number: number()? },
-        ("issue_comment", "created") if is_pull => Event::Remark { number: number()? },
-        ("pull_request_comment", "created" | "reviewed") => Event::Remark { number: number()? },
-        ("pull_request_approved" | "pull_request_rejected", _) => {
-            Event::Review { number: number()? }
+        ) => WebhookEvent::Issue { number: number()? },
+        ("issue_comment", "created") if is_pull => WebhookEvent::Remark { number: number()? },
+        ("pull_request_comment", "created" | "reviewed") => {
+            WebhookEvent::Remark { number: number()? }
         }
-        ("pull_request", "closed") => Event::Ended { number: number()? },
+        ("pull_request_approved" | "pull_request_rejected", _) => {
+            WebhookEvent::Review { number: number()? }
+        }
+        ("pull_request", "closed") => WebhookEvent::Ended { number: number()? },
         ("status", _) if body["state"] != "pending" => {
-            Event::Checks { commit: commit(&body["sha"])? }
+            WebhookEvent::Checks { commit: parse_commit_id(&body["sha"])? }
         }
         _ => return None,
     })
@@ -277,9 +289,10 @@ mod tests {
             .collect()
     }
 
-    fn event(kind: ForgeKind, event: &str, body: &Value) -> Event {
+    fn event(kind: ForgeKind, event: &str, body: &Value) -> WebhookEvent {
         let body = body.to_string().into_bytes();
-        let delivery = read(kind, &headers(kind, event, &body), &body, &SECRET.into()).unwrap();
+        let delivery =
+            verify_delivery(kind, &headers(kind, event, &body), &body, &SECRET.into()).unwrap();
         assert_eq!(delivery.id, "d-1");
         delivery.event
     }
@@ -288,7 +301,7 @@ mod tests {
     fn each_forge_says_the_same_things_in_its_own_words() {
         use ForgeKind::{Gitea, Github, Gitlab};
         let sha = "a1".repeat(20);
-        let issue = Event::Issue { number: 7 };
+        let issue = WebhookEvent::Issue { number: 7 };
         let body = json!({ "action": "labeled", "issue": { "number": 7 } });
         assert_eq!(event(Github, "issues", &body), issue);
         let body = json!({ "object_attributes": { "iid": 7, "action": "update" } });
@@ -296,7 +309,7 @@ mod tests {
         let body = json!({ "action": "label_updated", "number": 7, "issue": { "number": 7 } });
         assert_eq!(event(Gitea, "issues", &body), issue);
 
-        let remark = Event::Remark { number: 3 };
+        let remark = WebhookEvent::Remark { number: 3 };
         let body = json!({ "action": "created", "issue": { "number": 3, "pull_request": {} } });
         assert_eq!(event(Github, "issue_comment", &body), remark);
         let body = json!({ "object_attributes": { "noteable_type": "MergeRequest" }, "merge_request": { "iid": 3 } });
@@ -304,7 +317,7 @@ mod tests {
         let body = json!({ "action": "created", "is_pull": true, "issue": { "number": 3 } });
         assert_eq!(event(Gitea, "issue_comment", &body), remark);
 
-        let review = Event::Review { number: 3 };
+        let review = WebhookEvent::Review { number: 3 };
         let body = json!({ "action": "submitted", "pull_request": { "number": 3 } });
         assert_eq!(event(Github, "pull_request_review", &body), review);
         let body = json!({ "object_attributes": { "iid": 3, "action": "approved" } });
@@ -312,14 +325,14 @@ mod tests {
         let body = json!({ "action": "reviewed", "pull_request": { "number": 3 } });
         assert_eq!(event(Gitea, "pull_request_rejected", &body), review);
 
-        let ended = Event::Ended { number: 3 };
+        let ended = WebhookEvent::Ended { number: 3 };
         let body = json!({ "action": "closed", "pull_request": { "number": 3 } });
         assert_eq!(event(Github, "pull_request", &body), ended);
         assert_eq!(event(Gitea, "pull_request", &body), ended);
         let body = json!({ "object_attributes": { "iid": 3, "action": "merge" } });
         assert_eq!(event(Gitlab, "Merge Request Hook", &body), ended);
 
-        let checks = Event::Checks { commit: sha.clone() };
+        let checks = WebhookEvent::Checks { commit: sha.clone() };
         let body = json!({ "action": "completed", "check_suite": { "head_sha": sha } });
         assert_eq!(event(Github, "check_suite", &body), checks);
         let body = json!({ "object_attributes": { "sha": sha, "status": "failed" } });
@@ -335,15 +348,15 @@ mod tests {
             for name in ["ping", "push", "Push Hook", "issues", "issue_comment", "status", ""] {
                 assert_eq!(
                     event(kind, name, &json!({ "zen": 1, "state": "success" })),
-                    Event::Ignored
+                    WebhookEvent::Ignored
                 );
-                assert_eq!(event(kind, name, &json!([1])), Event::Ignored);
+                assert_eq!(event(kind, name, &json!([1])), WebhookEvent::Ignored);
             }
         }
         let body = json!({ "action": "created", "issue": { "number": 3 } });
-        assert_eq!(event(ForgeKind::Github, "issue_comment", &body), Event::Ignored);
+        assert_eq!(event(ForgeKind::Github, "issue_comment", &body), WebhookEvent::Ignored);
         let body = json!({ "sha": "--upload-pack", "state": "failure" });
-        assert_eq!(event(ForgeKind::Github, "status", &body), Event::Ignored);
+        assert_eq!(event(ForgeKind::Github, "status", &body), WebhookEvent::Ignored);
     }
 
     #[test]
@@ -352,11 +365,14 @@ mod tests {
             json!({ "action": "labeled", "issue": { "number": 7 } }).to_string().into_bytes();
         for kind in [ForgeKind::Github, ForgeKind::Gitea] {
             let good = headers(kind, "issues", &body);
-            assert!(read(kind, &good, &body, &SECRET.into()).is_ok());
+            assert!(verify_delivery(kind, &good, &body, &SECRET.into()).is_ok());
             for at in 0..body.len() * 8 {
                 let mut other = body.clone();
                 other[at / 8] ^= 1 << (at % 8);
-                assert_eq!(read(kind, &good, &other, &SECRET.into()), Err(Refused::Forged));
+                assert_eq!(
+                    verify_delivery(kind, &good, &other, &SECRET.into()),
+                    Err(WebhookError::Forged)
+                );
             }
         }
     }
@@ -377,25 +393,28 @@ mod tests {
                 let mut forged = good.clone();
                 forged.insert(name, other.as_slice().try_into().unwrap());
                 assert_eq!(
-                    read(kind, &forged, body, &SECRET.into()),
-                    Err(Refused::Forged),
+                    verify_delivery(kind, &forged, body, &SECRET.into()),
+                    Err(WebhookError::Forged),
                     "{kind} {at}"
                 );
                 let mut cut = good.clone();
                 cut.insert(name, value[..at].try_into().unwrap());
                 assert_eq!(
-                    read(kind, &cut, body, &SECRET.into()),
-                    Err(Refused::Forged),
+                    verify_delivery(kind, &cut, body, &SECRET.into()),
+                    Err(WebhookError::Forged),
                     "{kind} {at}"
                 );
             }
             let mut unsigned = good.clone();
             unsigned.remove(name);
-            assert_eq!(read(kind, &unsigned, body, &SECRET.into()), Err(Refused::Unsigned));
-            assert_eq!(read(kind, &good, body, &"".into()), Err(Refused::NoSecret));
             assert_eq!(
-                read(kind, &good, body, &"another secret of length".into()),
-                Err(Refused::Forged)
+                verify_delivery(kind, &unsigned, body, &SECRET.into()),
+                Err(WebhookError::Unsigned)
+            );
+            assert_eq!(verify_delivery(kind, &good, body, &"".into()), Err(WebhookError::NoSecret));
+            assert_eq!(
+                verify_delivery(kind, &good, body, &"another secret of length".into()),
+                Err(WebhookError::Forged)
             );
         }
     }
@@ -404,6 +423,9 @@ mod tests {
     fn what_is_signed_and_no_json_is_said_to_be_so() {
         let body = b"payload=%7B%7D";
         let sent = headers(ForgeKind::Github, "issues", body);
-        assert_eq!(read(ForgeKind::Github, &sent, body, &SECRET.into()), Err(Refused::NotJson));
+        assert_eq!(
+            verify_delivery(ForgeKind::Github, &sent, body, &SECRET.into()),
+            Err(WebhookError::NotJson)
+        );
     }
 }

@@ -6,18 +6,18 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_policy::{
-    catalogue::{Origin, Tool},
-    reasons::Reason,
+    catalogue::{CatalogueTool, ToolOrigin},
+    reasons::RefusalReason,
 };
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::envelope::{Era, LEGACY, MODERN};
+use crate::envelope::{LEGACY_VERSIONS, MODERN_VERSION, ProtocolEra};
 
 /// Codes of failures: those that the protocol reserves, and ours, which stay outside its range.
 pub(crate) mod code {
     /// The body is no JSON.
-    pub(crate) const PARSE: i64 = -32700;
+    pub(crate) const PARSE_ERROR: i64 = -32700;
     /// The body is no message.
     pub(crate) const INVALID_REQUEST: i64 = -32600;
     /// There is no such method.
@@ -25,7 +25,7 @@ pub(crate) mod code {
     /// The facts are wrong.
     pub(crate) const INVALID_PARAMS: i64 = -32602;
     /// Our fault.
-    pub(crate) const INTERNAL: i64 = -32603;
+    pub(crate) const INTERNAL_ERROR: i64 = -32603;
     /// A header says something else than the body.
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
     /// The caller's client lacks something that is needed.
@@ -37,17 +37,17 @@ pub(crate) mod code {
     /// A token of the wrong kind, or a page of somebody else.
     pub(crate) const FORBIDDEN: i64 = 403;
     /// So many were refused before that this one is not even recorded.
-    pub(crate) const TOO_MANY: i64 = 429;
+    pub(crate) const TOO_MANY_REQUESTS: i64 = 429;
     /// It cannot be decided or recorded now.
     pub(crate) const UNAVAILABLE: i64 = 503;
 }
 
 /// A failure of the protocol.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Failure(Box<Told>);
+pub(crate) struct RpcError(Box<RpcErrorParts>);
 
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct RpcErrorParts {
     status: StatusCode,
     code: i64,
     message: String,
@@ -55,42 +55,51 @@ struct Told {
     id: Option<Value>,
 }
 
-impl Failure {
+impl RpcError {
     /// A request that is wrong.
-    pub(crate) fn bad(code: i64, message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(code: i64, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
     /// Any failure.
     pub(crate) fn new(status: StatusCode, code: i64, message: impl Into<String>) -> Self {
-        Self(Box::new(Told { status, code, message: message.into(), data: None, id: None }))
+        Self(Box::new(RpcErrorParts {
+            status,
+            code,
+            message: message.into(),
+            data: None,
+            id: None,
+        }))
     }
 
     /// It cannot be done now.
-    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, message)
     }
 
     /// Refused, like so many before it that this one is left out of the records.
-    pub(crate) fn too_many(reason: &Reason) -> Self {
-        let told =
-            format!("{reason}, and too many calls were refused already. {}", reason.advice());
-        Self::new(StatusCode::TOO_MANY_REQUESTS, code::TOO_MANY, told)
+    pub(crate) fn too_many_requests(reason: &RefusalReason) -> Self {
+        let told = format!(
+            "{reason}, and too many calls were refused already. {}",
+            reason.caller_advice()
+        );
+        Self::new(StatusCode::TOO_MANY_REQUESTS, code::TOO_MANY_REQUESTS, told)
     }
 
     /// A revision that is not spoken here.
-    pub(crate) fn unsupported(requested: &str) -> Self {
+    pub(crate) fn unsupported_version(requested: &str) -> Self {
         let requested: String = requested.chars().take(60).collect();
-        let mut failure = Self::bad(code::UNSUPPORTED_VERSION, "this revision is not spoken here");
-        failure.0.data = Some(json!({ "supported": supported(), "requested": requested }));
+        let mut failure =
+            Self::bad_request(code::UNSUPPORTED_VERSION, "this revision is not spoken here");
+        failure.0.data = Some(json!({ "supported": supported_versions(), "requested": requested }));
         failure
     }
 
     /// A failure that a tool's server answered with, passed on.
-    pub(crate) fn passed_on(code: i64, message: String, data: Option<Value>) -> Self {
+    pub(crate) fn from_upstream(code: i64, message: String, data: Option<Value>) -> Self {
         let status = match code {
             code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
-            code::PARSE
+            code::PARSE_ERROR
             | code::INVALID_REQUEST
             | code::INVALID_PARAMS
             | code::HEADER_MISMATCH
@@ -105,18 +114,18 @@ impl Failure {
 
     /// The same, in answer to that request.
     #[must_use]
-    pub(crate) fn of(mut self, id: Option<Value>) -> Self {
+    pub(crate) fn with_request_id(mut self, id: Option<Value>) -> Self {
         self.0.id = self.0.id.or(id);
         self
     }
 
     /// The code.
-    pub(crate) fn code(&self) -> i64 {
+    pub(crate) fn error_code(&self) -> i64 {
         self.0.code
     }
 
     /// The message, as JSON.
-    pub(crate) fn body(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut error = json!({ "code": self.0.code, "message": self.0.message });
         if let Some(data) = &self.0.data {
             error["data"] = data.clone();
@@ -125,13 +134,14 @@ impl Failure {
     }
 
     /// The answer. In the older era a failure of a request that was understood is not a failure of the transport.
-    pub(crate) fn response(&self, era: Era) -> Response {
-        let Told { status, id, .. } = &*self.0;
+    pub(crate) fn to_response(&self, era: ProtocolEra) -> Response {
+        let RpcErrorParts { status, id, .. } = &*self.0;
         let understood =
             id.is_some() && !matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let waits = *status == StatusCode::TOO_MANY_REQUESTS;
-        let status = if era == Era::Legacy && understood { StatusCode::OK } else { *status };
-        let mut response = json_response(status, self.body().to_string());
+        let status =
+            if era == ProtocolEra::Legacy && understood { StatusCode::OK } else { *status };
+        let mut response = json_response(status, self.to_json().to_string());
         if waits {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -140,8 +150,8 @@ impl Failure {
 }
 
 /// The revisions that are spoken here.
-pub(crate) fn supported() -> Vec<&'static str> {
-    std::iter::once(MODERN).chain(LEGACY).collect()
+pub(crate) fn supported_versions() -> Vec<&'static str> {
+    std::iter::once(MODERN_VERSION).chain(LEGACY_VERSIONS).collect()
 }
 
 /// JSON on one line.
@@ -150,20 +160,21 @@ pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
 }
 
 /// The message with a result.
-pub(crate) fn result(id: &Value, result: &str) -> String {
+pub(crate) fn render_result(id: &Value, result: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}")
 }
 
 /// What a model and a program are told when the gate says no. It is a result of the call and not a failure of the protocol,
 /// so that the model reads it and stops.
-pub(crate) fn refusal(
-    era: Era,
-    reason: &Reason,
+pub(crate) fn refusal_result(
+    era: ProtocolEra,
+    reason: &RefusalReason,
     until: Option<OffsetDateTime>,
     now: OffsetDateTime,
 ) -> Value {
-    let mut text = format!("Refused ({}): {reason}. {}", reason.code(), reason.advice());
-    let mut refused = told(reason);
+    let mut text =
+        format!("Refused ({}): {reason}. {}", reason.reason_code(), reason.caller_advice());
+    let mut refused = refusal_details(reason);
     if let Some(until) = until {
         let wait = (until - now).whole_milliseconds().max(0);
         let at = until.format(&Rfc3339).unwrap_or_default();
@@ -171,22 +182,22 @@ pub(crate) fn refusal(
         refused["reset_at"] = json!(at);
         refused["retry_after_ms"] = json!(wait);
     }
-    failed(era, &text, &json!({ "refused": refused }))
+    error_result(era, &text, &json!({ "refused": refused }))
 }
 
 /// What a program is told of a refusal.
-pub(crate) fn told(reason: &Reason) -> Value {
+pub(crate) fn refusal_details(reason: &RefusalReason) -> Value {
     json!({
-        "code": reason.code(),
-        "step": reason.step().as_str(),
+        "code": reason.reason_code(),
+        "step": reason.decision_stage().as_str(),
         "reason": reason.to_string(),
-        "advice": reason.advice(),
+        "advice": reason.caller_advice(),
     })
 }
 
 /// A result that says that the call came to nothing.
-pub(crate) fn failed(era: Era, text: &str, structured: &Value) -> Value {
-    complete(
+pub(crate) fn error_result(era: ProtocolEra, text: &str, structured: &Value) -> Value {
+    mark_complete(
         era,
         json!({
             "content": [{ "type": "text", "text": text }],
@@ -197,17 +208,17 @@ pub(crate) fn failed(era: Era, text: &str, structured: &Value) -> Value {
 }
 
 /// The form of its results that a tool promises to agents. Our own promise none.
-pub(crate) fn promised(tool: &Tool) -> Option<&Value> {
+pub(crate) fn output_schema_of(tool: &CatalogueTool) -> Option<&Value> {
     match tool.definition.origin {
-        Origin::Native => None,
-        Origin::Server { .. } => tool.definition.output.as_ref(),
+        ToolOrigin::Native => None,
+        ToolOrigin::Server { .. } => tool.definition.output.as_ref(),
     }
 }
 
 /// What is said in place of a tool's result. Clients hold everything structured to the form that the tool promised, also what
 /// says no, so what a program is told stands beside it then.
-pub(crate) fn fitting(tool: &Tool, mut result: Value) -> Value {
-    if promised(tool).is_none() {
+pub(crate) fn fit_output_schema(tool: &CatalogueTool, mut result: Value) -> Value {
+    if output_schema_of(tool).is_none() {
         return result;
     }
     let told = result.as_object_mut().and_then(|said| said.remove("structuredContent"));
@@ -219,9 +230,9 @@ pub(crate) fn fitting(tool: &Tool, mut result: Value) -> Value {
 }
 
 /// A result of a native tool. For a model it is said as text too; a program reads the structure alone.
-pub(crate) fn succeeded(era: Era, value: Value, reader: Reader) -> Value {
+pub(crate) fn success_result(era: ProtocolEra, value: Value, reader: ResultReader) -> Value {
     let content = match (&value, reader) {
-        (Value::Object(_), Reader::Program) => json!([]),
+        (Value::Object(_), ResultReader::Program) => json!([]),
         (Value::String(text), _) => json!([{ "type": "text", "text": text }]),
         (value, _) => json!([{ "type": "text", "text": value.to_string() }]),
     };
@@ -230,12 +241,12 @@ pub(crate) fn succeeded(era: Era, value: Value, reader: Reader) -> Value {
     if value.is_object() {
         result["structuredContent"] = value;
     }
-    complete(era, result)
+    mark_complete(era, result)
 }
 
 /// Who reads a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum ResultReader {
     /// A model.
     Model,
     /// A program of the installation.
@@ -243,15 +254,15 @@ pub(crate) enum Reader {
 }
 
 /// Says, in the era that wants it said, that nothing more is needed.
-pub(crate) fn complete(era: Era, mut result: Value) -> Value {
-    if era == Era::Modern && result.get("resultType").is_none() {
+pub(crate) fn mark_complete(era: ProtocolEra, mut result: Value) -> Value {
+    if era == ProtocolEra::Modern && result.get("resultType").is_none() {
         result["resultType"] = json!("complete");
     }
     result
 }
 
 /// The name of a call, for whoever asks later what became of it.
-pub(crate) fn with_call(mut response: Response, call: cynode_core::ids::CallId) -> Response {
+pub(crate) fn with_call_id(mut response: Response, call: cynode_core::ids::CallId) -> Response {
     if let Ok(value) = HeaderValue::from_str(&call.to_string()) {
         response.headers_mut().insert("x-cynode-call-id", value);
     }
@@ -259,7 +270,7 @@ pub(crate) fn with_call(mut response: Response, call: cynode_core::ids::CallId) 
 }
 
 /// What says where tokens come from.
-pub(crate) fn challenge(headers: &HeaderMap, error: &str, scope: Option<&str>) -> HeaderValue {
+pub(crate) fn auth_challenge(headers: &HeaderMap, error: &str, scope: Option<&str>) -> HeaderValue {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let safe = host.bytes().all(|b| b.is_ascii_alphanumeric() || b".:-[]".contains(&b));
     let host = if safe { host } else { "localhost" };

@@ -13,21 +13,21 @@ use std::{
 };
 
 use cynode_app::{
-    Request,
-    agents::Known,
-    approvals::{self, Asked, Standing},
-    audit::{AgentFacts, Digest, Entry, Outcome, Phase, Refused, Verdict},
-    tokens::Presented,
+    OperationRequest,
+    agents::ResolvedAgentToken,
+    approvals::{self, ApprovalOutcome, ApprovalRequest},
+    audit::{AgentFacts, AppendError, AuditEntry, KeyedDigest, Outcome, Phase, Verdict},
+    tokens::PresentedToken,
 };
 use cynode_core::{
     ids::CallId,
     trace::{TraceId, TraceParent},
 };
 use cynode_policy::{
-    catalogue::{Origin, Tool},
-    digest::Digest as Plain,
+    catalogue::{CatalogueTool, ToolOrigin},
+    digest::Sha256Digest as Plain,
     gate::{self, decide},
-    reasons::Reason,
+    reasons::RefusalReason,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{
@@ -39,58 +39,58 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Inner,
-    answers::{self, Failure, Reader, code},
-    envelope::{self, Era},
-    keeper::{State, Watch},
+    GatewayShared,
+    answers::{self, ResultReader, RpcError, code},
+    envelope::{self, ProtocolEra},
+    keeper::{CachedPolicy, CallWatch},
     states::{self, StateKind},
-    tools::{Invocation, ToolError},
-    upstream::{self, Progress, Reply, UpstreamError},
+    tools::{ToolError, ToolInvocation},
+    upstream::{self, CallProgress, UpstreamError, UpstreamReply},
 };
 
 /// What came of the first half of a call.
-pub(crate) enum Decided {
+pub(crate) enum CallDecision {
     /// It is over: this is the answer.
-    Over(Answer),
+    Over(CallAnswer),
     /// It may be made.
-    Admitted(Box<Admitted>),
+    Admitted(Box<AdmittedCall>),
 }
 
 /// An answer to a call.
-pub(crate) struct Answer {
+pub(crate) struct CallAnswer {
     /// The call.
     pub(crate) call: CallId,
     /// What is said.
-    pub(crate) said: Result<String, Failure>,
+    pub(crate) said: Result<String, RpcError>,
 }
 
 /// A call that may be made. Whoever drops it without carrying it out leaves it to be recorded as cut off.
-pub(crate) struct Admitted {
-    inner: Arc<Inner>,
-    gate: Arc<State>,
-    era: Era,
+pub(crate) struct AdmittedCall {
+    inner: Arc<GatewayShared>,
+    gate: Arc<CachedPolicy>,
+    era: ProtocolEra,
     id: Value,
-    call: envelope::Call,
-    known: Known,
-    tool: Arc<Tool>,
-    watch: Watch,
-    entry: Entry,
+    call: envelope::McpToolCall,
+    known: ResolvedAgentToken,
+    tool: Arc<CatalogueTool>,
+    watch: CallWatch,
+    entry: AuditEntry,
     started: Instant,
     trace: TraceId,
-    round: Round,
+    round: CallRound,
 }
 
 /// One round of a call that may take several.
-struct Round {
+struct CallRound {
     /// What the states of the call are good for.
     binding: Vec<u8>,
     /// What is passed on besides the arguments.
-    earlier: Earlier,
+    earlier: EarlierRound,
 }
 
 /// What goes to a tool's server besides the arguments: what belongs to an earlier round.
 #[derive(Debug, Serialize, Deserialize)]
-struct Earlier {
+struct EarlierRound {
     /// The server's own state, as it wrote it.
     state: Option<Box<RawValue>>,
     /// Answers to what the server asked, as the caller wrote them.
@@ -99,31 +99,31 @@ struct Earlier {
 
 /// Says that nobody waits for a call any more, and whether they said so or just went.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hangup {
+pub(crate) struct Cancellation {
     pub(crate) token: CancellationToken,
     gone: Arc<AtomicBool>,
 }
 
 /// Dropped with the connection of the caller.
-pub(crate) struct Line(Hangup);
+pub(crate) struct ConnectionGuard(Cancellation);
 
-impl Hangup {
+impl Cancellation {
     /// Notices when what is returned is dropped.
-    pub(crate) fn line(&self) -> Line {
-        Line(self.clone())
+    pub(crate) fn connection_guard(&self) -> ConnectionGuard {
+        ConnectionGuard(self.clone())
     }
 
     /// Whether it is of the same call.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_call(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.gone, &other.gone)
     }
 
-    fn gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Line {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         if !self.0.token.is_cancelled() {
             self.0.gone.store(true, Ordering::Relaxed);
@@ -133,109 +133,109 @@ impl Drop for Line {
 }
 
 /// How the call itself went.
-struct Went {
+struct CallResult {
     outcome: Outcome,
     reason: &'static str,
-    said: Result<String, Failure>,
+    said: Result<String, RpcError>,
 }
 
-impl Inner {
+impl GatewayShared {
     /// Decides a call and records the decision.
-    pub(crate) async fn decide(
+    pub(crate) async fn decide_call(
         self: &Arc<Self>,
-        shown: Presented,
-        known: Known,
-        request: envelope::Request,
-        call: envelope::Call,
+        shown: PresentedToken,
+        known: ResolvedAgentToken,
+        request: envelope::McpRequest,
+        mut call: envelope::McpToolCall,
         trace: TraceId,
-    ) -> Decided {
+    ) -> CallDecision {
         let started = Instant::now();
         let now = self.app.environment().now();
-        let id = CallId::from_uuid(self.app.environment().uuid(now));
-        let arguments = self.keys.digest().digest(call.raw.get().as_bytes());
-        let mut entry = Self::entry(id, trace, Some(&known), now);
+        let id = CallId::from_uuid(self.app.environment().new_uuid(now));
+        let arguments = self.keys.digest_key().digest_bytes(call.raw.get().as_bytes());
+        let mut entry = Self::build_audit_entry(id, trace, Some(&known), now);
         entry.arguments = Some(arguments);
-        entry.arguments_size = size(call.raw.get());
+        entry.arguments_size = byte_size(call.raw.get());
         let era = request.era;
         let asked_by = request.id.clone();
-        let no = async |entry: Entry, tool: Option<Arc<Tool>>, reason: Reason, until: Option<_>| {
+        let no = async |entry: AuditEntry,
+                        tool: Option<Arc<CatalogueTool>>,
+                        reason: RefusalReason,
+                        until: Option<_>| {
             let tool = tool.as_deref();
-            Decided::Over(self.refuse(entry, era, &asked_by, &reason, until, tool).await)
+            CallDecision::Over(self.refuse_call(entry, era, &asked_by, &reason, until, tool).await)
         };
-        let state = match self.keeper.state().await {
+        let state = match self.keeper.fresh_policy().await {
             Ok(state) => state,
             Err(reason) => return no(entry, None, reason, None).await,
         };
         let loaded = &state.loaded;
-        entry.policy = loaded.gate.policy().0;
-        entry.catalogue = loaded.gate.catalogue.version().0;
-        let question = gate::Call { tool: &call.name, arguments: &call.arguments };
+        entry.policy = loaded.gate.policy_digest().0;
+        entry.catalogue = loaded.gate.catalogue.version_digest().0;
+        let question = gate::CallRequest { tool: &call.name, arguments: &call.arguments };
         let decision = decide(&known.agent, &loaded.gate, question);
-        entry.shadow = clipped(decision.shadow);
+        entry.shadow = truncate_rule_names(decision.shadow);
+        // What the caller left out and its token says. The record keeps what the caller wrote.
+        call.arguments = decision.filled.unwrap_or(call.arguments);
         if let Some(tool) = &decision.tool {
-            describe(&mut entry, tool);
+            describe_tool(&mut entry, tool);
         }
         // Refused calls count too: whoever tries again and again is told to stop.
         let named = decision.tool.as_ref().map_or("", |tool| tool.definition.name.as_str());
-        let kind = decision.tool.as_ref().map_or_else(|| Plain::of(b""), |tool| tool.digest);
-        let whole = Plain::of(&[kind.0, arguments.0].concat());
+        let kind = decision.tool.as_ref().map_or_else(|| Plain::of_bytes(b""), |tool| tool.digest);
+        let whole = Plain::of_bytes(&[kind.0, arguments.0].concat());
         let asking = (named, kind);
-        let counted = self.counter.count(&self.app, loaded.limits, &known.agent, asking, whole);
+        let counted =
+            self.counter.count_call(&self.app, loaded.limits, &known.agent, asking, whole);
         if let Err(much) = counted.await {
-            if !self.counter.hold_back(known.agent.token, &much.reason).await {
-                let failure = Failure::too_many(&much.reason).of(Some(request.id));
-                return Decided::Over(Answer { call: id, said: Err(failure) });
+            if !self.counter.throttle_refusal(known.agent.token, &much.reason).await {
+                let failure =
+                    RpcError::too_many_requests(&much.reason).with_request_id(Some(request.id));
+                return CallDecision::Over(CallAnswer { call: id, said: Err(failure) });
             }
             return no(entry, decision.tool, much.reason, much.until).await;
         }
         let (tool, wanting) = match (decision.tool, decision.refusal) {
             (Some(tool), None) => (tool, None),
-            (Some(tool), Some(Reason::NeedsApproval(rules))) => (tool, Some(rules)),
+            (Some(tool), Some(RefusalReason::NeedsApproval(rules))) => (tool, Some(rules)),
             (tool, refusal) => {
-                let reason = refusal.unwrap_or(Reason::UnknownTool);
+                let reason = refusal.unwrap_or(RefusalReason::UnknownTool);
                 return no(entry, tool, reason, None).await;
             }
         };
-        let round = match self.round(&call, &known, &tool, &arguments) {
+        let round = match self.resume_round(&call, &known, &tool, &arguments) {
             Ok(round) => round,
             Err(failure) => {
                 entry.reason = "bad_state".into();
-                let failure = failure.of(Some(request.id.clone()));
-                return Decided::Over(self.end_at_once(entry, Err(failure)).await);
+                let failure = failure.with_request_id(Some(request.id.clone()));
+                return CallDecision::Over(self.finish_unforwarded(entry, Err(failure)).await);
             }
         };
-        let exact = self.exact(&mut entry, &call, &round.earlier).unwrap_or(arguments);
+        let exact = self.digest_full_call(&mut entry, &call, &round.earlier).unwrap_or(arguments);
         // A person's yes is used up last, when nothing else can say no.
         if let Some(rules) = wanting {
-            let asked = Asked {
-                agent: known.agent.token,
-                project: known.agent.project,
-                task: known.agent.task,
-                tool: tool.definition.name.to_string(),
-                arguments: exact.0,
-                // The same name with another definition, or of another server, is another tool.
-                policy: Plain::of(&[entry.policy, tool.digest.0, server_of(&tool)].concat()).0,
-                rules: rules.clone(),
-            };
-            match self.approved(&asked, &call, &round, id, trace, &request).await {
-                Ok(()) => entry.rules = clipped(rules),
-                Err(Unapproved::Refused(reason)) => {
-                    entry.rules = clipped(rules);
+            let asked = build_approval_request(&known, &tool, exact.0, entry.policy, &rules);
+            match self.check_approval(&asked, &call, &round, id, trace, &request).await {
+                Ok(()) => entry.rules = truncate_rule_names(rules),
+                Err(MissingApproval::Refused(reason)) => {
+                    entry.rules = truncate_rule_names(rules);
                     return no(entry, Some(tool), reason, None).await;
                 }
-                Err(Unapproved::Asked(result)) => {
-                    let result = answers::fitting(&tool, result);
-                    return Decided::Over(self.asks(entry, &request.id, result, rules).await);
+                Err(MissingApproval::Asked(result)) => {
+                    let result = answers::fit_output_schema(&tool, result);
+                    let asked = self.request_approval(entry, &request.id, result, rules);
+                    return CallDecision::Over(asked.await);
                 }
             }
         }
-        let watch = self.keeper.watch(shown, known.agent.clone(), tool.clone(), loaded.epoch);
+        let watch = self.keeper.watch_call(shown, known.agent.clone(), tool.clone(), loaded.epoch);
         entry.decision = Verdict::Allow;
         entry.reason = if entry.rules.is_empty() { "allowed" } else { "approved" }.into();
-        if let Err(failure) = self.record(&entry).await {
-            return Decided::Over(Answer { call: id, said: Err(failure.of(Some(request.id))) });
+        if let Err(failure) = self.record_decision(&entry).await {
+            let said = Err(failure.with_request_id(Some(request.id)));
+            return CallDecision::Over(CallAnswer { call: id, said });
         }
-        Decided::Admitted(Box::new(Admitted {
+        CallDecision::Admitted(Box::new(AdmittedCall {
             inner: self.clone(),
             gate: state.clone(),
             era,
@@ -252,13 +252,13 @@ impl Inner {
     }
 
     /// What every record of a call says.
-    pub(crate) fn entry(
+    pub(crate) fn build_audit_entry(
         call: CallId,
         trace: TraceId,
-        known: Option<&Known>,
+        known: Option<&ResolvedAgentToken>,
         now: OffsetDateTime,
-    ) -> Entry {
-        Entry {
+    ) -> AuditEntry {
+        AuditEntry {
             call: call.as_uuid(),
             at: now,
             phase: Phase::Decision,
@@ -267,7 +267,7 @@ impl Inner {
             rules: Vec::new(),
             shadow: Vec::new(),
             outcome: None,
-            agent: known.map(facts),
+            agent: known.map(agent_facts),
             method: "tools/call".into(),
             tool: None,
             definition: None,
@@ -285,90 +285,98 @@ impl Inner {
     }
 
     /// Records a refusal and says it.
-    pub(crate) async fn refuse(
+    pub(crate) async fn refuse_call(
         &self,
-        mut entry: Entry,
-        era: Era,
+        mut entry: AuditEntry,
+        era: ProtocolEra,
         id: &Value,
-        reason: &Reason,
+        reason: &RefusalReason,
         until: Option<OffsetDateTime>,
-        tool: Option<&Tool>,
-    ) -> Answer {
+        tool: Option<&CatalogueTool>,
+    ) -> CallAnswer {
         entry.decision = Verdict::Deny;
-        entry.reason = reason.code().into();
-        entry.rules = clipped(reason.rules().to_vec());
+        entry.reason = reason.reason_code().into();
+        entry.rules = truncate_rule_names(reason.deciding_rules().to_vec());
         let said = match reason {
-            Reason::Stale | Reason::NoAudit => {
-                Err(Failure::unavailable(format!("{reason}. {}", reason.advice()))
-                    .of(Some(id.clone())))
+            RefusalReason::Stale | RefusalReason::NoAudit => {
+                Err(RpcError::service_unavailable(format!("{reason}. {}", reason.caller_advice()))
+                    .with_request_id(Some(id.clone())))
             }
             // The protocol has a word of its own for this one.
-            Reason::UnknownTool => Err(Failure::bad(
+            RefusalReason::UnknownTool => Err(RpcError::bad_request(
                 code::INVALID_PARAMS,
-                format!("Unknown tool: {reason}. {}", reason.advice()),
+                format!("Unknown tool: {reason}. {}", reason.caller_advice()),
             )
-            .of(Some(id.clone()))),
+            .with_request_id(Some(id.clone()))),
             _ => {
-                let mut refusal = answers::refusal(era, reason, until, entry.at);
+                let mut refusal = answers::refusal_result(era, reason, until, entry.at);
                 if let Some(tool) = tool {
-                    refusal = answers::fitting(tool, refusal);
+                    refusal = answers::fit_output_schema(tool, refusal);
                 }
-                Ok(answers::result(id, &refusal.to_string()))
+                Ok(answers::render_result(id, &refusal.to_string()))
             }
         };
-        self.end_at_once(entry, said).await
+        self.finish_unforwarded(entry, said).await
     }
 
     /// Records that a person must be asked, and asks.
-    async fn asks(
+    async fn request_approval(
         &self,
-        mut entry: Entry,
+        mut entry: AuditEntry,
         id: &Value,
         result: Value,
         rules: Vec<String>,
-    ) -> Answer {
+    ) -> CallAnswer {
         entry.decision = Verdict::NeedsApproval;
         entry.reason = "needs_approval".into();
-        entry.rules = clipped(rules);
-        let said = Ok(answers::result(id, &result.to_string()));
-        self.end_at_once(entry, said).await
+        entry.rules = truncate_rule_names(rules);
+        let said = Ok(answers::render_result(id, &result.to_string()));
+        self.finish_unforwarded(entry, said).await
     }
 
     /// Records a call that goes no further, and answers it.
-    async fn end_at_once(&self, mut entry: Entry, said: Result<String, Failure>) -> Answer {
+    async fn finish_unforwarded(
+        &self,
+        mut entry: AuditEntry,
+        said: Result<String, RpcError>,
+    ) -> CallAnswer {
         let call = CallId::from_uuid(entry.call);
         entry.outcome = Some(Outcome::NotForwarded);
-        match self.record(&entry).await {
-            Ok(()) => Answer { call, said },
-            Err(failure) => Answer { call, said: Err(failure) },
+        match self.record_decision(&entry).await {
+            Ok(()) => CallAnswer { call, said },
+            Err(failure) => CallAnswer { call, said: Err(failure) },
         }
     }
 
     /// Brings a decision to the disk.
-    pub(crate) async fn record(&self, entry: &Entry) -> Result<(), Failure> {
-        self.audit.record(entry.clone()).await.map_err(|refused| {
+    pub(crate) async fn record_decision(&self, entry: &AuditEntry) -> Result<(), RpcError> {
+        self.audit.record_durably(entry.clone()).await.map_err(|refused| {
             tracing::error!(event = "audit.refused", error = %refused, "a call was refused because it could not be recorded");
-            unrecorded(&refused)
+            audit_failure(&refused)
         })
     }
 
-    async fn approved(
+    async fn check_approval(
         &self,
-        asked: &Asked,
-        call: &envelope::Call,
-        round: &Round,
+        asked: &ApprovalRequest,
+        call: &envelope::McpToolCall,
+        round: &CallRound,
         id: CallId,
         trace: TraceId,
-        request: &envelope::Request,
-    ) -> Result<(), Unapproved> {
-        let about = Request { caller: None, trace, attempt: None };
-        let seen = round.earlier.beside(&call.raw);
-        let found = approvals::seek(&self.app, &about, asked, &seen, id).await;
+        request: &envelope::McpRequest,
+    ) -> Result<(), MissingApproval> {
+        let about = OperationRequest { caller: None, trace, attempt: None };
+        let seen = round.earlier.render_for_approval(&call.raw);
+        let found = approvals::obtain_approval(&self.app, &about, asked, &seen, id).await;
         match found {
-            Ok(Standing::Spent(_)) => Ok(()),
-            Ok(Standing::Refused(_)) => Err(Unapproved::Refused(Reason::NotApproved)),
-            Ok(Standing::TooMany) => Err(Unapproved::Refused(Reason::TooManyWaiting)),
-            Ok(Standing::Waiting(approval)) => {
+            Ok(ApprovalOutcome::Spent(_)) => Ok(()),
+            Ok(ApprovalOutcome::Refused(_)) => {
+                Err(MissingApproval::Refused(RefusalReason::NotApproved))
+            }
+            Ok(ApprovalOutcome::TooMany) => {
+                Err(MissingApproval::Refused(RefusalReason::TooManyWaiting))
+            }
+            Ok(ApprovalOutcome::Waiting(approval)) => {
                 let where_to = format!("{}/v1/approvals/{}", self.public_url, approval.id);
                 let told = format!(
                     "The call of {} needs a person's approval ({}). Rules: {}.",
@@ -376,11 +384,11 @@ impl Inner {
                     approval.id,
                     asked.rules.join(", ")
                 );
-                if request.era == Era::Modern
-                    && states::can_show_urls(call.capabilities.as_deref())
-                    && let Some(state) = self.waiting_state(round, approval.expires_at)
+                if request.era == ProtocolEra::Modern
+                    && states::supports_url_elicitation(call.capabilities.as_deref())
+                    && let Some(state) = self.seal_approval_state(round, approval.expires_at)
                 {
-                    return Err(Unapproved::Asked(json!({
+                    return Err(MissingApproval::Asked(json!({
                         "resultType": "input_required",
                         "inputRequests": { "approval": {
                             "method": "elicitation/create",
@@ -393,12 +401,13 @@ impl Inner {
                         "requestState": state,
                     })));
                 }
-                let reason = Reason::NeedsApproval(asked.rules.clone());
-                let text = format!("{told} {} A person answers at {where_to}.", reason.advice());
-                let mut refused = answers::told(&reason);
+                let reason = RefusalReason::NeedsApproval(asked.rules.clone());
+                let text =
+                    format!("{told} {} A person answers at {where_to}.", reason.caller_advice());
+                let mut refused = answers::refusal_details(&reason);
                 refused["approval_id"] = json!(approval.id);
                 refused["approve_at"] = json!(where_to);
-                Err(Unapproved::Asked(answers::failed(
+                Err(MissingApproval::Asked(answers::error_result(
                     request.era,
                     &text,
                     &json!({ "refused": refused }),
@@ -406,70 +415,76 @@ impl Inner {
             }
             Err(error) => {
                 tracing::warn!(event = "error", %error, "an approval could not be looked up");
-                Err(Unapproved::Refused(Reason::Stale))
+                Err(MissingApproval::Refused(RefusalReason::Stale))
             }
         }
     }
 
     /// The state that goes with our question to a person. What the server waits for is kept in it: the caller brings nothing
     /// else back. `None`: that is too much to be kept there.
-    fn waiting_state(&self, round: &Round, until: OffsetDateTime) -> Option<String> {
+    fn seal_approval_state(&self, round: &CallRound, until: OffsetDateTime) -> Option<String> {
         let inner = serde_json::to_string(&round.earlier).ok()?;
-        let state = states::seal(&self.keys, StateKind::Approval, &round.binding, &inner, until);
-        (state.len() <= states::MOST).then_some(state)
+        let state =
+            states::seal_state(&self.keys, StateKind::Approval, &round.binding, &inner, until);
+        (state.len() <= states::MAX_STATE_BYTES).then_some(state)
     }
 
     /// What a call brings of an earlier round, if that was given to this agent for this very call.
-    fn round(
+    fn resume_round(
         &self,
-        call: &envelope::Call,
-        known: &Known,
-        tool: &Tool,
-        arguments: &Digest,
-    ) -> Result<Round, Failure> {
+        call: &envelope::McpToolCall,
+        known: &ResolvedAgentToken,
+        tool: &CatalogueTool,
+        arguments: &KeyedDigest,
+    ) -> Result<CallRound, RpcError> {
         let binding =
-            bind(known.agent.token.as_uuid(), tool.definition.name.as_str(), &arguments.0);
+            state_binding(known.agent.token.as_uuid(), tool.definition.name.as_str(), &arguments.0);
         let responses = call.responses.clone();
         let Some(state) = &call.state else {
-            return Ok(Round { binding, earlier: Earlier { state: None, responses } });
+            return Ok(CallRound { binding, earlier: EarlierRound { state: None, responses } });
         };
         let now = self.app.environment().now();
-        let earlier = match states::open(&self.keys, state, &binding, now) {
+        let earlier = match states::open_state(&self.keys, state, &binding, now) {
             Some((StateKind::Upstream, inner)) => {
-                Some(Earlier { state: to_raw_value(&inner).ok(), responses })
+                Some(EarlierRound { state: to_raw_value(&inner).ok(), responses })
             }
             // What comes with it answers our own question, and is no business of the server. What is, waits inside.
-            Some((StateKind::Approval, inner)) => Earlier::waiting(&inner),
+            Some((StateKind::Approval, inner)) => EarlierRound::from_approval_state(&inner),
             None => None,
         };
         let earlier = earlier.ok_or_else(|| {
-            Failure::bad(
+            RpcError::bad_request(
                 code::INVALID_PARAMS,
                 "`requestState` is not one that was given for this call",
             )
         })?;
-        Ok(Round { binding, earlier })
+        Ok(CallRound { binding, earlier })
     }
 
     /// What goes to a server besides the arguments is part of what is approved and recorded. Gives the digest of all of it.
-    fn exact(&self, entry: &mut Entry, call: &envelope::Call, earlier: &Earlier) -> Option<Digest> {
-        let Earlier { state, responses } = earlier;
+    fn digest_full_call(
+        &self,
+        entry: &mut AuditEntry,
+        call: &envelope::McpToolCall,
+        earlier: &EarlierRound,
+    ) -> Option<KeyedDigest> {
+        let EarlierRound { state, responses } = earlier;
         if state.is_none() && responses.is_none() {
             return None;
         }
         let parts = [Some(&*call.raw), responses.as_deref(), state.as_deref()];
         // No JSON holds a zero byte: where each of them ends is never in doubt.
         let exact = parts.map(|part| part.map_or("", RawValue::get)).join("\0");
-        let digest = self.keys.digest().digest(exact.as_bytes());
+        let digest = self.keys.digest_key().digest_bytes(exact.as_bytes());
         entry.arguments = Some(digest);
-        entry.arguments_size = size(&exact);
+        entry.arguments_size = byte_size(&exact);
         Some(digest)
     }
 }
 
-impl Earlier {
+impl EarlierRound {
     /// What waits inside of a state that went with our own question. Those of an earlier version hold nothing.
-    fn waiting(inner: &str) -> Option<Self> {
+    fn from_approval_state(inner: &str) -> Option<Self> {
         if inner.is_empty() {
             return Some(Self { state: None, responses: None });
         }
@@ -477,7 +492,7 @@ impl Earlier {
     }
 
     /// What is carried out, as a person is shown it.
-    fn beside(&self, arguments: &RawValue) -> String {
+    fn render_for_approval(&self, arguments: &RawValue) -> String {
         match &self.responses {
             None => arguments.get().to_owned(),
             Some(responses) => {
@@ -487,55 +502,75 @@ impl Earlier {
     }
 }
 
+/// What a person would be asked about a call.
+fn build_approval_request(
+    known: &ResolvedAgentToken,
+    tool: &CatalogueTool,
+    arguments: [u8; 32],
+    policy: [u8; 32],
+    rules: &[String],
+) -> ApprovalRequest {
+    ApprovalRequest {
+        agent: known.agent.token,
+        project: known.agent.project,
+        task: known.agent.task,
+        tool: tool.definition.name.to_string(),
+        arguments,
+        // The same name with another definition, or of another server, is another tool.
+        policy: Plain::of_bytes(&[policy, tool.digest.0, server_digest_of(tool)].concat()).0,
+        rules: rules.to_vec(),
+    }
+}
+
 /// The server of a tool, in as many bytes as a digest has.
-fn server_of(tool: &Tool) -> [u8; 32] {
+fn server_digest_of(tool: &CatalogueTool) -> [u8; 32] {
     match &tool.definition.origin {
-        Origin::Native => [0; 32],
-        Origin::Server { id, .. } => Plain::of(id.as_uuid().as_bytes()).0,
+        ToolOrigin::Native => [0; 32],
+        ToolOrigin::Server { id, .. } => Plain::of_bytes(id.as_uuid().as_bytes()).0,
     }
 }
 
 /// Why a person's yes is missing.
-enum Unapproved {
-    Refused(Reason),
+enum MissingApproval {
+    Refused(RefusalReason),
     Asked(Value),
 }
 
 /// What a state is good for: one agent, one tool, one set of arguments.
-fn bind(agent: uuid::Uuid, tool: &str, arguments: &[u8; 32]) -> Vec<u8> {
+fn state_binding(agent: uuid::Uuid, tool: &str, arguments: &[u8; 32]) -> Vec<u8> {
     let mut bytes = Vec::from(*agent.as_bytes());
     bytes.extend_from_slice(arguments);
     bytes.extend_from_slice(tool.as_bytes());
     bytes
 }
 
-fn unrecorded(refused: &Refused) -> Failure {
+fn audit_failure(refused: &AppendError) -> RpcError {
     let told = format!(
         "calls cannot be recorded now, so none is carried out: {refused}. Try again in a moment."
     );
-    Failure::unavailable(told)
+    RpcError::service_unavailable(told)
 }
 
 /// Names of rules, as many as a record holds.
-fn clipped(mut names: Vec<String>) -> Vec<String> {
+fn truncate_rule_names(mut names: Vec<String>) -> Vec<String> {
     names.truncate(16);
     names
 }
 
-fn describe(entry: &mut Entry, tool: &Tool) {
+fn describe_tool(entry: &mut AuditEntry, tool: &CatalogueTool) {
     entry.tool = Some(tool.definition.name.to_string());
     entry.definition = Some(tool.digest.0);
     entry.server = match &tool.definition.origin {
-        Origin::Native => None,
-        Origin::Server { id, .. } => Some(id.as_uuid()),
+        ToolOrigin::Native => None,
+        ToolOrigin::Server { id, .. } => Some(id.as_uuid()),
     };
 }
 
-fn facts(known: &Known) -> AgentFacts {
+fn agent_facts(known: &ResolvedAgentToken) -> AgentFacts {
     let agent = &known.agent;
     AgentFacts {
         token: agent.token.as_uuid(),
-        kind: agent.kind().as_str().into(),
+        kind: agent.agent_kind().as_str().into(),
         role: agent.role.as_str().into(),
         user: agent.user.map(|id| id.as_uuid()),
         project: agent.project.map(|id| id.as_uuid()),
@@ -545,14 +580,15 @@ fn facts(known: &Known) -> AgentFacts {
     }
 }
 
-fn size(text: &str) -> u32 {
+fn byte_size(text: &str) -> u32 {
     u32::try_from(text.len()).unwrap_or(u32::MAX)
 }
 
-impl Admitted {
+impl AdmittedCall {
     /// Whether progress may be told while it runs.
-    pub(crate) fn tells_progress(&self) -> bool {
-        self.call.progress.is_some() && matches!(self.tool.definition.origin, Origin::Server { .. })
+    pub(crate) fn reports_progress(&self) -> bool {
+        self.call.progress.is_some()
+            && matches!(self.tool.definition.origin, ToolOrigin::Server { .. })
     }
 
     /// How progress is labelled.
@@ -561,30 +597,30 @@ impl Admitted {
     }
 
     /// The call.
-    pub(crate) fn id(&self) -> CallId {
+    pub(crate) fn call_id(&self) -> CallId {
         CallId::from_uuid(self.entry.call)
     }
 
     /// Makes the call, records how it went, and only then says so.
-    pub(crate) async fn carry_out(
+    pub(crate) async fn execute_call(
         self,
-        cancel: Hangup,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> Answer {
-        let permitted = self.watch.still_permitted().await;
+        cancel: Cancellation,
+        progress: Option<mpsc::Sender<CallProgress>>,
+    ) -> CallAnswer {
+        let permitted = self.watch.check_permitted().await;
         let went = match (&self.tool.definition.origin, permitted) {
-            (_, Err(reason)) => self.forbidden(&reason),
-            (Origin::Native, Ok(())) => self.native(&cancel).await,
-            (Origin::Server { id, tool, .. }, Ok(())) => match self.gate.servers.get(id) {
-                Some(server) => self.forwarded(server, tool, &cancel, progress).await,
-                None => self.failed(
+            (_, Err(reason)) => self.build_revocation(&reason),
+            (ToolOrigin::Native, Ok(())) => self.call_native_tool(&cancel).await,
+            (ToolOrigin::Server { id, tool, .. }, Ok(())) => match self.gate.servers.get(id) {
+                Some(server) => self.forward_call(server, tool, &cancel, progress).await,
+                None => self.build_failure(
                     Outcome::ToolError,
                     "server_off",
                     "the tool's server is switched off",
                 ),
             },
         };
-        let call = self.id();
+        let call = self.call_id();
         let mut entry = self.entry;
         entry.at = self.inner.app.environment().now();
         entry.phase = Phase::Outcome;
@@ -592,73 +628,82 @@ impl Admitted {
         entry.reason = went.reason.into();
         entry.duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Ok(said) = &went.said {
-            entry.result = Some(self.inner.keys.digest().digest(said.as_bytes()));
-            entry.result_size = size(said);
+            entry.result = Some(self.inner.keys.digest_key().digest_bytes(said.as_bytes()));
+            entry.result_size = byte_size(said);
         }
         // Written before it is said: what was answered is known, also if we die now. If the power goes before the disk has
         // it, the call is recorded as one of unknown outcome, which is then true.
-        let said = match self.inner.audit.append(entry) {
-            Ok(_) => went.said.map_err(|failure| failure.of(Some(self.id))),
+        let said = match self.inner.audit.append_entry(entry) {
+            Ok(_) => went.said.map_err(|failure| failure.with_request_id(Some(self.id))),
             Err(refused) => {
                 tracing::error!(event = "audit.refused", error = %refused, "an outcome could not be recorded");
                 let told = "the call was made, and how it ended could not be recorded; do not make it again without looking";
-                Err(Failure::unavailable(told).of(Some(self.id)))
+                Err(RpcError::service_unavailable(told).with_request_id(Some(self.id)))
             }
         };
-        Answer { call, said }
+        CallAnswer { call, said }
     }
 
-    fn failed(&self, outcome: Outcome, reason: &'static str, text: &str) -> Went {
-        let result = answers::failed(
+    fn build_failure(&self, outcome: Outcome, reason: &'static str, text: &str) -> CallResult {
+        let result = answers::error_result(
             self.era,
             text,
             &json!({ "error": { "code": reason, "detail": text } }),
         );
-        let result = answers::fitting(&self.tool, result);
-        Went { outcome, reason, said: Ok(answers::result(&self.id, &result.to_string())) }
+        let result = answers::fit_output_schema(&self.tool, result);
+        CallResult {
+            outcome,
+            reason,
+            said: Ok(answers::render_result(&self.id, &result.to_string())),
+        }
     }
 
-    fn forbidden(&self, reason: &Reason) -> Went {
+    fn build_revocation(&self, reason: &RefusalReason) -> CallResult {
         let now = self.inner.app.environment().now();
-        let said = if *reason == Reason::Stale {
-            Err(Failure::unavailable(format!("{reason}. {}", reason.advice())))
+        let said = if *reason == RefusalReason::Stale {
+            Err(RpcError::service_unavailable(format!("{reason}. {}", reason.caller_advice())))
         } else {
-            let result = answers::refusal(self.era, reason, None, now);
-            let result = answers::fitting(&self.tool, result);
-            Ok(answers::result(&self.id, &result.to_string()))
+            let result = answers::refusal_result(self.era, reason, None, now);
+            let result = answers::fit_output_schema(&self.tool, result);
+            Ok(answers::render_result(&self.id, &result.to_string()))
         };
-        Went { outcome: Outcome::Revoked, reason: reason.code(), said }
+        CallResult { outcome: Outcome::Revoked, reason: reason.reason_code(), said }
     }
 
     /// One of our own tools. It is carried out to its end, also when nobody waits for it any more: half an operation is
     /// worse than one too many.
-    async fn native(&self, cancel: &Hangup) -> Went {
-        let Some(tool) = self.inner.tools.get(&self.tool.definition.name) else {
-            return self.failed(
+    async fn call_native_tool(&self, cancel: &Cancellation) -> CallResult {
+        let Some(tool) = self.inner.tools.find_tool(&self.tool.definition.name) else {
+            return self.build_failure(
                 Outcome::ToolError,
                 "unavailable",
                 "the tool is not part of this program",
             );
         };
-        let invocation = Invocation {
+        let invocation = ToolInvocation {
             app: self.inner.app.clone(),
-            request: Request { caller: self.known.caller, trace: self.trace, attempt: None },
+            request: OperationRequest {
+                caller: self.known.caller,
+                trace: self.trace,
+                attempt: None,
+            },
             agent: self.known.agent.clone(),
             service: self.known.service.clone(),
             gate: self.gate.loaded.gate.clone(),
             egress: self.inner.egress.clone(),
             arguments: self.call.arguments.clone(),
             gone: cancel.token.clone(),
+            permit: self.watch.call_permit().clone(),
         };
-        let work = TaskTracker::new().spawn(tool.run(invocation));
+        let work = TaskTracker::new().spawn(tool.run_tool(invocation));
         tokio::select! {
             done = work => match done {
                 Ok(Ok(value)) => {
                     let program = self.known.service.is_some();
-                    let reader = if program { Reader::Program } else { Reader::Model };
-                    let result = answers::succeeded(self.era, value, reader);
-                    let said = Ok(answers::result(&self.id, &result.to_string()));
-                    Went { outcome: Outcome::Success, reason: "ok", said }
+                    let reader = if program { ResultReader::Program } else { ResultReader::Model };
+                    let result = answers::success_result(self.era, value, reader);
+                    let said = Ok(answers::render_result(&self.id, &result.to_string()));
+                    CallResult { outcome: Outcome::Success, reason: "ok", said }
                 }
                 Ok(Err(ToolError { code, detail, fix })) => {
                     let text = match fix {
@@ -666,93 +711,102 @@ impl Admitted {
                         None => detail.clone(),
                     };
                     let structured = json!({ "error": { "code": code, "detail": detail } });
-                    let result = answers::failed(self.era, &text, &structured);
-                    let said = Ok(answers::result(&self.id, &result.to_string()));
-                    Went { outcome: Outcome::ToolError, reason: code, said }
+                    let result = answers::error_result(self.era, &text, &structured);
+                    let said = Ok(answers::render_result(&self.id, &result.to_string()));
+                    CallResult { outcome: Outcome::ToolError, reason: code, said }
                 }
-                Err(_) => self.failed(Outcome::ToolError, "internal", "something went wrong on our side"),
+                Err(_) => self.build_failure(Outcome::ToolError, "internal", "something went wrong on our side"),
             },
-            reason = self.watch.forbidden() => self.forbidden(&reason),
-            () = cancel.token.cancelled() => self.given_up(cancel),
-            () = until(self.inner.patience) => self.failed(Outcome::Timeout, "timeout", "the tool took too long"),
+            reason = self.watch.wait_forbidden() => self.build_revocation(&reason),
+            () = cancel.token.cancelled() => self.build_cancellation(cancel),
+            () = sleep_for(self.inner.patience) => self.build_failure(Outcome::Timeout, "timeout", "the tool took too long"),
         }
     }
 
     /// A tool of a server that somebody installed.
-    async fn forwarded(
+    async fn forward_call(
         &self,
-        server: &upstream::Server,
+        server: &upstream::UpstreamServer,
         tool: &str,
-        cancel: &Hangup,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> Went {
-        let parent = TraceParent { trace: self.trace, span: self.span(), flags: 1 }.to_string();
-        let Earlier { state, responses } = &self.round.earlier;
-        let input = (responses.is_some() || state.is_some()).then_some(upstream::Input {
+        cancel: &Cancellation,
+        progress: Option<mpsc::Sender<CallProgress>>,
+    ) -> CallResult {
+        let parent =
+            TraceParent { trace: self.trace, span: self.new_span_id(), flags: 1 }.to_string();
+        let EarlierRound { state, responses } = &self.round.earlier;
+        let input = (responses.is_some() || state.is_some()).then_some(upstream::UpstreamInput {
             responses: responses.as_deref(),
             state: state.as_deref(),
         });
-        let call = upstream::Call {
+        let call = upstream::UpstreamCall {
             trace: Some(&parent),
             capabilities: self.call.capabilities.as_deref(),
             input,
             progress,
             cancel: cancel.token.clone(),
-            ..upstream::Call::new(tool, &self.call.raw)
+            ..upstream::UpstreamCall::new(tool, &self.call.raw)
         };
         let reply = tokio::select! {
             biased;
-            reason = self.watch.forbidden() => return self.forbidden(&reason),
-            reply = self.inner.upstreams.call(server, call) => reply,
+            reason = self.watch.wait_forbidden() => return self.build_revocation(&reason),
+            reply = self.inner.upstreams.call_server_tool(server, call) => reply,
         };
         match reply {
-            Ok(Reply::Result { result, is_error }) => self.passed(&result, is_error),
-            Ok(Reply::InputRequired(asked)) => self.needs_input(&asked),
-            Err(UpstreamError::Cancelled) => self.given_up(cancel),
-            Err(error) => self.broken(error),
+            Ok(UpstreamReply::Result { result, is_error }) => {
+                self.build_upstream_result(&result, is_error)
+            }
+            Ok(UpstreamReply::InputRequired(asked)) => self.build_input_request(&asked),
+            Err(UpstreamError::Cancelled) => self.build_cancellation(cancel),
+            Err(error) => self.build_upstream_failure(error),
         }
     }
 
     /// The caller does not wait for the answer any more.
-    fn given_up(&self, cancel: &Hangup) -> Went {
-        if cancel.gone() {
-            return self.failed(Outcome::Disconnected, "caller_gone", "the caller went away");
+    fn build_cancellation(&self, cancel: &Cancellation) -> CallResult {
+        if cancel.is_disconnected() {
+            return self.build_failure(
+                Outcome::Disconnected,
+                "caller_gone",
+                "the caller went away",
+            );
         }
-        self.failed(Outcome::Cancelled, "cancelled", "the call was given up")
+        self.build_failure(Outcome::Cancelled, "cancelled", "the call was given up")
     }
 
-    fn span(&self) -> u64 {
-        u64::from_ne_bytes(self.inner.app.environment().bytes()).max(1)
+    fn new_span_id(&self) -> u64 {
+        u64::from_ne_bytes(self.inner.app.environment().random_bytes()).max(1)
     }
 
     /// A result is passed on as it is, if it is what the tool promised.
-    fn passed(&self, result: &RawValue, is_error: bool) -> Went {
+    fn build_upstream_result(&self, result: &RawValue, is_error: bool) -> CallResult {
         if is_error {
-            let said = Ok(answers::result(&self.id, &self.completed(result)));
-            return Went { outcome: Outcome::ToolError, reason: "tool_error", said };
+            let said = Ok(answers::render_result(&self.id, &self.mark_result_complete(result)));
+            return CallResult { outcome: Outcome::ToolError, reason: "tool_error", said };
         }
         if self.tool.definition.output.is_some() {
             let whole: Value = serde_json::from_str(result.get()).unwrap_or(Value::Null);
-            if let Some(complaint) = self.tool.output_complaint(whole.get("structuredContent")) {
+            if let Some(complaint) = self.tool.find_output_violation(whole.get("structuredContent"))
+            {
                 let text = format!("the tool's answer is not what it promised: {complaint}");
-                return self.failed(Outcome::ProtocolError, "broken_promise", &text);
+                return self.build_failure(Outcome::ProtocolError, "broken_promise", &text);
             }
         }
-        let said = Ok(answers::result(&self.id, &self.completed(result)));
-        Went { outcome: Outcome::Success, reason: "ok", said }
+        let said = Ok(answers::render_result(&self.id, &self.mark_result_complete(result)));
+        CallResult { outcome: Outcome::Success, reason: "ok", said }
     }
 
     /// The result in the words of the caller's era, its bytes otherwise untouched.
-    fn completed(&self, result: &RawValue) -> String {
+    fn mark_result_complete(&self, result: &RawValue) -> String {
         #[derive(serde::Deserialize)]
-        struct Peek<'a> {
+        struct ResultTypePeek<'a> {
             #[serde(borrow, rename = "resultType")]
             kind: Option<&'a RawValue>,
         }
         let text = result.get();
-        let stated = serde_json::from_str::<Peek<'_>>(text).is_ok_and(|peek| peek.kind.is_some());
+        let stated =
+            serde_json::from_str::<ResultTypePeek<'_>>(text).is_ok_and(|peek| peek.kind.is_some());
         match text.trim_start().strip_prefix('{') {
-            Some(rest) if self.era == Era::Modern && !stated => {
+            Some(rest) if self.era == ProtocolEra::Modern && !stated => {
                 let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
                 format!("{{\"resultType\":\"complete\"{comma}{rest}")
             }
@@ -761,13 +815,13 @@ impl Admitted {
     }
 
     /// The server wants to know something of the caller's side.
-    fn needs_input(&self, asked: &RawValue) -> Went {
-        if self.era == Era::Legacy {
+    fn build_input_request(&self, asked: &RawValue) -> CallResult {
+        if self.era == ProtocolEra::Legacy {
             let text = "the tool wants to ask something back, which this revision of the protocol cannot carry";
-            return self.failed(Outcome::ToolError, "input_required", text);
+            return self.build_failure(Outcome::ToolError, "input_required", text);
         }
         let Ok(mut asked) = serde_json::from_str::<Value>(asked.get()) else {
-            return self.failed(
+            return self.build_failure(
                 Outcome::ProtocolError,
                 "malformed",
                 "the server's question cannot be read",
@@ -777,43 +831,49 @@ impl Admitted {
             let until = self.inner.app.environment().now() + time::Duration::minutes(30);
             let (keys, binding) = (&self.inner.keys, &self.round.binding);
             asked["requestState"] =
-                json!(states::seal(keys, StateKind::Upstream, binding, state, until));
+                json!(states::seal_state(keys, StateKind::Upstream, binding, state, until));
         }
-        let said = Ok(answers::result(&self.id, &asked.to_string()));
-        Went { outcome: Outcome::Success, reason: "input_required", said }
+        let said = Ok(answers::render_result(&self.id, &asked.to_string()));
+        CallResult { outcome: Outcome::Success, reason: "input_required", said }
     }
 
-    fn broken(&self, error: UpstreamError) -> Went {
+    fn build_upstream_failure(&self, error: UpstreamError) -> CallResult {
         let text = error.to_string();
         match error {
             UpstreamError::Protocol { code, message, data } => {
                 let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
-                let said = Err(Failure::passed_on(code, message, data));
-                Went { outcome: Outcome::ProtocolError, reason: "protocol_error", said }
+                let said = Err(RpcError::from_upstream(code, message, data));
+                CallResult { outcome: Outcome::ProtocolError, reason: "protocol_error", said }
             }
-            UpstreamError::Timeout => self.failed(Outcome::Timeout, "timeout", &text),
-            UpstreamError::Cancelled => self.failed(Outcome::Cancelled, "cancelled", &text),
+            UpstreamError::Timeout => self.build_failure(Outcome::Timeout, "timeout", &text),
+            UpstreamError::Cancelled => self.build_failure(Outcome::Cancelled, "cancelled", &text),
             UpstreamError::Unreachable(_) => {
-                self.failed(Outcome::Disconnected, "unreachable", &text)
+                self.build_failure(Outcome::Disconnected, "unreachable", &text)
             }
-            UpstreamError::Closed => self.failed(Outcome::Disconnected, "closed", &text),
-            UpstreamError::Broken { .. } => self.failed(Outcome::ToolError, "resting", &text),
-            UpstreamError::Busy => self.failed(Outcome::ToolError, "busy", &text),
-            UpstreamError::Status { .. } => self.failed(Outcome::ProtocolError, "status", &text),
-            UpstreamError::Malformed(_) => self.failed(Outcome::ProtocolError, "malformed", &text),
+            UpstreamError::Closed => self.build_failure(Outcome::Disconnected, "closed", &text),
+            UpstreamError::Broken { .. } => {
+                self.build_failure(Outcome::ToolError, "resting", &text)
+            }
+            UpstreamError::Busy => self.build_failure(Outcome::ToolError, "busy", &text),
+            UpstreamError::Status { .. } => {
+                self.build_failure(Outcome::ProtocolError, "status", &text)
+            }
+            UpstreamError::Malformed(_) => {
+                self.build_failure(Outcome::ProtocolError, "malformed", &text)
+            }
             UpstreamError::TooLarge { .. } => {
-                self.failed(Outcome::ProtocolError, "too_large", &text)
+                self.build_failure(Outcome::ProtocolError, "too_large", &text)
             }
             UpstreamError::Misconfigured(_) => {
-                self.failed(Outcome::ToolError, "misconfigured", &text)
+                self.build_failure(Outcome::ToolError, "misconfigured", &text)
             }
-            UpstreamError::Sandbox(_) => self.failed(Outcome::ToolError, "sandbox", &text),
+            UpstreamError::Sandbox(_) => self.build_failure(Outcome::ToolError, "sandbox", &text),
         }
     }
 }
 
 /// Ends after that time.
-async fn until(patience: std::time::Duration) {
+async fn sleep_for(patience: std::time::Duration) {
     let _ = tokio::time::timeout(patience, std::future::pending::<()>()).await;
 }
 
@@ -824,7 +884,7 @@ mod tests {
     #[test]
     fn what_was_asked_before_a_newer_version_was_installed_can_still_be_answered() {
         let parts = |inner: &str| {
-            let Earlier { state, responses } = Earlier::waiting(inner)?;
+            let EarlierRound { state, responses } = EarlierRound::from_approval_state(inner)?;
             Some([state, responses].map(|part| part.map(|part| part.get().to_owned())))
         };
         assert_eq!(parts(""), Some([None, None]));

@@ -13,51 +13,52 @@ use axum::{
     routing::{get, post},
 };
 use cynode_app::{
-    agents::Known,
-    tokens::{self, Presented},
+    agents::ResolvedAgentToken,
+    tokens::{self, PresentedToken},
 };
-use cynode_core::{ids::CallId, sync::lock, trace::TraceParent};
+use cynode_core::{ids::CallId, sync::lock_unpoisoned, trace::TraceParent};
 use cynode_policy::{
-    catalogue::Tool,
-    gate::{list, open_to},
-    reasons::Reason,
+    agents::AgentIdentity,
+    catalogue::CatalogueTool,
+    gate::{check_tool_access, list_permitted_tools, optional_ids},
+    reasons::RefusalReason,
 };
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::{
-    Gateway, Inner, Named,
-    answers::{self, Failure, code, json_response},
-    calls::{Answer, Decided, Hangup},
-    envelope::{self, Era, LEGACY, Message},
+    Gateway, GatewayShared, PendingCallKey,
+    answers::{self, RpcError, code, json_response},
+    calls::{CallAnswer, CallDecision, Cancellation},
+    envelope::{self, LEGACY_VERSIONS, McpMessage, ProtocolEra},
     headers,
 };
 
 /// How long a caller may go by a list it was given, in milliseconds. A call is decided anew in any case.
-const LIST_TTL: u64 = 5_000;
+const TOOL_LIST_TTL_MS: u64 = 5_000;
 
 /// The media type of answers that come in pieces.
-const EVENTS: &str = "text/event-stream";
+const EVENT_STREAM_MEDIA_TYPE: &str = "text/event-stream";
 
 /// The routes of the gateway, for the internal port.
-pub fn router(gateway: &Gateway) -> Router {
+pub fn gateway_router(gateway: &Gateway) -> Router {
     let most = gateway.inner.most_bytes;
     Router::new()
-        .route("/mcp", post(message).fallback(not_here))
-        .route("/.well-known/oauth-protected-resource", get(metadata))
-        .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
+        .route("/mcp", post(receive_message).fallback(method_not_allowed))
+        .route("/.well-known/oauth-protected-resource", get(resource_metadata))
+        .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
         .layer(DefaultBodyLimit::max(most))
         .with_state(gateway.inner.clone())
 }
 
 /// Streams that a server opens and sessions that a client ends are things of older revisions, and not kept here.
-async fn not_here() -> Response {
+async fn method_not_allowed() -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response()
 }
 
 /// Where tokens come from (RFC 9728): from the orchestrator itself, so no authorisation server is named.
-async fn metadata(request_headers: HeaderMap) -> Response {
+async fn resource_metadata(request_headers: HeaderMap) -> Response {
     let host = request_headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let body = json!({
         "resource": format!("http://{}/mcp", host.unwrap_or("localhost")),
@@ -69,77 +70,88 @@ async fn metadata(request_headers: HeaderMap) -> Response {
 }
 
 /// Takes one message.
-async fn message(
-    State(inner): State<Arc<Inner>>,
+async fn receive_message(
+    State(inner): State<Arc<GatewayShared>>,
     request_headers: HeaderMap,
     body: Result<Bytes, axum::extract::rejection::BytesRejection>,
 ) -> Response {
-    if !inner.hosts.admit(&request_headers) {
+    if !inner.hosts.admits_request(&request_headers) {
         let told = "this host or origin is not served here: a name under which this port is meant stands in `gate.hosts`";
-        return Failure::new(StatusCode::FORBIDDEN, code::FORBIDDEN, told).response(Era::Modern);
+        return RpcError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, told)
+            .to_response(ProtocolEra::Modern);
     }
     let Ok(body) = body else {
         let told = format!("a message has at most {} bytes", inner.most_bytes);
-        return Failure::new(StatusCode::PAYLOAD_TOO_LARGE, code::INVALID_REQUEST, told)
-            .response(Era::Modern);
+        return RpcError::new(StatusCode::PAYLOAD_TOO_LARGE, code::INVALID_REQUEST, told)
+            .to_response(ProtocolEra::Modern);
     };
-    let hangup = Hangup::default();
+    let hangup = Cancellation::default();
     // Dropped when the caller's connection goes.
-    let line = hangup.line();
+    let line = hangup.connection_guard();
     // What was begun is carried on in a task of its own: a caller that goes away must not leave half an operation.
-    let work = inner.handle(request_headers, body, hangup).instrument(tracing::Span::current());
+    let work =
+        inner.handle_message(request_headers, body, hangup).instrument(tracing::Span::current());
     let answer = match TaskTracker::new().spawn(work).await {
         Ok(answer) => answer,
         Err(_) => {
             let told = "something went wrong on our side";
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL, told)
-                .response(Era::Modern)
+            RpcError::new(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL_ERROR, told)
+                .to_response(ProtocolEra::Modern)
         }
     };
     // A stream goes on after its head was answered, and keeps the line itself.
-    let streams =
-        answer.headers().get(header::CONTENT_TYPE) == Some(&HeaderValue::from_static(EVENTS));
-    if streams { answer.map(|body| stream::holding(body, line)) } else { answer }
+    let streams = answer.headers().get(header::CONTENT_TYPE)
+        == Some(&HeaderValue::from_static(EVENT_STREAM_MEDIA_TYPE));
+    if streams { answer.map(|body| stream::guard_body(body, line)) } else { answer }
 }
 
-impl Inner {
-    async fn handle(self: Arc<Self>, headers: HeaderMap, body: Bytes, hangup: Hangup) -> Response {
+impl GatewayShared {
+    async fn handle_message(
+        self: Arc<Self>,
+        headers: HeaderMap,
+        body: Bytes,
+        hangup: Cancellation,
+    ) -> Response {
         let said = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let essence = said.and_then(|kind| kind.split(';').next()).map(str::trim);
         if essence.is_none_or(|essence| !essence.eq_ignore_ascii_case("application/json")) {
             let told = "a message is application/json";
-            return Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, code::INVALID_REQUEST, told)
-                .response(Era::Modern);
+            return RpcError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, code::INVALID_REQUEST, told)
+                .to_response(ProtocolEra::Modern);
         }
-        let message = match envelope::read(&headers, &body) {
+        let message = match envelope::parse_message(&headers, &body) {
             Ok(message) => message,
-            Err(failure) => return failure.response(Era::Modern),
+            Err(failure) => return failure.to_response(ProtocolEra::Modern),
         };
-        let (shown, known) = match self.authenticate(&headers, &message).await {
+        let (shown, known) = match self.authenticate_caller(&headers, &message).await {
             Ok(found) => found,
             Err(response) => return *response,
         };
         match message {
-            Message::Response => StatusCode::ACCEPTED.into_response(),
-            Message::Notification { method, params } => {
+            McpMessage::Response => StatusCode::ACCEPTED.into_response(),
+            McpMessage::Notification { method, params } => {
                 if method == "notifications/cancelled" {
-                    self.give_up(&headers, shown, &params);
+                    self.cancel_call(&headers, shown, &params);
                 }
                 StatusCode::ACCEPTED.into_response()
             }
-            Message::Request(request) => {
+            McpMessage::Request(request) => {
                 let (era, id) = (request.era, request.id.clone());
                 match (era, request.method.as_str()) {
-                    (Era::Modern, "server/discover") => answered(&id, &discovery()),
-                    (Era::Legacy, "initialize") => self.initialize(&request),
-                    (Era::Legacy, "ping") => answered(&id, &json!({})),
-                    (_, "tools/list") => self.list(&known, era, &id).await,
-                    (_, "tools/call") => self.call(headers, shown, known, *request, hangup).await,
+                    (ProtocolEra::Modern, "server/discover") => {
+                        result_response(&id, &discovery_result())
+                    }
+                    (ProtocolEra::Legacy, "initialize") => self.initialize_session(&request),
+                    (ProtocolEra::Legacy, "ping") => result_response(&id, &json!({})),
+                    (_, "tools/list") => self.handle_tools_list(&known, era, &id).await,
+                    (_, "tools/call") => {
+                        self.handle_tools_call(headers, shown, known, *request, hangup).await
+                    }
                     _ => {
                         let told = "there is no such method here";
                         let failure =
-                            Failure::new(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, told);
-                        failure.of(Some(id)).response(era)
+                            RpcError::new(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, told);
+                        failure.with_request_id(Some(id)).to_response(era)
                     }
                 }
             }
@@ -147,73 +159,84 @@ impl Inner {
     }
 
     /// Who sends a message. Whoever is turned away is recorded, and told where tokens come from.
-    async fn authenticate(
+    async fn authenticate_caller(
         &self,
         headers: &HeaderMap,
-        message: &Message,
-    ) -> Result<(Presented, Known), Box<Response>> {
+        message: &McpMessage,
+    ) -> Result<(PresentedToken, ResolvedAgentToken), Box<Response>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
         let shown = value
             .filter(|_| more.is_none())
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "))
-            .and_then(|text| tokens::present(text).ok());
+            .and_then(|text| tokens::parse_token(text).ok());
         let (reason, known) = match shown {
-            Some(shown) if shown.kind.is_agents() => match self.keeper.agent(shown).await {
-                Ok(known) => return Ok((shown, known)),
-                Err(reason) => (reason, self.keeper.facts(shown)),
-            },
+            Some(shown) if shown.kind.opens_gateway() => {
+                match self.keeper.resolve_token(shown).await {
+                    Ok(known) => return Ok((shown, known)),
+                    Err(reason) => (reason, self.keeper.last_known_agent(shown)),
+                }
+            }
             // A token of ours that opens another door.
-            Some(_) => (Reason::NotInToken, None),
-            None => (Reason::NoToken, None),
+            Some(_) => (RefusalReason::NotInToken, None),
+            None => (RefusalReason::NoToken, None),
         };
-        Err(Box::new(self.turn_away(headers, message, &reason, known.as_ref()).await))
+        Err(Box::new(self.reject_caller(headers, message, &reason, known.as_ref()).await))
     }
 
-    async fn turn_away(
+    async fn reject_caller(
         &self,
         headers: &HeaderMap,
-        message: &Message,
-        reason: &Reason,
-        known: Option<&Known>,
+        message: &McpMessage,
+        reason: &RefusalReason,
+        known: Option<&ResolvedAgentToken>,
     ) -> Response {
         let now = self.app.environment().now();
-        let call = CallId::from_uuid(self.app.environment().uuid(now));
+        let call = CallId::from_uuid(self.app.environment().new_uuid(now));
         let (era, id, method) = match message {
-            Message::Request(request) => (request.era, request.id.clone(), request.method.as_str()),
-            Message::Notification { method, .. } => (Era::Modern, Value::Null, method.as_str()),
-            Message::Response => (Era::Modern, Value::Null, "response"),
+            McpMessage::Request(request) => {
+                (request.era, request.id.clone(), request.method.as_str())
+            }
+            McpMessage::Notification { method, .. } => {
+                (ProtocolEra::Modern, Value::Null, method.as_str())
+            }
+            McpMessage::Response => (ProtocolEra::Modern, Value::Null, "response"),
         };
         let recorded = match known {
-            Some(known) => self.counter.records_former(known.agent.token),
-            None if !self.counter.records_stranger() => {
-                return Failure::too_many(reason).of(Some(id)).response(Era::Modern);
+            Some(known) => self.counter.should_record_former(known.agent.token),
+            None if !self.counter.should_record_stranger() => {
+                return RpcError::too_many_requests(reason)
+                    .with_request_id(Some(id))
+                    .to_response(ProtocolEra::Modern);
             }
             None => true,
         };
         if !recorded {
-            return refusal(headers, reason, id);
+            return unauthorized_response(headers, reason, id);
         }
-        let mut entry = Self::entry(call, trace(self, headers), known, now);
+        let mut entry = Self::build_audit_entry(call, trace_id_of(self, headers), known, now);
         // A method is the caller's own word, unless it is one of ours.
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
         entry.method = if ours.contains(&method) { method.to_owned() } else { "other".into() };
-        let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, None).await;
+        let CallAnswer { said, .. } = self.refuse_call(entry, era, &id, reason, None, None).await;
         // What cannot be decided or recorded is not answered as if it were.
         if let Err(failure) = &said
-            && failure.code() == code::UNAVAILABLE
+            && failure.error_code() == code::UNAVAILABLE
         {
-            return failure.response(era);
+            return failure.to_response(era);
         }
-        answers::with_call(refusal(headers, reason, id), call)
+        answers::with_call_id(unauthorized_response(headers, reason, id), call)
     }
 
     /// The handshake of the older era. Nothing is kept: the session's name is only given because some clients want one.
-    fn initialize(&self, request: &envelope::Request) -> Response {
+    fn initialize_session(&self, request: &envelope::McpRequest) -> Response {
         let wanted = request.params.get("protocolVersion").and_then(Value::as_str);
-        let version = LEGACY.iter().find(|version| Some(**version) == wanted).unwrap_or(&LEGACY[0]);
-        let mut response = answered(
+        let version = LEGACY_VERSIONS
+            .iter()
+            .find(|version| Some(**version) == wanted)
+            .unwrap_or(&LEGACY_VERSIONS[0]);
+        let mut response = result_response(
             &request.id,
             &json!({
                 "protocolVersion": version,
@@ -222,7 +245,7 @@ impl Inner {
             }),
         );
         let session =
-            self.app.environment().uuid(self.app.environment().now()).simple().to_string();
+            self.app.environment().new_uuid(self.app.environment().now()).simple().to_string();
         if let Ok(session) = HeaderValue::from_str(&session) {
             response.headers_mut().insert("mcp-session-id", session);
         }
@@ -230,22 +253,29 @@ impl Inner {
     }
 
     /// The tools that the caller may call, and no others.
-    async fn list(&self, known: &Known, era: Era, id: &Value) -> Response {
-        let state = match self.keeper.state().await {
+    async fn handle_tools_list(
+        &self,
+        known: &ResolvedAgentToken,
+        era: ProtocolEra,
+        id: &Value,
+    ) -> Response {
+        let state = match self.keeper.fresh_policy().await {
             Ok(state) => state,
             Err(reason) => {
-                return Failure::unavailable(reason.to_string()).of(Some(id.clone())).response(era);
+                return RpcError::service_unavailable(reason.to_string())
+                    .with_request_id(Some(id.clone()))
+                    .to_response(era);
             }
         };
         let key = (known.agent.token.as_uuid(), known.agent.operates);
-        let held = lock(&state.lists).get(&key).cloned();
+        let held = lock_unpoisoned(&state.lists).get(&key).cloned();
         let tools = held.unwrap_or_else(|| {
-            let tools: Vec<_> = list(&known.agent, &state.loaded.gate)
+            let tools: Vec<_> = list_permitted_tools(&known.agent, &state.loaded.gate)
                 .into_iter()
-                .map(|tool| shown(tool))
+                .map(|tool| render_tool(&known.agent, tool))
                 .collect();
             let tools: Arc<str> = Value::Array(tools).to_string().into();
-            let mut lists = lock(&state.lists);
+            let mut lists = lock_unpoisoned(&state.lists);
             if lists.len() > 1000 {
                 lists.clear();
             }
@@ -253,119 +283,120 @@ impl Inner {
             tools
         });
         let result = match era {
-            Era::Legacy => format!("{{\"tools\":{tools}}}"),
+            ProtocolEra::Legacy => format!("{{\"tools\":{tools}}}"),
             // What one agent sees is nobody else's business, nor any cache's in between.
-            Era::Modern => format!(
-                "{{\"resultType\":\"complete\",\"ttlMs\":{LIST_TTL},\"cacheScope\":\"private\",\"tools\":{tools}}}"
+            ProtocolEra::Modern => format!(
+                "{{\"resultType\":\"complete\",\"ttlMs\":{TOOL_LIST_TTL_MS},\"cacheScope\":\"private\",\"tools\":{tools}}}"
             ),
         };
-        let mut response = json_response(StatusCode::OK, answers::result(id, &result));
+        let mut response = json_response(StatusCode::OK, answers::render_result(id, &result));
         let private = HeaderValue::from_static("private, no-store");
         response.headers_mut().insert(header::CACHE_CONTROL, private);
         response
     }
 
-    async fn call(
+    async fn handle_tools_call(
         self: Arc<Self>,
         headers: HeaderMap,
-        shown: Presented,
-        known: Known,
-        mut request: envelope::Request,
-        hangup: Hangup,
+        shown: PresentedToken,
+        known: ResolvedAgentToken,
+        mut request: envelope::McpRequest,
+        hangup: Cancellation,
     ) -> Response {
         let (era, id) = (request.era, request.id.clone());
         let Some(call) = request.call.take() else {
-            return Failure::bad(code::INVALID_PARAMS, "`params` are missing")
-                .of(Some(id))
-                .response(era);
+            return RpcError::bad_request(code::INVALID_PARAMS, "`params` are missing")
+                .with_request_id(Some(id))
+                .to_response(era);
         };
-        if era == Era::Modern
-            && let Ok(state) = self.keeper.state().await
-            && let Some(tool) = state.loaded.gate.catalogue.on_the_wire(&call.name)
+        if era == ProtocolEra::Modern
+            && let Ok(state) = self.keeper.fresh_policy().await
+            && let Some(tool) = state.loaded.gate.catalogue.find_by_wire_name(&call.name)
             && let Err(failure) =
-                headers::mirrored(&headers, &tool.definition.input, &call.arguments)
+                headers::check_mirrored_headers(&headers, &tool.definition.input, &call.arguments)
             // What is not open to the caller is not spoken of: the gate refuses it in its own words.
-            && open_to(&known.agent, &state.loaded.gate, tool).is_ok()
+            && check_tool_access(&known.agent, &state.loaded.gate, tool).is_ok()
         {
-            return failure.of(Some(id)).response(era);
+            return failure.with_request_id(Some(id)).to_response(era);
         }
-        let trace = trace(&self, &headers);
-        let key = named(&headers, shown, &id);
-        if era == Era::Legacy {
-            self.pending().insert(key.clone(), hangup.clone());
+        let trace = trace_id_of(&self, &headers);
+        let key = pending_call_key(&headers, shown, &id);
+        if era == ProtocolEra::Legacy {
+            self.lock_pending().insert(key.clone(), hangup.clone());
         }
-        let streams = headers
-            .get_all(header::ACCEPT)
-            .iter()
-            .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains(EVENTS)));
-        let response = match self.decide(shown, known, request, call, trace).await {
-            Decided::Over(answer) => said(answer, era),
-            Decided::Admitted(admitted) if streams && admitted.tells_progress() => {
+        let streams = headers.get_all(header::ACCEPT).iter().any(|accept| {
+            accept.to_str().is_ok_and(|accept| accept.contains(EVENT_STREAM_MEDIA_TYPE))
+        });
+        let response = match self.decide_call(shown, known, request, call, trace).await {
+            CallDecision::Over(answer) => answer_response(answer, era),
+            CallDecision::Admitted(admitted) if streams && admitted.reports_progress() => {
                 // The entry among the pending ones goes with the stream.
-                return stream::progress(self.clone(), *admitted, hangup, key);
+                return stream::stream_progress(self.clone(), *admitted, hangup, key);
             }
-            Decided::Admitted(admitted) => {
-                said(admitted.carry_out(hangup.clone(), None).await, era)
+            CallDecision::Admitted(admitted) => {
+                answer_response(admitted.execute_call(hangup.clone(), None).await, era)
             }
         };
-        self.ended(&key, &hangup);
+        self.remove_pending(&key, &hangup);
         response
     }
 
     /// The caller gives a call up.
-    fn give_up(&self, headers: &HeaderMap, shown: Presented, params: &Value) {
+    fn cancel_call(&self, headers: &HeaderMap, shown: PresentedToken, params: &Value) {
         let Some(id) = params.get("requestId") else { return };
-        if let Some(hangup) = self.pending().get(&named(headers, shown, id)) {
+        if let Some(hangup) = self.lock_pending().get(&pending_call_key(headers, shown, id)) {
             hangup.token.cancel();
         }
     }
 
     /// Nobody can give up a call that has ended. A later one of the same name goes on.
-    fn ended(&self, key: &Named, hangup: &Hangup) {
-        let mut pending = self.pending();
-        if pending.get(key).is_some_and(|held| held.is(hangup)) {
+    fn remove_pending(&self, key: &PendingCallKey, hangup: &Cancellation) {
+        let mut pending = self.lock_pending();
+        if pending.get(key).is_some_and(|held| held.is_same_call(hangup)) {
             pending.remove(key);
         }
     }
 
-    fn pending(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<Named, Hangup>> {
-        lock(&self.pending)
+    fn lock_pending(
+        &self,
+    ) -> std::sync::MutexGuard<'_, std::collections::HashMap<PendingCallKey, Cancellation>> {
+        lock_unpoisoned(&self.pending)
     }
 }
 
 /// What names a call of the older era.
-fn named(headers: &HeaderMap, shown: Presented, id: &Value) -> Named {
+fn pending_call_key(headers: &HeaderMap, shown: PresentedToken, id: &Value) -> PendingCallKey {
     let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
     (shown.hash, session.unwrap_or_default().to_owned(), id.to_string())
 }
 
 /// The trace that a message belongs to: the caller's, or a new one.
-fn trace(inner: &Inner, headers: &HeaderMap) -> cynode_core::trace::TraceId {
+fn trace_id_of(inner: &GatewayShared, headers: &HeaderMap) -> cynode_core::trace::TraceId {
     let parent = headers.get("traceparent").and_then(|value| value.to_str().ok());
     let parent: Option<TraceParent> = parent.and_then(|text| text.parse().ok());
-    parent.map_or_else(|| inner.app.environment().trace(), |parent| parent.trace)
+    parent.map_or_else(|| inner.app.environment().new_trace_id(), |parent| parent.trace)
 }
 
-fn said(answer: Answer, era: Era) -> Response {
+fn answer_response(answer: CallAnswer, era: ProtocolEra) -> Response {
     let response = match answer.said {
         Ok(body) => json_response(StatusCode::OK, body),
-        Err(failure) => failure.response(era),
+        Err(failure) => failure.to_response(era),
     };
-    answers::with_call(response, answer.call)
+    answers::with_call_id(response, answer.call)
 }
 
-fn answered(id: &Value, result: &Value) -> Response {
-    json_response(StatusCode::OK, answers::result(id, &result.to_string()))
+fn result_response(id: &Value, result: &Value) -> Response {
+    json_response(StatusCode::OK, answers::render_result(id, &result.to_string()))
 }
 
 fn server_info() -> Value {
     json!({ "name": "cynode", "title": "CyNode", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn discovery() -> Value {
+fn discovery_result() -> Value {
     json!({
         "resultType": "complete",
-        "supportedVersions": answers::supported(),
+        "supportedVersions": answers::supported_versions(),
         "capabilities": { "tools": {} },
         "ttlMs": 60_000,
         "cacheScope": "private",
@@ -373,17 +404,35 @@ fn discovery() -> Value {
     })
 }
 
+/// What is said of an id that the token has.
+const TOKEN_ID_DESCRIPTION: &str = "Your token has it: leave it out.";
+
+/// The schema of a tool's arguments as an agent sees it: ids that its token has need not be given.
+fn input_schema_of(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
+    let mut input = tool.definition.input.clone();
+    let own = optional_ids(agent, tool);
+    if let Some(required) = input.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !own.iter().any(|own| name == own));
+    }
+    for name in own {
+        if let Some(property) = input.pointer_mut(&format!("/properties/{name}")) {
+            property["description"] = Value::from(TOKEN_ID_DESCRIPTION);
+        }
+    }
+    input
+}
+
 /// A tool as agents see it.
-fn shown(tool: &Tool) -> Value {
+fn render_tool(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
     let definition = &tool.definition;
     let mut shown = json!({
-        "name": definition.name.wire(),
+        "name": definition.name.to_wire_name(),
         "title": definition.title,
         "description": definition.description,
-        "inputSchema": definition.input,
+        "inputSchema": input_schema_of(agent, tool),
         "annotations": definition.annotations,
     });
-    if let Some(output) = answers::promised(tool) {
+    if let Some(output) = answers::output_schema_of(tool) {
         shown["outputSchema"] = output.clone();
     }
     shown
@@ -393,22 +442,24 @@ fn shown(tool: &Tool) -> Value {
 fn event_stream(body: Body) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENTS));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM_MEDIA_TYPE));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
 /// What somebody is told whose token opens nothing here.
-fn refusal(headers: &HeaderMap, reason: &Reason, id: Value) -> Response {
+fn unauthorized_response(headers: &HeaderMap, reason: &RefusalReason, id: Value) -> Response {
     let (status, error, scope) = match reason {
-        Reason::NotInToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
+        RefusalReason::NotInToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
         _ => (StatusCode::UNAUTHORIZED, "invalid_token", None),
     };
     let word =
         if status == StatusCode::FORBIDDEN { code::FORBIDDEN } else { code::UNAUTHENTICATED };
-    let told = format!("{reason}. {}", reason.advice());
-    let mut response = Failure::new(status, word, told).of(Some(id)).response(Era::Modern);
-    let challenge = answers::challenge(headers, error, scope);
+    let told = format!("{reason}. {}", reason.caller_advice());
+    let mut response = RpcError::new(status, word, told)
+        .with_request_id(Some(id))
+        .to_response(ProtocolEra::Modern);
+    let challenge = answers::auth_challenge(headers, error, scope);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
 }

@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use cynode_app::egress::may_be_public;
-use cynode_core::addresses::is_public;
+use cynode_core::addresses::is_globally_routable;
 use futures::StreamExt;
 use reqwest::{
     Client, Method, StatusCode,
@@ -15,24 +15,25 @@ use reqwest::{
 use url::Url;
 
 /// Most bytes of an answer.
-const MOST_BYTES: usize = 2 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 2 * 1024 * 1024;
 
 /// Longest time of a request with all its redirects.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Most redirects that are followed.
-const MOST_HOPS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 
 /// Finds addresses of names, and only those that are out in the open. It is asked for the very connection that is made, so
 /// that a name cannot lead elsewhere the second time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Public;
+pub(crate) struct PublicResolver;
 
-impl Resolve for Public {
+impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let public: Vec<SocketAddr> = found.filter(|address| is_public(address.ip())).collect();
+            let public: Vec<SocketAddr> =
+                found.filter(|address| is_globally_routable(address.ip())).collect();
             if public.is_empty() {
                 return Err("the name leads to no public address".into());
             }
@@ -43,7 +44,7 @@ impl Resolve for Public {
 
 /// Makes requests for agents.
 #[derive(Clone, Debug)]
-pub struct Egress {
+pub struct EgressClient {
     public: Client,
     /// For the few places inside that an admin has opened.
     inside: Client,
@@ -52,7 +53,7 @@ pub struct Egress {
 
 /// An answer from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct EgressResponse {
     /// Where it came from, after redirects.
     pub url: String,
     /// Its status.
@@ -67,7 +68,7 @@ pub struct Fetched {
 
 /// A request to be made.
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub struct EgressRequest {
     /// The method.
     pub method: Method,
     /// Where to.
@@ -92,7 +93,7 @@ pub enum EgressError {
     Timeout,
 }
 
-impl Egress {
+impl EgressClient {
     /// A way out. `opened` are places inside, as `host:port`, that an admin permits.
     pub fn new(opened: Vec<String>) -> Result<Self, reqwest::Error> {
         let client = || {
@@ -102,33 +103,39 @@ impl Egress {
                 .connect_timeout(Duration::from_secs(5))
         };
         Ok(Self {
-            public: client().dns_resolver(Arc::new(Public)).build()?,
+            public: client().dns_resolver(Arc::new(PublicResolver)).build()?,
             inside: client().build()?,
             opened: opened.into(),
         })
     }
 
     /// Makes a request and follows redirects, each of which is judged anew.
-    pub async fn send(&self, outgoing: Outgoing) -> Result<Fetched, EgressError> {
-        tokio::time::timeout(PATIENCE, self.follow(outgoing))
+    pub async fn send_request(
+        &self,
+        outgoing: EgressRequest,
+    ) -> Result<EgressResponse, EgressError> {
+        tokio::time::timeout(REQUEST_TIMEOUT, self.follow_redirects(outgoing))
             .await
             .unwrap_or(Err(EgressError::Timeout))
     }
 
-    async fn follow(&self, outgoing: Outgoing) -> Result<Fetched, EgressError> {
+    async fn follow_redirects(
+        &self,
+        outgoing: EgressRequest,
+    ) -> Result<EgressResponse, EgressError> {
         let mut url: Url =
             outgoing.url.parse().map_err(|_| EgressError::Refused("`url` is not an address"))?;
-        let mut headers = headers(&outgoing.headers)?;
+        let mut headers = parse_headers(&outgoing.headers)?;
         let mut body = outgoing.body;
-        for _ in 0..=MOST_HOPS {
-            let client = self.client(&url)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let client = self.select_client(&url)?;
             let mut request =
                 client.request(outgoing.method.clone(), url.clone()).headers(headers.clone());
             if let Some(body) = &body {
                 request = request.body(body.clone());
             }
             let answer = request.send().await.map_err(|_| EgressError::Unreachable)?;
-            match redirect(&url, &answer) {
+            match redirect_target(&url, &answer) {
                 Some(next) if outgoing.method == Method::GET => {
                     // What was meant for one place is not told another.
                     if next.origin() != url.origin() {
@@ -137,13 +144,13 @@ impl Egress {
                     }
                     url = next;
                 }
-                _ => return read(url, answer).await,
+                _ => return read_response(url, answer).await,
             }
         }
         Err(EgressError::Refused("too many redirects"))
     }
 
-    fn client(&self, url: &Url) -> Result<&Client, EgressError> {
+    fn select_client(&self, url: &Url) -> Result<&Client, EgressError> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(EgressError::Refused("only http and https lead outside"));
         }
@@ -162,7 +169,7 @@ impl Egress {
     }
 }
 
-fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, EgressError> {
+fn parse_headers(pairs: &[(String, String)]) -> Result<HeaderMap, EgressError> {
     let mut map = HeaderMap::new();
     for (name, value) in pairs {
         let wrong = |_| EgressError::Refused("a header is not one");
@@ -187,7 +194,7 @@ fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, EgressError> {
     Ok(map)
 }
 
-fn redirect(from: &Url, answer: &reqwest::Response) -> Option<Url> {
+fn redirect_target(from: &Url, answer: &reqwest::Response) -> Option<Url> {
     let moved = matches!(
         answer.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -200,7 +207,7 @@ fn redirect(from: &Url, answer: &reqwest::Response) -> Option<Url> {
     if moved { from.join(to).ok() } else { None }
 }
 
-async fn read(url: Url, answer: reqwest::Response) -> Result<Fetched, EgressError> {
+async fn read_response(url: Url, answer: reqwest::Response) -> Result<EgressResponse, EgressError> {
     let status = answer.status().as_u16();
     let media_type =
         answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
@@ -208,14 +215,14 @@ async fn read(url: Url, answer: reqwest::Response) -> Result<Fetched, EgressErro
     let mut stream = answer.bytes_stream();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| EgressError::Unreachable)?;
-        let room = MOST_BYTES - bytes.len();
+        let room = MAX_RESPONSE_BYTES - bytes.len();
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if chunk.len() > room {
             truncated = true;
             break;
         }
     }
-    Ok(Fetched {
+    Ok(EgressResponse {
         url: url.into(),
         status,
         media_type,

@@ -8,23 +8,24 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    answers::{Failure, code},
+    answers::{RpcError, code},
     headers, strict,
 };
 
 /// The revision in which every request stands alone.
-pub(crate) const MODERN: &str = "2026-07-28";
+pub(crate) const MODERN_VERSION: &str = "2026-07-28";
 
 /// Older revisions, newest first.
-pub(crate) const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+pub(crate) const LEGACY_VERSIONS: [&str; 4] =
+    ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// The key of the revision in `_meta`.
-const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const META_VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Which kind of protocol a message is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum ProtocolEra {
     /// Every request stands alone.
     Modern,
     /// A handshake comes first.
@@ -33,9 +34,9 @@ pub(crate) enum Era {
 
 /// A message that was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Message {
+pub(crate) enum McpMessage {
     /// Something is asked.
-    Request(Box<Request>),
+    Request(Box<McpRequest>),
     /// Something is told; there is no answer.
     Notification {
         /// What.
@@ -49,9 +50,9 @@ pub(crate) enum Message {
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct McpRequest {
     /// Which kind of protocol.
-    pub(crate) era: Era,
+    pub(crate) era: ProtocolEra,
     /// How the answer is recognised: a text or a number.
     pub(crate) id: Value,
     /// What is asked.
@@ -59,12 +60,12 @@ pub(crate) struct Request {
     /// With which facts; those of a call are in `call`.
     pub(crate) params: Value,
     /// The tool and arguments of a call, its bytes untouched.
-    pub(crate) call: Option<Call>,
+    pub(crate) call: Option<McpToolCall>,
 }
 
 /// A call of a tool, as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct McpToolCall {
     /// The tool.
     pub(crate) name: String,
     /// The arguments: checked JSON.
@@ -81,53 +82,53 @@ pub(crate) struct Call {
     pub(crate) state: Option<String>,
 }
 
-impl PartialEq for Call {
+impl PartialEq for McpToolCall {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.raw.get() == other.raw.get() && self.state == other.state
     }
 }
 
 #[derive(Deserialize)]
-struct Pieces<'a> {
+struct RawEnvelope<'a> {
     #[serde(borrow)]
-    params: Option<Params<'a>>,
+    params: Option<RawCallParams<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Params<'a> {
+struct RawCallParams<'a> {
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
     #[serde(borrow, rename = "inputResponses")]
     responses: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
-    meta: Option<Meta<'a>>,
+    meta: Option<RawCallMeta<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Meta<'a> {
+struct RawCallMeta<'a> {
     #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: Option<&'a RawValue>,
 }
 
 /// Reads a message and compares it with its headers.
-pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Message, Failure> {
-    let message = strict::parse(body).map_err(|error| {
-        let why = strict::complaint(&error);
-        let kind = if why == "it is not JSON" { code::PARSE } else { code::INVALID_REQUEST };
-        Failure::bad(kind, format!("the body is wrong: {why}"))
+pub(crate) fn parse_message(headers: &HeaderMap, body: &[u8]) -> Result<McpMessage, RpcError> {
+    let message = strict::parse_strict_json(body).map_err(|error| {
+        let why = strict::parse_error_message(&error);
+        let kind = if why == "it is not JSON" { code::PARSE_ERROR } else { code::INVALID_REQUEST };
+        RpcError::bad_request(kind, format!("the body is wrong: {why}"))
     })?;
-    let invalid = |why: &str| Failure::bad(code::INVALID_REQUEST, why);
+    let invalid = |why: &str| RpcError::bad_request(code::INVALID_REQUEST, why);
     let Value::Object(mut object) = message else { return Err(invalid("one message at a time")) };
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(invalid("`jsonrpc` is \"2.0\""));
     }
     let id = object.remove("id");
-    let with_id = |failure: Failure| failure.of(id.clone());
+    let with_id = |failure: RpcError| failure.with_request_id(id.clone());
     let method = match object.remove("method") {
         Some(Value::String(method)) => method,
         Some(_) => return Err(with_id(invalid("`method` is a text"))),
         None if object.contains_key("result") || object.contains_key("error") => {
-            return Ok(Message::Response);
+            return Ok(McpMessage::Response);
         }
         None => return Err(with_id(invalid("`method` is missing"))),
     };
@@ -137,64 +138,73 @@ pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Message, Failure>
         Some(_) => return Err(with_id(invalid("`params` is an object"))),
     };
     let id = match id {
-        None => return Ok(Message::Notification { method, params }),
+        None => return Ok(McpMessage::Notification { method, params }),
         Some(id @ (Value::String(_) | Value::Number(_))) => id,
         Some(_) => return Err(invalid("`id` is a text or a number")),
     };
-    let with_id = |failure: Failure| failure.of(Some(id.clone()));
-    let era = era(headers, &params).map_err(with_id)?;
+    let with_id = |failure: RpcError| failure.with_request_id(Some(id.clone()));
+    let era = detect_era(headers, &params).map_err(with_id)?;
     match era {
-        Era::Modern => modern(headers, &method, &params).map_err(with_id)?,
-        Era::Legacy => legacy(headers, &method, &params).map_err(with_id)?,
+        ProtocolEra::Modern => validate_modern(headers, &method, &params).map_err(with_id)?,
+        ProtocolEra::Legacy => validate_legacy(headers, &method, &params).map_err(with_id)?,
     }
     let call = match method.as_str() {
-        "tools/call" => Some(call(body, &mut params).map_err(with_id)?),
+        "tools/call" => Some(parse_tool_call(body, &mut params).map_err(with_id)?),
         _ => None,
     };
-    Ok(Message::Request(Box::new(Request { era, id, method, params, call })))
+    Ok(McpMessage::Request(Box::new(McpRequest { era, id, method, params, call })))
 }
 
 /// The header decides, or in its absence what the body says of itself.
-fn era(headers: &HeaderMap, params: &Value) -> Result<Era, Failure> {
-    match headers::one(headers, "mcp-protocol-version")? {
-        Some(version) if LEGACY.contains(&version) || version == "2024-10-07" => Ok(Era::Legacy),
-        Some(_) => Ok(Era::Modern),
+fn detect_era(headers: &HeaderMap, params: &Value) -> Result<ProtocolEra, RpcError> {
+    match headers::single_header(headers, "mcp-protocol-version")? {
+        Some(version) if LEGACY_VERSIONS.contains(&version) || version == "2024-10-07" => {
+            Ok(ProtocolEra::Legacy)
+        }
+        Some(_) => Ok(ProtocolEra::Modern),
         None => {
-            let stated = params.get("_meta").and_then(|meta| meta.get(VERSION));
-            Ok(if stated.is_some() { Era::Modern } else { Era::Legacy })
+            let stated = params.get("_meta").and_then(|meta| meta.get(META_VERSION_KEY));
+            Ok(if stated.is_some() { ProtocolEra::Modern } else { ProtocolEra::Legacy })
         }
     }
 }
 
 /// What a request that stands alone must carry, in the order in which it is asked for.
-fn modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failure> {
+fn validate_modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), RpcError> {
     let missing = |what: &str| {
-        Failure::bad(code::INVALID_PARAMS, format!("`_meta` is missing, or `{what}` in it"))
+        RpcError::bad_request(
+            code::INVALID_PARAMS,
+            format!("`_meta` is missing, or `{what}` in it"),
+        )
     };
-    let meta = params.get("_meta").and_then(Value::as_object).ok_or_else(|| missing(VERSION))?;
-    let version = meta.get(VERSION).and_then(Value::as_str).ok_or_else(|| missing(VERSION))?;
-    if !meta.get(CAPABILITIES).is_some_and(Value::is_object) {
-        return Err(missing(CAPABILITIES));
+    let meta =
+        params.get("_meta").and_then(Value::as_object).ok_or_else(|| missing(META_VERSION_KEY))?;
+    let version = meta
+        .get(META_VERSION_KEY)
+        .and_then(Value::as_str)
+        .ok_or_else(|| missing(META_VERSION_KEY))?;
+    if !meta.get(META_CAPABILITIES_KEY).is_some_and(Value::is_object) {
+        return Err(missing(META_CAPABILITIES_KEY));
     }
     let mismatch = |name: &str| {
-        Failure::bad(
+        RpcError::bad_request(
             code::HEADER_MISMATCH,
             format!("the header `{name}` is missing or says something else than the body"),
         )
     };
-    if headers::one(headers, "mcp-protocol-version")? != Some(version) {
+    if headers::single_header(headers, "mcp-protocol-version")? != Some(version) {
         return Err(mismatch("MCP-Protocol-Version"));
     }
-    if version != MODERN {
-        return Err(Failure::unsupported(version));
+    if version != MODERN_VERSION {
+        return Err(RpcError::unsupported_version(version));
     }
-    if headers::one(headers, "mcp-method")? != Some(method) {
+    if headers::single_header(headers, "mcp-method")? != Some(method) {
         return Err(mismatch("Mcp-Method"));
     }
     if method == "tools/call" {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
-        let stated = headers::one(headers, "mcp-name")?;
-        if stated.and_then(headers::decode).as_deref() != Some(name) {
+        let stated = headers::single_header(headers, "mcp-name")?;
+        if stated.and_then(headers::decode_header).as_deref() != Some(name) {
             return Err(mismatch("Mcp-Name"));
         }
     }
@@ -202,23 +212,23 @@ fn modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failu
 }
 
 /// The older era knows no such headers; where they are nevertheless, somebody may go by them.
-fn legacy(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failure> {
+fn validate_legacy(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), RpcError> {
     let name = params.get("name").and_then(Value::as_str);
     let differs = |header: Option<&str>, said: Option<&str>| {
-        header.is_some_and(|header| headers::decode(header).as_deref() != said)
+        header.is_some_and(|header| headers::decode_header(header).as_deref() != said)
     };
-    if differs(headers::one(headers, "mcp-method")?, Some(method))
-        || (method == "tools/call" && differs(headers::one(headers, "mcp-name")?, name))
+    if differs(headers::single_header(headers, "mcp-method")?, Some(method))
+        || (method == "tools/call" && differs(headers::single_header(headers, "mcp-name")?, name))
     {
         let told = "the headers `Mcp-Method` and `Mcp-Name` say something else than the body";
-        return Err(Failure::bad(code::HEADER_MISMATCH, told));
+        return Err(RpcError::bad_request(code::HEADER_MISMATCH, told));
     }
     Ok(())
 }
 
 /// Takes the call out of `params`.
-fn call(body: &[u8], params: &mut Value) -> Result<Call, Failure> {
-    let invalid = |why: &str| Failure::bad(code::INVALID_PARAMS, why);
+fn parse_tool_call(body: &[u8], params: &mut Value) -> Result<McpToolCall, RpcError> {
+    let invalid = |why: &str| RpcError::bad_request(code::INVALID_PARAMS, why);
     let name = params.get("name").and_then(Value::as_str);
     let name = name.ok_or_else(|| invalid("`name` is the tool's name"))?.to_owned();
     let arguments = match params.get_mut("arguments") {
@@ -226,7 +236,7 @@ fn call(body: &[u8], params: &mut Value) -> Result<Call, Failure> {
         Some(arguments) => arguments.take(),
     };
     // The same bytes were read before, so this cannot fail for anything but a shape that has been refused.
-    let pieces: Pieces<'_> =
+    let pieces: RawEnvelope<'_> =
         serde_json::from_slice(body).map_err(|_| invalid("`params` cannot be read"))?;
     let params_raw = pieces.params.ok_or_else(|| invalid("`params` are missing"))?;
     let raw = params_raw.arguments.map(ToOwned::to_owned);
@@ -243,7 +253,7 @@ fn call(body: &[u8], params: &mut Value) -> Result<Call, Failure> {
     let progress = progress.filter(|token| token.is_string() || token.is_number()).cloned();
     let capabilities = params_raw.meta.and_then(|meta| meta.capabilities).map(ToOwned::to_owned);
     let responses = params_raw.responses.map(ToOwned::to_owned);
-    Ok(Call { name, arguments, raw, progress, capabilities, responses, state })
+    Ok(McpToolCall { name, arguments, raw, progress, capabilities, responses, state })
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@ use axum::http::{HeaderMap, header};
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::answers::{Failure, code};
+use crate::answers::{RpcError, code};
 
 /// The value of a header that may be there once.
-pub(crate) fn one<'a>(
+pub(crate) fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &'static str,
-) -> Result<Option<&'a str>, Failure> {
+) -> Result<Option<&'a str>, RpcError> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let wrong = || {
-        Failure::bad(
+        RpcError::bad_request(
             code::HEADER_MISMATCH,
             format!("the header `{name}` is there twice or cannot be read"),
         )
@@ -28,7 +28,7 @@ pub(crate) fn one<'a>(
 }
 
 /// The text that a header stands for: `=?base64?…?=` is decoded, anything else is meant as it is.
-pub(crate) fn decode(value: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn decode_header(value: &str) -> Option<Cow<'_, str>> {
     let value = value.trim();
     let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     match inner {
@@ -41,11 +41,11 @@ pub(crate) fn decode(value: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Compares arguments that a tool mirrors into headers (`x-mcp-header`) with those headers.
-pub(crate) fn mirrored(
+pub(crate) fn check_mirrored_headers(
     headers: &HeaderMap,
     schema: &Value,
     arguments: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), RpcError> {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {
         let Some(label) = property.get("x-mcp-header").and_then(Value::as_str) else { continue };
@@ -60,46 +60,48 @@ pub(crate) fn mirrored(
         let shown = values.next().and_then(|value| value.to_str().ok());
         let shown = match shown {
             None => None,
-            Some(value) => Some(decode(value).ok_or_else(|| mismatch(label))?.into_owned()),
+            Some(value) => {
+                Some(decode_header(value).ok_or_else(|| header_mismatch(label))?.into_owned())
+            }
         };
         if values.next().is_some() || shown != said {
-            return Err(mismatch(label));
+            return Err(header_mismatch(label));
         }
     }
     Ok(())
 }
 
-fn mismatch(label: &str) -> Failure {
+fn header_mismatch(label: &str) -> RpcError {
     let label: String = label.chars().take(60).collect();
     let told = format!(
         "the header `Mcp-Param-{label}` is missing or says something else than the argument"
     );
-    Failure::bad(code::HEADER_MISMATCH, told)
+    RpcError::bad_request(code::HEADER_MISMATCH, told)
 }
 
 /// Names of hosts under which we are meant, beside addresses and `localhost`.
 #[derive(Clone, Debug, Default)]
-pub struct Hosts(pub Vec<String>);
+pub struct AllowedHosts(pub Vec<String>);
 
-impl Hosts {
+impl AllowedHosts {
     /// Whether a request is meant for us and comes from a page of ours, if from a page at all. A page of somebody else
     /// whose name was made to lead here still sends its own name.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn admits_request(&self, headers: &HeaderMap) -> bool {
         let text = |name| headers.get(name).map(|value| value.to_str().ok());
         let host = match text(header::HOST) {
             None => true,
-            Some(host) => host.is_some_and(|host| self.ours(host)),
+            Some(host) => host.is_some_and(|host| self.is_own_host(host)),
         };
         let origin = match text(header::ORIGIN) {
             None => true,
             Some(origin) => origin
                 .and_then(|origin| origin.split_once("://"))
-                .is_some_and(|(_, host)| self.ours(host)),
+                .is_some_and(|(_, host)| self.is_own_host(host)),
         };
         host && origin
     }
 
-    fn ours(&self, authority: &str) -> bool {
+    fn is_own_host(&self, authority: &str) -> bool {
         let host = match authority.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
             None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
@@ -121,17 +123,23 @@ mod tests {
 
     #[test]
     fn a_page_of_somebody_else_is_turned_away_whatever_its_name_leads_to() {
-        let hosts = Hosts(vec!["cynode.example".into()]);
+        let hosts = AllowedHosts(vec!["cynode.example".into()]);
         for good in ["127.0.0.1:12082", "localhost:1", "[::1]:5", "10.0.0.7", "cynode.example:443"]
         {
-            assert!(hosts.admit(&headers(&[("host", good)])), "{good}");
+            assert!(hosts.admits_request(&headers(&[("host", good)])), "{good}");
             let origin = format!("http://{good}");
-            assert!(hosts.admit(&headers(&[("host", good), ("origin", &origin)])), "{good}");
+            assert!(
+                hosts.admits_request(&headers(&[("host", good), ("origin", &origin)])),
+                "{good}"
+            );
         }
         for bad in ["evil.example.com", "cynode.example.evil.com", "localhost.evil.com", "", "null"]
         {
-            assert!(!hosts.admit(&headers(&[("host", bad)])), "{bad}");
-            assert!(!hosts.admit(&headers(&[("host", "127.0.0.1"), ("origin", bad)])), "{bad}");
+            assert!(!hosts.admits_request(&headers(&[("host", bad)])), "{bad}");
+            assert!(
+                !hosts.admits_request(&headers(&[("host", "127.0.0.1"), ("origin", bad)])),
+                "{bad}"
+            );
         }
     }
 
@@ -142,7 +150,7 @@ mod tests {
         let check = |shown: Option<&str>, said: Value| {
             let shown: Vec<_> =
                 shown.map(|value| ("mcp-param-region", value)).into_iter().collect();
-            mirrored(&headers(&shown), &schema, &said).is_ok()
+            check_mirrored_headers(&headers(&shown), &schema, &said).is_ok()
         };
         assert!(check(Some("=?base64?SGVsbG8=?="), json!({ "region": "Hello" })));
         assert!(check(Some("SGVsbG8="), json!({ "region": "SGVsbG8=" })));

@@ -1,9 +1,10 @@
 //! What the gate knows, and how old that knowledge is.
 //!
-//! A call is decided from memory only if the database has confirmed that memory less than [`FRESH`] ago, counted from the
+//! A call is decided from memory only if the database has confirmed that memory less than [`MAX_STALENESS`] ago, counted from the
 //! moment the question was sent. A revoked token or a tool that was switched off is therefore refused by every replica
 //! within that time, whatever the load: a replica that could not ask in time asks before it decides, and one that cannot ask
-//! decides nothing. Calls under way are looked at with every change.
+//! decides nothing. Calls under way are looked at with every change. While no call is under way and none comes, nothing is asked.
+//! A call that only waits for work is not looked at all the time: it asks whether it is still permitted before it takes anything.
 
 use std::{
     collections::HashMap,
@@ -17,43 +18,43 @@ use std::{
 use arc_swap::ArcSwap;
 use cynode_app::{
     App, Error,
-    agents::{self, Known, TokenState},
-    gate::{self, Loaded},
-    tokens::Presented,
+    agents::{self, ResolvedAgentToken, TokenState},
+    gate::{self, GatewaySnapshot},
+    tokens::{PresentedToken, TokenKind},
 };
-use cynode_core::{causes::told, ids::ServerId, sync::lock};
+use cynode_core::{causes::format_error_chain, ids::ServerId, sync::lock_unpoisoned};
 use cynode_policy::{
-    agents::Agent,
-    catalogue::Tool,
-    gate::{Gate, open_to},
-    reasons::Reason,
+    agents::AgentIdentity,
+    catalogue::CatalogueTool,
+    gate::{PolicySnapshot, check_tool_access},
+    reasons::RefusalReason,
 };
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::{reach, upstream::Server};
+use crate::{reach, tools, upstream::UpstreamServer};
 
 /// How old knowledge may be.
-pub const FRESH: Duration = Duration::from_millis(80);
+pub const MAX_STALENESS: Duration = Duration::from_millis(80);
 
 /// How often it is confirmed while calls come in.
-const EVERY: Duration = Duration::from_millis(25);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(25);
 
 /// How long a token is kept warm after its last use.
-const WARM: Duration = Duration::from_secs(2);
+const TOKEN_IDLE_TTL: Duration = Duration::from_secs(2);
 
 /// How often a call asks before it gives up.
-const ATTEMPTS: usize = 5;
+const MAX_REFRESH_ATTEMPTS: usize = 5;
 
 /// Most tokens that are kept at all.
-const MOST_TOKENS: usize = 50_000;
+const MAX_CACHED_TOKENS: usize = 50_000;
 
 /// Knows tokens and the gate, and how old that knowledge is.
-pub struct Keeper {
+pub struct PolicyCache {
     app: App,
-    state: ArcSwap<State>,
-    tokens: Mutex<HashMap<Presented, Cached>>,
-    running: Mutex<HashMap<u64, Running>>,
+    state: ArcSwap<CachedPolicy>,
+    tokens: Mutex<HashMap<PresentedToken, CachedToken>>,
+    running: Mutex<HashMap<u64, RunningCall>>,
     next: AtomicU64,
     asking: AsyncMutex<()>,
     last_used: Mutex<Instant>,
@@ -63,87 +64,114 @@ pub struct Keeper {
 
 /// The gate, and when it was confirmed.
 #[derive(Clone)]
-pub struct State {
+pub struct CachedPolicy {
     /// The gate.
-    pub loaded: Loaded,
+    pub loaded: GatewaySnapshot,
     /// The servers of the gate, as the way to them wants them.
-    pub(crate) servers: Arc<HashMap<ServerId, Server>>,
+    pub(crate) servers: Arc<HashMap<ServerId, UpstreamServer>>,
     confirmed: Instant,
     /// What is shown to each agent, made once.
-    pub(crate) lists: Lists,
+    pub(crate) lists: ToolListCache,
 }
 
-impl State {
-    fn new(loaded: Loaded, confirmed: Instant) -> Self {
-        let servers = loaded.servers.iter().map(|(id, server)| (*id, reach::server(server)));
-        Self { servers: Arc::new(servers.collect()), loaded, confirmed, lists: Lists::default() }
+impl CachedPolicy {
+    fn new(loaded: GatewaySnapshot, confirmed: Instant) -> Self {
+        let servers =
+            loaded.servers.iter().map(|(id, server)| (*id, reach::to_upstream_server(server)));
+        Self {
+            servers: Arc::new(servers.collect()),
+            loaded,
+            confirmed,
+            lists: ToolListCache::default(),
+        }
     }
 }
 
 /// What is shown to each agent, by its token and whether the person it works for may do more than read.
-pub(crate) type Lists = Arc<Mutex<HashMap<(uuid::Uuid, bool), Arc<str>>>>;
+pub(crate) type ToolListCache = Arc<Mutex<HashMap<(uuid::Uuid, bool), Arc<str>>>>;
 
 #[derive(Clone)]
-struct Cached {
-    known: Option<Known>,
+struct CachedToken {
+    known: Option<ResolvedAgentToken>,
     confirmed: Instant,
     used: Instant,
 }
 
-struct Running {
-    shown: Presented,
-    agent: Arc<Agent>,
-    tool: Arc<Tool>,
+struct RunningCall {
+    shown: PresentedToken,
+    agent: Arc<AgentIdentity>,
+    tool: Arc<CatalogueTool>,
     /// The gate by which it was last looked at.
     epoch: i64,
     ended: CancellationToken,
-    reason: Arc<Mutex<Option<Reason>>>,
+    reason: Arc<Mutex<Option<RefusalReason>>>,
+    /// Whether it asks by itself before it does anything.
+    waits: bool,
 }
 
 /// A call under way. While it is held, a change that forbids the call ends it.
-pub struct Watch {
-    keeper: Arc<Keeper>,
-    number: u64,
+pub struct CallWatch {
+    permit: CallPermit,
     ended: CancellationToken,
-    reason: Arc<Mutex<Option<Reason>>>,
+    reason: Arc<Mutex<Option<RefusalReason>>>,
 }
 
-impl Watch {
+/// Asks about a call under way.
+#[derive(Clone)]
+pub struct CallPermit {
+    keeper: Arc<PolicyCache>,
+    number: u64,
+}
+
+impl CallPermit {
     /// Whether the call is still permitted, as the database says now or said a moment ago. It is asked last, when everything
     /// that takes time before a call has been done.
-    pub async fn still_permitted(&self) -> Result<(), Reason> {
-        let (shown, agent, tool, epoch) = {
-            let running = lock(&self.keeper.running);
-            let call = running.get(&self.number).ok_or(Reason::Stale)?;
-            (call.shown, call.agent.clone(), call.tool.clone(), call.epoch)
+    pub async fn check_permitted(&self) -> Result<(), RefusalReason> {
+        let (shown, agent, tool, epoch, ended) = {
+            let running = lock_unpoisoned(&self.keeper.running);
+            let call = running.get(&self.number).ok_or(RefusalReason::Stale)?;
+            let ended = call.ended.clone();
+            (call.shown, call.agent.clone(), call.tool.clone(), call.epoch, ended)
         };
-        let known = self.keeper.agent(shown).await?;
-        let state = self.keeper.state().await?;
-        if state.loaded.epoch == epoch && known.agent == agent && !self.ended.is_cancelled() {
+        let known = self.keeper.resolve_token(shown).await?;
+        let state = self.keeper.fresh_policy().await?;
+        if state.loaded.epoch == epoch && known.agent == agent && !ended.is_cancelled() {
             return Ok(());
         }
-        still_open(&state.loaded.gate, &known.agent, &tool)
+        check_tool_open(&state.loaded.gate, &known.agent, &tool)
+    }
+}
+
+impl CallWatch {
+    /// Asks about the call from elsewhere.
+    pub const fn call_permit(&self) -> &CallPermit {
+        &self.permit
+    }
+
+    /// Whether the call is still permitted.
+    pub async fn check_permitted(&self) -> Result<(), RefusalReason> {
+        self.permit.check_permitted().await
     }
 
     /// Ends when the call is forbidden, and says why.
-    pub async fn forbidden(&self) -> Reason {
+    pub async fn wait_forbidden(&self) -> RefusalReason {
         self.ended.cancelled().await;
-        lock(&self.reason).clone().unwrap_or(Reason::TokenRevoked)
+        lock_unpoisoned(&self.reason).clone().unwrap_or(RefusalReason::TokenRevoked)
     }
 }
 
-impl Drop for Watch {
+impl Drop for CallWatch {
     fn drop(&mut self) {
-        lock(&self.keeper.running).remove(&self.number);
+        lock_unpoisoned(&self.permit.keeper.running).remove(&self.permit.number);
     }
 }
 
-impl Keeper {
+impl PolicyCache {
     /// Reads the gate for the first time.
-    pub async fn open(app: App) -> Result<Arc<Self>, Error> {
+    pub async fn load_initial(app: App) -> Result<Arc<Self>, Error> {
         let confirmed = Instant::now();
-        let loaded = gate::load(&app).await?;
-        let state = State::new(loaded, confirmed);
+        let loaded = gate::load_gateway_snapshot(&app).await?;
+        let state = CachedPolicy::new(loaded, confirmed);
         Ok(Arc::new(Self {
             app,
             state: ArcSwap::from_pointee(state),
@@ -158,8 +186,8 @@ impl Keeper {
     }
 
     /// Confirms what is known, over and over while calls come in, until it is told to stop.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut turn = tokio::time::interval(EVERY);
+    pub async fn run_refresh_loop(self: Arc<Self>, stop: CancellationToken) {
+        let mut turn = tokio::time::interval(REFRESH_INTERVAL);
         turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut failing = false;
         loop {
@@ -169,7 +197,8 @@ impl Keeper {
             }
             // Said before it is looked: whoever calls in between wakes us again.
             self.idle.store(true, Ordering::SeqCst);
-            if lock(&self.last_used).elapsed() > WARM && lock(&self.running).is_empty() {
+            let waits = lock_unpoisoned(&self.running).values().all(|call| call.waits);
+            if waits && lock_unpoisoned(&self.last_used).elapsed() > TOKEN_IDLE_TTL {
                 // Nobody calls: the next call asks for itself.
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -177,9 +206,9 @@ impl Keeper {
                 }
             }
             self.idle.store(false, Ordering::SeqCst);
-            let confirmed = self.confirm(&[]).await;
+            let confirmed = self.refresh_policy(&[]).await;
             if let (Err(error), false) = (&confirmed, failing) {
-                let error = told(error);
+                let error = format_error_chain(error);
                 tracing::warn!(
                     event = "gate.unconfirmed",
                     error,
@@ -190,63 +219,78 @@ impl Keeper {
         }
     }
 
-    /// Notes that somebody calls.
-    fn touch(&self) {
-        *lock(&self.last_used) = Instant::now();
+    /// Notes that an agent calls, and will again soon. Programs that wait for work call seldom: each of their calls asks for
+    /// itself.
+    fn record_use(&self, shown: PresentedToken) {
+        if shown.kind == TokenKind::Host {
+            return;
+        }
+        *lock_unpoisoned(&self.last_used) = Instant::now();
+        self.wake_refresh();
+    }
+
+    /// Sees to it that what is known is confirmed over and over.
+    fn wake_refresh(&self) {
         if self.idle.swap(false, Ordering::SeqCst) {
             self.used.notify_one();
         }
     }
 
     /// The gate, confirmed.
-    pub async fn state(&self) -> Result<Arc<State>, Reason> {
+    pub async fn fresh_policy(&self) -> Result<Arc<CachedPolicy>, RefusalReason> {
         let state = self.state.load_full();
-        if state.confirmed.elapsed() < FRESH {
+        if state.confirmed.elapsed() < MAX_STALENESS {
             return Ok(state);
         }
         // Asking may take longer than what was learned stays good, as when much has changed: then it is asked again.
-        for _ in 0..ATTEMPTS {
-            self.ask(&[]).await?;
+        for _ in 0..MAX_REFRESH_ATTEMPTS {
+            self.refresh_for_call(&[]).await?;
             let state = self.state.load_full();
-            if state.confirmed.elapsed() < FRESH {
+            if state.confirmed.elapsed() < MAX_STALENESS {
                 return Ok(state);
             }
         }
-        Err(Reason::Stale)
+        Err(RefusalReason::Stale)
     }
 
     /// Who is behind a token, confirmed.
-    pub async fn agent(&self, shown: Presented) -> Result<Known, Reason> {
-        self.touch();
-        let known = match self.remembered(shown) {
+    pub async fn resolve_token(
+        &self,
+        shown: PresentedToken,
+    ) -> Result<ResolvedAgentToken, RefusalReason> {
+        self.record_use(shown);
+        let known = match self.cached_token(shown) {
             Some(known) => known,
-            None => self.asked(shown).await?,
+            None => self.fetch_token(shown).await?,
         };
-        let known = known.ok_or(Reason::NoToken)?;
+        let known = known.ok_or(RefusalReason::NoToken)?;
         let now = self.app.environment().now();
         match known.state {
-            TokenState::Revoked => Err(Reason::TokenRevoked),
-            TokenState::Expired => Err(Reason::TokenExpired),
+            TokenState::Revoked => Err(RefusalReason::TokenRevoked),
+            TokenState::Expired => Err(RefusalReason::TokenExpired),
             TokenState::Good if known.agent.expires_at.is_some_and(|at| at <= now) => {
-                Err(Reason::TokenExpired)
+                Err(RefusalReason::TokenExpired)
             }
             TokenState::Good => Ok(known),
         }
     }
 
-    async fn asked(&self, shown: Presented) -> Result<Option<Known>, Reason> {
-        for _ in 0..ATTEMPTS {
-            self.ask(&[shown]).await?;
-            if let Some(known) = self.remembered(shown) {
+    async fn fetch_token(
+        &self,
+        shown: PresentedToken,
+    ) -> Result<Option<ResolvedAgentToken>, RefusalReason> {
+        for _ in 0..MAX_REFRESH_ATTEMPTS {
+            self.refresh_for_call(&[shown]).await?;
+            if let Some(known) = self.cached_token(shown) {
                 return Ok(known);
             }
         }
-        Err(Reason::Stale)
+        Err(RefusalReason::Stale)
     }
 
     /// Who is behind a token that does not work, for the record.
-    pub fn facts(&self, shown: Presented) -> Option<Known> {
-        lock(&self.tokens).get(&shown).and_then(|cached| cached.known.clone())
+    pub fn last_known_agent(&self, shown: PresentedToken) -> Option<ResolvedAgentToken> {
+        lock_unpoisoned(&self.tokens).get(&shown).and_then(|cached| cached.known.clone())
     }
 
     /// What was confirmed lately about a token, if anything was.
@@ -254,20 +298,21 @@ impl Keeper {
         clippy::option_option,
         reason = "not asked lately, and asked and unknown, are two things"
     )]
-    fn remembered(&self, shown: Presented) -> Option<Option<Known>> {
-        let mut tokens = lock(&self.tokens);
+    fn cached_token(&self, shown: PresentedToken) -> Option<Option<ResolvedAgentToken>> {
+        let mut tokens = lock_unpoisoned(&self.tokens);
         let cached = tokens.get_mut(&shown)?;
         cached.used = Instant::now();
-        (cached.confirmed.elapsed() < FRESH).then(|| cached.known.clone())
+        (cached.confirmed.elapsed() < MAX_STALENESS).then(|| cached.known.clone())
     }
 
     /// Asks the database on a call's behalf. Calls that wait for the same question share its answer.
-    async fn ask(&self, shown: &[Presented]) -> Result<(), Reason> {
+    async fn refresh_for_call(&self, shown: &[PresentedToken]) -> Result<(), RefusalReason> {
         let came = Instant::now();
         let _one = self.asking.lock().await;
         let answered = {
-            let tokens = lock(&self.tokens);
-            let since = |confirmed: Instant| confirmed >= came || confirmed.elapsed() < FRESH / 2;
+            let tokens = lock_unpoisoned(&self.tokens);
+            let since =
+                |confirmed: Instant| confirmed >= came || confirmed.elapsed() < MAX_STALENESS / 2;
             since(self.state.load().confirmed)
                 && shown
                     .iter()
@@ -276,53 +321,58 @@ impl Keeper {
         if answered {
             return Ok(());
         }
-        self.confirm(shown).await.map_err(|error| {
-            let error = told(&error);
+        self.refresh_policy(shown).await.map_err(|error| {
+            let error = format_error_chain(&error);
             tracing::warn!(
                 event = "gate.stale",
                 error,
                 "a call was refused because the gate could not ask the database"
             );
-            Reason::Stale
+            RefusalReason::Stale
         })
     }
 
     /// Asks the database about the gate, about `more`, and about every token that is in use.
-    async fn confirm(&self, more: &[Presented]) -> Result<(), Error> {
+    async fn refresh_policy(&self, more: &[PresentedToken]) -> Result<(), Error> {
         let asked = Instant::now();
-        let mut shown: Vec<Presented> = {
-            let mut tokens = lock(&self.tokens);
-            let warm = |cached: &Cached| cached.used.elapsed() < WARM && cached.known.is_some();
-            if tokens.len() > MOST_TOKENS {
+        let mut shown: Vec<PresentedToken> = {
+            let mut tokens = lock_unpoisoned(&self.tokens);
+            let warm = |cached: &CachedToken| {
+                cached.used.elapsed() < TOKEN_IDLE_TTL && cached.known.is_some()
+            };
+            if tokens.len() > MAX_CACHED_TOKENS {
                 tokens.retain(|_, cached| warm(cached));
             }
             // What nobody was given is not asked about again unless it is shown again.
             tokens.iter().filter(|(_, cached)| warm(cached)).map(|(shown, _)| *shown).collect()
         };
         // A call under way keeps its token in sight however long it takes.
-        shown.extend(lock(&self.running).values().map(|running| running.shown));
+        shown.extend(lock_unpoisoned(&self.running).values().map(|running| running.shown));
         shown.extend_from_slice(more);
         shown.sort_unstable_by_key(|shown| shown.hash);
         shown.dedup();
-        let epoch = gate::epoch(&self.app).await?;
-        let found =
-            if shown.is_empty() { Vec::new() } else { agents::find(&self.app, &shown).await? };
-        self.learn(asked, &shown, found);
+        let epoch = gate::load_policy_epoch(&self.app).await?;
+        let found = if shown.is_empty() {
+            Vec::new()
+        } else {
+            agents::resolve_agent_tokens(&self.app, &shown).await?
+        };
+        self.refresh_tokens(asked, &shown, found);
         if self.state.load().loaded.epoch == epoch {
             self.state.rcu(|state| {
                 let confirmed = asked.max(state.confirmed);
-                Arc::new(State { confirmed, ..State::clone(state) })
+                Arc::new(CachedPolicy { confirmed, ..CachedPolicy::clone(state) })
             });
         } else {
-            self.load_anew().await?;
+            self.reload_policy().await?;
         }
-        self.look_at_running();
+        self.revoke_forbidden_calls();
         Ok(())
     }
 
-    async fn load_anew(&self) -> Result<(), Error> {
+    async fn reload_policy(&self) -> Result<(), Error> {
         let asked = Instant::now();
-        let fresh = State::new(gate::load(&self.app).await?, asked);
+        let fresh = CachedPolicy::new(gate::load_gateway_snapshot(&self.app).await?, asked);
         let before = self.state.rcu(|state| {
             if fresh.loaded.epoch < state.loaded.epoch {
                 // Somebody else has loaded a newer one meanwhile.
@@ -331,77 +381,104 @@ impl Keeper {
             Arc::new(fresh.clone())
         });
         // What was removed or switched off is not kept running here, wherever that was done.
-        let reach = &self.app.gate()?.reach;
+        let reach = &self.app.gateway_parts()?.reach;
         for server in before.servers.keys() {
             if !fresh.servers.contains_key(server) {
-                reach.forget(*server);
+                reach.close_server(*server);
             }
         }
         Ok(())
     }
 
-    fn learn(&self, asked: Instant, shown: &[Presented], found: Vec<(Presented, Known)>) {
+    fn refresh_tokens(
+        &self,
+        asked: Instant,
+        shown: &[PresentedToken],
+        found: Vec<(PresentedToken, ResolvedAgentToken)>,
+    ) {
         let mut found: HashMap<_, _> = found.into_iter().collect();
-        let mut tokens = lock(&self.tokens);
+        let mut tokens = lock_unpoisoned(&self.tokens);
         for shown in shown {
             let known = found.remove(shown);
             let held = tokens.get(shown);
             // An answer that took long must not hide one that was asked for later.
             if held.is_none_or(|cached| cached.confirmed <= asked) {
                 let used = held.map_or(asked, |cached| cached.used);
-                tokens.insert(*shown, Cached { known, confirmed: asked, used });
+                tokens.insert(*shown, CachedToken { known, confirmed: asked, used });
             }
         }
     }
 
     /// Ends the calls under way that would not be allowed any more.
-    fn look_at_running(&self) {
+    fn revoke_forbidden_calls(&self) {
         let state = self.state.load();
         let (epoch, gate) = (state.loaded.epoch, &state.loaded.gate);
-        let tokens = lock(&self.tokens);
-        let mut running = lock(&self.running);
+        let tokens = lock_unpoisoned(&self.tokens);
+        let mut running = lock_unpoisoned(&self.running);
         for call in running.values_mut() {
             let forbidden = match tokens.get(&call.shown).and_then(|cached| cached.known.as_ref()) {
-                None => Some(Reason::TokenRevoked),
-                Some(known) if known.state == TokenState::Revoked => Some(Reason::TokenRevoked),
-                Some(known) if known.state == TokenState::Expired => Some(Reason::TokenExpired),
+                None => Some(RefusalReason::TokenRevoked),
+                Some(known) if known.state == TokenState::Revoked => {
+                    Some(RefusalReason::TokenRevoked)
+                }
+                Some(known) if known.state == TokenState::Expired => {
+                    Some(RefusalReason::TokenExpired)
+                }
                 // Nothing else has changed since it was last looked at.
                 Some(known) if call.epoch == epoch && known.agent == call.agent => None,
                 Some(known) => {
                     call.agent = known.agent.clone();
-                    still_open(gate, &call.agent, &call.tool).err()
+                    check_tool_open(gate, &call.agent, &call.tool).err()
                 }
             };
             call.epoch = epoch;
             if let Some(reason) = forbidden {
-                *lock(&call.reason) = Some(reason);
+                *lock_unpoisoned(&call.reason) = Some(reason);
                 call.ended.cancel();
             }
         }
     }
 
     /// Keeps a call in sight until what is returned is dropped.
-    pub fn watch(
+    pub fn watch_call(
         self: &Arc<Self>,
-        shown: Presented,
-        agent: Arc<Agent>,
-        tool: Arc<Tool>,
+        shown: PresentedToken,
+        agent: Arc<AgentIdentity>,
+        tool: Arc<CatalogueTool>,
         epoch: i64,
-    ) -> Watch {
+    ) -> CallWatch {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (ended, reason) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
-        let running =
-            Running { shown, agent, tool, epoch, ended: ended.clone(), reason: reason.clone() };
-        lock(&self.running).insert(number, running);
-        Watch { keeper: self.clone(), number, ended, reason }
+        let waits = tools::waits_for_work(&tool.definition);
+        lock_unpoisoned(&self.running).insert(
+            number,
+            RunningCall {
+                shown,
+                agent,
+                tool,
+                epoch,
+                ended: ended.clone(),
+                reason: reason.clone(),
+                waits,
+            },
+        );
+        if !waits {
+            self.wake_refresh();
+        }
+        CallWatch { permit: CallPermit { keeper: self.clone(), number }, ended, reason }
     }
 }
 
 /// Whether a call of that very tool would still be open to the agent.
-fn still_open(gate: &Gate, agent: &Agent, tool: &Tool) -> Result<(), Reason> {
-    let current = gate.catalogue.get(&tool.definition.name).ok_or(Reason::UnknownTool)?;
+fn check_tool_open(
+    gate: &PolicySnapshot,
+    agent: &AgentIdentity,
+    tool: &CatalogueTool,
+) -> Result<(), RefusalReason> {
+    let current =
+        gate.catalogue.find_by_name(&tool.definition.name).ok_or(RefusalReason::UnknownTool)?;
     if current.digest != tool.digest {
-        return Err(Reason::DefinitionChanged);
+        return Err(RefusalReason::DefinitionChanged);
     }
-    open_to(agent, gate, current)
+    check_tool_access(agent, gate, current)
 }

@@ -24,25 +24,25 @@ use std::{
     time::Duration,
 };
 
-use cynode_app::{App, Error, audit::Writer, keys::Keys};
+use cynode_app::{App, Error, audit::AuditWriter, keys::InstallationKeys};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use edge::router;
-pub use egress::{Egress, EgressError, Fetched, Outgoing};
-pub use headers::Hosts;
-pub use keeper::{FRESH, Keeper};
-pub use reach::reach;
+pub use edge::gateway_router;
+pub use egress::{EgressClient, EgressError, EgressRequest, EgressResponse};
+pub use headers::AllowedHosts;
+pub use keeper::{MAX_STALENESS, PolicyCache};
+pub use reach::build_tool_server_adapter;
 
-use calls::Hangup;
-use limits::Counter;
-use tools::Tools;
-use upstream::Upstreams;
+use calls::Cancellation;
+use limits::CallLimiter;
+use tools::NativeTools;
+use upstream::UpstreamPool;
 
 /// What an installation decides about its gateway.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct GatewayOptions {
     /// Names under which it is meant, beside addresses and `localhost`.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// Where people reach the user interface: approvals point there.
     pub public_url: String,
     /// Longest time of one of our own tools.
@@ -54,50 +54,50 @@ pub struct Options {
 /// The gateway. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Gateway {
-    inner: Arc<Inner>,
+    inner: Arc<GatewayShared>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct GatewayShared {
     app: App,
-    keys: Keys,
-    keeper: Arc<Keeper>,
-    audit: Arc<Writer>,
-    counter: Counter,
-    upstreams: Arc<Upstreams>,
-    egress: Egress,
-    tools: Tools,
-    hosts: Hosts,
+    keys: InstallationKeys,
+    keeper: Arc<PolicyCache>,
+    audit: Arc<AuditWriter>,
+    counter: CallLimiter,
+    upstreams: Arc<UpstreamPool>,
+    egress: EgressClient,
+    tools: NativeTools,
+    hosts: AllowedHosts,
     public_url: String,
     patience: Duration,
     most_bytes: usize,
     /// Calls of the older era, so that they can be given up.
-    pending: Mutex<HashMap<Named, Hangup>>,
+    pending: Mutex<HashMap<PendingCallKey, Cancellation>>,
 }
 
 /// What names a call of the older era: the token, the session and the request. Clients that share a token number their
 /// requests alike.
-type Named = ([u8; 32], String, String);
+type PendingCallKey = ([u8; 32], String, String);
 
 impl Gateway {
     /// Puts the parts together and reads the gate for the first time.
-    pub async fn open(
+    pub async fn open_gateway(
         app: App,
-        audit: Arc<Writer>,
-        upstreams: Arc<Upstreams>,
-        egress: Egress,
-        options: Options,
+        audit: Arc<AuditWriter>,
+        upstreams: Arc<UpstreamPool>,
+        egress: EgressClient,
+        options: GatewayOptions,
     ) -> Result<Self, Error> {
-        let keys = app.gate()?.keys.clone();
-        let keeper = Keeper::open(app.clone()).await?;
-        let inner = Inner {
+        let keys = app.gateway_parts()?.keys.clone();
+        let keeper = PolicyCache::load_initial(app.clone()).await?;
+        let inner = GatewayShared {
             app,
             keys,
             keeper,
             audit,
-            counter: Counter::default(),
+            counter: CallLimiter::default(),
             upstreams,
             egress,
-            tools: Tools::all(),
+            tools: NativeTools::all_tools(),
             hosts: options.hosts,
             public_url: options.public_url.trim_end_matches('/').to_owned(),
             patience: options.patience,
@@ -108,13 +108,13 @@ impl Gateway {
     }
 
     /// Starts what works in the background until `stop`.
-    pub fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) {
-        tasks.spawn(self.inner.keeper.clone().run(stop.clone()));
-        tasks.spawn(reach::keep_asking(self.inner.app.clone(), stop.clone()));
+    pub fn spawn_background(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        tasks.spawn(self.inner.keeper.clone().run_refresh_loop(stop.clone()));
+        tasks.spawn(reach::run_tool_refresh(self.inner.app.clone(), stop.clone()));
         let (upstreams, stop) = (self.inner.upstreams.clone(), stop.clone());
         tasks.spawn(async move {
             stop.cancelled().await;
-            upstreams.shutdown().await;
+            upstreams.shutdown_all().await;
         });
     }
 }

@@ -4,25 +4,25 @@ use std::{sync::Arc, time::Duration};
 
 use cynode_app::{
     App,
-    servers::{self, Listing, Offered, Reach, Reachable},
+    servers::{self, CallableServer, OfferedTool, ServerToolListing, ToolServerClient},
 };
 use cynode_core::ids::ServerId;
 use cynode_wire::gate::ServerTransport;
 use tokio_util::sync::CancellationToken;
 
-use crate::upstream::{Server, Transport, Upstreams};
+use crate::upstream::{UpstreamPool, UpstreamServer, UpstreamTransport};
 
 /// How often servers are asked what they offer.
-const EVERY: Duration = Duration::from_mins(1);
+const TOOL_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
-pub(crate) fn server(server: &Reachable) -> Server {
+pub(crate) fn to_upstream_server(server: &CallableServer) -> UpstreamServer {
     let transport = match &server.transport {
-        ServerTransport::Http { url } => Transport::Http {
+        ServerTransport::Http { url } => UpstreamTransport::Http {
             url: url.clone(),
             headers: server.secrets.clone(),
             private: server.private,
         },
-        ServerTransport::Stdio { command, args, network } => Transport::Stdio {
+        ServerTransport::Stdio { command, args, network } => UpstreamTransport::Stdio {
             program: command.clone(),
             args: args.clone(),
             env: server.secrets.clone(),
@@ -30,7 +30,7 @@ pub(crate) fn server(server: &Reachable) -> Server {
             network: *network,
         },
     };
-    Server {
+    UpstreamServer {
         id: server.id.as_uuid(),
         transport,
         timeout: server.timeout,
@@ -38,12 +38,12 @@ pub(crate) fn server(server: &Reachable) -> Server {
     }
 }
 
-impl Reach for Upstreams {
-    fn list<'a>(&'a self, reachable: &'a Reachable) -> Listing<'a> {
+impl ToolServerClient for UpstreamPool {
+    fn list_tools<'a>(&'a self, reachable: &'a CallableServer) -> ServerToolListing<'a> {
         Box::pin(async move {
-            let listed = Self::list(self, &server(reachable)).await;
+            let listed = Self::list_server_tools(self, &to_upstream_server(reachable)).await;
             let listed = listed.map_err(|error| error.to_string())?;
-            let offered = |definition: crate::upstream::Definition| Offered {
+            let offered = |definition: crate::upstream::UpstreamTool| OfferedTool {
                 tool: definition.name,
                 definition: definition.raw,
             };
@@ -51,26 +51,26 @@ impl Reach for Upstreams {
         })
     }
 
-    fn forget(&self, server: ServerId) {
-        Self::forget(self, server.as_uuid());
+    fn close_server(&self, server: ServerId) {
+        Self::drop_server(self, server.as_uuid());
     }
 }
 
 /// Asks every installed server now and then what it offers, until it is told to stop. Each is asked by itself: one that does
 /// not answer keeps nobody waiting.
-pub(crate) async fn keep_asking(app: App, stop: CancellationToken) {
-    let mut turn = tokio::time::interval(EVERY);
+pub(crate) async fn run_tool_refresh(app: App, stop: CancellationToken) {
+    let mut turn = tokio::time::interval(TOOL_REFRESH_INTERVAL);
     turn.tick().await;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = turn.tick() => {}
         }
-        let Ok(servers) = servers::in_use(&app).await else { continue };
+        let Ok(servers) = servers::list_enabled_servers(&app).await else { continue };
         let asking = servers.into_iter().map(|server| {
             let app = app.clone();
             async move {
-                if let Err(error) = servers::refresh(&app, server).await {
+                if let Err(error) = servers::refresh_tools(&app, server).await {
                     tracing::warn!(event = "error", %error, server.id = %server, "a server's tools could not be kept");
                 }
             }
@@ -80,6 +80,6 @@ pub(crate) async fn keep_asking(app: App, stop: CancellationToken) {
 }
 
 /// The way to servers, to be given to operations.
-pub fn reach(upstreams: Arc<Upstreams>) -> Arc<dyn Reach> {
+pub fn build_tool_server_adapter(upstreams: Arc<UpstreamPool>) -> Arc<dyn ToolServerClient> {
     upstreams
 }

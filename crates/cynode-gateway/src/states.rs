@@ -1,7 +1,7 @@
 //! States that are handed out with a question and come back with the answer. They hold nothing secret, and only what we
 //! signed for this agent, this tool and these arguments is taken back, until it expires.
 
-use cynode_app::keys::Keys;
+use cynode_app::keys::InstallationKeys;
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
@@ -16,7 +16,7 @@ pub(crate) enum StateKind {
 }
 
 impl StateKind {
-    const fn letter(self) -> &'static str {
+    const fn kind_letter(self) -> &'static str {
         match self {
             Self::Approval => "a",
             Self::Upstream => "u",
@@ -25,30 +25,35 @@ impl StateKind {
 }
 
 /// Most characters of a state that is looked at.
-pub(crate) const MOST: usize = 64 * 1024;
+pub(crate) const MAX_STATE_BYTES: usize = 64 * 1024;
 
 /// Signs a state for what it is bound to.
-pub(crate) fn seal(
-    keys: &Keys,
+pub(crate) fn seal_state(
+    keys: &InstallationKeys,
     kind: StateKind,
     binding: &[u8],
     inner: &str,
     until: OffsetDateTime,
 ) -> String {
     let until = until.unix_timestamp().to_string();
-    let tag = keys.tag(&[kind.letter().as_bytes(), until.as_bytes(), binding, inner.as_bytes()]);
+    let tag = keys.compute_tag(&[
+        kind.kind_letter().as_bytes(),
+        until.as_bytes(),
+        binding,
+        inner.as_bytes(),
+    ]);
     let (inner, tag) = (BASE64URL_NOPAD.encode(inner.as_bytes()), BASE64URL_NOPAD.encode(&tag));
-    format!("cyn1.{}.{until}.{inner}.{tag}", kind.letter())
+    format!("cyn1.{}.{until}.{inner}.{tag}", kind.kind_letter())
 }
 
 /// The state inside, if we signed it for this binding and it has not expired.
-pub(crate) fn open(
-    keys: &Keys,
+pub(crate) fn open_state(
+    keys: &InstallationKeys,
     state: &str,
     binding: &[u8],
     now: OffsetDateTime,
 ) -> Option<(StateKind, String)> {
-    if state.len() > MOST {
+    if state.len() > MAX_STATE_BYTES {
         return None;
     }
     let mut parts = state.strip_prefix("cyn1.")?.split('.');
@@ -58,10 +63,10 @@ pub(crate) fn open(
     }
     let kind = [StateKind::Approval, StateKind::Upstream]
         .into_iter()
-        .find(|kind| kind.letter() == letter)?;
+        .find(|kind| kind.kind_letter() == letter)?;
     let inner = BASE64URL_NOPAD.decode(inner.as_bytes()).ok()?;
     let tag = BASE64URL_NOPAD.decode(tag.as_bytes()).ok()?;
-    if !keys.tagged(&[letter.as_bytes(), until.as_bytes(), binding, &inner], &tag) {
+    if !keys.verify_tag(&[letter.as_bytes(), until.as_bytes(), binding, &inner], &tag) {
         return None;
     }
     let alive = until.parse::<i64>().is_ok_and(|until| now.unix_timestamp() < until);
@@ -70,7 +75,7 @@ pub(crate) fn open(
 }
 
 /// Whether the caller's client said that it can show an address to a person.
-pub(crate) fn can_show_urls(capabilities: Option<&RawValue>) -> bool {
+pub(crate) fn supports_url_elicitation(capabilities: Option<&RawValue>) -> bool {
     let said = capabilities.and_then(|said| serde_json::from_str::<Value>(said.get()).ok());
     said.is_some_and(|said| said.pointer("/elicitation/url").is_some_and(Value::is_object))
 }
@@ -85,23 +90,26 @@ mod tests {
 
     #[test]
     fn a_state_comes_back_only_from_whom_and_for_what_it_was_given_and_in_time() {
-        let keys = Keys::from_master(&[1; 32]);
+        let keys = InstallationKeys::from_master(&[1; 32]);
         let until = NOW + time::Duration::minutes(5);
-        let state = seal(&keys, StateKind::Upstream, b"agent tool args", "inner", until);
+        let state = seal_state(&keys, StateKind::Upstream, b"agent tool args", "inner", until);
         assert_eq!(
-            open(&keys, &state, b"agent tool args", NOW),
+            open_state(&keys, &state, b"agent tool args", NOW),
             Some((StateKind::Upstream, "inner".into()))
         );
-        assert_eq!(open(&keys, &state, b"other tool args", NOW), None);
-        assert_eq!(open(&keys, &state, b"agent tool args", until), None);
-        assert_eq!(open(&Keys::from_master(&[2; 32]), &state, b"agent tool args", NOW), None);
+        assert_eq!(open_state(&keys, &state, b"other tool args", NOW), None);
+        assert_eq!(open_state(&keys, &state, b"agent tool args", until), None);
+        assert_eq!(
+            open_state(&InstallationKeys::from_master(&[2; 32]), &state, b"agent tool args", NOW),
+            None
+        );
         for changed in [
             format!("{state}-TAMPERED"),
             state.replace(".u.", ".a."),
             state[1..].to_owned(),
             String::new(),
         ] {
-            assert_eq!(open(&keys, &changed, b"agent tool args", NOW), None, "{changed}");
+            assert_eq!(open_state(&keys, &changed, b"agent tool args", NOW), None, "{changed}");
         }
     }
 }

@@ -6,23 +6,27 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number, Value};
 
 /// Reads JSON and refuses a key that is there twice, at any depth.
-pub(crate) fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
+pub(crate) fn parse_strict_json(text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Strict.deserialize(&mut reader)?;
+    let value = StrictJsonVisitor.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
 /// Why a text is not read: only the place and the kind, since the text is a stranger's.
-pub(crate) fn complaint(error: &serde_json::Error) -> &'static str {
-    if error.to_string().contains(TWICE) { "a key is there twice" } else { "it is not JSON" }
+pub(crate) fn parse_error_message(error: &serde_json::Error) -> &'static str {
+    if error.to_string().contains(DUPLICATE_KEY_MESSAGE) {
+        "a key is there twice"
+    } else {
+        "it is not JSON"
+    }
 }
 
-const TWICE: &str = "the same key twice";
+const DUPLICATE_KEY_MESSAGE: &str = "the same key twice";
 
-struct Strict;
+struct StrictJsonVisitor;
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictJsonVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -30,7 +34,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictJsonVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,7 +71,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(Strict)? {
+        while let Some(item) = seq.next_element_seed(StrictJsonVisitor)? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -76,9 +80,9 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let value = map.next_value_seed(Strict)?;
+            let value = map.next_value_seed(StrictJsonVisitor)?;
             if object.insert(key, value).is_some() {
-                return Err(de::Error::custom(TWICE));
+                return Err(de::Error::custom(DUPLICATE_KEY_MESSAGE));
             }
         }
         Ok(Value::Object(object))
@@ -94,19 +98,22 @@ mod tests {
         for text in
             [r#"{"a":1,"a":1}"#, r#"{"a":{"b":1,"b":2}}"#, r#"[{"x":[{"y":1,"\u0079":2}]}]"#]
         {
-            let error = parse(text.as_bytes()).unwrap_err();
-            assert_eq!(complaint(&error), "a key is there twice", "{text}");
+            let error = parse_strict_json(text.as_bytes()).unwrap_err();
+            assert_eq!(parse_error_message(&error), "a key is there twice", "{text}");
         }
     }
 
     #[test]
     fn everything_else_is_read_as_it_is() {
         let text = r#"{"a":[1,-2,3.5,true,null,"x"],"b":{"a":{}},"n":18446744073709551615}"#;
-        assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        assert_eq!(
+            parse_strict_json(text.as_bytes()).unwrap(),
+            serde_json::from_str::<Value>(text).unwrap()
+        );
         for text in ["", "{", "{} {}", "nul", "{\"a\":1,}", "\u{feff}{}"] {
-            assert!(parse(text.as_bytes()).is_err(), "{text}");
+            assert!(parse_strict_json(text.as_bytes()).is_err(), "{text}");
         }
         let deep = "[".repeat(4000);
-        assert!(parse(deep.as_bytes()).is_err());
+        assert!(parse_strict_json(deep.as_bytes()).is_err());
     }
 }

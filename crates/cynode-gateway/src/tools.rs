@@ -1,7 +1,7 @@
 //! The product's own tools. Each is a thin way to an operation of `cynode-app`: what a person may not do there, an agent that
 //! works for them may not do here.
 //!
-//! A tool takes its arguments as a type, whose schema is the tool's schema, and a context ([`Invocation`]) with who calls,
+//! A tool takes its arguments as a type, whose schema is the tool's schema, and a context ([`ToolInvocation`]) with who calls,
 //! under which profile and in which trace. It gives a value or a typed error. A tool whose part of the system is not there
 //! yet is registered with the reason and cannot be called.
 
@@ -22,12 +22,12 @@ mod workflow;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
 
-use cynode_app::{App, Error, Request};
+use cynode_app::{App, Error, OperationRequest};
 use cynode_core::{agents::ToolScope, trace::TraceId};
 use cynode_policy::{
-    agents::Agent,
-    catalogue::{Annotations, Binding, Definition, Origin},
-    gate::Gate,
+    agents::AgentIdentity,
+    catalogue::{IdBinding, McpToolDefinition, ToolAnnotations, ToolOrigin},
+    gate::PolicySnapshot,
     names::ToolName,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -35,37 +35,44 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::egress::Egress;
+use crate::{egress::EgressClient, keeper::CallPermit};
+
+/// Whether a call of that tool waits for work, and asks whether it is still permitted before it takes any.
+pub(crate) fn waits_for_work(tool: &McpToolDefinition) -> bool {
+    tool.origin == ToolOrigin::Native && tool.name.as_str() == handoffs::CLAIM_TOOL_NAME
+}
 
 /// What a tool works with.
 #[derive(Clone)]
-pub struct Invocation {
+pub struct ToolInvocation {
     /// The operations.
     pub app: App,
     /// In whose name, and in which trace.
-    pub request: Request,
+    pub request: OperationRequest,
     /// Who calls, under which profile.
-    pub agent: Arc<Agent>,
+    pub agent: Arc<AgentIdentity>,
     /// The name of a program of the installation.
     pub service: Option<String>,
     /// The gate that let the call through.
-    pub gate: Arc<Gate>,
+    pub gate: Arc<PolicySnapshot>,
     /// The way out.
-    pub egress: Egress,
+    pub egress: EgressClient,
     /// The arguments.
     pub arguments: Value,
     /// Cancelled when nobody waits for the call any more. Only who waits for something may stop then, between two operations.
     pub gone: CancellationToken,
+    /// Asks whether the call is still permitted.
+    pub permit: CallPermit,
 }
 
-impl Invocation {
+impl ToolInvocation {
     /// The trace of the call.
-    pub const fn trace(&self) -> TraceId {
+    pub const fn trace_id(&self) -> TraceId {
         self.request.trace
     }
 
     /// The name of the profile that the caller works under.
-    pub fn profile(&self) -> &str {
+    pub fn profile_name(&self) -> &str {
         &self.agent.profile.name
     }
 }
@@ -83,7 +90,7 @@ pub struct ToolError {
 
 impl ToolError {
     /// Arguments that cannot be used.
-    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid_arguments(detail: impl Into<String>) -> Self {
         Self { code: "invalid", detail: detail.into(), fix: None }
     }
 }
@@ -113,66 +120,73 @@ impl From<Error> for ToolError {
         if let Error::Internal(cause) | Error::Unavailable(cause) = &error {
             tracing::error!(event = "error", error = format!("{cause:#}"), "a tool failed");
         }
-        Self { code, detail: error.to_string(), fix: error.fix() }
+        Self { code, detail: error.to_string(), fix: error.suggested_fix() }
     }
 }
 
 /// The end of a tool's work.
-pub type Done = Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
+pub type ToolFuture = Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
 
-type Run = Box<dyn Fn(Invocation) -> Done + Send + Sync>;
+type ToolHandler = Box<dyn Fn(ToolInvocation) -> ToolFuture + Send + Sync>;
 
 /// One of our own tools.
-pub struct Native {
-    definition: Definition,
-    run: Option<Run>,
+pub struct NativeTool {
+    definition: McpToolDefinition,
+    run: Option<ToolHandler>,
 }
 
-impl Native {
+impl NativeTool {
     /// Carries it out.
-    pub(crate) fn run(&self, invocation: Invocation) -> Done {
+    pub(crate) fn run_tool(&self, invocation: ToolInvocation) -> ToolFuture {
         match &self.run {
             Some(run) => run(invocation),
-            None => Box::pin(async { Err(ToolError::invalid("the tool cannot work here")) }),
+            None => {
+                Box::pin(async { Err(ToolError::invalid_arguments("the tool cannot work here")) })
+            }
         }
     }
 }
 
 /// Our own tools, by name.
-pub struct Tools(HashMap<ToolName, Native>);
+pub struct NativeTools(HashMap<ToolName, NativeTool>);
 
-impl Tools {
+impl NativeTools {
     /// Every tool there is.
-    pub fn all() -> Self {
-        Self(every().into_iter().map(|tool| (tool.definition.name.clone(), tool)).collect())
+    pub fn all_tools() -> Self {
+        Self(
+            list_native_tools()
+                .into_iter()
+                .map(|tool| (tool.definition.name.clone(), tool))
+                .collect(),
+        )
     }
 
     /// The tool of that name.
-    pub(crate) fn get(&self, name: &ToolName) -> Option<&Native> {
+    pub(crate) fn find_tool(&self, name: &ToolName) -> Option<&NativeTool> {
         self.0.get(name)
     }
 }
 
 /// What our tools are, for the catalogue.
-pub fn definitions() -> Arc<[Definition]> {
-    every().into_iter().map(|tool| tool.definition).collect()
+pub fn tool_definitions() -> Arc<[McpToolDefinition]> {
+    list_native_tools().into_iter().map(|tool| tool.definition).collect()
 }
 
-fn every() -> Vec<Native> {
+fn list_native_tools() -> Vec<NativeTool> {
     [
-        database::tools(),
-        workflow::tools(),
-        artifacts::tools(),
-        agents::tools(),
-        skills::tools(),
-        schedules::tools(),
-        nodes::tools(),
-        handoffs::tools(),
-        repository::tools(),
-        delivery::tools(),
-        help::tools(),
-        outside::tools(),
-        later::tools(),
+        database::database_tools(),
+        workflow::workflow_tools(),
+        artifacts::artifact_tools(),
+        agents::agent_tools(),
+        skills::skill_tools(),
+        schedules::schedule_tools(),
+        nodes::node_tools(),
+        handoffs::handoff_tools(),
+        repository::repository_tools(),
+        delivery::delivery_tools(),
+        help::help_tools(),
+        outside::web_tools(),
+        later::unavailable_tools(),
     ]
     .into_iter()
     .flatten()
@@ -180,20 +194,20 @@ fn every() -> Vec<Native> {
 }
 
 /// What a tool is, in the order in which one says it.
-struct About {
+struct ToolSpec {
     name: &'static str,
     title: &'static str,
     description: &'static str,
     scope: ToolScope,
-    binding: Binding,
-    annotations: Annotations,
+    binding: IdBinding,
+    annotations: ToolAnnotations,
 }
 
-impl About {
+impl ToolSpec {
     #[expect(clippy::panic, reason = "a name in this program's own list; a test builds them all")]
-    fn definition(self, input: Value) -> Definition {
+    fn into_definition(self, input: Value) -> McpToolDefinition {
         let Ok(name) = self.name.parse() else { panic!("`{}` is no name", self.name) };
-        Definition {
+        McpToolDefinition {
             name,
             aliases: Vec::new(),
             title: self.title.into(),
@@ -203,25 +217,25 @@ impl About {
             scope: self.scope,
             binding: self.binding,
             annotations: self.annotations,
-            origin: Origin::Native,
+            origin: ToolOrigin::Native,
             network: false,
             missing: None,
         }
     }
 
     /// A tool that takes a `T`.
-    fn does<T, F, W, O>(self, work: F) -> Native
+    fn with_handler<T, F, W, O>(self, work: F) -> NativeTool
     where
         T: DeserializeOwned + ToSchema + Send + 'static,
-        F: Fn(Invocation, T) -> W + Send + Sync + Copy + 'static,
+        F: Fn(ToolInvocation, T) -> W + Send + Sync + Copy + 'static,
         W: Future<Output = Result<O, ToolError>> + Send + 'static,
         O: Serialize,
     {
-        let run = move |mut invocation: Invocation| -> Done {
+        let run = move |mut invocation: ToolInvocation| -> ToolFuture {
             Box::pin(async move {
                 let arguments = std::mem::take(&mut invocation.arguments);
                 let arguments = serde_json::from_value(arguments).map_err(|error| {
-                    ToolError::invalid(format!("the arguments are wrong: {error}"))
+                    ToolError::invalid_arguments(format!("the arguments are wrong: {error}"))
                 })?;
                 let value = work(invocation, arguments).await?;
                 serde_json::to_value(value).map_err(|_| ToolError {
@@ -231,13 +245,13 @@ impl About {
                 })
             })
         };
-        let definition = self.definition(schema::of::<T>());
-        Native { definition, run: Some(Box::new(run)) }
+        let definition = self.into_definition(schema::tool_schema_of::<T>());
+        NativeTool { definition, run: Some(Box::new(run)) }
     }
 }
 
 /// The value of an operation that was carried out.
-fn value(answer: &cynode_app::Answer) -> Result<Value, ToolError> {
+fn answer_value(answer: &cynode_app::OperationAnswer) -> Result<Value, ToolError> {
     serde_json::from_slice(&answer.body).map_err(|_| ToolError {
         code: "internal",
         detail: "the result cannot be read".into(),

@@ -1,6 +1,6 @@
 //! The way to upstream MCP servers: the ones that users install.
 //!
-//! [`Upstreams`] keeps one connection per server, opened when it is first needed. Above it nobody
+//! [`UpstreamPool`] keeps one connection per server, opened when it is first needed. Above it nobody
 //! has to know whether a server is reached over HTTP or runs as a sandboxed process, nor which
 //! era of the protocol it speaks:
 //!
@@ -40,21 +40,21 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use error::UpstreamError;
-pub use pool::{Options, Upstreams};
+pub use pool::{UpstreamOptions, UpstreamPool};
 
 /// The largest answer that is accepted from a server.
 ///
 /// A tool result ends up in a model's context; one that is larger than this is a mistake or an
 /// attack, and reading it on would let one server take the memory of all.
-pub const MAX_ANSWER: usize = 8 * 1024 * 1024;
+pub const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// An installed server: where it is and how much of us it may use.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct UpstreamServer {
     /// Which server this is. Connections are kept by it.
     pub id: Uuid,
     /// How the server is reached.
-    pub transport: Transport,
+    pub transport: UpstreamTransport,
     /// How long one call, or one listing of the tools, may take, connecting included.
     pub timeout: Duration,
     /// How many calls may be in flight at once; more are [`UpstreamError::Busy`].
@@ -63,7 +63,7 @@ pub struct Server {
 
 /// How a server is reached.
 #[derive(Clone, Debug)]
-pub enum Transport {
+pub enum UpstreamTransport {
     /// Streamable HTTP.
     Http {
         /// The MCP endpoint.
@@ -88,11 +88,11 @@ pub enum Transport {
     },
 }
 
-impl Transport {
+impl UpstreamTransport {
     /// Whether a connection opened for `self` serves `other` too.
     ///
     /// Secrets have no `PartialEq`, for good reason; here both sides are our own configuration.
-    fn same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         match (self, other) {
             (
                 Self::Http { url, headers, private },
@@ -130,7 +130,7 @@ fn same_pairs(left: &[(String, SecretString)], right: &[(String, SecretString)])
 
 /// A tool as its server describes it. Nothing in it has been judged yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub struct UpstreamTool {
     /// The name by which it is called.
     pub name: String,
     /// A name for people.
@@ -149,7 +149,7 @@ pub struct Definition {
 
 /// One call of a tool.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct UpstreamCall<'a> {
     /// The tool's name at its server.
     pub tool: &'a str,
     /// The arguments, forwarded byte for byte.
@@ -158,17 +158,17 @@ pub struct Call<'a> {
     pub trace: Option<&'a str>,
     /// What the agent's own client can do, as it said: an object.
     ///
-    /// Only for what is in it may a modern server answer [`Reply::InputRequired`]; we have nobody to ask.
+    /// Only for what is in it may a modern server answer [`UpstreamReply::InputRequired`]; we have nobody to ask.
     pub capabilities: Option<&'a RawValue>,
-    /// What the agent's side answered to an earlier [`Reply::InputRequired`].
-    pub input: Option<Input<'a>>,
+    /// What the agent's side answered to an earlier [`UpstreamReply::InputRequired`].
+    pub input: Option<UpstreamInput<'a>>,
     /// Where progress is told. What does not fit into the channel is left out.
-    pub progress: Option<mpsc::Sender<Progress>>,
+    pub progress: Option<mpsc::Sender<CallProgress>>,
     /// Cancelling it ends the call at once with [`UpstreamError::Cancelled`].
     pub cancel: CancellationToken,
 }
 
-impl<'a> Call<'a> {
+impl<'a> UpstreamCall<'a> {
     /// A call of `tool` without anything optional.
     pub fn new(tool: &'a str, arguments: &'a RawValue) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl<'a> Call<'a> {
 
 /// The second round of a call that needed input, passed on as it came.
 #[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
+pub struct UpstreamInput<'a> {
     /// The answers, by the keys of the `inputRequests`.
     pub responses: Option<&'a RawValue>,
     /// The server's own opaque state, a JSON string.
@@ -194,7 +194,7 @@ pub struct Input<'a> {
 
 /// How far a running call has come.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Progress {
+pub struct CallProgress {
     /// Grows from one message to the next.
     pub progress: Number,
     /// What `progress` grows to, if the server knows.
@@ -205,7 +205,7 @@ pub struct Progress {
 
 /// How a server answered a call.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub enum UpstreamReply {
     /// The call came to its end.
     Result {
         /// The `CallToolResult` as the server wrote it.

@@ -16,7 +16,7 @@ macro_rules! calls {
 }
 
 /// What programs may call, some of it with the exceptions below.
-const KNOWN: &[c_long] = calls![
+const ALLOWED_SYSCALLS: &[c_long] = calls![
     SYS_accept SYS_accept4 SYS_bind SYS_brk SYS_capget SYS_capset SYS_chdir SYS_clock_getres
     SYS_clock_gettime SYS_clock_nanosleep SYS_clone SYS_close SYS_close_range SYS_connect
     SYS_copy_file_range SYS_dup SYS_dup3 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait
@@ -61,7 +61,7 @@ const KNOWN: &[c_long] = calls![
 
 /// The same, where old names still exist. Missing on purpose in both: `clone3`, whose flags lie where no filter can see them.
 #[cfg(target_arch = "x86_64")]
-const KNOWN_BY_OLD_NAMES: &[c_long] = calls![
+const LEGACY_ALLOWED_SYSCALLS: &[c_long] = calls![
     SYS_access SYS_alarm SYS_arch_prctl SYS_chmod SYS_chown SYS_creat SYS_dup2 SYS_epoll_create
     SYS_epoll_wait SYS_eventfd SYS_fchmodat2 SYS_fork SYS_futimesat SYS_getdents SYS_getpgrp
     SYS_getrlimit SYS_inotify_init SYS_lchown SYS_link SYS_lstat SYS_mkdir SYS_mknod SYS_open
@@ -74,7 +74,7 @@ const KNOWN_BY_OLD_NAMES: &[c_long] = calls![
 const KNOWN_BY_OLD_NAMES: &[c_long] = &[38, 84, 163, 164];
 
 /// What is refused whatever its arguments are: namespaces and mounts, other processes, keys, tracing, modules, clocks, the machine.
-const REFUSED: &[c_long] = calls![
+const DENIED_SYSCALLS: &[c_long] = calls![
     SYS_acct SYS_add_key SYS_adjtimex SYS_bpf SYS_chroot SYS_clock_adjtime SYS_clock_settime
     SYS_delete_module SYS_fanotify_init SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen
     SYS_fspick SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup
@@ -90,7 +90,7 @@ const REFUSED: &[c_long] = calls![
 
 /// The same, where old names still exist.
 #[cfg(target_arch = "x86_64")]
-const REFUSED_BY_OLD_NAMES: &[c_long] = calls![
+const LEGACY_DENIED_SYSCALLS: &[c_long] = calls![
     SYS__sysctl SYS_afs_syscall SYS_getpmsg SYS_ioperm SYS_iopl SYS_modify_ldt SYS_putpmsg
     SYS_security SYS_sysfs SYS_tuxcall SYS_uselib SYS_ustat SYS_vserver SYS_epoll_ctl_old
     SYS_epoll_wait_old SYS_get_thread_area SYS_set_thread_area
@@ -99,7 +99,7 @@ const REFUSED_BY_OLD_NAMES: &[c_long] = calls![
 const REFUSED_BY_OLD_NAMES: &[c_long] = &[];
 
 /// Namespaces that a new process could ask for.
-const NAMESPACES: [c_int; 8] = [
+const NAMESPACE_CLONE_FLAGS: [c_int; 8] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
     libc::CLONE_NEWNET,
@@ -111,27 +111,29 @@ const NAMESPACES: [c_int; 8] = [
 ];
 
 /// Kinds of sockets that a program may make; their only way out of the sandbox is a file that was put into it.
-const FAMILIES: [c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+const ALLOWED_SOCKET_FAMILIES: [c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
 /// Types into a terminal as if somebody sat at it.
-const TYPE_INTO_TERMINAL: [c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+const TERMINAL_INJECTION_IOCTLS: [c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
 /// What `personality` may be asked: nothing but to tell, the ordinary one, and addresses that do not move.
-const PERSONALITIES: [c_int; 3] = [0, -1, libc::ADDR_NO_RANDOMIZE];
+const ALLOWED_PERSONALITIES: [c_int; 3] = [0, -1, libc::ADDR_NO_RANDOMIZE];
 
 /// Locks this process and all that follow.
-pub(crate) fn lock() -> anyhow::Result<()> {
+pub(crate) fn apply_seccomp_filters() -> anyhow::Result<()> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).context("an unknown architecture")?;
-    for filter in [unknown(arch)?, refused(arch)?] {
+    for filter in [build_allowlist_filter(arch)?, build_denylist_filter(arch)?] {
         seccompiler::apply_filter(&filter)?;
     }
     Ok(())
 }
 
 /// All that is not known is answered as by a kernel that does not have it.
-fn unknown(arch: TargetArch) -> anyhow::Result<BpfProgram> {
-    let known = [KNOWN, KNOWN_BY_OLD_NAMES, REFUSED, REFUSED_BY_OLD_NAMES].concat();
-    compile(
+fn build_allowlist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
+    let known =
+        [ALLOWED_SYSCALLS, LEGACY_ALLOWED_SYSCALLS, DENIED_SYSCALLS, LEGACY_DENIED_SYSCALLS]
+            .concat();
+    compile_filter(
         known.into_iter().map(|call| (call, Vec::new())).collect(),
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
         SeccompAction::Allow,
@@ -140,50 +142,79 @@ fn unknown(arch: TargetArch) -> anyhow::Result<BpfProgram> {
 }
 
 /// All that is refused.
-fn refused(arch: TargetArch) -> anyhow::Result<BpfProgram> {
-    let always = [REFUSED, REFUSED_BY_OLD_NAMES].concat();
+fn build_denylist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
+    let always = [DENIED_SYSCALLS, LEGACY_DENIED_SYSCALLS].concat();
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         always.into_iter().map(|call| (call, Vec::new())).collect();
     rules.insert(
         libc::SYS_clone,
-        NAMESPACES
+        NAMESPACE_CLONE_FLAGS
             .iter()
-            .map(|flag| all([(0, Is::MaskedEq(bits(*flag)), bits(*flag))]))
+            .map(|flag| {
+                build_conjunction_rule([(
+                    0,
+                    Is::MaskedEq(to_argument_bits(*flag)),
+                    to_argument_bits(*flag),
+                )])
+            })
             .collect::<anyhow::Result<_>>()?,
     );
-    rules.insert(libc::SYS_socket, vec![all(FAMILIES.map(|family| (0, Is::Ne, bits(family))))?]);
-    rules.insert(libc::SYS_socketpair, vec![all([(0, Is::Ne, bits(libc::AF_UNIX))])?]);
+    rules.insert(
+        libc::SYS_socket,
+        vec![build_conjunction_rule(
+            ALLOWED_SOCKET_FAMILIES.map(|family| (0, Is::Ne, to_argument_bits(family))),
+        )?],
+    );
+    rules.insert(
+        libc::SYS_socketpair,
+        vec![build_conjunction_rule([(0, Is::Ne, to_argument_bits(libc::AF_UNIX))])?],
+    );
     rules.insert(
         libc::SYS_ioctl,
-        TYPE_INTO_TERMINAL
+        TERMINAL_INJECTION_IOCTLS
             .iter()
-            .map(|request| all([(1, Is::Eq, *request)]))
+            .map(|request| build_conjunction_rule([(1, Is::Eq, *request)]))
             .collect::<anyhow::Result<_>>()?,
     );
     rules.insert(
         libc::SYS_personality,
-        vec![all(PERSONALITIES.map(|kind| (0, Is::Ne, bits(kind))))?],
+        vec![build_conjunction_rule(
+            ALLOWED_PERSONALITIES.map(|kind| (0, Is::Ne, to_argument_bits(kind))),
+        )?],
     );
     // Devices.
     let device = |argument| {
         [libc::S_IFCHR, libc::S_IFBLK]
             .iter()
-            .map(|kind| all([(argument, Is::MaskedEq(u64::from(libc::S_IFMT)), u64::from(*kind))]))
+            .map(|kind| {
+                build_conjunction_rule([(
+                    argument,
+                    Is::MaskedEq(u64::from(libc::S_IFMT)),
+                    u64::from(*kind),
+                )])
+            })
             .collect::<anyhow::Result<Vec<SeccompRule>>>()
     };
     rules.insert(libc::SYS_mknodat, device(2)?);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_mknod, device(1)?);
-    compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)
+    compile_filter(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+        arch,
+    )
 }
 
 /// The 32 bits of an argument that is an `int`.
-fn bits(value: c_int) -> u64 {
+fn to_argument_bits(value: c_int) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
 /// Matches when all of (argument, comparison, value) hold; arguments are looked at as the kernel does, as 32 bits.
-fn all<const N: usize>(conditions: [(u8, Is, u64); N]) -> anyhow::Result<SeccompRule> {
+fn build_conjunction_rule<const N: usize>(
+    conditions: [(u8, Is, u64); N],
+) -> anyhow::Result<SeccompRule> {
     let conditions = conditions
         .into_iter()
         .map(|(argument, is, value)| SeccompCondition::new(argument, Width::Dword, is, value))
@@ -191,7 +222,7 @@ fn all<const N: usize>(conditions: [(u8, Is, u64); N]) -> anyhow::Result<Seccomp
     Ok(SeccompRule::new(conditions)?)
 }
 
-fn compile(
+fn compile_filter(
     rules: BTreeMap<c_long, Vec<SeccompRule>>,
     otherwise: SeccompAction,
     matched: SeccompAction,
@@ -208,17 +239,18 @@ mod tests {
 
     #[test]
     fn no_call_is_both_known_as_harmless_and_refused() {
-        let harmless: BTreeSet<c_long> = [KNOWN, KNOWN_BY_OLD_NAMES].concat().into_iter().collect();
+        let harmless: BTreeSet<c_long> =
+            [ALLOWED_SYSCALLS, LEGACY_ALLOWED_SYSCALLS].concat().into_iter().collect();
         let refused: BTreeSet<c_long> =
-            [REFUSED, REFUSED_BY_OLD_NAMES].concat().into_iter().collect();
+            [DENIED_SYSCALLS, LEGACY_DENIED_SYSCALLS].concat().into_iter().collect();
         assert_eq!(harmless.intersection(&refused).collect::<Vec<_>>(), Vec::<&c_long>::new());
     }
 
     #[test]
     fn the_filters_compile_and_are_short_enough_for_the_kernel() {
         for arch in [TargetArch::x86_64, TargetArch::aarch64] {
-            assert!(unknown(arch).unwrap().len() < 4096);
-            assert!(refused(arch).unwrap().len() < 4096);
+            assert!(build_allowlist_filter(arch).unwrap().len() < 4096);
+            assert!(build_denylist_filter(arch).unwrap().len() < 4096);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use cynode_inside::{Enter, Limits, decode};
+use cynode_inside::{EnterSpec, ProcessLimits, decode_launch_spec};
 use nix::{
     sys::{
         prctl,
@@ -20,17 +20,17 @@ use nix::{
 };
 
 /// Does what the orders on standard input say and becomes the program that they name.
-pub(crate) fn enter() -> anyhow::Result<Infallible> {
-    close_what_was_inherited()?;
-    let orders: Enter = read_orders()?;
+pub(crate) fn enter_sandbox() -> anyhow::Result<Infallible> {
+    close_inherited_fds()?;
+    let orders: EnterSpec = read_launch_spec()?;
     for cgroup in &orders.cgroups {
         fs::write(cgroup, "0").with_context(|| format!("cannot join {}", cgroup.display()))?;
     }
     // When the machine runs out of memory, sandboxes go first.
     fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
-    limit(&orders.limits)?;
+    set_resource_limits(&orders.limits)?;
     if let Some(user) = orders.user {
-        become_user(user).context("cannot become the sandbox's user")?;
+        switch_user(user).context("cannot become the sandbox's user")?;
     }
     // From here on it ends with the node. Whoever becomes somebody else loses this, so it comes last; and the node may be gone already.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -42,7 +42,7 @@ pub(crate) fn enter() -> anyhow::Result<Infallible> {
     Err(command.exec()).with_context(|| format!("cannot start {}", orders.program.display()))
 }
 
-fn become_user(number: u32) -> nix::Result<()> {
+fn switch_user(number: u32) -> nix::Result<()> {
     let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
     unistd::setgroups(&[])?;
     unistd::setresgid(group, group, group)?;
@@ -50,12 +50,12 @@ fn become_user(number: u32) -> nix::Result<()> {
 }
 
 /// Reads orders from standard input, without a buffer.
-pub(crate) fn read_orders<T: serde::de::DeserializeOwned>() -> anyhow::Result<T> {
-    Ok(decode(fs::File::from(stdin().as_fd().try_clone_to_owned()?))?)
+pub(crate) fn read_launch_spec<T: serde::de::DeserializeOwned>() -> anyhow::Result<T> {
+    Ok(decode_launch_spec(fs::File::from(stdin().as_fd().try_clone_to_owned()?))?)
 }
 
 /// Whoever started the node may have left files open in it; a sandbox gets the three that are meant for it.
-pub(crate) fn close_what_was_inherited() -> anyhow::Result<()> {
+pub(crate) fn close_inherited_fds() -> anyhow::Result<()> {
     let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|descriptor| *descriptor > 2)
@@ -68,7 +68,7 @@ pub(crate) fn close_what_was_inherited() -> anyhow::Result<()> {
 }
 
 /// Sets the limits of this process and of all that follow.
-pub(crate) fn limit(limits: &Limits) -> anyhow::Result<()> {
+pub(crate) fn set_resource_limits(limits: &ProcessLimits) -> anyhow::Result<()> {
     let all = [
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, limits.file_bytes),

@@ -10,16 +10,16 @@ use landlock::{
 };
 
 /// The newest kernel interface that is asked for; an older kernel gives what it has.
-const ABI_WANTED: ABI = ABI::V6;
+const LANDLOCK_ABI: ABI = ABI::V6;
 
 /// Locks this process and all that follow. On a kernel without Landlock it does nothing; on one that has it, it must succeed.
-pub(crate) fn lock(writable: &[PathBuf]) -> anyhow::Result<()> {
-    let all = AccessFs::from_all(ABI_WANTED);
-    let read = AccessFs::from_read(ABI_WANTED);
+pub(crate) fn apply_landlock_ruleset(writable: &[PathBuf]) -> anyhow::Result<()> {
+    let all = AccessFs::from_all(LANDLOCK_ABI);
+    let read = AccessFs::from_read(LANDLOCK_ABI);
     let devices = read | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::Truncate;
     let mut rules = Ruleset::default()
         .handle_access(all)?
-        .scope(Scope::from_all(ABI_WANTED))?
+        .scope(Scope::from_all(LANDLOCK_ABI))?
         .create()?
         .add_rule(PathBeneath::new(PathFd::new("/")?, read))?
         .add_rule(PathBeneath::new(PathFd::new("/dev")?, devices))?

@@ -13,38 +13,38 @@ use std::{
 };
 
 /// Most connections at once through one door. Each takes two of the threads that the job may have.
-const MOST: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// A thread only copies.
-const STACK: usize = 64 << 10;
+const THREAD_STACK_BYTES: usize = 64 << 10;
 
 /// A port that is open, and where it leads.
-pub(crate) struct Open {
+pub(crate) struct PortListener {
     listener: TcpListener,
     socket: PathBuf,
 }
 
-impl Open {
+impl PortListener {
     /// Opens the port.
     pub(crate) fn new(port: u16, socket: PathBuf) -> io::Result<Self> {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, port))?, socket })
     }
 
     /// Carries connections from now on, in threads of its own.
-    pub(crate) fn serve(self) -> io::Result<()> {
-        threaded(move || {
+    pub(crate) fn serve_connections(self) -> io::Result<()> {
+        spawn_thread(move || {
             let busy = Arc::new(AtomicUsize::new(0));
             for incoming in self.listener.incoming().flatten() {
                 // One too many is closed, and the client sees it.
-                if busy.fetch_add(1, Ordering::Relaxed) >= MOST {
+                if busy.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
                     busy.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
-                let guard = Busy(Arc::clone(&busy));
+                let guard = ConnectionSlot(Arc::clone(&busy));
                 let socket = self.socket.clone();
                 // Without threads left the connection is dropped, guard and all.
-                let _ = threaded(move || {
+                let _ = spawn_thread(move || {
                     let _guard = guard;
-                    let _ = carry(&incoming, &socket);
+                    let _ = relay_connection(&incoming, &socket);
                 });
             }
         })
@@ -52,34 +52,34 @@ impl Open {
 }
 
 /// Counts a connection as long as it lives.
-struct Busy(Arc<AtomicUsize>);
+struct ConnectionSlot(Arc<AtomicUsize>);
 
-impl Drop for Busy {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn threaded(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().stack_size(STACK).spawn(work).map(|_| ())
+fn spawn_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(work).map(|_| ())
 }
 
 /// Copies both ways until both have ended.
-fn carry(near: &TcpStream, socket: &Path) -> io::Result<()> {
+fn relay_connection(near: &TcpStream, socket: &Path) -> io::Result<()> {
     let far = UnixStream::connect(socket)?;
     near.set_nodelay(true)?;
     let (near_again, far_again) = (near.try_clone()?, far.try_clone()?);
-    threaded(move || {
-        copy(&near_again, &far_again);
+    spawn_thread(move || {
+        copy_stream(&near_again, &far_again);
         let _ = far_again.shutdown(Shutdown::Write);
     })?;
-    copy(&far, near);
+    copy_stream(&far, near);
     near.shutdown(Shutdown::Both)?;
     far.shutdown(Shutdown::Both)
 }
 
 /// Copies to the end, or until one of the two is gone.
-fn copy(mut from: impl Read, mut to: impl Write) {
+fn copy_stream(mut from: impl Read, mut to: impl Write) {
     let mut buffer = [0; 16 << 10];
     while let Ok(read) = from.read(&mut buffer) {
         if read == 0 || to.write_all(&buffer[..read]).is_err() {

@@ -8,4 +8,7 @@
 
 mod orders;
 
-pub use orders::{Door, Enter, Inside, Limits, OrdersError, STARTED, decode, encode};
+pub use orders::{
+    EnterSpec, InitSpec, LaunchSpecError, PortForward, ProcessLimits, STARTED_MARKER,
+    decode_launch_spec, encode_launch_spec,
+};

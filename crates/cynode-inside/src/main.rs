@@ -13,8 +13,8 @@ use std::{
 
 fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
-        Some("enter") => enter::enter().map(|never| match never {}),
-        Some("run") => run::run(),
+        Some("enter") => enter::enter_sandbox().map(|never| match never {}),
+        Some("run") => run::run_init(),
         _ => Err(anyhow::anyhow!("this program is started by a node: enter | run")),
     };
     done.unwrap_or_else(|error| {

@@ -10,14 +10,14 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// What the first process writes to standard error when it is locked in and is about to start the command. All that follows is the command's.
-pub const STARTED: &[u8] = b"\0cynode started\n";
+pub const STARTED_MARKER: &[u8] = b"\0cynode started\n";
 
 /// Orders are small; more than this is a mistake.
-const MOST: u32 = 4 << 20;
+const MAX_SPEC_BYTES: u32 = 4 << 20;
 
 /// Why orders could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum OrdersError {
+pub enum LaunchSpecError {
     /// The node is gone, or the pipe is broken.
     #[error("the node has sent no orders")]
     Io(#[from] io::Error),
@@ -31,7 +31,7 @@ pub enum OrdersError {
 
 /// What `enter` does outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enter {
+pub struct EnterSpec {
     /// The process that started it; without that one it ends.
     pub parent: u32,
     /// The files of cgroups to write itself into.
@@ -39,7 +39,7 @@ pub struct Enter {
     /// The user and group to become.
     pub user: Option<u32>,
     /// Limits of a process.
-    pub limits: Limits,
+    pub limits: ProcessLimits,
     /// The program to become.
     pub program: PathBuf,
     /// Its arguments.
@@ -48,7 +48,7 @@ pub struct Enter {
 
 /// Limits that a process has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Most bytes of a file.
     pub file_bytes: u64,
     /// Most open files.
@@ -57,7 +57,7 @@ pub struct Limits {
 
 /// What `run` does inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inside {
+pub struct InitSpec {
     /// The command.
     pub argv: Vec<String>,
     /// Its whole environment.
@@ -65,18 +65,18 @@ pub struct Inside {
     /// Where it starts.
     pub cwd: PathBuf,
     /// The sockets to offer.
-    pub doors: Vec<Door>,
+    pub doors: Vec<PortForward>,
     /// Where files may be changed.
     pub writable: Vec<PathBuf>,
     /// The socket whose end ends everything; for backends in which a sandbox could outlive its node.
     pub life: Option<PathBuf>,
     /// Limits of a process, where `enter` was not there to set them.
-    pub limits: Option<Limits>,
+    pub limits: Option<ProcessLimits>,
 }
 
 /// A socket of the node, offered on a port of 127.0.0.1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Door {
+pub struct PortForward {
     /// The socket, inside.
     pub socket: PathBuf,
     /// The port.
@@ -84,21 +84,21 @@ pub struct Door {
 }
 
 /// The bytes of orders.
-pub fn encode(orders: &impl Serialize) -> Result<Vec<u8>, OrdersError> {
+pub fn encode_launch_spec(orders: &impl Serialize) -> Result<Vec<u8>, LaunchSpecError> {
     let text = serde_json::to_vec(orders)?;
-    let length = u32::try_from(text.len()).ok().filter(|length| *length <= MOST);
-    let mut bytes = length.ok_or(OrdersError::Long)?.to_be_bytes().to_vec();
+    let length = u32::try_from(text.len()).ok().filter(|length| *length <= MAX_SPEC_BYTES);
+    let mut bytes = length.ok_or(LaunchSpecError::Long)?.to_be_bytes().to_vec();
     bytes.extend(text);
     Ok(bytes)
 }
 
 /// Reads orders and not one byte more.
-pub fn decode<T: DeserializeOwned>(mut from: impl Read) -> Result<T, OrdersError> {
+pub fn decode_launch_spec<T: DeserializeOwned>(mut from: impl Read) -> Result<T, LaunchSpecError> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
-    if length > MOST {
-        return Err(OrdersError::Long);
+    if length > MAX_SPEC_BYTES {
+        return Err(LaunchSpecError::Long);
     }
     let mut text = vec![0; length as usize];
     from.read_exact(&mut text)?;
@@ -113,19 +113,19 @@ mod tests {
 
     #[test]
     fn orders_are_read_to_their_end_and_the_rest_is_left() {
-        let orders = Inside {
+        let orders = InitSpec {
             argv: vec!["echo".into(), "a b\0ü".into()],
             env: BTreeMap::from([("KEY".into(), "value\nwith lines".into())]),
             cwd: "/work".into(),
-            doors: vec![Door { socket: "/run/cynode/llm.sock".into(), port: 4001 }],
+            doors: vec![PortForward { socket: "/run/cynode/llm.sock".into(), port: 4001 }],
             writable: vec!["/work".into()],
             life: None,
             limits: None,
         };
-        let mut bytes = encode(&orders).unwrap();
+        let mut bytes = encode_launch_spec(&orders).unwrap();
         bytes.extend(b"for the command");
         let mut from = Cursor::new(bytes);
-        let read: Inside = decode(&mut from).unwrap();
+        let read: InitSpec = decode_launch_spec(&mut from).unwrap();
         let mut rest = String::new();
         from.read_to_string(&mut rest).unwrap();
         assert_eq!((read, rest.as_str()), (orders, "for the command"));
@@ -133,8 +133,14 @@ mod tests {
 
     #[test]
     fn orders_that_are_cut_or_endless_are_refused() {
-        let cut = encode(&"abc").unwrap();
-        assert!(matches!(decode::<String>(&cut[..cut.len() - 1]), Err(OrdersError::Io(_))));
-        assert!(matches!(decode::<String>(&u32::MAX.to_be_bytes()[..]), Err(OrdersError::Long)));
+        let cut = encode_launch_spec(&"abc").unwrap();
+        assert!(matches!(
+            decode_launch_spec::<String>(&cut[..cut.len() - 1]),
+            Err(LaunchSpecError::Io(_))
+        ));
+        assert!(matches!(
+            decode_launch_spec::<String>(&u32::MAX.to_be_bytes()[..]),
+            Err(LaunchSpecError::Long)
+        ));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use cynode_inside::{Inside, STARTED};
+use cynode_inside::{InitSpec, STARTED_MARKER};
 use nix::{
     errno::Errno,
     sys::{
@@ -21,40 +21,40 @@ use nix::{
 
 use crate::{
     calls,
-    enter::{close_what_was_inherited, limit, read_orders},
+    enter::{close_inherited_fds, read_launch_spec, set_resource_limits},
     files,
-    forward::Open,
+    forward::PortListener,
 };
 
 /// Does what the orders on standard input say; gives what the command gave, and 128 and the signal when one ended it.
-pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    close_what_was_inherited()?;
+pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
+    close_inherited_fds()?;
     prctl::set_no_new_privs()?;
     // The command runs as the same user: it must not look into this process.
     prctl::set_dumpable(false)?;
-    let orders: Inside = read_orders()?;
-    let life = orders.life.as_deref().map(hold).transpose()?;
+    let orders: InitSpec = read_launch_spec()?;
+    let life = orders.life.as_deref().map(connect_liveness_socket).transpose()?;
     if let Some(limits) = &orders.limits {
-        limit(limits)?;
+        set_resource_limits(limits)?;
     }
     let doors = orders
         .doors
         .iter()
         .map(|door| {
-            Open::new(door.port, door.socket.clone())
+            PortListener::new(door.port, door.socket.clone())
                 .with_context(|| format!("cannot listen on port {}", door.port))
         })
-        .collect::<anyhow::Result<Vec<Open>>>()?;
-    files::lock(&orders.writable).context("cannot lock the files")?;
-    calls::lock().context("cannot lock the system calls")?;
-    stderr().write_all(STARTED)?;
+        .collect::<anyhow::Result<Vec<PortListener>>>()?;
+    files::apply_landlock_ruleset(&orders.writable).context("cannot lock the files")?;
+    calls::apply_seccomp_filters().context("cannot lock the system calls")?;
+    stderr().write_all(STARTED_MARKER)?;
     if let Some(life) = life {
-        thread::Builder::new().spawn(move || end_with(life))?;
+        thread::Builder::new().spawn(move || exit_on_disconnect(life))?;
     }
     for door in doors {
-        door.serve()?;
+        door.serve_connections()?;
     }
-    let child = match start(&orders) {
+    let child = match spawn_command(&orders) {
         Ok(child) => child,
         // As a shell would: the sandbox is fine, the command is not.
         Err(error) => {
@@ -64,10 +64,10 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     };
     // They are the command's now: the node sees their end when the command closes them.
     let (_, _) = (unistd::close(0), unistd::close(1));
-    Ok(ExitCode::from(reap(child)))
+    Ok(ExitCode::from(reap_until_exit(child)))
 }
 
-fn start(orders: &Inside) -> anyhow::Result<Pid> {
+fn spawn_command(orders: &InitSpec) -> anyhow::Result<Pid> {
     let (program, arguments) = orders.argv.split_first().context("no command")?;
     let child = Command::new(program)
         .args(arguments)
@@ -80,7 +80,7 @@ fn start(orders: &Inside) -> anyhow::Result<Pid> {
 }
 
 /// Waits for the command and takes in what else has ended meanwhile.
-fn reap(command: Pid) -> u8 {
+fn reap_until_exit(command: Pid) -> u8 {
     loop {
         match wait() {
             Ok(WaitStatus::Exited(pid, code)) if pid == command => {
@@ -95,12 +95,12 @@ fn reap(command: Pid) -> u8 {
     }
 }
 
-fn hold(life: &Path) -> anyhow::Result<UnixStream> {
+fn connect_liveness_socket(life: &Path) -> anyhow::Result<UnixStream> {
     UnixStream::connect(life).context("the node is gone")
 }
 
 /// The end of this connection is the end of the node, or its wish: the first process goes, and with it all others.
-fn end_with(mut life: UnixStream) {
+fn exit_on_disconnect(mut life: UnixStream) {
     let _ = life.read(&mut [0]);
     std::process::exit(137);
 }

@@ -10,77 +10,88 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::talk::{Answer, Kind, ModelError, Request};
+use crate::talk::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind};
 
 /// A directory of kept answers.
 #[derive(Clone, Debug)]
-pub struct Cassette {
+pub struct ResponseCassette {
     directory: PathBuf,
 }
 
 /// One question and its answer, as they are kept.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CassetteEntry {
     asked: Value,
-    answered: Answer,
+    answered: CanonicalResponse,
 }
 
-impl Cassette {
+impl ResponseCassette {
     /// The cassette in a directory, which need not be there yet.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
     /// The answer that was kept for a question.
-    pub fn play(&self, request: &Request) -> Result<Answer, ModelError> {
-        let (_, digest) = question(request)?;
-        let text = match fs::read(self.file(&digest)) {
+    pub fn replay_response(
+        &self,
+        request: &CanonicalRequest,
+    ) -> Result<CanonicalResponse, ModelError> {
+        let (_, digest) = digest_request(request)?;
+        let text = match fs::read(self.entry_path(&digest)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let told = format!("no answer was kept for this question ({})", &digest[..12]);
-                return Err(ModelError::new(Kind::NotFound, told).with_code("not_recorded"));
+                return Err(
+                    ModelError::new(ModelErrorKind::NotFound, told).with_code("not_recorded")
+                );
             }
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(cassette_error(&error)),
         };
-        let kept: Kept = serde_json::from_slice(&text)
-            .map_err(|_| ModelError::new(Kind::Upstream, "a kept answer cannot be read"))?;
+        let kept: CassetteEntry = serde_json::from_slice(&text).map_err(|_| {
+            ModelError::new(ModelErrorKind::Upstream, "a kept answer cannot be read")
+        })?;
         Ok(kept.answered)
     }
 
     /// Keeps an answer. Whoever is killed in between leaves no half of one.
-    pub fn keep(&self, request: &Request, answered: Answer) -> Result<(), ModelError> {
-        let (asked, digest) = question(request)?;
-        let text = serde_json::to_vec_pretty(&Kept { asked, answered });
-        let text = text.map_err(|error| failed(&error.into()))?;
-        fs::create_dir_all(&self.directory).map_err(|error| failed(&error))?;
-        let (file, part) = (self.file(&digest), self.directory.join(format!("{digest}.part")));
+    pub fn record_response(
+        &self,
+        request: &CanonicalRequest,
+        answered: CanonicalResponse,
+    ) -> Result<(), ModelError> {
+        let (asked, digest) = digest_request(request)?;
+        let text = serde_json::to_vec_pretty(&CassetteEntry { asked, answered });
+        let text = text.map_err(|error| cassette_error(&error.into()))?;
+        fs::create_dir_all(&self.directory).map_err(|error| cassette_error(&error))?;
+        let (file, part) =
+            (self.entry_path(&digest), self.directory.join(format!("{digest}.part")));
         fs::write(&part, text)
             .and_then(|()| fs::rename(&part, file))
-            .map_err(|error| failed(&error))
+            .map_err(|error| cassette_error(&error))
     }
 
-    fn file(&self, digest: &str) -> PathBuf {
+    fn entry_path(&self, digest: &str) -> PathBuf {
         self.directory.join(format!("{digest}.json"))
     }
 }
 
 /// What was asked, without what does not change the answer, and its digest.
-fn question(request: &Request) -> Result<(Value, String), ModelError> {
-    let mut asked = serde_json::to_value(request).map_err(|error| failed(&error.into()))?;
+fn digest_request(request: &CanonicalRequest) -> Result<(Value, String), ModelError> {
+    let mut asked = serde_json::to_value(request).map_err(|error| cassette_error(&error.into()))?;
     if let Some(fields) = asked.as_object_mut() {
         for field in ["stream", "include_usage", "user"] {
             fields.remove(field);
         }
         fields.sort_keys();
     }
-    named(&mut asked, &mut Vec::new());
+    normalize_ids(&mut asked, &mut Vec::new());
     let digest = Sha256::digest(asked.to_string());
     Ok((asked, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 /// Calls the ids of the installation and commits by the order in which they appear: the same question about another task is the
 /// same question.
-fn named(value: &mut Value, seen: &mut Vec<String>) {
+fn normalize_ids(value: &mut Value, seen: &mut Vec<String>) {
     match value {
         Value::String(text) => {
             let mut place = |found: &regex::Captures<'_>| {
@@ -92,23 +103,25 @@ fn named(value: &mut Value, seen: &mut Vec<String>) {
                 let kind = found.split_once('_').map_or("commit", |(kind, _)| kind);
                 format!("<{kind}-{at}>")
             };
-            if let std::borrow::Cow::Owned(changed) = IDS.replace_all(text, &mut place) {
+            if let std::borrow::Cow::Owned(changed) = ID_PATTERN.replace_all(text, &mut place) {
                 *text = changed;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| named(item, seen)),
-        Value::Object(fields) => fields.iter_mut().for_each(|(_, field)| named(field, seen)),
+        Value::Array(items) => items.iter_mut().for_each(|item| normalize_ids(item, seen)),
+        Value::Object(fields) => {
+            fields.iter_mut().for_each(|(_, field)| normalize_ids(field, seen));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 #[expect(clippy::expect_used, reason = "a pattern of our own; a test uses it")]
-static IDS: LazyLock<Regex> = LazyLock::new(|| {
+static ID_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\b(?:[a-z]{3}_[0-9a-f]{32}|[0-9a-f]{40})\b").expect("the pattern is good")
 });
 
-fn failed(error: &io::Error) -> ModelError {
-    ModelError::new(Kind::Unavailable, format!("the cassette cannot be used: {error}"))
+fn cassette_error(error: &io::Error) -> ModelError {
+    ModelError::new(ModelErrorKind::Unavailable, format!("the cassette cannot be used: {error}"))
 }
 
 #[cfg(test)]
@@ -117,51 +130,60 @@ mod tests {
 
     use super::*;
     use crate::{
-        dialect::{Dialect, Speak as _},
-        talk::{Part, Stop},
+        dialect::{Dialect, DialectCodec as _},
+        talk::{ContentPart, StopReason},
     };
 
-    fn asked(text: &str, stream: bool) -> Request {
+    fn asked(text: &str, stream: bool) -> CanonicalRequest {
         let messages = json!([{ "role": "user", "content": text }]);
         let body = json!({ "model": "m", "messages": messages, "stream": stream });
-        Dialect::Chat.read_request(&body).unwrap()
+        Dialect::Chat.decode_request(&body).unwrap()
     }
 
-    fn answered(text: &str) -> Answer {
+    fn answered(text: &str) -> CanonicalResponse {
         let (id, model) = ("a".into(), "m".into());
-        Answer { id, model, parts: vec![Part::text(text)], stop: Stop::EndTurn, usage: None }
+        CanonicalResponse {
+            id,
+            model,
+            parts: vec![ContentPart::from_text(text)],
+            stop: StopReason::EndTurn,
+            usage: None,
+        }
     }
 
     #[test]
     fn what_was_kept_is_given_for_the_same_question_streamed_or_not_and_for_no_other() {
         let directory = tempfile::tempdir().unwrap();
-        let cassette = Cassette::new(directory.path().join("tape"));
-        cassette.keep(&asked("one", false), answered("1")).unwrap();
-        assert_eq!(cassette.play(&asked("one", false)).unwrap(), answered("1"));
-        assert_eq!(cassette.play(&asked("one", true)).unwrap(), answered("1"));
-        let error = cassette.play(&asked("two", false)).unwrap_err();
-        assert_eq!((error.kind, error.code.as_deref()), (Kind::NotFound, Some("not_recorded")));
+        let cassette = ResponseCassette::new(directory.path().join("tape"));
+        cassette.record_response(&asked("one", false), answered("1")).unwrap();
+        assert_eq!(cassette.replay_response(&asked("one", false)).unwrap(), answered("1"));
+        assert_eq!(cassette.replay_response(&asked("one", true)).unwrap(), answered("1"));
+        let error = cassette.replay_response(&asked("two", false)).unwrap_err();
+        assert_eq!(
+            (error.kind, error.code.as_deref()),
+            (ModelErrorKind::NotFound, Some("not_recorded"))
+        );
     }
 
     #[test]
     fn the_same_question_about_another_task_is_the_same_and_one_about_two_is_not() {
         let directory = tempfile::tempdir().unwrap();
-        let cassette = Cassette::new(directory.path());
+        let cassette = ResponseCassette::new(directory.path());
         let (a, b) = (format!("tsk_{}", "a1".repeat(16)), format!("tsk_{}", "b2".repeat(16)));
         let about =
             |one: &str, two: &str| asked(&format!("{one} at {} and {two}", "c3".repeat(20)), false);
-        cassette.keep(&about(&a, &a), answered("1")).unwrap();
-        assert_eq!(cassette.play(&about(&b, &b)).unwrap(), answered("1"));
-        assert!(cassette.play(&about(&a, &b)).is_err());
+        cassette.record_response(&about(&a, &a), answered("1")).unwrap();
+        assert_eq!(cassette.replay_response(&about(&b, &b)).unwrap(), answered("1"));
+        assert!(cassette.replay_response(&about(&a, &b)).is_err());
     }
 
     #[test]
     fn the_last_answer_to_a_question_is_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let cassette = Cassette::new(directory.path());
-        cassette.keep(&asked("one", false), answered("1")).unwrap();
-        cassette.keep(&asked("one", true), answered("2")).unwrap();
-        assert_eq!(cassette.play(&asked("one", false)).unwrap(), answered("2"));
+        let cassette = ResponseCassette::new(directory.path());
+        cassette.record_response(&asked("one", false), answered("1")).unwrap();
+        cassette.record_response(&asked("one", true), answered("2")).unwrap();
+        assert_eq!(cassette.replay_response(&asked("one", false)).unwrap(), answered("2"));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

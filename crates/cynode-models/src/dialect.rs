@@ -22,17 +22,19 @@ pub use cynode_core::models::Dialect;
 
 pub use self::{
     errors::WireError,
-    stream::{StreamReader, StreamWriter},
+    stream::{StreamDecoder, StreamEncoder},
 };
 use crate::{
-    talk::{Answer, FunctionTool, Level, ModelError, Request, Tool},
-    tools::{as_function, flat_name},
+    talk::{
+        CanonicalRequest, CanonicalResponse, CanonicalTool, ExtrasLevel, FunctionTool, ModelError,
+    },
+    tools::{flat_tool_name, to_function_tool},
 };
 
 /// What the provider behind a request can do, and what is chosen where the request leaves it open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one ability of a provider")]
-pub struct Target {
+pub struct ProviderCapabilities {
     /// Messages must name a limit; this is the one if the client named none.
     pub default_max_tokens: u32,
     /// Chat: whether the limit is called `max_completion_tokens` (`OpenAI`) or `max_tokens` (most local servers).
@@ -45,7 +47,7 @@ pub struct Target {
     pub drop_foreign_tools: bool,
 }
 
-impl Default for Target {
+impl Default for ProviderCapabilities {
     fn default() -> Self {
         Self {
             default_max_tokens: 8192,
@@ -59,7 +61,7 @@ impl Default for Target {
 
 /// What an answer repeats of its request, and what it needs beside the model's words.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
+pub struct ResponseContext {
     /// Seconds since 1970.
     pub created: u64,
     /// The id to use if the provider gave none.
@@ -70,34 +72,42 @@ pub struct Reply {
     pub echo: Map<String, Value>,
 }
 
-impl Reply {
+impl ResponseContext {
     /// The reply to `request`, made at `created`.
-    pub fn to(request: &Request, created: u64, id: impl Into<String>) -> Self {
+    pub fn for_request(request: &CanonicalRequest, created: u64, id: impl Into<String>) -> Self {
         Self {
             created,
             id: id.into(),
             include_usage: request.include_usage,
-            echo: responses::echo(request),
+            echo: responses::echo_request_fields(request),
         }
     }
 }
 
 /// What can be done in a dialect.
-pub trait Speak: Copy {
+pub trait DialectCodec: Copy {
     /// What a client asks.
-    fn read_request(self, body: &Value) -> Result<Request, ModelError>;
+    fn decode_request(self, body: &Value) -> Result<CanonicalRequest, ModelError>;
 
     /// The request for a provider, or why it cannot be said.
-    fn write_request(self, request: &Request, target: &Target) -> Result<Value, ModelError>;
+    fn encode_request(
+        self,
+        request: &CanonicalRequest,
+        target: &ProviderCapabilities,
+    ) -> Result<Value, ModelError>;
 
     /// What a provider answered.
-    fn read_answer(self, body: &Value) -> Result<Answer, ModelError>;
+    fn decode_response(self, body: &Value) -> Result<CanonicalResponse, ModelError>;
 
     /// The answer for a client, or why it cannot be said.
-    fn write_answer(self, answer: &Answer, reply: &Reply) -> Result<Value, ModelError>;
+    fn encode_response(
+        self,
+        answer: &CanonicalResponse,
+        reply: &ResponseContext,
+    ) -> Result<Value, ModelError>;
 
     /// What a provider's error means.
-    fn read_error(
+    fn decode_error(
         self,
         status: u16,
         body: &Value,
@@ -105,56 +115,64 @@ pub trait Speak: Copy {
     ) -> ModelError;
 
     /// An error for a client, before anything has been answered.
-    fn write_error(self, error: &ModelError) -> WireError;
+    fn encode_error(self, error: &ModelError) -> WireError;
 }
 
-impl Speak for Dialect {
-    fn read_request(self, body: &Value) -> Result<Request, ModelError> {
+impl DialectCodec for Dialect {
+    fn decode_request(self, body: &Value) -> Result<CanonicalRequest, ModelError> {
         match self {
-            Self::Chat => chat::read_request(body),
-            Self::Responses => responses::read_request(body),
-            Self::Messages => messages::read_request(body),
+            Self::Chat => chat::decode_request(body),
+            Self::Responses => responses::decode_request(body),
+            Self::Messages => messages::decode_request(body),
         }
     }
 
-    fn write_request(self, request: &Request, target: &Target) -> Result<Value, ModelError> {
+    fn encode_request(
+        self,
+        request: &CanonicalRequest,
+        target: &ProviderCapabilities,
+    ) -> Result<Value, ModelError> {
         match self {
-            Self::Chat => chat::write_request(request, target),
-            Self::Responses => responses::write_request(request, target),
-            Self::Messages => messages::write_request(request, target),
+            Self::Chat => chat::encode_request(request, target),
+            Self::Responses => responses::encode_request(request, target),
+            Self::Messages => messages::encode_request(request, target),
         }
     }
 
-    fn read_answer(self, body: &Value) -> Result<Answer, ModelError> {
+    fn decode_response(self, body: &Value) -> Result<CanonicalResponse, ModelError> {
         match self {
-            Self::Chat => chat::read_answer(body),
-            Self::Responses => responses::read_answer(body),
-            Self::Messages => messages::read_answer(body),
+            Self::Chat => chat::decode_response(body),
+            Self::Responses => responses::decode_response(body),
+            Self::Messages => messages::decode_response(body),
         }
     }
 
-    fn write_answer(self, answer: &Answer, reply: &Reply) -> Result<Value, ModelError> {
+    fn encode_response(
+        self,
+        answer: &CanonicalResponse,
+        reply: &ResponseContext,
+    ) -> Result<Value, ModelError> {
         match self {
-            Self::Chat => Ok(chat::write_answer(answer, reply)),
-            Self::Responses => Ok(responses::write_answer(answer, reply)),
-            Self::Messages => messages::write_answer(answer, reply),
+            Self::Chat => Ok(chat::encode_response(answer, reply)),
+            Self::Responses => Ok(responses::encode_response(answer, reply)),
+            Self::Messages => messages::encode_response(answer, reply),
         }
     }
 
-    fn read_error(
+    fn decode_error(
         self,
         status: u16,
         body: &Value,
         retry_after: Option<std::time::Duration>,
     ) -> ModelError {
         match self {
-            Self::Chat | Self::Responses => errors::read_openai(status, body, retry_after),
-            Self::Messages => errors::read_anthropic(status, body, retry_after),
+            Self::Chat | Self::Responses => errors::decode_openai_error(status, body, retry_after),
+            Self::Messages => errors::decode_anthropic_error(status, body, retry_after),
         }
     }
 
-    fn write_error(self, error: &ModelError) -> WireError {
-        errors::write(self, error)
+    fn encode_error(self, error: &ModelError) -> WireError {
+        errors::encode_wire_error(self, error)
     }
 }
 
@@ -164,36 +182,43 @@ pub(crate) const fn is_openai(dialect: Dialect) -> bool {
 }
 
 /// Tools for a provider that knows functions only, each said by `function`.
-fn functions(
-    tools: &[Tool],
+fn encode_function_tools(
+    tools: &[CanonicalTool],
     namespace: Option<&str>,
-    (to, target): (Dialect, &Target),
+    (to, target): (Dialect, &ProviderCapabilities),
     function: fn(&FunctionTool, Option<&str>) -> Result<Value, ModelError>,
 ) -> Result<Vec<Value>, ModelError> {
     let mut out = Vec::new();
     for tool in tools {
         match tool {
-            Tool::Function(tool) => out.push(function(tool, namespace)?),
-            Tool::Custom(tool) => out.push(function(&as_function(tool), namespace)?),
-            Tool::Namespace(space) => {
-                out.extend(functions(&space.tools, Some(&space.name), (to, target), function)?);
+            CanonicalTool::Function(tool) => out.push(function(tool, namespace)?),
+            CanonicalTool::Custom(tool) => out.push(function(&to_function_tool(tool), namespace)?),
+            CanonicalTool::Namespace(space) => {
+                out.extend(encode_function_tools(
+                    &space.tools,
+                    Some(&space.name),
+                    (to, target),
+                    function,
+                )?);
             }
-            Tool::Foreign(foreign) if foreign.from == to => out.push(foreign.value.clone()),
-            Tool::Foreign(foreign) => foreign_tool(&foreign.value, to, target)?,
+            CanonicalTool::Foreign(foreign) if foreign.from == to => {
+                out.push(foreign.value.clone());
+            }
+            CanonicalTool::Foreign(foreign) => check_foreign_tool(&foreign.value, to, target)?,
         }
     }
     Ok(out)
 }
 
 /// The fields of one function, whose schema is under the name that the dialect has for it.
-fn function_fields(
+fn encode_function_fields(
     tool: &FunctionTool,
     namespace: Option<&str>,
     schema: &str,
     to: Dialect,
 ) -> Result<Map<String, Value>, ModelError> {
     let mut out = Map::new();
-    out.insert("name".into(), json!(flat_name(namespace, &tool.name)));
+    out.insert("name".into(), json!(flat_tool_name(namespace, &tool.name)));
     if let Some(description) = &tool.description {
         out.insert("description".into(), json!(description));
     }
@@ -201,32 +226,36 @@ fn function_fields(
     if tool.strict {
         out.insert("strict".into(), json!(true));
     }
-    let within = |error: ModelError| error.within(format!("tool `{}`", tool.name));
-    tool.extras.put_into(Level::Tool, to, &mut out).map_err(within)?;
+    let within = |error: ModelError| error.with_context(format!("tool `{}`", tool.name));
+    tool.extras.write_into(ExtrasLevel::Tool, to, &mut out).map_err(within)?;
     Ok(out)
 }
 
 /// What becomes of a tool that `to` does not know: left out if the target says so, else refused.
-fn foreign_tool(value: &Value, to: Dialect, target: &Target) -> Result<(), ModelError> {
+fn check_foreign_tool(
+    value: &Value,
+    to: Dialect,
+    target: &ProviderCapabilities,
+) -> Result<(), ModelError> {
     if target.drop_foreign_tools {
         return Ok(());
     }
-    let kind = fields::word(value, "type");
-    Err(ModelError::bad(format!(
+    let kind = fields::text_field(value, "type");
+    Err(ModelError::bad_request(format!(
         "tools of type `{kind}` cannot be said in {to}, which this model's provider speaks"
     )))
 }
 
 /// The names of all tools that are called with free text.
-fn custom_names(tools: &[Tool]) -> BTreeSet<&str> {
+fn custom_tool_names(tools: &[CanonicalTool]) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for tool in tools {
         match tool {
-            Tool::Custom(tool) => {
+            CanonicalTool::Custom(tool) => {
                 names.insert(tool.name.as_str());
             }
-            Tool::Namespace(space) => names.extend(custom_names(&space.tools)),
-            Tool::Function(_) | Tool::Foreign(_) => {}
+            CanonicalTool::Namespace(space) => names.extend(custom_tool_names(&space.tools)),
+            CanonicalTool::Function(_) | CanonicalTool::Foreign(_) => {}
         }
     }
     names

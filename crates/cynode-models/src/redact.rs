@@ -23,44 +23,44 @@ mod stream;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
-pub use known::Known;
+pub use known::KnownSecret;
 pub use placeholder::FingerprintKey;
-pub use rules::Rules;
+pub use rules::RedactionRules;
 pub use stream::StreamRedactor;
 
-use known::Literals;
-use placeholder::Labels;
-use scan::{Scanner, View};
+use known::SecretLiterals;
+use placeholder::PlaceholderLabels;
+use scan::{ScanView, SecretScanner};
 
 /// Replaces secrets by placeholders such as `[redacted:github_token#3f2a]`. Cheap to clone.
 ///
 /// The four digits tell two secrets apart and are the same for the same secret; they are keyed, so
 /// that they do not help to guess it.
 #[derive(Clone)]
-pub struct Redactor(Arc<Inner>);
+pub struct Redactor(Arc<RedactorInner>);
 
-struct Inner {
-    scanner: Scanner,
-    labels: Labels,
+struct RedactorInner {
+    scanner: SecretScanner,
+    labels: PlaceholderLabels,
     unguarded: Vec<String>,
 }
 
 /// Something, and what was taken out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redacted<T> {
+pub struct RedactionResult<T> {
     /// What is left.
     pub value: T,
     /// What was found.
-    pub found: Found,
+    pub found: RedactionCounts,
 }
 
 /// The kinds of what was found and how often, never the values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found(BTreeMap<Arc<str>, usize>);
+pub struct RedactionCounts(BTreeMap<Arc<str>, usize>);
 
 /// The rules or the known secrets do not make an automaton.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError {
+pub enum RedactorBuildError {
     /// A rule is not well-formed.
     #[error("the rules of redaction do not compile")]
     Rules(#[source] Box<regex_automata::hybrid::BuildError>),
@@ -72,43 +72,43 @@ pub enum BuildError {
 impl Redactor {
     /// Puts the rules and the known secrets together.
     pub fn new(
-        rules: Arc<Rules>,
+        rules: Arc<RedactionRules>,
         key: FingerprintKey,
-        known: impl IntoIterator<Item = Known>,
-    ) -> Result<Self, BuildError> {
-        let (literals, unguarded) = Literals::new(known);
-        let labels = Labels::new(key, &rules, &literals);
-        let scanner = Scanner::new(rules, literals)?;
-        Ok(Self(Arc::new(Inner { scanner, labels, unguarded })))
+        known: impl IntoIterator<Item = KnownSecret>,
+    ) -> Result<Self, RedactorBuildError> {
+        let (literals, unguarded) = SecretLiterals::new(known);
+        let labels = PlaceholderLabels::new(key, &rules, &literals);
+        let scanner = SecretScanner::new(rules, literals)?;
+        Ok(Self(Arc::new(RedactorInner { scanner, labels, unguarded })))
     }
 
     /// The names of known secrets that are too short to be looked for: text would be full of them.
-    pub fn unguarded(&self) -> &[String] {
+    pub fn unguarded_names(&self) -> &[String] {
         &self.0.unguarded
     }
 
     /// The text without secrets. Doing it twice changes nothing more.
-    pub fn text<'a>(&self, text: &'a str) -> Redacted<Cow<'a, str>> {
-        let scan = self.0.scanner.scan(View::whole(text), &self.0.labels);
-        let mut found = Found::default();
+    pub fn redact_text<'a>(&self, text: &'a str) -> RedactionResult<Cow<'a, str>> {
+        let scan = self.0.scanner.scan_text(ScanView::whole_text(text), &self.0.labels);
+        let mut found = RedactionCounts::default();
         if scan.spans.is_empty() {
-            return Redacted { value: Cow::Borrowed(text), found };
+            return RedactionResult { value: Cow::Borrowed(text), found };
         }
         let mut out = String::with_capacity(text.len());
-        self.0.write(text, 0..text.len(), &scan.spans, &mut out, &mut found);
-        Redacted { value: Cow::Owned(out), found }
+        self.0.write_redacted(text, 0..text.len(), &scan.spans, &mut out, &mut found);
+        RedactionResult { value: Cow::Owned(out), found }
     }
 
     /// Takes secrets out of every string of a JSON value and tells what they were.
     ///
     /// Object keys are strings too. A value under a key that announces a secret counts as assigned
     /// to it. A string that holds JSON, as the arguments of a tool call do, is looked into as well.
-    pub fn json(&self, value: &mut serde_json::Value) -> Found {
-        json::redact(self, value)
+    pub fn redact_json(&self, value: &mut serde_json::Value) -> RedactionCounts {
+        json::redact_value(self, value)
     }
 
     /// The redactor of one stream of text.
-    pub fn stream(&self) -> StreamRedactor {
+    pub fn stream_redactor(&self) -> StreamRedactor {
         StreamRedactor::new(self.clone())
     }
 }
@@ -119,35 +119,35 @@ impl fmt::Debug for Redactor {
     }
 }
 
-impl Inner {
+impl RedactorInner {
     /// Writes a range of the text with placeholders for the spans in it.
-    fn write(
+    fn write_redacted(
         &self,
         text: &str,
         range: std::ops::Range<usize>,
-        spans: &[scan::Span],
+        spans: &[scan::SecretSpan],
         out: &mut String,
-        found: &mut Found,
+        found: &mut RedactionCounts,
     ) {
         let mut at = range.start;
         for span in spans.iter().filter(|span| span.end <= range.end) {
             out.push_str(&text[at..span.start]);
-            let kind = self.labels.write(span, text, out);
-            found.add(kind);
+            let kind = self.labels.write_span(span, text, out);
+            found.add_kind(kind);
             at = span.end;
         }
         out.push_str(&text[at..range.end]);
     }
 }
 
-impl Found {
+impl RedactionCounts {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// How many secrets were found.
-    pub fn total(&self) -> usize {
+    pub fn total_count(&self) -> usize {
         self.0.values().sum()
     }
 
@@ -157,13 +157,13 @@ impl Found {
     }
 
     /// Adds what was found elsewhere.
-    pub fn merge(&mut self, other: Self) {
+    pub fn merge_counts(&mut self, other: Self) {
         for (kind, count) in other.0 {
             *self.0.entry(kind).or_default() += count;
         }
     }
 
-    fn add(&mut self, kind: Arc<str>) {
+    fn add_kind(&mut self, kind: Arc<str>) {
         *self.0.entry(kind).or_default() += 1;
     }
 }

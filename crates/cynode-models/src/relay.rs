@@ -4,30 +4,33 @@ use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 
 use crate::{
-    dialect::{Dialect, Reply, StreamReader, StreamWriter},
-    observe::{Observer, Seen},
-    sse::{Parser, SseEvent},
-    talk::{Answer, Event, Gather, Kind, ModelError, Request},
-    tools::Restore,
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
+    observe::{ResponseObservation, ResponseObserver},
+    sse::{SseEvent, SseEventParser},
+    talk::{
+        CanonicalEvent, CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind,
+        ResponseAssembler,
+    },
+    tools::ToolRestorer,
 };
 
 /// Most bytes of one event.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Most bytes of one answer: what is gathered, held back or translated of it is in memory.
-pub const MOST_ANSWER: usize = 64 * 1024 * 1024;
+pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// Counts the bytes of an answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Meter(usize);
+pub struct ResponseMeter(usize);
 
-impl Meter {
+impl ResponseMeter {
     /// Takes the next bytes, unless the answer is too long.
-    pub fn count(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+    pub fn count_bytes(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         self.0 = self.0.saturating_add(bytes.len());
-        if self.0 > MOST_ANSWER {
-            let told = format!("the provider's answer is longer than {MOST_ANSWER} bytes");
-            return Err(ModelError::new(Kind::Upstream, told));
+        if self.0 > MAX_RESPONSE_BYTES {
+            let told = format!("the provider's answer is longer than {MAX_RESPONSE_BYTES} bytes");
+            return Err(ModelError::new(ModelErrorKind::Upstream, told));
         }
         Ok(())
     }
@@ -35,105 +38,120 @@ impl Meter {
 
 /// One answer on its way.
 #[derive(Debug)]
-pub struct Relay {
+pub struct StreamRelay {
     client: Dialect,
-    reply: Reply,
-    parser: Parser,
+    reply: ResponseContext,
+    parser: SseEventParser,
     events: Vec<SseEvent>,
-    observer: Observer,
-    meter: Meter,
-    way: Way,
+    observer: ResponseObserver,
+    meter: ResponseMeter,
+    way: RelayMode,
     /// The beginning of an event whose end has not come, where bytes go on as they are.
     held: BytesMut,
 }
 
 #[derive(Debug)]
-enum Way {
+enum RelayMode {
     /// Both speak the same: bytes go on as they are, whole events at a time.
     Same,
     /// Both speak Chat, and the client did not ask what was used: we did.
     WithoutUsage,
     /// Every event is read and said anew.
-    Translated(Box<Translation>),
+    Translated(Box<StreamTranslation>),
 }
 
 #[derive(Debug)]
-struct Translation {
-    reader: StreamReader,
-    restore: Restore,
-    writer: StreamWriter,
+struct StreamTranslation {
+    reader: StreamDecoder,
+    restore: ToolRestorer,
+    writer: StreamEncoder,
     /// What the model is called if the provider does not say.
     model: String,
 }
 
-impl Translation {
+impl StreamTranslation {
     /// Says events anew, after the observer has seen them.
-    fn say(&mut self, events: Vec<Event>, observer: &mut Observer, out: &mut BytesMut) {
+    fn translate_events(
+        &mut self,
+        events: Vec<CanonicalEvent>,
+        observer: &mut ResponseObserver,
+        out: &mut BytesMut,
+    ) {
         for mut event in events {
-            if let Event::Started { model, .. } = &mut event
+            if let CanonicalEvent::Started { model, .. } = &mut event
                 && model.is_empty()
             {
                 model.clone_from(&self.model);
             }
-            observer.take(&event);
+            observer.record_event(&event);
             // A name in the words of another dialect is none: the client gets ours.
-            if let Event::Started { id, .. } = &mut event {
+            if let CanonicalEvent::Started { id, .. } = &mut event {
                 id.clear();
             }
-            for event in self.restore.event(event) {
-                out.extend_from_slice(&self.writer.write(event));
+            for event in self.restore.restore_event(event) {
+                out.extend_from_slice(&self.writer.encode_event(event));
             }
         }
     }
 }
 
-impl Relay {
+impl StreamRelay {
     /// The way from a provider to a client. `request` is what the client asked.
-    pub fn new(client: Dialect, provider: Dialect, request: &Request, reply: Reply) -> Self {
+    pub fn new(
+        client: Dialect,
+        provider: Dialect,
+        request: &CanonicalRequest,
+        reply: ResponseContext,
+    ) -> Self {
         let way = if client != provider {
-            Way::Translated(Box::new(Translation {
-                reader: StreamReader::new(provider),
-                restore: Restore::new(request, provider),
-                writer: StreamWriter::new(client, reply.clone()),
+            RelayMode::Translated(Box::new(StreamTranslation {
+                reader: StreamDecoder::new(provider),
+                restore: ToolRestorer::new(request, provider),
+                writer: StreamEncoder::new(client, reply.clone()),
                 model: request.model.clone(),
             }))
         } else if client == Dialect::Chat && !request.include_usage {
-            Way::WithoutUsage
+            RelayMode::WithoutUsage
         } else {
-            Way::Same
+            RelayMode::Same
         };
-        let parser = Parser::new(MOST_BYTES);
-        let observer = Observer::new(provider);
-        let (events, meter) = (Vec::new(), Meter::default());
+        let parser = SseEventParser::new(MAX_EVENT_BYTES);
+        let observer = ResponseObserver::new(provider);
+        let (events, meter) = (Vec::new(), ResponseMeter::default());
         Self { client, reply, parser, events, observer, meter, way, held: BytesMut::new() }
     }
 
     /// What the client gets for the next bytes of the provider.
-    pub fn push(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
-        let too_long =
-            |error: crate::sse::TooLong| ModelError::new(Kind::Upstream, error.to_string());
-        self.meter.count(&bytes)?;
-        self.parser.push(&bytes, &mut self.events).map_err(too_long)?;
+    pub fn push_bytes(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
+        let too_long = |error: crate::sse::SseEventTooLong| {
+            ModelError::new(ModelErrorKind::Upstream, error.to_string())
+        };
+        self.meter.count_bytes(&bytes)?;
+        self.parser.push_bytes(&bytes, &mut self.events).map_err(too_long)?;
         let mut out = BytesMut::new();
         for event in self.events.drain(..) {
-            if let Way::Translated(translation) = &mut self.way {
-                let events = translation.reader.read(&event);
-                translation.say(events, &mut self.observer, &mut out);
+            if let RelayMode::Translated(translation) = &mut self.way {
+                let events = translation.reader.decode_event(&event);
+                translation.translate_events(events, &mut self.observer, &mut out);
                 continue;
             }
-            self.observer.event(&event);
-            if matches!(self.way, Way::WithoutUsage) && !is_usage(&event) {
+            self.observer.observe_event(&event);
+            if matches!(self.way, RelayMode::WithoutUsage) && !is_usage_chunk(&event) {
                 out.extend_from_slice(b"data: ");
                 out.extend_from_slice(event.data.replace('\n', "\ndata: ").as_bytes());
                 out.extend_from_slice(b"\n\n");
             }
         }
-        Ok(if matches!(self.way, Way::Same) { self.whole_events(bytes) } else { out.freeze() })
+        Ok(if matches!(self.way, RelayMode::Same) {
+            self.complete_events(bytes)
+        } else {
+            out.freeze()
+        })
     }
 
     /// The bytes up to the last end of an event. The rest is held back: behind half an event nobody could read what else is said.
-    fn whole_events(&mut self, mut bytes: Bytes) -> Bytes {
-        let whole = self.parser.whole();
+    fn complete_events(&mut self, mut bytes: Bytes) -> Bytes {
+        let whole = self.parser.complete_len();
         if whole > 0 && !self.held.is_empty() {
             self.held.extend_from_slice(&bytes[..whole]);
             let out = self.held.split().freeze();
@@ -146,26 +164,26 @@ impl Relay {
     }
 
     /// Whether the answer came to the end that its dialect has. Nothing that belongs to it comes after that.
-    pub const fn ended(&self) -> bool {
-        self.observer.ended()
+    pub const fn has_ended(&self) -> bool {
+        self.observer.has_ended()
     }
 
     /// The provider has said all. Gives what the client gets still, and what was seen.
-    pub fn end(mut self) -> (Bytes, Seen) {
+    pub fn finish_stream(mut self) -> (Bytes, ResponseObservation) {
         let mut out = BytesMut::new();
-        if let Way::Translated(translation) = &mut self.way {
-            let events = translation.reader.end();
-            translation.say(events, &mut self.observer, &mut out);
-            return (out.freeze(), self.observer.seen());
+        if let RelayMode::Translated(translation) = &mut self.way {
+            let events = translation.reader.finish_stream();
+            translation.translate_events(events, &mut self.observer, &mut out);
+            return (out.freeze(), self.observer.into_observation());
         }
-        let behind = self.ended();
-        let seen = self.observer.end();
+        let behind = self.has_ended();
+        let seen = self.observer.finish_stream();
         if let Some(error) = &seen.error
             && seen.stop.is_none()
-            && *error == crate::talk::cut_short()
+            && *error == crate::talk::stream_cut_short_error()
         {
-            let mut writer = StreamWriter::new(self.client, as_begun(self.reply, &seen));
-            out.extend_from_slice(&writer.write(Event::Failed(error.clone())));
+            let mut writer = StreamEncoder::new(self.client, with_observed_id(self.reply, &seen));
+            out.extend_from_slice(&writer.encode_event(CanonicalEvent::Failed(error.clone())));
         } else if !behind {
             // Some leave out the end of the last event.
             out = self.held;
@@ -175,19 +193,20 @@ impl Relay {
 
     /// The provider failed in the middle. Gives what the client is told, and what was seen until then. A failure behind the end
     /// of the answer is nobody's.
-    pub fn fail(mut self, error: ModelError) -> (Bytes, Seen) {
-        if self.ended() {
-            return (Bytes::new(), self.observer.seen());
+    pub fn fail_stream(mut self, error: ModelError) -> (Bytes, ResponseObservation) {
+        if self.has_ended() {
+            return (Bytes::new(), self.observer.into_observation());
         }
-        let failed = Event::Failed(error.clone());
+        let failed = CanonicalEvent::Failed(error.clone());
         let (out, mut seen) = match &mut self.way {
-            Way::Translated(translation) => {
-                (translation.writer.write(failed), self.observer.seen())
+            RelayMode::Translated(translation) => {
+                (translation.writer.encode_event(failed), self.observer.into_observation())
             }
-            Way::Same | Way::WithoutUsage => {
-                let seen = self.observer.end();
-                let mut writer = StreamWriter::new(self.client, as_begun(self.reply, &seen));
-                (writer.write(failed), seen)
+            RelayMode::Same | RelayMode::WithoutUsage => {
+                let seen = self.observer.finish_stream();
+                let mut writer =
+                    StreamEncoder::new(self.client, with_observed_id(self.reply, &seen));
+                (writer.encode_event(failed), seen)
             }
         };
         seen.error = Some(error);
@@ -196,7 +215,7 @@ impl Relay {
 }
 
 /// What we add to bytes that went on as they are bears the name under which the answer began.
-fn as_begun(mut reply: Reply, seen: &Seen) -> Reply {
+fn with_observed_id(mut reply: ResponseContext, seen: &ResponseObservation) -> ResponseContext {
     if !seen.id.is_empty() {
         reply.id.clone_from(&seen.id);
     }
@@ -205,39 +224,39 @@ fn as_begun(mut reply: Reply, seen: &Seen) -> Reply {
 
 /// Puts an answer together that passes by, to be kept.
 #[derive(Debug)]
-pub struct Gathering {
-    parser: Parser,
-    reader: StreamReader,
-    gather: Gather,
-    meter: Meter,
+pub struct StreamAssembler {
+    parser: SseEventParser,
+    reader: StreamDecoder,
+    gather: ResponseAssembler,
+    meter: ResponseMeter,
     failed: Option<ModelError>,
 }
 
-impl Gathering {
+impl StreamAssembler {
     /// Nothing of an answer in that dialect yet.
     pub fn new(provider: Dialect) -> Self {
-        let (parser, reader) = (Parser::new(MOST_BYTES), StreamReader::new(provider));
-        let (gather, meter) = (Gather::default(), Meter::default());
+        let (parser, reader) = (SseEventParser::new(MAX_EVENT_BYTES), StreamDecoder::new(provider));
+        let (gather, meter) = (ResponseAssembler::default(), ResponseMeter::default());
         Self { parser, reader, gather, meter, failed: None }
     }
 
     /// Takes the next bytes. After a failure nothing more is kept.
-    pub fn push(&mut self, bytes: &[u8]) {
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
         if self.failed.is_some() {
             return;
         }
-        if let Err(error) = self.meter.count(bytes) {
-            self.gather = Gather::default();
+        if let Err(error) = self.meter.count_bytes(bytes) {
+            self.gather = ResponseAssembler::default();
             self.failed = Some(error);
             return;
         }
         let mut events = Vec::new();
-        if self.parser.push(bytes, &mut events).is_err() {
-            self.failed = Some(crate::talk::cut_short());
+        if self.parser.push_bytes(bytes, &mut events).is_err() {
+            self.failed = Some(crate::talk::stream_cut_short_error());
         }
         for event in events {
-            for event in self.reader.read(&event) {
-                self.gather.take(&event);
+            for event in self.reader.decode_event(&event) {
+                self.gather.push_event(&event);
             }
         }
     }
@@ -248,19 +267,19 @@ impl Gathering {
     }
 
     /// The answer, if it came to its end.
-    pub fn finish(mut self) -> Result<Answer, ModelError> {
+    pub fn finish_response(mut self) -> Result<CanonicalResponse, ModelError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        for event in self.reader.end() {
-            self.gather.take(&event);
+        for event in self.reader.finish_stream() {
+            self.gather.push_event(&event);
         }
-        self.gather.finish()
+        self.gather.finish_response()
     }
 }
 
 /// Whether a chunk of Chat says nothing but what was used.
-fn is_usage(event: &SseEvent) -> bool {
+fn is_usage_chunk(event: &SseEvent) -> bool {
     // Most chunks need no second look.
     if !event.data.contains("\"usage\"") {
         return false;
@@ -275,7 +294,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::talk::Usage;
+    use crate::talk::TokenUsage;
 
     const CHAT: &str = concat!(
         "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,",
@@ -287,20 +306,24 @@ mod tests {
         "data: [DONE]\n\n",
     );
 
-    fn relay(client: Dialect, include_usage: bool) -> Relay {
-        let request =
-            Request { model: "m".into(), stream: true, include_usage, ..Request::default() };
-        let reply = Reply::to(&request, 1, "c");
-        Relay::new(client, Dialect::Chat, &request, reply)
+    fn relay(client: Dialect, include_usage: bool) -> StreamRelay {
+        let request = CanonicalRequest {
+            model: "m".into(),
+            stream: true,
+            include_usage,
+            ..CanonicalRequest::default()
+        };
+        let reply = ResponseContext::for_request(&request, 1, "c");
+        StreamRelay::new(client, Dialect::Chat, &request, reply)
     }
 
     /// What the client gets, and what was seen, when the provider's bytes come in pieces of that size.
-    fn passed(mut relay: Relay, text: &str, size: usize) -> (String, Seen) {
+    fn passed(mut relay: StreamRelay, text: &str, size: usize) -> (String, ResponseObservation) {
         let mut out = Vec::new();
         for piece in text.as_bytes().chunks(size) {
-            out.extend_from_slice(&relay.push(Bytes::copy_from_slice(piece)).unwrap());
+            out.extend_from_slice(&relay.push_bytes(Bytes::copy_from_slice(piece)).unwrap());
         }
-        let (rest, seen) = relay.end();
+        let (rest, seen) = relay.finish_stream();
         out.extend_from_slice(&rest);
         (String::from_utf8(out).unwrap(), seen)
     }
@@ -310,7 +333,10 @@ mod tests {
         for size in 1..CHAT.len() {
             let (out, seen) = passed(relay(Dialect::Chat, true), CHAT, size);
             assert_eq!(out, CHAT);
-            assert_eq!(seen.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+            assert_eq!(
+                seen.usage,
+                Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() })
+            );
             assert_eq!((seen.output_bytes, seen.error), (5, None));
         }
     }
@@ -322,17 +348,20 @@ mod tests {
         for size in [1, 7, CHAT.len()] {
             let (out, seen) = passed(relay(Dialect::Chat, false), CHAT, size);
             assert_eq!(out, expected);
-            assert_eq!(seen.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+            assert_eq!(
+                seen.usage,
+                Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() })
+            );
         }
     }
 
     #[test]
     fn in_another_dialect_the_client_gets_the_same_words_in_its_own() {
         let (out, seen) = passed(relay(Dialect::Messages, true), CHAT, 10);
-        assert_eq!(seen.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
-        let mut parser = Parser::new(1 << 20);
+        assert_eq!(seen.usage, Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() }));
+        let mut parser = SseEventParser::new(1 << 20);
         let mut events = Vec::new();
-        parser.push(out.as_bytes(), &mut events).unwrap();
+        parser.push_bytes(out.as_bytes(), &mut events).unwrap();
         let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names.first(), Some(&"message_start"), "{out}");
         assert_eq!(names.last(), Some(&"message_stop"), "{out}");
@@ -357,7 +386,7 @@ mod tests {
     /// The ids of the answer that the client was told, in the order of its events.
     fn ids(out: &str) -> Vec<String> {
         let mut events = Vec::new();
-        Parser::new(1 << 20).push(out.as_bytes(), &mut events).unwrap();
+        SseEventParser::new(1 << 20).push_bytes(out.as_bytes(), &mut events).unwrap();
         let told = events.iter().filter_map(|event| {
             let data: Value = serde_json::from_str(&event.data).ok()?;
             let places = ["/response/id", "/message/id"];
@@ -371,34 +400,44 @@ mod tests {
         let cut =
             CHAT[..CHAT.find("llo").unwrap()].replace("\"id\":\"c\"", "\"id\":\"chatcmpl-1\"");
         for (client, ours) in [(Dialect::Responses, "resp_1"), (Dialect::Messages, "msg_1")] {
-            let request = Request { model: "m".into(), stream: true, ..Request::default() };
-            let relay =
-                || Relay::new(client, Dialect::Chat, &request, Reply::to(&request, 1, ours));
+            let request =
+                CanonicalRequest { model: "m".into(), stream: true, ..CanonicalRequest::default() };
+            let relay = || {
+                StreamRelay::new(
+                    client,
+                    Dialect::Chat,
+                    &request,
+                    ResponseContext::for_request(&request, 1, ours),
+                )
+            };
             let (out, seen) = passed(relay(), &cut, 9);
             assert_eq!(seen.id, "chatcmpl-1", "we know the provider's");
             assert!(!out.contains("chatcmpl"), "{out}");
             assert!(!ids(&out).is_empty() && ids(&out).iter().all(|id| id == ours), "{out}");
             let mut failing = relay();
-            let begun = failing.push(Bytes::from(cut.clone())).unwrap();
-            let (failed, _) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
+            let begun = failing.push_bytes(Bytes::from(cut.clone())).unwrap();
+            let (failed, _) =
+                failing.fail_stream(ModelError::new(ModelErrorKind::Timeout, "silent"));
             let out = [begun, failed].concat();
             let told = ids(&String::from_utf8_lossy(&out));
             assert!(!told.is_empty() && told.iter().all(|id| id == ours), "{told:?}");
         }
         // Where the bytes go on as they are, the name is the provider's to the end.
-        let request = Request { model: "m".into(), stream: true, ..Request::default() };
+        let request =
+            CanonicalRequest { model: "m".into(), stream: true, ..CanonicalRequest::default() };
         let begun = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\
             \"response\":{\"id\":\"resp_theirs\",\"object\":\"response\",\"created_at\":1,\"status\":\"in_progress\",\
             \"model\":\"m\",\"output\":[]}}\n\n";
         let same = || {
-            let reply = Reply::to(&request, 1, "resp_ours");
-            let mut relay = Relay::new(Dialect::Responses, Dialect::Responses, &request, reply);
-            relay.push(Bytes::from_static(begun.as_bytes())).unwrap();
+            let reply = ResponseContext::for_request(&request, 1, "resp_ours");
+            let mut relay =
+                StreamRelay::new(Dialect::Responses, Dialect::Responses, &request, reply);
+            relay.push_bytes(Bytes::from_static(begun.as_bytes())).unwrap();
             relay
         };
-        let (failed, _) = same().fail(ModelError::new(Kind::Timeout, "silent"));
+        let (failed, _) = same().fail_stream(ModelError::new(ModelErrorKind::Timeout, "silent"));
         assert_eq!(ids(&String::from_utf8_lossy(&failed)), ["resp_theirs"]);
-        let (cut, _) = same().end();
+        let (cut, _) = same().finish_stream();
         assert_eq!(ids(&String::from_utf8_lossy(&cut)), ["resp_theirs"]);
     }
 
@@ -418,9 +457,17 @@ mod tests {
         let responses = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\
             \"response\":{\"id\":\"r\",\"object\":\"response\",\"created_at\":1,\"status\":\"in_progress\",\
             \"model\":\"m\",\"output\":[]}}\n\nevent: response.output_item.added\ndata: {\"type\":\"response.out";
-        let request = Request { model: "m".into(), stream: true, ..Request::default() };
+        let request =
+            CanonicalRequest { model: "m".into(), stream: true, ..CanonicalRequest::default() };
         for (dialect, cut) in [(Dialect::Messages, messages), (Dialect::Responses, responses)] {
-            let same = || Relay::new(dialect, dialect, &request, Reply::to(&request, 1, "c"));
+            let same = || {
+                StreamRelay::new(
+                    dialect,
+                    dialect,
+                    &request,
+                    ResponseContext::for_request(&request, 1, "c"),
+                )
+            };
             for end in ["\n", "\r\n", "\r"] {
                 broken_off(same, &cut.replace('\n', end));
             }
@@ -428,27 +475,28 @@ mod tests {
     }
 
     /// However such a stream breaks off, the client can read every event, and the last is an error.
-    fn broken_off(relay: impl Fn() -> Relay, cut: &str) {
+    fn broken_off(relay: impl Fn() -> StreamRelay, cut: &str) {
         let read = |out: &str| -> Vec<Value> {
             let mut events = Vec::new();
-            Parser::new(1 << 20).push(out.as_bytes(), &mut events).unwrap();
+            SseEventParser::new(1 << 20).push_bytes(out.as_bytes(), &mut events).unwrap();
             let data = events.iter().map(|event| serde_json::from_str::<Value>(&event.data));
             data.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error} in {out}"))
         };
         for size in [1, 9, cut.len()] {
             let (out, seen) = passed(relay(), cut, size);
-            assert_eq!(seen.error, Some(crate::talk::cut_short()));
+            assert_eq!(seen.error, Some(crate::talk::stream_cut_short_error()));
             let told = read(&out);
             assert!(told.len() > 1 && told.last().unwrap().to_string().contains("error"), "{out}");
             let (mut failing, mut out) = (relay(), Vec::new());
             for piece in cut.as_bytes().chunks(size) {
-                out.extend_from_slice(&failing.push(Bytes::copy_from_slice(piece)).unwrap());
+                out.extend_from_slice(&failing.push_bytes(Bytes::copy_from_slice(piece)).unwrap());
             }
-            let (rest, seen) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
+            let (rest, seen) =
+                failing.fail_stream(ModelError::new(ModelErrorKind::Timeout, "silent"));
             out.extend_from_slice(&rest);
             let out = String::from_utf8(out).unwrap();
             assert!(read(&out).last().unwrap().to_string().contains("silent"), "{out}");
-            assert_eq!(seen.error.unwrap().kind, Kind::Timeout);
+            assert_eq!(seen.error.unwrap().kind, ModelErrorKind::Timeout);
         }
     }
 
@@ -458,7 +506,7 @@ mod tests {
             ["data: {\"a\":", "1}\r", "\n\r", "\n: ping\n", ": pi", "ng\n\nda", "ta: {}\n"];
         let mut relay = relay(Dialect::Chat, true);
         let told = pushed.map(|piece| {
-            let out = relay.push(Bytes::from_static(piece.as_bytes())).unwrap();
+            let out = relay.push_bytes(Bytes::from_static(piece.as_bytes())).unwrap();
             String::from_utf8(out.to_vec()).unwrap()
         });
         let expected = ["", "", "data: {\"a\":1}\r\n\r", "\n: ping\n", "", ": ping\n\n", ""];
@@ -471,20 +519,21 @@ mod tests {
         for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
             for include_usage in [true, false] {
                 let mut relay = relay(client, include_usage);
-                relay.push(Bytes::from_static(begun.as_bytes())).unwrap();
-                assert!(!relay.ended(), "{client}: what was used comes behind the reason");
-                relay.push(Bytes::from_static(end.as_bytes())).unwrap();
-                assert!(relay.ended(), "{client}");
-                let (out, seen) = relay.fail(ModelError::new(Kind::Timeout, "silent"));
-                let used = Some(Usage { input: 5, output: 2, ..Usage::default() });
+                relay.push_bytes(Bytes::from_static(begun.as_bytes())).unwrap();
+                assert!(!relay.has_ended(), "{client}: what was used comes behind the reason");
+                relay.push_bytes(Bytes::from_static(end.as_bytes())).unwrap();
+                assert!(relay.has_ended(), "{client}");
+                let (out, seen) =
+                    relay.fail_stream(ModelError::new(ModelErrorKind::Timeout, "silent"));
+                let used = Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() });
                 assert_eq!((out, seen.usage, seen.error), (Bytes::new(), used, None), "{client}");
             }
         }
     }
 
     fn endless() -> ModelError {
-        let told = format!("the provider's answer is longer than {MOST_ANSWER} bytes");
-        ModelError::new(Kind::Upstream, told)
+        let told = format!("the provider's answer is longer than {MAX_RESPONSE_BYTES} bytes");
+        ModelError::new(ModelErrorKind::Upstream, told)
     }
 
     #[test]
@@ -493,12 +542,12 @@ mod tests {
         let piece = Bytes::from_static(&CHAT.as_bytes()[..first]);
         for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
             let mut relay = relay(client, true);
-            relay.push(piece.clone()).unwrap();
+            relay.push_bytes(piece.clone()).unwrap();
             assert_eq!(relay.meter.0, piece.len(), "{client}");
-            relay.meter.0 = MOST_ANSWER - piece.len();
-            relay.push(piece.clone()).unwrap();
-            assert_eq!(relay.push(piece.clone()), Err(endless()), "{client}");
-            let (out, seen) = relay.fail(endless());
+            relay.meter.0 = MAX_RESPONSE_BYTES - piece.len();
+            relay.push_bytes(piece.clone()).unwrap();
+            assert_eq!(relay.push_bytes(piece.clone()), Err(endless()), "{client}");
+            let (out, seen) = relay.fail_stream(endless());
             assert!(String::from_utf8_lossy(&out).contains(&endless().message), "{client}");
             assert_eq!(seen.error, Some(endless()), "{client}");
         }
@@ -506,15 +555,15 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_end_is_not_gathered() {
-        let mut gathering = Gathering::new(Dialect::Chat);
-        gathering.push(CHAT.as_bytes());
+        let mut gathering = StreamAssembler::new(Dialect::Chat);
+        gathering.push_bytes(CHAT.as_bytes());
         // What says nothing counts too.
-        let silence = format!(":{}\n", " ".repeat(MOST_BYTES / 2));
-        for _ in 0..=MOST_ANSWER / silence.len() {
+        let silence = format!(":{}\n", " ".repeat(MAX_EVENT_BYTES / 2));
+        for _ in 0..=MAX_RESPONSE_BYTES / silence.len() {
             assert!(!gathering.has_failed());
-            gathering.push(silence.as_bytes());
+            gathering.push_bytes(silence.as_bytes());
         }
         assert!(gathering.has_failed());
-        assert_eq!(gathering.finish(), Err(endless()));
+        assert_eq!(gathering.finish_response(), Err(endless()));
     }
 }

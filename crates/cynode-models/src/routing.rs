@@ -1,11 +1,11 @@
 //! Which ways to a model are tried, and in which order.
 
-use cynode_core::{agents::AgentRole, preferences::Resolution};
+use cynode_core::{agents::AgentRole, preferences::PreferenceResolution};
 use serde_json::Value;
 
 /// What somebody wishes about where their questions go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RoutingPreferences {
     /// What is local comes first.
     pub prefer_local: bool,
     /// The only places outside that may be asked, by name; `None`: all that the installation has.
@@ -16,17 +16,19 @@ pub struct Wishes {
 
 /// A place that a model can be reached at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way<'a> {
+pub struct ProviderRoute<'a> {
     /// The provider's name.
     pub provider: &'a str,
     /// Whether nothing leaves what the person owns.
     pub local: bool,
+    /// Whether it leads to a model of the project alone, not to a general one.
+    pub own: bool,
 }
 
-impl Wishes {
+impl RoutingPreferences {
     /// What the preferences say for an agent of that role, or for a person. An agent's own keys hold before the general
     /// ones; those of another agent are never looked at.
-    pub fn of(role: Option<AgentRole>, preferences: &Resolution) -> Self {
+    pub fn from_preferences(role: Option<AgentRole>, preferences: &PreferenceResolution) -> Self {
         let find = |name: &str| {
             let own =
                 role.map(|role| format!("agents.{}.model_routing.{name}", role.preference_name()));
@@ -49,7 +51,7 @@ impl Wishes {
     }
 
     /// Whether a way may be tried at all.
-    pub fn allow(&self, way: Way<'_>) -> bool {
+    pub fn allows_route(&self, way: ProviderRoute<'_>) -> bool {
         way.local
             || self
                 .allowed_external
@@ -57,13 +59,15 @@ impl Wishes {
                 .is_none_or(|names| names.iter().any(|name| name == way.provider))
     }
 
-    /// The ways that may be tried, by their place in `ways`, best first.
-    pub fn choose(&self, ways: &[Way<'_>]) -> Vec<usize> {
-        let mut chosen: Vec<usize> = (0..ways.len()).filter(|at| self.allow(ways[*at])).collect();
+    /// The ways that may be tried, by their place in `ways`, best first: a project's own model before a general one, then what is
+    /// local if that is preferred, then the places in the order that is wished, then the order of `ways`.
+    pub fn rank_routes(&self, ways: &[ProviderRoute<'_>]) -> Vec<usize> {
+        let mut chosen: Vec<usize> =
+            (0..ways.len()).filter(|at| self.allows_route(ways[*at])).collect();
         chosen.sort_by_key(|at| {
             let way = ways[*at];
             let place = self.order.iter().position(|name| name == way.provider);
-            (self.prefer_local && !way.local, place.unwrap_or(usize::MAX), *at)
+            (!way.own, self.prefer_local && !way.local, place.unwrap_or(usize::MAX), *at)
         });
         chosen
     }
@@ -73,61 +77,94 @@ impl Wishes {
 mod tests {
     use cynode_core::{
         names::DottedKey,
-        preferences::{Entry, Scope, resolve, resolve_for},
+        preferences::{PreferenceEntry, PreferenceScope, resolve_for_role, resolve_preferences},
     };
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
 
-    fn entry(key: &str, value: Value) -> Entry {
+    fn entry(key: &str, value: Value) -> PreferenceEntry {
         let key: DottedKey = key.parse().unwrap();
-        Entry { scope: Scope::System, key, value, version: 1 }
+        PreferenceEntry { scope: PreferenceScope::System, key, value, version: 1 }
     }
 
-    const WAYS: [Way<'static>; 4] = [
-        Way { provider: "openai", local: false },
-        Way { provider: "ollama", local: true },
-        Way { provider: "anthropic", local: false },
-        Way { provider: "vllm", local: true },
+    const WAYS: [ProviderRoute<'static>; 4] = [
+        ProviderRoute { provider: "openai", local: false, own: false },
+        ProviderRoute { provider: "ollama", local: true, own: false },
+        ProviderRoute { provider: "anthropic", local: false, own: false },
+        ProviderRoute { provider: "vllm", local: true, own: false },
     ];
 
-    fn chosen(wishes: &Wishes) -> Vec<&'static str> {
-        wishes.choose(&WAYS).into_iter().map(|at| WAYS[at].provider).collect()
+    fn chosen(wishes: &RoutingPreferences) -> Vec<&'static str> {
+        wishes.rank_routes(&WAYS).into_iter().map(|at| WAYS[at].provider).collect()
     }
 
     #[test]
     fn without_wishes_the_order_is_that_of_the_registry() {
-        assert_eq!(chosen(&Wishes::default()), ["openai", "ollama", "anthropic", "vllm"]);
+        assert_eq!(
+            chosen(&RoutingPreferences::default()),
+            ["openai", "ollama", "anthropic", "vllm"]
+        );
     }
 
     #[test]
     fn what_is_local_comes_first_when_that_is_preferred() {
-        let wishes = Wishes { prefer_local: true, ..Wishes::default() };
+        let wishes = RoutingPreferences { prefer_local: true, ..RoutingPreferences::default() };
         assert_eq!(chosen(&wishes), ["ollama", "vllm", "openai", "anthropic"]);
     }
 
     #[test]
     fn what_is_outside_and_not_allowed_is_never_tried() {
         let allowed_external = Some(vec!["anthropic".to_owned()]);
-        let wishes = Wishes { allowed_external, ..Wishes::default() };
+        let wishes = RoutingPreferences { allowed_external, ..RoutingPreferences::default() };
         assert_eq!(chosen(&wishes), ["ollama", "anthropic", "vllm"]);
-        let wishes = Wishes { allowed_external: Some(Vec::new()), ..Wishes::default() };
+        let wishes = RoutingPreferences {
+            allowed_external: Some(Vec::new()),
+            ..RoutingPreferences::default()
+        };
         assert_eq!(chosen(&wishes), ["ollama", "vllm"]);
     }
 
     #[test]
     fn named_places_come_in_their_order_and_before_the_others() {
         let order = vec!["vllm".to_owned(), "anthropic".to_owned(), "gone".to_owned()];
-        let wishes = Wishes { order: order.clone(), ..Wishes::default() };
+        let wishes = RoutingPreferences { order: order.clone(), ..RoutingPreferences::default() };
         assert_eq!(chosen(&wishes), ["vllm", "anthropic", "openai", "ollama"]);
-        let wishes = Wishes { order, prefer_local: true, ..Wishes::default() };
+        let wishes =
+            RoutingPreferences { order, prefer_local: true, ..RoutingPreferences::default() };
         assert_eq!(chosen(&wishes), ["vllm", "ollama", "anthropic", "openai"]);
     }
 
     #[test]
+    fn a_projects_own_model_comes_before_a_general_one_whatever_is_preferred() {
+        let ways = [
+            ProviderRoute { provider: "ollama", local: true, own: false },
+            ProviderRoute { provider: "sample", local: false, own: true },
+            ProviderRoute { provider: "vllm", local: true, own: true },
+        ];
+        let chosen = |wishes: &RoutingPreferences| -> Vec<&str> {
+            wishes.rank_routes(&ways).into_iter().map(|at| ways[at].provider).collect()
+        };
+        assert_eq!(chosen(&RoutingPreferences::default()), ["sample", "vllm", "ollama"]);
+        let wishes = RoutingPreferences { prefer_local: true, ..RoutingPreferences::default() };
+        assert_eq!(chosen(&wishes), ["vllm", "sample", "ollama"]);
+        let wishes = RoutingPreferences {
+            order: vec!["ollama".to_owned()],
+            ..RoutingPreferences::default()
+        };
+        assert_eq!(chosen(&wishes), ["sample", "vllm", "ollama"]);
+        // What may not be asked is not asked because it is the project's own.
+        let wishes = RoutingPreferences {
+            allowed_external: Some(Vec::new()),
+            ..RoutingPreferences::default()
+        };
+        assert_eq!(chosen(&wishes), ["vllm", "ollama"]);
+    }
+
+    #[test]
     fn an_agents_own_keys_hold_before_the_general_ones() {
-        let resolution = resolve([
+        let resolution = resolve_preferences([
             entry("model_routing.prefer_local", json!(true)),
             entry("agents.project_manager.model_routing.prefer_local", json!(false)),
             entry(
@@ -140,19 +177,25 @@ mod tests {
             ),
             entry("agents.project_analyst.model_routing.allowed_external_providers", json!([])),
         ]);
-        let pm = Wishes::of(Some(AgentRole::ProjectManager), &resolution);
-        let expected = Wishes {
+        let pm = RoutingPreferences::from_preferences(Some(AgentRole::ProjectManager), &resolution);
+        let expected = RoutingPreferences {
             prefer_local: false,
             allowed_external: Some(vec!["openai".into()]),
             order: vec!["vllm".into(), "openai".into()],
         };
         assert_eq!(pm, expected);
-        let pa = Wishes::of(Some(AgentRole::ProjectAnalyst), &resolution);
-        let expected =
-            Wishes { prefer_local: true, allowed_external: Some(Vec::new()), order: Vec::new() };
+        let pa = RoutingPreferences::from_preferences(Some(AgentRole::ProjectAnalyst), &resolution);
+        let expected = RoutingPreferences {
+            prefer_local: true,
+            allowed_external: Some(Vec::new()),
+            order: Vec::new(),
+        };
         assert_eq!(pa, expected);
-        let person = Wishes::of(None, &resolution);
-        assert_eq!(person, Wishes { prefer_local: true, ..Wishes::default() });
+        let person = RoutingPreferences::from_preferences(None, &resolution);
+        assert_eq!(
+            person,
+            RoutingPreferences { prefer_local: true, ..RoutingPreferences::default() }
+        );
     }
 
     proptest! {
@@ -171,14 +214,14 @@ mod tests {
                     entry(&key("allowed_external_providers"), json!(allowed)),
                     entry(&key("fallback_provider_order"), json!(order)),
                 ];
-                let held = resolve_for(other, entries.clone());
-                prop_assert_eq!(Wishes::of(Some(other), &held), Wishes::default());
-                prop_assert_eq!(Wishes::of(Some(other), &resolve(entries.clone())), Wishes::default());
-                let held = resolve_for(owner, entries);
-                let expected = Wishes {
+                let held = resolve_for_role(other, entries.clone());
+                prop_assert_eq!(RoutingPreferences::from_preferences(Some(other), &held), RoutingPreferences::default());
+                prop_assert_eq!(RoutingPreferences::from_preferences(Some(other), &resolve_preferences(entries.clone())), RoutingPreferences::default());
+                let held = resolve_for_role(owner, entries);
+                let expected = RoutingPreferences {
                     prefer_local: prefer, allowed_external: Some(allowed.clone()), order: order.clone(),
                 };
-                prop_assert_eq!(Wishes::of(Some(owner), &held), expected);
+                prop_assert_eq!(RoutingPreferences::from_preferences(Some(owner), &held), expected);
             }
         }
     }

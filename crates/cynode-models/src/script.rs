@@ -11,13 +11,14 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::talk::{
-    Answer, Extras, Input, Kind, ModelError, Part, Request, Role, Stop, Tool, ToolCall, Usage,
+    CanonicalRequest, CanonicalResponse, CanonicalTool, ContentPart, DialectExtras, MessageRole,
+    ModelError, ModelErrorKind, StopReason, TokenUsage, ToolCall, ToolInput,
 };
 
 /// A script that can be followed.
 #[derive(Debug)]
-pub struct Script {
-    rules: Vec<Rule>,
+pub struct ModelScript {
+    rules: Vec<ScriptRule>,
 }
 
 /// Why a script cannot be followed.
@@ -44,13 +45,13 @@ struct ScriptText {
 #[serde(deny_unknown_fields)]
 struct RuleText {
     #[serde(default)]
-    when: WhenText,
-    answer: Said,
+    when: ConditionText,
+    answer: ScriptedResponse,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhenText {
+struct ConditionText {
     tool_results: Option<usize>,
     tool_offered: Option<String>,
     user_matches: Option<String>,
@@ -58,31 +59,31 @@ struct WhenText {
 }
 
 #[derive(Debug)]
-struct Rule {
+struct ScriptRule {
     tool_results: Option<usize>,
     tool_offered: Option<String>,
     user_matches: Option<Regex>,
     model: Option<String>,
-    answer: Said,
+    answer: ScriptedResponse,
 }
 
 /// What a rule answers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct ScriptedResponse {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
-    tool_calls: Vec<Called>,
+    tool_calls: Vec<ScriptedToolCall>,
     #[serde(default)]
-    error: Option<Failing>,
+    error: Option<ScriptedError>,
     #[serde(default)]
-    usage: Option<Used>,
+    usage: Option<ScriptedUsage>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Called {
+struct ScriptedToolCall {
     name: String,
     /// Where the tool is, for clients that offer tools in groups.
     #[serde(default)]
@@ -95,8 +96,8 @@ struct Called {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Failing {
-    kind: Kind,
+struct ScriptedError {
+    kind: ModelErrorKind,
     message: String,
     #[serde(default)]
     retry_after_seconds: Option<u64>,
@@ -104,14 +105,14 @@ struct Failing {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Used {
+struct ScriptedUsage {
     input: u64,
     output: u64,
 }
 
-impl Script {
+impl ModelScript {
     /// Reads a script, or says what is wrong with it.
-    pub fn read(value: &Value) -> Result<Self, ScriptError> {
+    pub fn parse_script(value: &Value) -> Result<Self, ScriptError> {
         let text: ScriptText = serde_json::from_value(value.clone())?;
         let rules = text.rules.into_iter().enumerate().map(|(at, rule)| {
             let answer = rule.answer;
@@ -119,17 +120,17 @@ impl Script {
                 return Err(ScriptError::Empty(at));
             }
             let user_matches = rule.when.user_matches.as_deref().map(Regex::new).transpose()?;
-            let WhenText { tool_results, tool_offered, model, .. } = rule.when;
-            Ok(Rule { tool_results, tool_offered, user_matches, model, answer })
+            let ConditionText { tool_results, tool_offered, model, .. } = rule.when;
+            Ok(ScriptRule { tool_results, tool_offered, user_matches, model, answer })
         });
         Ok(Self { rules: rules.collect::<Result<_, ScriptError>>()? })
     }
 
     /// What the script says to a request.
-    pub fn answer(&self, request: &Request) -> Result<Answer, ModelError> {
-        let seen = Seen::of(request);
-        let rule = self.rules.iter().find(|rule| rule.holds(&seen)).ok_or_else(|| {
-            ModelError::new(Kind::Upstream, "the script has no answer to this question")
+    pub fn respond_to(&self, request: &CanonicalRequest) -> Result<CanonicalResponse, ModelError> {
+        let seen = ScriptContext::from_request(request);
+        let rule = self.rules.iter().find(|rule| rule.matches_request(&seen)).ok_or_else(|| {
+            ModelError::new(ModelErrorKind::Upstream, "the script has no answer to this question")
         })?;
         if let Some(error) = &rule.answer.error {
             let told = ModelError::new(error.kind, error.message.clone());
@@ -138,12 +139,12 @@ impl Script {
                 None => told,
             });
         }
-        Ok(rule.answer.spoken(request, &seen))
+        Ok(rule.answer.to_response(request, &seen))
     }
 }
 
-impl Rule {
-    fn holds(&self, seen: &Seen<'_>) -> bool {
+impl ScriptRule {
+    fn matches_request(&self, seen: &ScriptContext<'_>) -> bool {
         self.tool_results.is_none_or(|wanted| wanted == seen.tool_results)
             && self.tool_offered.as_deref().is_none_or(|name| seen.tools.contains(&name))
             && self.user_matches.as_ref().is_none_or(|pattern| pattern.is_match(&seen.user))
@@ -152,7 +153,7 @@ impl Rule {
 }
 
 /// What a script may look at.
-struct Seen<'a> {
+struct ScriptContext<'a> {
     model: &'a str,
     tools: Vec<&'a str>,
     tool_results: usize,
@@ -160,15 +161,15 @@ struct Seen<'a> {
     bytes: usize,
 }
 
-impl<'a> Seen<'a> {
-    fn of(request: &'a Request) -> Self {
-        fn names<'a>(tools: &'a [Tool], into: &mut Vec<&'a str>) {
+impl<'a> ScriptContext<'a> {
+    fn from_request(request: &'a CanonicalRequest) -> Self {
+        fn collect_tool_names<'a>(tools: &'a [CanonicalTool], into: &mut Vec<&'a str>) {
             for tool in tools {
                 match tool {
-                    Tool::Function(tool) => into.push(&tool.name),
-                    Tool::Custom(tool) => into.push(&tool.name),
-                    Tool::Namespace(space) => names(&space.tools, into),
-                    Tool::Foreign(_) => {}
+                    CanonicalTool::Function(tool) => into.push(&tool.name),
+                    CanonicalTool::Custom(tool) => into.push(&tool.name),
+                    CanonicalTool::Namespace(space) => collect_tool_names(&space.tools, into),
+                    CanonicalTool::Foreign(_) => {}
                 }
             }
         }
@@ -179,16 +180,16 @@ impl<'a> Seen<'a> {
             user: String::new(),
             bytes: request.instructions.iter().map(|text| text.text.len()).sum(),
         };
-        names(&request.tools, &mut seen.tools);
+        collect_tool_names(&request.tools, &mut seen.tools);
         for message in &request.messages {
             let mut words = Vec::new();
             for part in &message.parts {
                 match part {
-                    Part::Text(text) => words.push(text.text.as_str()),
-                    Part::ToolResult(result) => {
+                    ContentPart::Text(text) => words.push(text.text.as_str()),
+                    ContentPart::ToolResult(result) => {
                         seen.tool_results += 1;
                         let texts = result.parts.iter().filter_map(|part| match part {
-                            Part::Text(text) => Some(text.text.len()),
+                            ContentPart::Text(text) => Some(text.text.len()),
                             _ => None,
                         });
                         seen.bytes += texts.sum::<usize>();
@@ -197,7 +198,7 @@ impl<'a> Seen<'a> {
                 }
             }
             seen.bytes += words.iter().map(|text| text.len()).sum::<usize>();
-            if message.role == Role::User && !words.is_empty() {
+            if message.role == MessageRole::User && !words.is_empty() {
                 seen.user = words.join("\n");
             }
         }
@@ -205,40 +206,45 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Said {
-    fn spoken(&self, request: &Request, seen: &Seen<'_>) -> Answer {
-        let mark = mark(request);
-        let mut parts: Vec<Part> = self.text.iter().map(Part::text).collect();
+impl ScriptedResponse {
+    fn to_response(
+        &self,
+        request: &CanonicalRequest,
+        seen: &ScriptContext<'_>,
+    ) -> CanonicalResponse {
+        let mark = request_digest(request);
+        let mut parts: Vec<ContentPart> = self.text.iter().map(ContentPart::from_text).collect();
         for (at, call) in self.tool_calls.iter().enumerate() {
             let input = match &call.input {
-                Some(text) => Input::Free(text.clone()),
-                None => Input::Json(
+                Some(text) => ToolInput::Free(text.clone()),
+                None => ToolInput::Json(
                     call.arguments.as_ref().map_or_else(|| "{}".into(), Value::to_string),
                 ),
             };
-            parts.push(Part::ToolCall(ToolCall {
+            parts.push(ContentPart::ToolCall(ToolCall {
                 id: format!("call_{mark}_{at}"),
                 name: call.name.clone(),
                 namespace: call.namespace.clone(),
                 input,
-                extras: Extras::default(),
+                extras: DialectExtras::default(),
             }));
         }
-        let stop = if self.tool_calls.is_empty() { Stop::EndTurn } else { Stop::ToolCalls };
+        let stop =
+            if self.tool_calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolCalls };
         let spoken = self.text.as_ref().map_or(0, String::len)
             + self.tool_calls.iter().map(|call| call.name.len() + 20).sum::<usize>();
-        let used = self.usage.unwrap_or(Used {
+        let used = self.usage.unwrap_or(ScriptedUsage {
             input: (seen.bytes as u64).div_ceil(4).max(1),
             output: (spoken as u64).div_ceil(4).max(1),
         });
-        let usage = Usage { input: used.input, output: used.output, ..Usage::default() };
+        let usage = TokenUsage { input: used.input, output: used.output, ..TokenUsage::default() };
         let (id, model) = (format!("scripted_{mark}"), request.model.clone());
-        Answer { id, model, parts, stop, usage: Some(usage) }
+        CanonicalResponse { id, model, parts, stop, usage: Some(usage) }
     }
 }
 
 /// A name that is the same for the same request.
-fn mark(request: &Request) -> String {
+fn request_digest(request: &CanonicalRequest) -> String {
     let text = serde_json::to_vec(request).unwrap_or_default();
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -248,10 +254,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::{Dialect, Speak as _};
+    use crate::dialect::{Dialect, DialectCodec as _};
 
-    fn script() -> Script {
-        Script::read(&json!({ "rules": [
+    fn script() -> ModelScript {
+        ModelScript::parse_script(&json!({ "rules": [
             { "when": { "tool_offered": "shell", "tool_results": 0 },
               "answer": { "tool_calls": [{ "name": "shell", "arguments": { "command": "ls" } }] } },
             { "when": { "user_matches": "(?i)fail" },
@@ -261,8 +267,8 @@ mod tests {
         .unwrap()
     }
 
-    fn asked(body: &Value) -> Request {
-        Dialect::Chat.read_request(body).unwrap()
+    fn asked(body: &Value) -> CanonicalRequest {
+        Dialect::Chat.decode_request(body).unwrap()
     }
 
     #[test]
@@ -270,28 +276,31 @@ mod tests {
         let tools =
             json!([{ "type": "function", "function": { "name": "shell", "parameters": {} } }]);
         let first = json!({ "model": "m", "messages": [{ "role": "user", "content": "go" }], "tools": tools });
-        let answer = script().answer(&asked(&first)).unwrap();
-        assert_eq!(answer.stop, Stop::ToolCalls);
-        assert_eq!(script().answer(&asked(&first)).unwrap(), answer);
-        let Part::ToolCall(call) = &answer.parts[0] else { panic!("{answer:?}") };
+        let answer = script().respond_to(&asked(&first)).unwrap();
+        assert_eq!(answer.stop, StopReason::ToolCalls);
+        assert_eq!(script().respond_to(&asked(&first)).unwrap(), answer);
+        let ContentPart::ToolCall(call) = &answer.parts[0] else { panic!("{answer:?}") };
         let second = json!({ "model": "m", "tools": tools, "messages": [
             { "role": "user", "content": "go" },
             { "role": "assistant", "tool_calls": [{ "id": call.id, "type": "function",
                 "function": { "name": "shell", "arguments": "{}" } }] },
             { "role": "tool", "tool_call_id": call.id, "content": "a b c" },
         ] });
-        let answer = script().answer(&asked(&second)).unwrap();
-        assert_eq!(answer.parts, [Part::text("done")]);
-        assert_eq!(answer.usage, Some(Usage { input: 11, output: 3, ..Usage::default() }));
+        let answer = script().respond_to(&asked(&second)).unwrap();
+        assert_eq!(answer.parts, [ContentPart::from_text("done")]);
+        assert_eq!(
+            answer.usage,
+            Some(TokenUsage { input: 11, output: 3, ..TokenUsage::default() })
+        );
     }
 
     #[test]
     fn a_tool_of_a_group_is_called_in_its_group() {
-        let script = Script::read(&json!({ "rules": [{ "answer": { "tool_calls": [
+        let script = ModelScript::parse_script(&json!({ "rules": [{ "answer": { "tool_calls": [
             { "name": "report", "namespace": "mcp__cynode", "arguments": {} }] } }] }));
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "go" }] });
-        let answer = script.unwrap().answer(&asked(&body)).unwrap();
-        let Part::ToolCall(call) = &answer.parts[0] else { panic!("{answer:?}") };
+        let answer = script.unwrap().respond_to(&asked(&body)).unwrap();
+        let ContentPart::ToolCall(call) = &answer.parts[0] else { panic!("{answer:?}") };
         assert_eq!(
             (call.name.as_str(), call.namespace.as_deref()),
             ("report", Some("mcp__cynode"))
@@ -302,8 +311,8 @@ mod tests {
     fn a_rule_may_fail_as_a_provider_does() {
         let body =
             json!({ "model": "m", "messages": [{ "role": "user", "content": "please FAIL" }] });
-        let error = script().answer(&asked(&body)).unwrap_err();
-        let told = ModelError::new(Kind::RateLimited, "slowly");
+        let error = script().respond_to(&asked(&body)).unwrap_err();
+        let told = ModelError::new(ModelErrorKind::RateLimited, "slowly");
         assert_eq!(error, told.with_retry_after(Duration::from_secs(7)));
     }
 
@@ -316,7 +325,7 @@ mod tests {
             json!({ "rules": [{ "when": { "user_matches": "(" }, "answer": { "text": "a" } }] }),
             json!({ "rules": [{ "when": { "moon": "full" }, "answer": { "text": "a" } }] }),
         ] {
-            assert!(Script::read(&wrong).is_err(), "{wrong}");
+            assert!(ModelScript::parse_script(&wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -4,20 +4,20 @@ use cynode_core::models::ProviderKind;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    dialect::{Dialect, messages::budget_within},
-    talk::{Kind, ModelError},
+    dialect::{Dialect, messages::clamp_thinking_budget},
+    talk::{ModelError, ModelErrorKind},
 };
 
 /// Kinds of tools that the client itself runs; all others are run by the provider.
-const RUN_BY_CLIENTS: [&str; 7] =
+const CLIENT_TOOL_TYPES: [&str; 7] =
     ["function", "custom", "namespace", "local_shell", "shell", "apply_patch", "tool_search"];
 
 /// What kinds of tools that clients of Messages run begin with.
-const RUN_BY_CLIENTS_OF_MESSAGES: [&str; 5] =
+const MESSAGES_CLIENT_TOOL_PREFIXES: [&str; 5] =
     ["custom", "bash_", "text_editor_", "computer_", "memory_"];
 
 /// Fields that ask the provider to reach out by itself, to choose another model, or to do what has another price.
-const REACHING_OUT: [&str; 13] = [
+const HOSTED_FEATURE_FIELDS: [&str; 13] = [
     "mcp_servers",
     "web_search_options",
     "container",
@@ -34,7 +34,7 @@ const REACHING_OUT: [&str; 13] = [
 ];
 
 /// Fields that hold the client's own words, in which any name may stand for anything.
-const CLIENTS_OWN: [&str; 7] = [
+const CLIENT_CONTENT_FIELDS: [&str; 7] = [
     "arguments",
     "input",
     "input_examples",
@@ -46,15 +46,15 @@ const CLIENTS_OWN: [&str; 7] = [
 
 /// A request whose shape we may change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shaped {
+pub struct RequestRewrite {
     dialect: Dialect,
     body: Value,
 }
 
-impl Shaped {
+impl RequestRewrite {
     /// Takes a request, refuses what is never passed on, and has caches kept for the time whose price is known.
     pub fn new(dialect: Dialect, mut body: Value) -> Result<Self, ModelError> {
-        let bad = |told: &str| Err(ModelError::new(Kind::BadRequest, told));
+        let bad = |told: &str| Err(ModelError::new(ModelErrorKind::BadRequest, told));
         if !body.is_object() {
             return bad("the body is not a JSON object");
         }
@@ -80,21 +80,21 @@ impl Shaped {
         {
             return bad("`service_tier`: only the ordinary one has a known price");
         }
-        keep_briefly(&mut body);
+        strip_cache_ttl(&mut body);
         // The conversation of Responses has the name that a tool's arguments have elsewhere.
         if let Some(conversation) = body.get_mut("input") {
-            keep_briefly(conversation);
+            strip_cache_ttl(conversation);
         }
         Ok(Self { dialect, body })
     }
 
     /// The model's id, as the client wrote it.
-    pub fn model(&self) -> Option<&str> {
+    pub fn model_id(&self) -> Option<&str> {
         self.body.get("model").and_then(Value::as_str)
     }
 
     /// Whether the answer comes piece by piece.
-    pub fn streams(&self) -> bool {
+    pub fn is_streaming(&self) -> bool {
         self.body.get("stream") == Some(&Value::Bool(true))
     }
 
@@ -106,7 +106,7 @@ impl Shaped {
     }
 
     /// The limit on the answer that the client named.
-    pub fn limit(&self) -> Option<u64> {
+    pub fn output_token_limit(&self) -> Option<u64> {
         let names: &[&str] = match self.dialect {
             Dialect::Chat => &["max_completion_tokens", "max_tokens"],
             Dialect::Responses => &["max_output_tokens"],
@@ -117,25 +117,25 @@ impl Shaped {
 
     /// Takes out what the provider would do by itself: tools that it runs, servers that it calls. Every tool call passes our
     /// gate; these would pass it by. Gives how many there were.
-    pub fn without_hosted_tools(&mut self) -> usize {
+    pub fn strip_hosted_tools(&mut self) -> usize {
         let dialect = self.dialect;
         let mut removed = 0;
-        for name in REACHING_OUT {
-            removed += usize::from(self.remove(name).is_some());
+        for name in HOSTED_FEATURE_FIELDS {
+            removed += usize::from(self.remove_field(name).is_some());
         }
         if let Some(Value::Array(tools)) = self.body.get_mut("tools") {
-            let gone = retain(dialect, tools);
+            let gone = retain_client_tools(dialect, tools);
             removed += gone;
             if tools.is_empty() && gone > 0 {
-                self.remove("tools");
-                self.remove("tool_choice");
+                self.remove_field("tools");
+                self.remove_field("tool_choice");
             }
         }
         // Some clients of Responses offer tools among the messages.
         if let Some(Value::Array(items)) = self.body.get_mut("input") {
             for item in items {
                 if let Some(Value::Array(tools)) = item.get_mut("tools") {
-                    removed += retain(dialect, tools);
+                    removed += retain_client_tools(dialect, tools);
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Shaped {
     }
 
     /// Puts instructions before those of the client.
-    pub fn instruct(&mut self, text: &str) {
+    pub fn prepend_instructions(&mut self, text: &str) {
         match self.dialect {
             Dialect::Chat => {
                 let message = json!({ "role": "system", "content": text });
@@ -160,7 +160,7 @@ impl Shaped {
             }
             Dialect::Messages => {
                 let block = json!({ "type": "text", "text": text });
-                let system = match self.remove("system") {
+                let system = match self.remove_field("system") {
                     Some(Value::String(own)) => json!([block, { "type": "text", "text": own }]),
                     Some(Value::Array(mut blocks)) => {
                         blocks.insert(0, block);
@@ -174,28 +174,28 @@ impl Shaped {
     }
 
     /// The request as text.
-    pub fn text(&self) -> String {
+    pub fn to_json_text(&self) -> String {
         self.body.to_string()
     }
 
     /// The request as it is.
-    pub const fn body(&self) -> &Value {
+    pub const fn as_body(&self) -> &Value {
         &self.body
     }
 
     /// The request, to be changed.
-    pub const fn body_mut(&mut self) -> &mut Value {
+    pub const fn as_body_mut(&mut self) -> &mut Value {
         &mut self.body
     }
 
     /// Takes a field out.
-    fn remove(&mut self, name: &str) -> Option<Value> {
+    fn remove_field(&mut self, name: &str) -> Option<Value> {
         self.body.as_object_mut().and_then(|fields| fields.shift_remove(name))
     }
 
     /// The request for a provider that speaks the same dialect: its own name of the model, an answer of at most so many
     /// tokens, and the pieces always end with what was used.
-    pub fn addressed(&self, kind: ProviderKind, upstream: &str, most: u64) -> Value {
+    pub fn to_provider_body(&self, kind: ProviderKind, upstream: &str, most: u64) -> Value {
         let mut body = self.body.as_object().cloned().unwrap_or_default();
         body.insert("model".into(), Value::String(upstream.to_owned()));
         // The one name that this provider reads, whatever the client wrote.
@@ -209,7 +209,7 @@ impl Shaped {
         };
         body.insert(name.into(), json!(most));
         match self.dialect {
-            Dialect::Chat if self.streams() => {
+            Dialect::Chat if self.is_streaming() => {
                 let options = body.entry("stream_options").or_insert_with(|| json!({}));
                 if let Value::Object(options) = options {
                     options.insert("include_usage".into(), Value::Bool(true));
@@ -222,8 +222,8 @@ impl Shaped {
                 body.entry("store").or_insert(Value::Bool(false));
             }
             // As the client said it, it may be right: between tools a budget may be larger than the limit.
-            Dialect::Messages if self.limit().is_none_or(|limit| most < limit) => {
-                shorten_thinking(&mut body, most);
+            Dialect::Messages if self.output_token_limit().is_none_or(|limit| most < limit) => {
+                reduce_thinking_budget(&mut body, most);
             }
             Dialect::Chat | Dialect::Messages => {}
         }
@@ -232,17 +232,17 @@ impl Shaped {
 }
 
 /// Takes the time out of every mark for caching: what is kept for longer than usual has a price of its own.
-fn keep_briefly(value: &mut Value) {
+fn strip_cache_ttl(value: &mut Value) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(keep_briefly),
+        Value::Array(items) => items.iter_mut().for_each(strip_cache_ttl),
         Value::Object(fields) => {
             for (name, value) in fields {
                 if name == "cache_control" {
                     if let Value::Object(mark) = value {
                         mark.shift_remove("ttl");
                     }
-                } else if !CLIENTS_OWN.contains(&name.as_str()) {
-                    keep_briefly(value);
+                } else if !CLIENT_CONTENT_FIELDS.contains(&name.as_str()) {
+                    strip_cache_ttl(value);
                 }
             }
         }
@@ -251,11 +251,11 @@ fn keep_briefly(value: &mut Value) {
 }
 
 /// Leaves a model less to think where its answer has become shorter.
-fn shorten_thinking(body: &mut Map<String, Value>, most: u64) {
+fn reduce_thinking_budget(body: &mut Map<String, Value>, most: u64) {
     let budget = body.get_mut("thinking").and_then(|thinking| thinking.get_mut("budget_tokens"));
     let Some(budget) = budget else { return };
     let Some(asked) = budget.as_u64() else { return };
-    match budget_within(asked, most) {
+    match clamp_thinking_budget(asked, most) {
         Some(left) => *budget = json!(left),
         None => {
             body.shift_remove("thinking");
@@ -264,26 +264,26 @@ fn shorten_thinking(body: &mut Map<String, Value>, most: u64) {
 }
 
 /// Leaves the tools that the client runs, also within groups, and gives how many were taken out.
-fn retain(dialect: Dialect, tools: &mut Vec<Value>) -> usize {
+fn retain_client_tools(dialect: Dialect, tools: &mut Vec<Value>) -> usize {
     let before = tools.len();
-    tools.retain(|tool| run_by_client(dialect, tool));
+    tools.retain(|tool| is_client_tool(dialect, tool));
     let mut removed = before - tools.len();
     for tool in tools {
         if let Some(Value::Array(grouped)) = tool.get_mut("tools") {
-            removed += retain(dialect, grouped);
+            removed += retain_client_tools(dialect, grouped);
         }
     }
     removed
 }
 
-fn run_by_client(dialect: Dialect, tool: &Value) -> bool {
+fn is_client_tool(dialect: Dialect, tool: &Value) -> bool {
     let kind = tool.get("type").and_then(Value::as_str);
     match (dialect, kind) {
         (Dialect::Messages, None) => true,
         (Dialect::Messages, Some(kind)) => {
-            RUN_BY_CLIENTS_OF_MESSAGES.iter().any(|known| kind.starts_with(known))
+            MESSAGES_CLIENT_TOOL_PREFIXES.iter().any(|known| kind.starts_with(known))
         }
-        (Dialect::Chat | Dialect::Responses, Some(kind)) => RUN_BY_CLIENTS.contains(&kind),
+        (Dialect::Chat | Dialect::Responses, Some(kind)) => CLIENT_TOOL_TYPES.contains(&kind),
         (Dialect::Chat | Dialect::Responses, None) => false,
     }
 }
@@ -291,10 +291,10 @@ fn run_by_client(dialect: Dialect, tool: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::{Speak as _, Target};
+    use crate::dialect::{DialectCodec as _, ProviderCapabilities};
 
-    fn shaped(dialect: Dialect, body: Value) -> Shaped {
-        Shaped::new(dialect, body).unwrap()
+    fn shaped(dialect: Dialect, body: Value) -> RequestRewrite {
+        RequestRewrite::new(dialect, body).unwrap()
     }
 
     #[test]
@@ -310,8 +310,8 @@ mod tests {
             json!({ "background": true }),
             json!({ "service_tier": "priority" }),
         ] {
-            let error = Shaped::new(Dialect::Chat, body.clone()).unwrap_err();
-            assert_eq!(error.kind, Kind::BadRequest, "{body}");
+            let error = RequestRewrite::new(Dialect::Chat, body.clone()).unwrap_err();
+            assert_eq!(error.kind, ModelErrorKind::BadRequest, "{body}");
         }
     }
 
@@ -322,8 +322,8 @@ mod tests {
             Dialect::Responses,
             json!({ "tools": [own[0], { "type": "web_search" }, own[1], { "type": "mcp" }] }),
         );
-        assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(*request.body(), json!({ "tools": own }));
+        assert_eq!(request.strip_hosted_tools(), 2);
+        assert_eq!(*request.as_body(), json!({ "tools": own }));
 
         let group = |tools: Value| json!({ "type": "namespace", "name": "g", "tools": tools });
         let offer =
@@ -331,45 +331,45 @@ mod tests {
         let (kept, hosted) = (json!([own[0]]), json!([own[0], { "type": "code_interpreter" }]));
         let mut request =
             shaped(Dialect::Responses, offer(json!([group(hosted), { "type": "web_search" }])));
-        assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(*request.body(), offer(json!([group(kept)])));
+        assert_eq!(request.strip_hosted_tools(), 2);
+        assert_eq!(*request.as_body(), offer(json!([group(kept)])));
 
         let own = json!([{ "name": "a", "input_schema": {} }, { "type": "bash_20250124", "name": "bash" }]);
         let mut request = shaped(
             Dialect::Messages,
             json!({ "tools": [own[0], { "type": "web_search_20260209", "name": "w" }, own[1]], "mcp_servers": [{}] }),
         );
-        assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(*request.body(), json!({ "tools": own }));
+        assert_eq!(request.strip_hosted_tools(), 2);
+        assert_eq!(*request.as_body(), json!({ "tools": own }));
 
         let mut request = shaped(
             Dialect::Chat,
             json!({ "tools": [{ "type": "web_search" }], "tool_choice": "auto", "web_search_options": {} }),
         );
-        assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(*request.body(), json!({}));
+        assert_eq!(request.strip_hosted_tools(), 2);
+        assert_eq!(*request.as_body(), json!({}));
     }
 
     #[test]
     fn a_request_is_addressed_with_the_providers_name_a_limit_and_a_count() {
         let chat = json!({ "model": "ours", "messages": [], "stream": true, "max_tokens": 9000,
             "max_completion_tokens": 1 });
-        assert_eq!(shaped(Dialect::Chat, chat.clone()).limit(), Some(1));
+        assert_eq!(shaped(Dialect::Chat, chat.clone()).output_token_limit(), Some(1));
         let addressed =
-            shaped(Dialect::Chat, chat).addressed(ProviderKind::Compatible, "theirs", 100);
+            shaped(Dialect::Chat, chat).to_provider_body(ProviderKind::Compatible, "theirs", 100);
         assert_eq!(
             addressed,
             json!({ "model": "theirs", "messages": [], "stream": true, "max_tokens": 100,
                 "stream_options": { "include_usage": true } })
         );
         let addressed = shaped(Dialect::Chat, json!({ "model": "ours" }));
-        let addressed = addressed.addressed(ProviderKind::OpenAi, "theirs", 7);
+        let addressed = addressed.to_provider_body(ProviderKind::OpenAi, "theirs", 7);
         assert_eq!(addressed, json!({ "model": "theirs", "max_completion_tokens": 7 }));
         let addressed = shaped(Dialect::Responses, json!({ "model": "ours", "store": true }));
-        let addressed = addressed.addressed(ProviderKind::OpenAi, "theirs", 7);
+        let addressed = addressed.to_provider_body(ProviderKind::OpenAi, "theirs", 7);
         assert_eq!(addressed, json!({ "model": "theirs", "store": true, "max_output_tokens": 7 }));
         let addressed = shaped(Dialect::Messages, json!({ "model": "ours", "stream": true }));
-        let addressed = addressed.addressed(ProviderKind::Anthropic, "theirs", 7);
+        let addressed = addressed.to_provider_body(ProviderKind::Anthropic, "theirs", 7);
         assert_eq!(addressed, json!({ "model": "theirs", "stream": true, "max_tokens": 7 }));
     }
 
@@ -394,9 +394,10 @@ mod tests {
         };
         let brief = asked(json!({ "type": "ephemeral" }));
         let request = shaped(Dialect::Messages, asked(json!({ "type": "ephemeral", "ttl": "1h" })));
-        assert_eq!(request.addressed(ProviderKind::Anthropic, "m", 7), brief);
-        let read = Dialect::Messages.read_request(request.body()).unwrap();
-        let written = Dialect::Messages.write_request(&read, &Target::default()).unwrap();
+        assert_eq!(request.to_provider_body(ProviderKind::Anthropic, "m", 7), brief);
+        let read = Dialect::Messages.decode_request(request.as_body()).unwrap();
+        let written =
+            Dialect::Messages.encode_request(&read, &ProviderCapabilities::default()).unwrap();
         assert_eq!(written, brief);
 
         let part =
@@ -406,7 +407,7 @@ mod tests {
             json!({ "input": [{ "role": "user", "content": [part(json!({ "ttl": "1h" }))] }] }),
         );
         let brief = json!({ "input": [{ "role": "user", "content": [part(json!({}))] }] });
-        assert_eq!(*request.body(), brief);
+        assert_eq!(*request.as_body(), brief);
     }
 
     #[test]
@@ -414,7 +415,7 @@ mod tests {
         let thinking = |budget: u64| json!({ "type": "enabled", "budget_tokens": budget });
         let asked = json!({ "model": "ours", "max_tokens": 9000, "thinking": thinking(8000) });
         let asked = shaped(Dialect::Messages, asked);
-        let addressed = |most| asked.addressed(ProviderKind::Anthropic, "theirs", most);
+        let addressed = |most| asked.to_provider_body(ProviderKind::Anthropic, "theirs", most);
         for (most, left) in [(9000, 8000), (8001, 8000), (8000, 7999), (1025, 1024)] {
             assert_eq!(
                 addressed(most),
@@ -425,26 +426,26 @@ mod tests {
 
         let larger = json!({ "model": "theirs", "max_tokens": 9000, "thinking": thinking(20_000) });
         let addressed = shaped(Dialect::Messages, larger.clone());
-        assert_eq!(addressed.addressed(ProviderKind::Anthropic, "theirs", 9000), larger);
+        assert_eq!(addressed.to_provider_body(ProviderKind::Anthropic, "theirs", 9000), larger);
     }
 
     #[test]
     fn instructions_come_before_those_of_the_client_in_every_dialect() {
         let mut chat =
             shaped(Dialect::Chat, json!({ "messages": [{ "role": "user", "content": "q" }] }));
-        chat.instruct("first");
+        chat.prepend_instructions("first");
         let expected =
             json!([{ "role": "system", "content": "first" }, { "role": "user", "content": "q" }]);
-        assert_eq!(chat.body()["messages"], expected);
+        assert_eq!(chat.as_body()["messages"], expected);
         let mut responses = shaped(Dialect::Responses, json!({ "instructions": "own" }));
-        responses.instruct("first");
-        assert_eq!(responses.body()["instructions"], "first\n\nown");
+        responses.prepend_instructions("first");
+        assert_eq!(responses.as_body()["instructions"], "first\n\nown");
         for (system, count) in
             [(json!("own"), 2), (json!([{ "type": "text", "text": "own" }]), 2), (Value::Null, 1)]
         {
             let mut messages = shaped(Dialect::Messages, json!({ "system": system }));
-            messages.instruct("first");
-            let blocks = messages.body()["system"].clone();
+            messages.prepend_instructions("first");
+            let blocks = messages.as_body()["system"].clone();
             assert_eq!(blocks[0], json!({ "type": "text", "text": "first" }));
             assert_eq!(blocks.as_array().map(Vec::len), Some(count));
         }

@@ -16,14 +16,14 @@ pub struct SseEvent {
 /// An event is longer than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is longer than {limit} bytes")]
-pub struct TooLong {
+pub struct SseEventTooLong {
     /// The limit.
     pub limit: usize,
 }
 
 /// Takes events out of bytes.
 #[derive(Clone, Debug)]
-pub struct Parser {
+pub struct SseEventParser {
     limit: usize,
     line: Vec<u8>,
     name: Vec<u8>,
@@ -36,7 +36,7 @@ pub struct Parser {
     whole: usize,
 }
 
-impl Parser {
+impl SseEventParser {
     /// A parser that refuses events of more than `limit` bytes.
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -51,12 +51,16 @@ impl Parser {
     }
 
     /// How many of the bytes that were pushed last go up to the last end of an event; the rest begins another.
-    pub(crate) const fn whole(&self) -> usize {
+    pub(crate) const fn complete_len(&self) -> usize {
         self.whole
     }
 
     /// Takes the next bytes and appends the events that they complete to `events`.
-    pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), TooLong> {
+    pub fn push_bytes(
+        &mut self,
+        mut bytes: &[u8],
+        events: &mut Vec<SseEvent>,
+    ) -> Result<(), SseEventTooLong> {
         let length = bytes.len();
         self.whole = 0;
         if bytes.is_empty() {
@@ -64,11 +68,11 @@ impl Parser {
         }
         if std::mem::take(&mut self.after_return) {
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
-            self.note_whole(length - bytes.len());
+            self.mark_complete(length - bytes.len());
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, rest) = bytes.split_at(end);
-            self.grow(line)?;
+            self.append_to_line(line)?;
             bytes = match rest {
                 [b'\r', b'\n', rest @ ..] => rest,
                 [b'\r'] => {
@@ -79,22 +83,22 @@ impl Parser {
                 [] => &[],
             };
             events.extend(self.end_line());
-            self.note_whole(length - bytes.len());
+            self.mark_complete(length - bytes.len());
         }
-        self.grow(bytes)
+        self.append_to_line(bytes)
     }
 
     /// A line has ended after so many bytes. Comments between events belong to none.
-    const fn note_whole(&mut self, at: usize) {
+    const fn mark_complete(&mut self, at: usize) {
         if self.name.is_empty() && self.data.is_none() {
             self.whole = at;
         }
     }
 
-    fn grow(&mut self, more: &[u8]) -> Result<(), TooLong> {
+    fn append_to_line(&mut self, more: &[u8]) -> Result<(), SseEventTooLong> {
         let held = self.line.len() + self.name.len() + self.data.as_ref().map_or(0, Vec::len);
         if held + more.len() > self.limit {
-            return Err(TooLong { limit: self.limit });
+            return Err(SseEventTooLong { limit: self.limit });
         }
         self.line.extend_from_slice(more);
         Ok(())
@@ -137,7 +141,7 @@ impl Parser {
 }
 
 /// Appends an event to `out`. JSON has no line breaks of its own, so one line of data is enough.
-pub(crate) fn put(out: &mut Vec<u8>, name: Option<&str>, data: &Value) {
+pub(crate) fn write_sse_event(out: &mut Vec<u8>, name: Option<&str>, data: &Value) {
     if let Some(name) = name {
         out.extend_from_slice(b"event: ");
         out.extend_from_slice(name.as_bytes());

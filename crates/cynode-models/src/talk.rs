@@ -9,18 +9,21 @@ mod part;
 mod request;
 
 pub use self::{
-    answer::{Answer, Stop, Usage},
-    error::{Kind, ModelError},
-    event::{Event, Opening},
-    extras::Extras,
-    gather::Gather,
+    answer::{CanonicalResponse, StopReason, TokenUsage},
+    error::{ModelError, ModelErrorKind},
+    event::{CanonicalEvent, PartStart},
+    extras::DialectExtras,
+    gather::ResponseAssembler,
     part::{
-        Document, DocumentSource, Foreign, Image, ImageSource, Input, Part, Reasoning, Seal, Text,
-        ToolCall, ToolResult,
+        ContentPart, DocumentPart, DocumentSource, ForeignValue, ImagePart, ImageSource,
+        ReasoningPart, ReasoningSeal, TextPart, ToolCall, ToolInput, ToolResult,
     },
     request::{
-        CustomTool, Effort, Format, FunctionTool, Message, Mode, Namespace, Output, Request, Role,
-        Thinking, Tool, ToolChoice,
+        CanonicalMessage, CanonicalRequest, CanonicalTool, CustomTool, CustomToolFormat,
+        FunctionTool, MessageRole, OutputFormat, ReasoningEffort, ThinkingConfig, ThinkingMode,
+        ToolChoice, ToolNamespace,
     },
 };
-pub(crate) use self::{error::CONTEXT_LENGTH, extras::Level, gather::cut_short};
+pub(crate) use self::{
+    error::CONTEXT_LENGTH_CODE, extras::ExtrasLevel, gather::stream_cut_short_error,
+};

@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use crate::{
     dialect::Dialect,
     talk::{
-        Answer, CustomTool, Event, Format, FunctionTool, Input, Opening, Part, Request, Tool,
-        ToolCall,
+        CanonicalEvent, CanonicalRequest, CanonicalResponse, CanonicalTool, ContentPart,
+        CustomTool, CustomToolFormat, FunctionTool, PartStart, ToolCall, ToolInput,
     },
 };
 
 /// The one property of a function that stands for a free-text tool.
-const PROPERTY: &str = "input";
+const INPUT_PROPERTY: &str = "input";
 
 /// What a tool is called by a provider that knows no groups.
-pub(crate) fn flat_name(namespace: Option<&str>, name: &str) -> String {
+pub(crate) fn flat_tool_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => format!("{namespace}__{name}"),
         None => name.to_owned(),
@@ -28,12 +28,12 @@ pub(crate) fn flat_name(namespace: Option<&str>, name: &str) -> String {
 }
 
 /// The function that stands for a free-text tool.
-pub(crate) fn as_function(tool: &CustomTool) -> FunctionTool {
+pub(crate) fn to_function_tool(tool: &CustomTool) -> FunctionTool {
     let grammar = match &tool.format {
-        Some(Format::Grammar { syntax, definition }) => Some(format!(
-            "Give the whole text as `{PROPERTY}`. It must follow this {syntax} grammar:\n{definition}"
+        Some(CustomToolFormat::Grammar { syntax, definition }) => Some(format!(
+            "Give the whole text as `{INPUT_PROPERTY}`. It must follow this {syntax} grammar:\n{definition}"
         )),
-        Some(Format::Text) | None => None,
+        Some(CustomToolFormat::Text) | None => None,
     };
     let description: Vec<String> = tool.description.clone().into_iter().chain(grammar).collect();
     FunctionTool {
@@ -41,8 +41,8 @@ pub(crate) fn as_function(tool: &CustomTool) -> FunctionTool {
         description: (!description.is_empty()).then(|| description.join("\n\n")),
         parameters: json!({
             "type": "object",
-            "properties": { PROPERTY: { "type": "string", "description": "The text for the tool." } },
-            "required": [PROPERTY],
+            "properties": { INPUT_PROPERTY: { "type": "string", "description": "The text for the tool." } },
+            "required": [INPUT_PROPERTY],
             "additionalProperties": false,
         }),
         strict: false,
@@ -51,38 +51,38 @@ pub(crate) fn as_function(tool: &CustomTool) -> FunctionTool {
 }
 
 /// What such a function is given instead of `text`.
-pub(crate) fn as_arguments(text: &str) -> String {
-    json!({ PROPERTY: text }).to_string()
+pub(crate) fn wrap_arguments(text: &str) -> String {
+    json!({ INPUT_PROPERTY: text }).to_string()
 }
 
 /// The text that such a function was given, or all of it if the model did not keep to the form.
-fn as_text(arguments: &str) -> String {
+fn unwrap_arguments(arguments: &str) -> String {
     let given: Option<Value> = serde_json::from_str(arguments).ok();
-    let text = given.as_ref().and_then(|given| given.get(PROPERTY)).and_then(Value::as_str);
+    let text = given.as_ref().and_then(|given| given.get(INPUT_PROPERTY)).and_then(Value::as_str);
     text.unwrap_or(arguments).to_owned()
 }
 
 /// Turns calls of stand-ins back into calls of the tools that the client offered.
 #[derive(Clone, Debug, Default)]
-pub struct Restore {
-    tools: BTreeMap<String, Original>,
+pub struct ToolRestorer {
+    tools: BTreeMap<String, OriginalTool>,
     /// Calls of free-text tools that are still being written.
     open: BTreeMap<usize, String>,
 }
 
 #[derive(Clone, Debug)]
-struct Original {
+struct OriginalTool {
     name: String,
     namespace: Option<String>,
     custom: bool,
 }
 
-impl Restore {
+impl ToolRestorer {
     /// What must be turned back in answers to `request` of a provider that speaks `provider`.
-    pub fn new(request: &Request, provider: Dialect) -> Self {
+    pub fn new(request: &CanonicalRequest, provider: Dialect) -> Self {
         let mut tools = BTreeMap::new();
         if provider != Dialect::Responses {
-            collect(&request.tools, None, &mut tools);
+            collect_originals(&request.tools, None, &mut tools);
         }
         Self { tools, open: BTreeMap::new() }
     }
@@ -93,37 +93,37 @@ impl Restore {
     }
 
     /// Turns a whole answer back.
-    pub fn answer(&self, answer: &mut Answer) {
+    pub fn restore_response(&self, answer: &mut CanonicalResponse) {
         for part in &mut answer.parts {
-            if let Part::ToolCall(call) = part {
-                self.call(call);
+            if let ContentPart::ToolCall(call) = part {
+                self.restore_call(call);
             }
         }
     }
 
-    fn call(&self, call: &mut ToolCall) {
+    fn restore_call(&self, call: &mut ToolCall) {
         let Some(original) = self.tools.get(&call.name) else { return };
         call.name.clone_from(&original.name);
         call.namespace.clone_from(&original.namespace);
-        if let (true, Input::Json(arguments)) = (original.custom, &call.input) {
-            call.input = Input::Free(as_text(arguments));
+        if let (true, ToolInput::Json(arguments)) = (original.custom, &call.input) {
+            call.input = ToolInput::Free(unwrap_arguments(arguments));
         }
     }
 
     /// Turns one event back. The text of a free-text tool comes in one piece, when its call is complete.
-    pub fn event(&mut self, event: Event) -> Vec<Event> {
+    pub fn restore_event(&mut self, event: CanonicalEvent) -> Vec<CanonicalEvent> {
         match event {
-            Event::PartStarted {
+            CanonicalEvent::PartStarted {
                 index,
-                opening: Opening::ToolCall { id, name, namespace, free },
+                opening: PartStart::ToolCall { id, name, namespace, free },
             } => {
                 let opening = match self.tools.get(&name) {
-                    None => Opening::ToolCall { id, name, namespace, free },
+                    None => PartStart::ToolCall { id, name, namespace, free },
                     Some(original) => {
                         if original.custom && !free {
                             self.open.insert(index, String::new());
                         }
-                        Opening::ToolCall {
+                        PartStart::ToolCall {
                             id,
                             name: original.name.clone(),
                             namespace: original.namespace.clone(),
@@ -131,38 +131,42 @@ impl Restore {
                         }
                     }
                 };
-                vec![Event::PartStarted { index, opening }]
+                vec![CanonicalEvent::PartStarted { index, opening }]
             }
-            Event::ArgumentsDelta { index, text } => match self.open.get_mut(&index) {
+            CanonicalEvent::ArgumentsDelta { index, text } => match self.open.get_mut(&index) {
                 Some(held) => {
                     held.push_str(&text);
                     Vec::new()
                 }
-                None => vec![Event::ArgumentsDelta { index, text }],
+                None => vec![CanonicalEvent::ArgumentsDelta { index, text }],
             },
-            Event::PartEnded { index } => {
-                let text = self.open.remove(&index).map(|held| as_text(&held));
-                let delta = text.map(|text| Event::ArgumentsDelta { index, text });
-                delta.into_iter().chain([Event::PartEnded { index }]).collect()
+            CanonicalEvent::PartEnded { index } => {
+                let text = self.open.remove(&index).map(|held| unwrap_arguments(&held));
+                let delta = text.map(|text| CanonicalEvent::ArgumentsDelta { index, text });
+                delta.into_iter().chain([CanonicalEvent::PartEnded { index }]).collect()
             }
             event => vec![event],
         }
     }
 }
 
-fn collect(tools: &[Tool], namespace: Option<&str>, into: &mut BTreeMap<String, Original>) {
+fn collect_originals(
+    tools: &[CanonicalTool],
+    namespace: Option<&str>,
+    into: &mut BTreeMap<String, OriginalTool>,
+) {
     for tool in tools {
         let (name, custom) = match tool {
-            Tool::Function(tool) if namespace.is_some() => (&tool.name, false),
-            Tool::Custom(tool) => (&tool.name, true),
-            Tool::Namespace(space) => {
-                collect(&space.tools, Some(&space.name), into);
+            CanonicalTool::Function(tool) if namespace.is_some() => (&tool.name, false),
+            CanonicalTool::Custom(tool) => (&tool.name, true),
+            CanonicalTool::Namespace(space) => {
+                collect_originals(&space.tools, Some(&space.name), into);
                 continue;
             }
-            Tool::Function(_) | Tool::Foreign(_) => continue,
+            CanonicalTool::Function(_) | CanonicalTool::Foreign(_) => continue,
         };
         let namespace = namespace.map(str::to_owned);
-        let flat = flat_name(namespace.as_deref(), name);
-        into.insert(flat, Original { name: name.clone(), namespace, custom });
+        let flat = flat_tool_name(namespace.as_deref(), name);
+        into.insert(flat, OriginalTool { name: name.clone(), namespace, custom });
     }
 }

@@ -1,9 +1,17 @@
 //! The way out to a provider.
 
-use std::{error::Error as _, time::Duration};
+use std::{
+    collections::HashMap,
+    error::Error as _,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use cynode_core::models::{Dialect, ProviderKind};
+use cynode_core::{
+    models::{Dialect, ProviderKind},
+    sync::lock_unpoisoned,
+};
 use futures::{Stream, StreamExt, TryStreamExt};
 use reqwest::{
     Client, StatusCode,
@@ -17,33 +25,33 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    dialect::Speak as _,
-    talk::{Kind, ModelError},
+    dialect::DialectCodec as _,
+    talk::{ModelError, ModelErrorKind},
 };
 
 /// Longest time to connect.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most bytes of an answer that comes whole.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Most bytes of an error.
-const MOST_ERROR: usize = 64 * 1024;
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// The revision of Messages that is spoken when the client names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// Statuses that somebody in between may give while the provider works on.
-const ANSWERED_IN_BETWEEN: [u16; 8] = [408, 499, 502, 504, 520, 522, 523, 524];
+const INTERMEDIARY_STATUSES: [u16; 8] = [408, 499, 502, 504, 520, 522, 523, 524];
 
 /// The longest that a provider may ask to be left alone.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// What a client may say to the provider beside its request, where both speak the same dialect.
-pub const FORWARDED: [&str; 2] = ["anthropic-beta", "anthropic-version"];
+pub const FORWARDED_HEADERS: [&str; 2] = ["anthropic-beta", "anthropic-version"];
 
 /// What the names of such features begin with.
-const BETAS: [&str; 8] = [
+const ALLOWED_BETA_PREFIXES: [&str; 8] = [
     "claude-code-",
     "interleaved-thinking-",
     "fine-grained-tool-streaming-",
@@ -56,7 +64,7 @@ const BETAS: [&str; 8] = [
 
 /// A provider that is reached over the network.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct UpstreamEndpoint {
     /// What kind it is.
     pub kind: ProviderKind,
     /// How it is spoken to.
@@ -67,13 +75,16 @@ pub struct Place {
 
 /// Makes requests of providers.
 #[derive(Clone, Debug)]
-pub struct Upstream {
+pub struct UpstreamClient {
     client: Client,
+    idle: Duration,
+    /// Those for providers that may be silent for longer.
+    patient: Arc<Mutex<HashMap<Duration, Client>>>,
 }
 
 /// Why there is no answer, and whether it is certain that none was worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unasked {
+pub struct UpstreamFailure {
     /// Why.
     pub error: ModelError,
     /// Nothing was worked on, so nothing can be billed.
@@ -82,79 +93,105 @@ pub struct Unasked {
 
 /// What a provider gave back before its answer: it has accepted the request.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct UpstreamResponse {
     response: reqwest::Response,
 }
 
-impl Upstream {
+impl UpstreamClient {
     /// Opens the way. `idle` is the longest time that a provider may be silent.
     pub fn new(idle: Duration) -> Result<Self, ModelError> {
-        let client = Client::builder()
-            .connect_timeout(CONNECT)
-            .read_timeout(idle)
-            // A key goes where the admin said and nowhere else.
-            .redirect(Policy::none())
-            // Shorter than servers keep a connection: one that is just being closed would swallow a request.
-            .pool_idle_timeout(Duration::from_secs(4))
-            .tcp_nodelay(true)
-            .no_proxy()
-            .build()
-            .map_err(|error| ModelError::new(Kind::Unavailable, told(&error)))?;
-        Ok(Self { client })
+        Ok(Self { client: build_client(idle)?, idle, patient: Arc::default() })
     }
 
-    /// Asks a provider. Once this gives `Ok`, the provider works on the answer.
-    pub async fn ask(
+    /// A client for a provider that may be silent for so long, at least as long as any may.
+    fn client_with_timeout(&self, idle: Duration) -> Result<Client, ModelError> {
+        if idle <= self.idle {
+            return Ok(self.client.clone());
+        }
+        // As many as there are different times that people have set.
+        let mut patient = lock_unpoisoned(&self.patient);
+        if let Some(found) = patient.get(&idle) {
+            return Ok(found.clone());
+        }
+        let made = build_client(idle)?;
+        patient.insert(idle, made.clone());
+        Ok(made)
+    }
+
+    /// Asks a provider, which may be silent for so long. Once this gives `Ok`, the provider works on the answer.
+    pub async fn send_request(
         &self,
-        place: &Place,
+        place: &UpstreamEndpoint,
         key: Option<&SecretString>,
         forwarded: &[(String, String)],
         body: Vec<u8>,
         stream: bool,
-    ) -> Result<Accepted, Unasked> {
-        let headers = headers(place, key, forwarded, stream)
-            .map_err(|error| Unasked { error, free: true })?;
-        let request = self.client.post(address(place)).headers(headers).body(body);
-        let response = request.send().await.map_err(|error| Unasked {
+        idle: Duration,
+    ) -> Result<UpstreamResponse, UpstreamFailure> {
+        let headers = request_headers(place, key, forwarded, stream)
+            .map_err(|error| UpstreamFailure { error, free: true })?;
+        let client = self
+            .client_with_timeout(idle)
+            .map_err(|error| UpstreamFailure { error, free: true })?;
+        let request = client.post(endpoint_url(place)).headers(headers).body(body);
+        let response = request.send().await.map_err(|error| UpstreamFailure {
             // What was never connected was never asked.
             free: error.is_connect(),
-            error: failure(&error),
+            error: transport_error(&error),
         })?;
         let status = response.status();
         if status.is_success() {
-            return Ok(Accepted { response });
+            return Ok(UpstreamResponse { response });
         }
         if status.is_redirection() {
             let told = format!("the provider sends us elsewhere ({status}), which is not followed");
-            return Err(Unasked { error: ModelError::new(Kind::Upstream, told), free: true });
+            return Err(UpstreamFailure {
+                error: ModelError::new(ModelErrorKind::Upstream, told),
+                free: true,
+            });
         }
-        let wait = retry_after(response.headers());
-        let body = read(response, MOST_ERROR).await.unwrap_or_default();
+        let wait = parse_retry_after(response.headers());
+        let body = read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| {
             // What is not JSON may be anything, a page of a proxy for one; the status says enough.
             let reason = status.canonical_reason().unwrap_or("an error");
             Value::String(format!("the provider answered {} ({reason})", status.as_u16()))
         });
-        let error = place.dialect.read_error(status.as_u16(), &body, wait);
-        Err(Unasked { error, free: !ANSWERED_IN_BETWEEN.contains(&status.as_u16()) })
+        let error = place.dialect.decode_error(status.as_u16(), &body, wait);
+        Err(UpstreamFailure { error, free: !INTERMEDIARY_STATUSES.contains(&status.as_u16()) })
     }
 }
 
-impl Accepted {
+fn build_client(idle: Duration) -> Result<Client, ModelError> {
+    Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(idle)
+        // A key goes where the admin said and nowhere else.
+        .redirect(Policy::none())
+        // Shorter than servers keep a connection: one that is just being closed would swallow a request.
+        .pool_idle_timeout(Duration::from_secs(4))
+        .tcp_nodelay(true)
+        .no_proxy()
+        .build()
+        .map_err(|error| ModelError::new(ModelErrorKind::Unavailable, describe_error(&error)))
+}
+
+impl UpstreamResponse {
     /// The whole answer.
-    pub async fn whole(self) -> Result<Value, ModelError> {
-        let body = read(self.response, MOST_BYTES).await?;
-        serde_json::from_slice(&body)
-            .map_err(|_| ModelError::new(Kind::Upstream, "the provider's answer is not JSON"))
+    pub async fn read_json(self) -> Result<Value, ModelError> {
+        let body = read_body(self.response, MAX_BODY_BYTES).await?;
+        serde_json::from_slice(&body).map_err(|_| {
+            ModelError::new(ModelErrorKind::Upstream, "the provider's answer is not JSON")
+        })
     }
 
     /// The answer as it comes.
-    pub fn pieces(self) -> impl Stream<Item = Result<Bytes, ModelError>> + Send + Unpin {
-        self.response.bytes_stream().map_err(|error| failure(&error)).boxed()
+    pub fn into_byte_stream(self) -> impl Stream<Item = Result<Bytes, ModelError>> + Send + Unpin {
+        self.response.bytes_stream().map_err(|error| transport_error(&error)).boxed()
     }
 }
 
-fn address(place: &Place) -> Url {
+fn endpoint_url(place: &UpstreamEndpoint) -> Url {
     let mut url = place.base_url.clone();
     let path = match place.dialect {
         Dialect::Chat => "chat/completions",
@@ -166,8 +203,8 @@ fn address(place: &Place) -> Url {
     url
 }
 
-fn headers(
-    place: &Place,
+fn request_headers(
+    place: &UpstreamEndpoint,
     key: Option<&SecretString>,
     forwarded: &[(String, String)],
     stream: bool,
@@ -179,12 +216,13 @@ fn headers(
     if place.dialect == Dialect::Messages {
         headers.insert("anthropic-version", HeaderValue::from_static(ANTHROPIC_VERSION));
         for (name, value) in forwarded {
-            let value = if name == "anthropic-beta" { known_betas(value) } else { value.clone() };
+            let value = if name == "anthropic-beta" { filter_betas(value) } else { value.clone() };
             if value.is_empty() {
                 continue;
             }
             let pair = name.parse::<HeaderName>().ok().zip(HeaderValue::from_str(&value).ok());
-            if let Some((name, value)) = pair.filter(|_| FORWARDED.contains(&name.as_str())) {
+            if let Some((name, value)) = pair.filter(|_| FORWARDED_HEADERS.contains(&name.as_str()))
+            {
                 headers.insert(name, value);
             }
         }
@@ -193,7 +231,7 @@ fn headers(
         let secret = |text: String| {
             let value = HeaderValue::from_str(&text);
             let mut value = value.map_err(|_| {
-                ModelError::new(Kind::Unavailable, "the provider's key cannot be sent")
+                ModelError::new(ModelErrorKind::Unavailable, "the provider's key cannot be sent")
             })?;
             value.set_sensitive(true);
             Ok(value)
@@ -209,60 +247,70 @@ fn headers(
 }
 
 /// The features in trial that a client may ask for: those that change neither what is read nor what it costs.
-fn known_betas(value: &str) -> String {
+fn filter_betas(value: &str) -> String {
     let names = value.split(',').map(str::trim);
-    let known: Vec<&str> =
-        names.filter(|name| BETAS.iter().any(|known| name.starts_with(known))).collect();
+    let known: Vec<&str> = names
+        .filter(|name| ALLOWED_BETA_PREFIXES.iter().any(|known| name.starts_with(known)))
+        .collect();
     known.join(",")
 }
 
 /// How long the provider wants to be left alone, as `retry-after` says in seconds. A date is not looked at.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let seconds: f64 = text.trim().parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok().map(|wait| wait.min(LONGEST_WAIT))
+    Duration::try_from_secs_f64(seconds).ok().map(|wait| wait.min(MAX_RETRY_AFTER))
 }
 
-async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, ModelError> {
+async fn read_body(response: reqwest::Response, most: usize) -> Result<Vec<u8>, ModelError> {
     let mut body = Vec::new();
     let mut pieces = response.bytes_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| failure(&error))?;
+        let piece = piece.map_err(|error| transport_error(&error))?;
         if body.len() + piece.len() > most {
-            return Err(ModelError::new(Kind::Upstream, "the provider's answer is too long"));
+            return Err(ModelError::new(
+                ModelErrorKind::Upstream,
+                "the provider's answer is too long",
+            ));
         }
         body.extend_from_slice(&piece);
     }
     Ok(body)
 }
 
-fn failure(error: &reqwest::Error) -> ModelError {
+fn transport_error(error: &reqwest::Error) -> ModelError {
     let kind = if error.is_timeout() {
-        Kind::Timeout
+        ModelErrorKind::Timeout
     } else if error.is_connect() || error.status() == Some(StatusCode::BAD_GATEWAY) {
-        Kind::Unavailable
+        ModelErrorKind::Unavailable
     } else {
-        Kind::Upstream
+        ModelErrorKind::Upstream
     };
-    ModelError::new(kind, format!("the provider could not be asked: {}", told(error)))
+    ModelError::new(kind, format!("the provider could not be asked: {}", describe_error(error)))
 }
 
 /// The causes of an error, without the address, which people may have written things into.
-fn told(error: &reqwest::Error) -> String {
-    error.source().map_or_else(|| "the connection failed".into(), cynode_core::causes::told)
+fn describe_error(error: &reqwest::Error) -> String {
+    error
+        .source()
+        .map_or_else(|| "the connection failed".into(), cynode_core::causes::format_error_chain)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn place(dialect: Dialect, base_url: &str) -> Place {
-        Place { kind: ProviderKind::Compatible, dialect, base_url: base_url.parse().unwrap() }
+    fn place(dialect: Dialect, base_url: &str) -> UpstreamEndpoint {
+        UpstreamEndpoint {
+            kind: ProviderKind::Compatible,
+            dialect,
+            base_url: base_url.parse().unwrap(),
+        }
     }
 
     #[test]
     fn each_dialect_has_its_path_below_the_address() {
-        let asked = |dialect, base| address(&place(dialect, base)).to_string();
+        let asked = |dialect, base| endpoint_url(&place(dialect, base)).to_string();
         assert_eq!(asked(Dialect::Chat, "http://h:1/v1"), "http://h:1/v1/chat/completions");
         assert_eq!(asked(Dialect::Responses, "http://h/v1/"), "http://h/v1/responses");
         assert_eq!(asked(Dialect::Messages, "https://h/a/v1"), "https://h/a/v1/messages");
@@ -271,7 +319,8 @@ mod tests {
     #[test]
     fn a_key_goes_into_the_headers_that_the_provider_reads_and_is_marked_as_secret() {
         let key = SecretString::from("k-1");
-        let sent = headers(&place(Dialect::Chat, "http://h/v1"), Some(&key), &[], true).unwrap();
+        let sent =
+            request_headers(&place(Dialect::Chat, "http://h/v1"), Some(&key), &[], true).unwrap();
         assert_eq!(sent[AUTHORIZATION], "Bearer k-1");
         assert!(sent[AUTHORIZATION].is_sensitive());
         assert!(!sent.contains_key("x-api-key"));
@@ -283,7 +332,7 @@ mod tests {
             ("x-api-key", "k-2"),
         ];
         let said = said.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let sent = headers(&anthropic, Some(&key), &said, false).unwrap();
+        let sent = request_headers(&anthropic, Some(&key), &said, false).unwrap();
         assert!(!sent.contains_key("host"));
         assert_eq!(sent["x-api-key"], "k-1");
         assert_eq!(sent["anthropic-version"], ANTHROPIC_VERSION);
@@ -296,13 +345,13 @@ mod tests {
         let wait = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, HeaderValue::from_static(text));
-            retry_after(&headers)
+            parse_retry_after(&headers)
         };
         assert_eq!(wait("2"), Some(Duration::from_secs(2)));
         assert_eq!(wait("0.5"), Some(Duration::from_millis(500)));
         assert_eq!(wait("Wed, 21 Oct 2026 07:28:00 GMT"), None);
         assert_eq!(wait("-1"), None);
         assert_eq!(wait("nan"), None);
-        assert_eq!(wait("1e12"), Some(LONGEST_WAIT));
+        assert_eq!(wait("1e12"), Some(MAX_RETRY_AFTER));
     }
 }

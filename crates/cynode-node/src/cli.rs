@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser, Subcommand};
-use cynode_wire::nodes::BackendReport;
+use cynode_wire::{nodes::BackendReport, work::SandboxBackend};
 use data_encoding::HEXLOWER;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -17,31 +17,34 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::{Caller, Client},
-    config::{self, Environment, Layer},
+    client::{AnonymousClient, NodeClient},
+    config::{self, ConfigLayer, NodeEnvironment},
     doctor,
-    host::{self, Host},
+    host::{self, HostCommands},
     join,
-    key::Key,
-    node::{Node, Parts, Settings, Tried},
+    key::NodeKey,
+    node::{AvailableBackend, NodeContext, NodeParts, NodeSettings},
     report,
-    sandbox::{Backend, Bubblewrap, Ground, Options, Podman, SandboxError},
-    store::Store,
-    supervisor::supervise,
-    workers::{Recipes, install},
-    workshop::Installed,
+    sandbox::{
+        Backend, BubblewrapBackend, HostEnv, PodmanBackend, SandboxError, SandboxOptions,
+        VisiblePaths,
+    },
+    store::NodeStore,
+    supervisor::supervise_node,
+    workers::{AgentRecipes, install},
+    workshop::LocalWorkerFactory,
 };
 
 /// How many users one node has for its jobs.
-const USERS: u32 = 1000;
+const USERS_PER_NODE: u32 = 1000;
 
 /// How many nodes of a machine can have users of their own.
-const USER_SHARES: u32 = 60;
+const USER_RANGE_COUNT: u32 = 60;
 
 /// Runs jobs of a CyNode installation on this machine, each in a sandbox.
 #[derive(Debug, Parser)]
 #[command(version, about)]
-pub struct Cli {
+pub struct NodeCli {
     /// Where the node keeps its state.
     #[arg(long, global = true, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -49,22 +52,22 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
-    command: Command,
+    command: NodeSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum NodeSubcommand {
     /// Makes this machine a node of an installation.
-    Join(Join),
+    Join(NodeJoinArgs),
     /// Takes jobs and does them, until it is told to stop.
-    Run(Run),
+    Run(NodeRunArgs),
     /// Coding agents on this machine.
     Agents {
         #[command(subcommand)]
-        command: Agents,
+        command: AgentsCommand,
     },
     /// Says what works on this machine, what does not, and what to do.
-    Doctor(Layer),
+    Doctor(ConfigLayer),
     /// Prints every key of the configuration with its default.
     Config,
     /// Runs a program that ends with the node.
@@ -76,7 +79,7 @@ enum Command {
 }
 
 #[derive(Args, Debug)]
-struct Join {
+struct NodeJoinArgs {
     /// The orchestrator.
     #[arg(long, value_name = "URL")]
     url: String,
@@ -90,20 +93,20 @@ struct Join {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    layer: Layer,
+    layer: ConfigLayer,
 }
 
 #[derive(Args, Debug)]
-struct Run {
+struct NodeRunArgs {
     /// The orchestrator, if it has another address than when this machine joined.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     #[command(flatten)]
-    layer: Layer,
+    layer: ConfigLayer,
 }
 
 #[derive(Debug, Subcommand)]
-enum Agents {
+enum AgentsCommand {
     /// Shows the agents that there are recipes for, and which of them are installed.
     List,
     /// Fetches an agent in the version that its recipe pins.
@@ -113,127 +116,138 @@ enum Agents {
     },
 }
 
-impl Cli {
+impl NodeCli {
     /// Does what the flags say.
-    pub fn run(self) -> anyhow::Result<()> {
-        if let Command::Hold { argv } = &self.command {
-            std::process::exit(host::hold(argv)?);
+    pub fn run_command(self) -> anyhow::Result<()> {
+        if let NodeSubcommand::Hold { argv } = &self.command {
+            std::process::exit(host::run_until_stdin_closes(argv)?);
         }
-        if let Command::Config = &self.command {
-            return say(config::DEFAULT.trim_end());
+        if let NodeSubcommand::Config = &self.command {
+            return print_line(config::DEFAULT_CONFIG.trim_end());
         }
-        let environment = Environment::read()?;
-        let mut state = environment.state(self.state.as_deref())?;
+        let environment = NodeEnvironment::from_process_env()?;
+        let mut state = environment.state_dir(self.state.as_deref())?;
         // Whoever only looks leaves nothing behind.
         let passing = match &self.command {
-            Command::Doctor(_) if !state.exists() => Some(passing(&state)?),
+            NodeSubcommand::Doctor(_) if !state.exists() => Some(create_temp_state_dir(&state)?),
             _ => None,
         };
         if let Some(passing) = &passing {
             passing.path().clone_into(&mut state);
         }
         let flags = match &self.command {
-            Command::Doctor(layer)
-            | Command::Run(Run { layer, .. })
-            | Command::Join(Join { layer, .. }) => layer.clone(),
-            Command::Agents { .. } | Command::Config | Command::Hold { .. } => Layer::default(),
+            NodeSubcommand::Doctor(layer)
+            | NodeSubcommand::Run(NodeRunArgs { layer, .. })
+            | NodeSubcommand::Join(NodeJoinArgs { layer, .. }) => layer.clone(),
+            NodeSubcommand::Agents { .. }
+            | NodeSubcommand::Config
+            | NodeSubcommand::Hold { .. } => ConfigLayer::default(),
         };
-        let layer = environment.layers(flags, self.config.as_deref(), &state)?;
-        let filter = tracing_subscriber::EnvFilter::try_new(layer.log())?;
-        tracing_subscriber::fmt()
-            .json()
-            .flatten_event(true)
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .init();
-        let place = Place::new(&state, layer)?;
+        let layer = environment.merge_layers(flags, self.config.as_deref(), &state)?;
+        let filter = tracing_subscriber::EnvFilter::try_new(layer.log_filter())?;
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        match &self.command {
+            NodeSubcommand::Run(_) => log.json().flatten_event(true).init(),
+            // A person reads it.
+            _ => log.without_time().with_target(false).compact().init(),
+        }
+        let place = CommandContext::new(&state, layer)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             match self.command {
-                Command::Join(flags) => place.join(flags).await,
-                Command::Run(flags) => Box::pin(place.run(flags.url)).await,
-                Command::Agents { command: Agents::List } => place.list_agents(),
-                Command::Agents { command: Agents::Install { name } } => place.install(&name).await,
-                Command::Doctor(_) => place.doctor().await,
-                Command::Config | Command::Hold { .. } => Ok(()),
+                NodeSubcommand::Join(flags) => place.run_join(flags).await,
+                NodeSubcommand::Run(flags) => Box::pin(place.run_node(flags.url)).await,
+                NodeSubcommand::Agents { command: AgentsCommand::List } => place.list_agents(),
+                NodeSubcommand::Agents { command: AgentsCommand::Install { name } } => {
+                    place.install_agent(&name).await
+                }
+                NodeSubcommand::Doctor(_) => place.run_doctor().await,
+                NodeSubcommand::Config | NodeSubcommand::Hold { .. } => Ok(()),
             }
         })
     }
 }
 
 /// What every command works with.
-struct Place {
-    store: Store,
-    layer: Layer,
-    settings: Settings,
-    host: Host,
-    recipes: Recipes,
+struct CommandContext {
+    store: NodeStore,
+    layer: ConfigLayer,
+    settings: NodeSettings,
+    host: HostCommands,
+    recipes: AgentRecipes,
+    shown: VisiblePaths,
 }
 
-impl Place {
-    fn new(state: &Path, layer: Layer) -> anyhow::Result<Self> {
-        let store = Store::open(state)?;
-        let settings = layer.settings()?;
+impl CommandContext {
+    fn new(state: &Path, layer: ConfigLayer) -> anyhow::Result<Self> {
+        let store = NodeStore::open_state_dir(state)?;
+        let settings = layer.to_settings()?;
         let own = std::env::current_exe().context("the node's own program cannot be found")?;
-        let recipes = Recipes::built_in()?;
+        let recipes = AgentRecipes::built_in()?;
         let recipes = match &layer.recipes {
             Some(folder) => recipes.with_folder(folder)?,
             None => recipes,
         };
-        Ok(Self { store, layer, settings, host: Host::new(own), recipes })
+        let shown = VisiblePaths::check_entries(layer.show.as_deref().unwrap_or_default());
+        Ok(Self { store, layer, settings, host: HostCommands::new(own), recipes, shown })
     }
 
-    fn workshop(&self) -> Installed {
-        Installed {
+    fn build_worker_factory(&self) -> LocalWorkerFactory {
+        LocalWorkerFactory {
             recipes: self.recipes.clone(),
-            agents: self.store.agents(),
+            agents: self.store.agents_dir(),
             most: self.settings.most,
         }
     }
 
     /// What sandboxes of the node stand on. It must be laid within a runtime.
-    fn ground(&self) -> Result<Arc<Ground>, SandboxError> {
-        self.ground_of("")
+    fn prepare_host_env(&self) -> Result<Arc<HostEnv>, SandboxError> {
+        self.prepare_env_of("")
     }
 
     /// What sandboxes stand on in which somebody only looks whether they work: the node may run meanwhile, and what it stands on is
     /// not ours to take away.
-    fn trial(&self) -> Result<Arc<Ground>, SandboxError> {
-        self.ground_of(&format!("-trial{}", std::process::id()))
+    fn prepare_trial_env(&self) -> Result<Arc<HostEnv>, SandboxError> {
+        self.prepare_env_of(&format!("-trial{}", std::process::id()))
     }
 
-    fn ground_of(&self, whose: &str) -> Result<Arc<Ground>, SandboxError> {
-        let digest = Sha256::digest(self.store.root().as_os_str().as_encoded_bytes());
+    fn prepare_env_of(&self, whose: &str) -> Result<Arc<HostEnv>, SandboxError> {
+        let digest = Sha256::digest(self.store.root_dir().as_os_str().as_encoded_bytes());
         let instance = format!("{}{whose}", HEXLOWER.encode(&digest[..8]));
-        let mut options = Options::new(instance, self.store.sandboxes());
+        let mut options = SandboxOptions::new(instance, self.store.sandboxes_dir());
         // Several nodes on one machine take different users, as far as that can be had without asking.
-        let share = u32::from(digest[8]) % USER_SHARES * USERS;
-        options.users = options.users.start + share..options.users.start + share + USERS;
+        let share = u32::from(digest[8]) % USER_RANGE_COUNT * USERS_PER_NODE;
+        options.users = options.users.start + share..options.users.start + share + USERS_PER_NODE;
         options.free_floor_bytes = self.settings.disk_floor / 2;
         options.image.clone_from(&self.layer.image);
-        options.show = self.layer.show.clone().unwrap_or_default();
-        Ground::prepare(options)
+        options.show.clone_from(&self.shown.readable);
+        HostEnv::prepare_env(options)
     }
 
-    fn backends(ground: &Arc<Ground>) -> Result<Vec<Arc<dyn Backend>>, SandboxError> {
-        Ok(vec![Arc::new(Bubblewrap::new(ground)?), Arc::new(Podman::new(ground)?)])
+    fn build_backends(ground: &Arc<HostEnv>) -> Result<Vec<Arc<dyn Backend>>, SandboxError> {
+        Ok(vec![Arc::new(BubblewrapBackend::new(ground)?), Arc::new(PodmanBackend::new(ground)?)])
     }
 
-    /// The backends that work, each tried by running something in it.
-    async fn tried(ground: &Arc<Ground>) -> Result<Vec<Tried>, SandboxError> {
-        let mut working = Vec::new();
-        for backend in Self::backends(ground)? {
-            match backend.probe().await {
-                Ok(version) => working.push(Tried { backend, version }),
+    /// The backends that work, each tried by running something in it, and why the others do not.
+    async fn probe_backends(
+        ground: &Arc<HostEnv>,
+    ) -> Result<(Vec<AvailableBackend>, Vec<(SandboxBackend, String)>), SandboxError> {
+        let (mut working, mut missing) = (Vec::new(), Vec::new());
+        for backend in Self::build_backends(ground)? {
+            match backend.probe_backend().await {
+                Ok(version) => working.push(AvailableBackend { backend, version }),
                 Err(error) => {
-                    tracing::warn!(event = "backend.missing", backend = ?backend.kind(), error = format!("{:#}", anyhow::Error::from(error)), "it does not work here");
+                    missing.push((
+                        backend.backend_kind(),
+                        format!("{:#}", anyhow::Error::from(error)),
+                    ));
                 }
             }
         }
-        Ok(working)
+        Ok((working, missing))
     }
 
-    async fn join(&self, flags: Join) -> anyhow::Result<()> {
+    async fn run_join(&self, flags: NodeJoinArgs) -> anyhow::Result<()> {
         let token = match (&flags.token_file, flags.token_stdin) {
             (Some(path), _) => std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?,
@@ -245,32 +259,52 @@ impl Place {
             (None, false) => bail!("give the one-time token with --token-file or --token-stdin"),
         };
         let token = SecretString::from(token.trim().to_owned());
-        let host = report::facts().remove("host").unwrap_or_default();
+        let host = report::collect_host_facts().remove("host").unwrap_or_default();
         let name = flags.name.clone().unwrap_or(host);
-        let tried = Self::tried(&self.trial()?).await?;
+        let (tried, missing) = Self::probe_backends(&self.prepare_trial_env()?).await?;
+        for (backend, why) in missing {
+            let name = format!("{backend:?}").to_lowercase();
+            print_note(&format!(
+                "{name} does not work here, so jobs that ask for it go elsewhere: {why}"
+            ));
+        }
+        for warning in &self.shown.warnings {
+            print_note(warning);
+        }
         let agents = match tried.first() {
-            Some(first) => crate::node::Workshop::found(&self.workshop(), &first.backend).await,
+            Some(first) => {
+                crate::node::WorkerFactory::detect_agents(
+                    &self.build_worker_factory(),
+                    &first.backend,
+                )
+                .await
+            }
             None => Vec::new(),
         };
         let backends = tried.iter().map(|tried| BackendReport {
-            backend: tried.backend.kind(),
+            backend: tried.backend.backend_kind(),
             version: tried.version.clone(),
         });
-        let report = report::measure(&self.store, self.settings.slots, backends.collect(), agents);
+        let (slots, warnings) = (self.settings.slots, &self.shown.warnings);
+        let report =
+            report::build_node_report(&self.store, slots, backends.collect(), agents, warnings);
         let url = flags.url.trim_end_matches('/');
-        let identity = join::join(&self.store, url, &token, name, report).await?;
-        say(&format!("{} ({}) is a node of {}", identity.name, identity.node_id, identity.url))
+        let identity = join::join_installation(&self.store, url, &token, name, report).await?;
+        print_line(&format!(
+            "{} ({}) is a node of {}",
+            identity.name, identity.node_id, identity.url
+        ))
     }
 
-    async fn run(self, url: Option<String>) -> anyhow::Result<()> {
-        let identity = self.store.identity()?;
+    async fn run_node(self, url: Option<String>) -> anyhow::Result<()> {
+        let identity = self.store.load_identity()?;
         let mut identity =
             identity.context("this machine is no node yet: use `cynode-node join`")?;
-        let _held = self.store.hold()?;
+        let _held = self.store.acquire_lock()?;
         if let Some(url) = url.map(|url| url.trim_end_matches('/').to_owned())
             && url != identity.url
         {
-            Caller::new(&url)?;
+            AnonymousClient::new(&url)?;
             tracing::info!(
                 event = "orchestrator.moved",
                 from = identity.url,
@@ -278,27 +312,34 @@ impl Place {
                 "it has another address now"
             );
             identity.url = url;
-            self.store.set_identity(&identity)?;
+            self.store.save_identity(&identity)?;
         }
-        let key = Key::read(&self.store.key_file())?;
-        let ground = self.ground()?;
-        let backends = Self::tried(&ground).await?;
+        let key = NodeKey::load_key(&self.store.key_file())?;
+        let ground = self.prepare_host_env()?;
+        let (backends, missing) = Self::probe_backends(&ground).await?;
+        for (backend, error) in missing {
+            tracing::warn!(event = "backend.missing", ?backend, error, "it does not work here");
+        }
+        for warning in &self.shown.warnings {
+            tracing::warn!(event = "show.left_out", "{warning}");
+        }
         ensure!(!backends.is_empty(), "no sandbox works here; `cynode-node doctor` says why");
-        let workshop = Arc::new(self.workshop());
+        let workshop = Arc::new(self.build_worker_factory());
         let agents_url = self.layer.agents_url.clone().unwrap_or_else(|| identity.url.clone());
-        let node = Node::new(Parts {
-            client: Client::new(&identity.url, identity.node_id, key)?,
+        let node = NodeContext::new(NodeParts {
+            client: NodeClient::new(&identity.url, identity.node_id, key)?,
             settings: self.settings,
             store: self.store,
             host: self.host,
             agents_url,
             backends,
             workshop,
+            warnings: self.shown.warnings,
         })?;
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let working = supervise(Arc::new(node), stop.clone());
+        let working = supervise_node(Arc::new(node), stop.clone());
         let asked = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -311,36 +352,43 @@ impl Place {
             worked = working => worked,
             () = asked => Ok(()),
         };
-        ground.close().await;
+        ground.shut_down().await;
         Ok(worked?)
     }
 
     fn list_agents(&self) -> anyhow::Result<()> {
-        let agents = self.store.agents();
+        let agents = self.store.agents_dir();
         for recipe in self.recipes.iter() {
             let there = if install::is_installed(recipe, &agents) { "installed" } else { "-" };
-            say(&format!("{:<12}{there}", recipe.name))?;
+            print_line(&format!("{:<12}{there}", recipe.name))?;
         }
         Ok(())
     }
 
-    async fn install(&self, name: &str) -> anyhow::Result<()> {
+    async fn install_agent(&self, name: &str) -> anyhow::Result<()> {
         let recipe = self.recipes.get(name);
         let recipe = recipe.with_context(|| format!("there is no recipe for `{name}`"))?;
-        let place = install::install(recipe, &self.store.agents()).await?;
-        say(&format!("{name} is in {}", place.display()))
+        let place = install::install_agent(recipe, &self.store.agents_dir()).await?;
+        print_line(&format!("{name} is in {}", place.display()))
     }
 
-    async fn doctor(&self) -> anyhow::Result<()> {
-        let backends = self.trial().and_then(|ground| Self::backends(&ground));
-        let workshop = self.workshop();
-        let findings =
-            doctor::examine(&self.store, &self.settings, &self.host, backends, &workshop).await;
+    async fn run_doctor(&self) -> anyhow::Result<()> {
+        let backends = self.prepare_trial_env().and_then(|ground| Self::build_backends(&ground));
+        let workshop = self.build_worker_factory();
+        let findings = doctor::run_diagnostics(
+            &self.store,
+            &self.settings,
+            &self.host,
+            backends,
+            &workshop,
+            &self.shown.warnings,
+        )
+        .await;
         for finding in &findings {
-            say(&finding.to_string())?;
+            print_line(&finding.to_string())?;
         }
         ensure!(
-            !findings.iter().any(doctor::Finding::is_bad),
+            !findings.iter().any(doctor::DoctorFinding::is_failure),
             "this machine cannot take jobs like this"
         );
         Ok(())
@@ -348,7 +396,7 @@ impl Place {
 }
 
 /// A state directory for a while, on the disk where the real one would be.
-fn passing(state: &Path) -> anyhow::Result<tempfile::TempDir> {
+fn create_temp_state_dir(state: &Path) -> anyhow::Result<tempfile::TempDir> {
     let state = std::path::absolute(state)?;
     let above = state.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
     tempfile::Builder::new()
@@ -357,6 +405,11 @@ fn passing(state: &Path) -> anyhow::Result<tempfile::TempDir> {
         .with_context(|| format!("nothing can be made in {}", above.display()))
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+/// Says something beside what was asked for.
+fn print_note(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "note: {line}");
+}
+
+fn print_line(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{line}").context("nobody reads what is written")
 }

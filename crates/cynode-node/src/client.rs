@@ -6,34 +6,39 @@ use bytes::Bytes;
 use cynode_core::ids::{JobId, NodeId};
 use cynode_wire::{
     nodes::{
-        AskChallenge, AskNodeToken, AskPermission, Assignments, ClaimAssignments, EventsStored,
-        Heartbeat, HeartbeatAnswer, JobEvents, JoinNode, JoinedNode, NodeChallenge, NodeReport,
-        NodeResult, NodeToken, Permission, StoredBlob,
+        AskChallenge, AskNodeToken, AskPermission, ClaimAssignments, EventsReceipt,
+        HeartbeatAnswer, JobAssignments, JobEvents, JoinNode, JoinedNode, NodeChallenge,
+        NodeHeartbeat, NodeReport, NodeResult, NodeToken, PermissionAnswer, StoredBlob,
+        VerifiedNode, VerifyNode,
     },
-    problem::Problem,
+    problem::ProblemDetails,
 };
 use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::Mutex, time::Instant};
+use tokio_util::sync::CancellationToken;
 
-use crate::key::Key;
+use crate::key::NodeKey;
 
 /// Longest time of an ordinary call.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much longer than asked a call that waits may take.
-const SLACK: Duration = Duration::from_secs(10);
+const LONG_POLL_GRACE: Duration = Duration::from_secs(10);
+
+/// Longest time of each of the two calls that give a token.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time of an upload.
-const UPLOAD: Duration = Duration::from_mins(15);
+const UPLOAD_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Most bytes of an answer.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// Why a call came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum NodeClientError {
     /// The orchestrator cannot be reached, or cannot answer now. It may have done what it was asked.
     #[error("the orchestrator cannot be reached")]
     Unreachable(#[source] anyhow::Error),
@@ -45,16 +50,22 @@ pub enum ClientError {
         /// Why.
         detail: String,
     },
+    /// Another process of the node started later: this one may not speak for it any more.
+    #[error("another process of this node started later and has taken over")]
+    Superseded,
 }
 
-impl ClientError {
-    fn unreachable(error: impl Into<anyhow::Error>) -> Self {
+impl NodeClientError {
+    fn from_unreachable(error: impl Into<anyhow::Error>) -> Self {
         Self::Unreachable(error.into())
     }
 
-    /// Whether asking again may help.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Refused { status: 401 | 403, .. })
+    /// Whether asking again may help. Whoever was superseded gives nothing up by itself: the whole process ends.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_) | Self::Superseded | Self::Refused { status: 401 | 403, .. }
+        )
     }
 
     /// Whether the job is not ours any more.
@@ -65,42 +76,42 @@ impl ClientError {
 
 /// Talks to the orchestrator without being anybody: for joining.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct AnonymousClient {
     http: reqwest::Client,
     base: String,
 }
 
-impl Caller {
+impl AnonymousClient {
     /// A caller of the orchestrator at `base`.
-    pub fn new(base: &str) -> Result<Self, ClientError> {
+    pub fn new(base: &str) -> Result<Self, NodeClientError> {
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .tcp_nodelay(true)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()
-            .map_err(ClientError::unreachable)?;
+            .map_err(NodeClientError::from_unreachable)?;
         Ok(Self { http, base: base.trim_end_matches('/').to_owned() })
     }
 
     /// Makes this machine a node.
-    pub async fn join(&self, body: &JoinNode) -> Result<JoinedNode, ClientError> {
-        self.post("join", None, body, PATIENCE).await
+    pub async fn join_node(&self, body: &JoinNode) -> Result<JoinedNode, NodeClientError> {
+        self.post_json("join", None, body, REQUEST_TIMEOUT).await
     }
 
-    async fn post<T: DeserializeOwned>(
+    async fn post_json<T: DeserializeOwned>(
         &self,
         path: &str,
         token: Option<&SecretString>,
         body: &impl Serialize,
         patience: Duration,
-    ) -> Result<T, ClientError> {
-        let body = serde_json::to_vec(body).map_err(ClientError::unreachable)?;
-        let request = self.request(Method::POST, path, token).timeout(patience);
-        answer(request.header("content-type", "application/json").body(body)).await
+    ) -> Result<T, NodeClientError> {
+        let body = serde_json::to_vec(body).map_err(NodeClientError::from_unreachable)?;
+        let request = self.build_request(Method::POST, path, token).timeout(patience);
+        send_request(request.header("content-type", "application/json").body(body)).await
     }
 
-    fn request(
+    fn build_request(
         &self,
         method: Method,
         path: &str,
@@ -116,15 +127,24 @@ impl Caller {
 
 /// Talks to the orchestrator as a node.
 #[derive(Debug)]
-pub struct Client {
-    caller: Caller,
+pub struct NodeClient {
+    caller: AnonymousClient,
     node: NodeId,
-    key: Key,
-    token: Mutex<Option<Token>>,
+    key: NodeKey,
+    session: Mutex<ClientSession>,
+    superseded: CancellationToken,
+}
+
+/// What this process has got from the orchestrator.
+#[derive(Debug, Default)]
+struct ClientSession {
+    token: Option<SessionToken>,
+    /// The generation of this process; none before its first token.
+    generation: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
-struct Token {
+struct SessionToken {
     secret: SecretString,
     /// From when on a new one is wanted.
     renew: Instant,
@@ -132,76 +152,100 @@ struct Token {
     ends: Instant,
 }
 
-impl Client {
+impl NodeClient {
     /// A client for the node that has this key.
-    pub fn new(base: &str, node: NodeId, key: Key) -> Result<Self, ClientError> {
-        Ok(Self { caller: Caller::new(base)?, node, key, token: Mutex::new(None) })
+    pub fn new(base: &str, node: NodeId, key: NodeKey) -> Result<Self, NodeClientError> {
+        let (session, superseded) = (Mutex::default(), CancellationToken::new());
+        Ok(Self { caller: AnonymousClient::new(base)?, node, key, session, superseded })
+    }
+
+    /// Ends when another process of the node has taken over.
+    pub async fn wait_superseded(&self) {
+        self.superseded.cancelled().await;
     }
 
     /// Says what the node can do.
-    pub async fn report(&self, body: &NodeReport) -> Result<(), ClientError> {
-        self.post("report", body, PATIENCE).await.map(|_: serde_json::Value| ())
+    pub async fn send_report(&self, body: &NodeReport) -> Result<(), NodeClientError> {
+        self.post_authorized("report", body, REQUEST_TIMEOUT).await.map(|_: serde_json::Value| ())
     }
 
     /// Asks for jobs.
-    pub async fn claim(&self, body: &ClaimAssignments) -> Result<Assignments, ClientError> {
-        self.post("claim", body, Duration::from_millis(body.wait_ms.into()) + SLACK).await
+    pub async fn claim_jobs(
+        &self,
+        body: &ClaimAssignments,
+    ) -> Result<JobAssignments, NodeClientError> {
+        self.post_authorized(
+            "claim",
+            body,
+            Duration::from_millis(body.wait_ms.into()) + LONG_POLL_GRACE,
+        )
+        .await
     }
 
     /// Says what the node is at.
-    pub async fn heartbeat(
+    pub async fn send_heartbeat(
         &self,
-        body: &Heartbeat,
+        body: &NodeHeartbeat,
         patience: Duration,
-    ) -> Result<HeartbeatAnswer, ClientError> {
-        self.post("heartbeat", body, patience).await
+    ) -> Result<HeartbeatAnswer, NodeClientError> {
+        self.post_authorized("heartbeat", body, patience).await
     }
 
     /// Stores events of a job.
-    pub async fn events(&self, job: JobId, body: &JobEvents) -> Result<EventsStored, ClientError> {
-        self.post(&format!("jobs/{job}/events"), body, PATIENCE).await
+    pub async fn store_events(
+        &self,
+        job: JobId,
+        body: &JobEvents,
+    ) -> Result<EventsReceipt, NodeClientError> {
+        self.post_authorized(&format!("jobs/{job}/events"), body, REQUEST_TIMEOUT).await
     }
 
     /// Asks a person.
-    pub async fn permission(
+    pub async fn request_permission(
         &self,
         job: JobId,
         body: &AskPermission,
-    ) -> Result<Permission, ClientError> {
-        let patience = Duration::from_millis(body.wait_ms.into()) + SLACK;
-        self.post(&format!("jobs/{job}/permission"), body, patience).await
+    ) -> Result<PermissionAnswer, NodeClientError> {
+        let patience = Duration::from_millis(body.wait_ms.into()) + LONG_POLL_GRACE;
+        self.post_authorized(&format!("jobs/{job}/permission"), body, patience).await
     }
 
     /// Says what came of a job.
-    pub async fn result(&self, job: JobId, body: &NodeResult) -> Result<(), ClientError> {
+    pub async fn submit_result(
+        &self,
+        job: JobId,
+        body: &NodeResult,
+    ) -> Result<(), NodeClientError> {
         let path = format!("jobs/{job}/result");
         // The orchestrator looks at the commit before it answers.
-        self.post(&path, body, UPLOAD).await.map(|_: serde_json::Value| ())
+        self.post_authorized(&path, body, UPLOAD_TIMEOUT).await.map(|_: serde_json::Value| ())
     }
 
     /// Stores a file that came out of a job.
-    pub async fn blob(
+    pub async fn upload_blob(
         &self,
         job: JobId,
         fencing_token: i64,
         file: &Path,
         blob: &StoredBlob,
-    ) -> Result<StoredBlob, ClientError> {
+    ) -> Result<StoredBlob, NodeClientError> {
         let path = format!("jobs/{job}/blobs/{}?fencing_token={fencing_token}", blob.sha256);
         let mut again = true;
         loop {
-            let token = self.token().await?;
-            let file = tokio::fs::File::open(file).await.map_err(ClientError::unreachable)?;
+            let token = self.current_token().await?;
+            let file =
+                tokio::fs::File::open(file).await.map_err(NodeClientError::from_unreachable)?;
             let body = reqwest::Body::wrap_stream(tokio_util::io::ReaderStream::new(file));
-            let request = self.caller.request(Method::PUT, &path, Some(&token)).timeout(UPLOAD);
+            let request =
+                self.caller.build_request(Method::PUT, &path, Some(&token)).timeout(UPLOAD_TIMEOUT);
             let request = request
                 .header("content-type", "application/octet-stream")
                 .header("content-length", blob.bytes)
                 .body(body);
-            match answer(request).await {
-                Err(ClientError::Refused { status: 401, .. }) if again => {
+            match send_request(request).await {
+                Err(NodeClientError::Refused { status: 401, .. }) if again => {
                     again = false;
-                    self.forget(&token).await;
+                    self.discard_token(&token).await;
                 }
                 answer => return answer,
             }
@@ -209,146 +253,174 @@ impl Client {
     }
 
     /// The address of a job's repository, and what opens it.
-    pub(crate) async fn repository(
+    pub(crate) async fn repository_access(
         &self,
         job: JobId,
-    ) -> Result<(String, SecretString), ClientError> {
+    ) -> Result<(String, SecretString), NodeClientError> {
         let url = format!("{}/v1/nodes/jobs/{job}/git", self.caller.base);
-        Ok((url, self.token().await?))
+        Ok((url, self.current_token().await?))
     }
 
-    /// Gets a token, to see whether the orchestrator knows the node.
-    pub async fn check(&self) -> Result<(), ClientError> {
-        self.token().await.map(drop)
+    /// Shows the key of the node, to see whether the orchestrator knows it. No token is made: a process of the node that runs is not
+    /// disturbed.
+    pub async fn verify_key(&self) -> Result<VerifiedNode, NodeClientError> {
+        let (challenge, signature) = self.sign_challenge().await?;
+        let body = VerifyNode { node_id: self.node, challenge, signature };
+        self.caller.post_json("verify", None, &body, TOKEN_TIMEOUT).await
     }
 
-    async fn post<T: DeserializeOwned>(
+    async fn post_authorized<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
         patience: Duration,
-    ) -> Result<T, ClientError> {
-        let token = self.token().await?;
-        match self.caller.post(path, Some(&token), body, patience).await {
-            Err(ClientError::Refused { status: 401, .. }) => {
-                self.forget(&token).await;
-                let token = self.token().await?;
-                self.caller.post(path, Some(&token), body, patience).await
+    ) -> Result<T, NodeClientError> {
+        let token = self.current_token().await?;
+        match self.caller.post_json(path, Some(&token), body, patience).await {
+            Err(NodeClientError::Refused { status: 401, .. }) => {
+                self.discard_token(&token).await;
+                let token = self.current_token().await?;
+                self.caller.post_json(path, Some(&token), body, patience).await
             }
             answer => answer,
         }
     }
 
     /// The token, renewed before it ends. One that still works is used when no new one is to be had.
-    async fn token(&self) -> Result<SecretString, ClientError> {
-        let mut held = self.token.lock().await;
+    async fn current_token(&self) -> Result<SecretString, NodeClientError> {
+        let mut session = self.session.lock().await;
         let now = Instant::now();
-        let old = held.as_ref().filter(|token| now < token.ends);
+        let old = session.token.as_ref().filter(|token| now < token.ends);
         if let Some(token) = old.filter(|token| now < token.renew) {
             return Ok(token.secret.clone());
         }
-        match self.fetch().await {
-            Ok(token) => Ok(held.insert(token).secret.clone()),
+        match self.fetch_token(session.generation).await {
+            Ok((token, generation)) => {
+                session.generation = Some(generation);
+                Ok(session.token.insert(token).secret.clone())
+            }
+            Err(NodeClientError::Superseded) => {
+                self.superseded.cancel();
+                Err(NodeClientError::Superseded)
+            }
             Err(error) => old.map(|token| token.secret.clone()).ok_or(error),
         }
     }
 
-    async fn fetch(&self) -> Result<Token, ClientError> {
+    async fn fetch_token(
+        &self,
+        generation: Option<i64>,
+    ) -> Result<(SessionToken, i64), NodeClientError> {
         let asked = Instant::now();
-        let patience = Duration::from_secs(5);
-        let challenge: NodeChallenge = self
-            .caller
-            .post("challenge", None, &AskChallenge { node_id: self.node }, patience)
-            .await?;
-        let signature = self.key.answer(self.node, &challenge.challenge);
-        let ask = AskNodeToken { node_id: self.node, challenge: challenge.challenge, signature };
-        let token: NodeToken = self.caller.post("token", None, &ask, patience).await?;
+        let (challenge, signature) = self.sign_challenge().await?;
+        let ask = AskNodeToken { node_id: self.node, challenge, signature, generation };
+        let token: NodeToken =
+            self.caller.post_json("token", None, &ask, TOKEN_TIMEOUT).await.map_err(|error| {
+                match error {
+                    NodeClientError::Refused { status: 409, .. } => NodeClientError::Superseded,
+                    other => other,
+                }
+            })?;
         let lasts = Duration::from_secs(token.expires_in_seconds.into());
-        Ok(Token {
-            secret: token.token.0.into(),
-            renew: asked + lasts / 3 * 2,
-            ends: asked + lasts,
-        })
+        let renew = asked + lasts / 3 * 2;
+        let secret = token.token.0.into();
+        Ok((SessionToken { secret, renew, ends: asked + lasts }, token.generation))
+    }
+
+    /// A challenge of the orchestrator, and our signature.
+    async fn sign_challenge(&self) -> Result<(String, String), NodeClientError> {
+        let ask = AskChallenge { node_id: self.node };
+        let given: NodeChallenge =
+            self.caller.post_json("challenge", None, &ask, TOKEN_TIMEOUT).await?;
+        let signature = self.key.sign_challenge(self.node, &given.challenge);
+        Ok((given.challenge, signature))
     }
 
     /// Drops a token that was refused, unless somebody has a newer one already.
-    async fn forget(&self, refused: &SecretString) {
-        let mut held = self.token.lock().await;
-        if held.as_ref().is_some_and(|held| held.secret.expose_secret() == refused.expose_secret())
-        {
-            *held = None;
+    async fn discard_token(&self, refused: &SecretString) {
+        let mut session = self.session.lock().await;
+        let held = session.token.as_ref();
+        if held.is_some_and(|held| held.secret.expose_secret() == refused.expose_secret()) {
+            session.token = None;
         }
     }
 }
 
 /// Sends a request and reads what the answer means.
-async fn answer<T: DeserializeOwned>(request: reqwest::RequestBuilder) -> Result<T, ClientError> {
-    let mut answer = request.send().await.map_err(ClientError::unreachable)?;
+async fn send_request<T: DeserializeOwned>(
+    request: reqwest::RequestBuilder,
+) -> Result<T, NodeClientError> {
+    let mut answer = request.send().await.map_err(NodeClientError::from_unreachable)?;
     let status = answer.status();
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(ClientError::unreachable)? {
+    while let Some(chunk) = answer.chunk().await.map_err(NodeClientError::from_unreachable)? {
         let chunk: Bytes = chunk;
-        if body.len() + chunk.len() > MOST_BYTES {
-            return Err(ClientError::unreachable(anyhow::anyhow!("the answer is too large")));
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+            return Err(NodeClientError::from_unreachable(anyhow::anyhow!(
+                "the answer is too large"
+            )));
         }
         body.extend_from_slice(&chunk);
     }
-    read(status, &body)
+    parse_response(status, &body)
 }
 
-fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ClientError> {
+fn parse_response<T: DeserializeOwned>(
+    status: StatusCode,
+    body: &[u8],
+) -> Result<T, NodeClientError> {
     if status.is_success() {
         let body = if body.is_empty() { b"null" } else { body };
-        return serde_json::from_slice(body).map_err(ClientError::unreachable);
+        return serde_json::from_slice(body).map_err(NodeClientError::from_unreachable);
     }
-    let told = serde_json::from_slice::<Problem>(body).map(|problem| problem.detail);
+    let told = serde_json::from_slice::<ProblemDetails>(body).map(|problem| problem.detail);
     let detail = told.unwrap_or_else(|_| status.to_string());
     let refused = status.is_client_error()
         && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
     if refused {
-        Err(ClientError::Refused { status: status.as_u16(), detail })
+        Err(NodeClientError::Refused { status: status.as_u16(), detail })
     } else {
-        Err(ClientError::unreachable(anyhow::anyhow!("{status}: {detail}")))
+        Err(NodeClientError::from_unreachable(anyhow::anyhow!("{status}: {detail}")))
     }
 }
 
 /// Pauses between tries: short at first, never long, never in step with others.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff(u32);
+pub(crate) struct JitterBackoff(u32);
 
-impl Backoff {
-    const FIRST: Duration = Duration::from_millis(100);
-    const MOST: Duration = Duration::from_secs(5);
+impl JitterBackoff {
+    const INITIAL_DELAY: Duration = Duration::from_millis(100);
+    const MAX_DELAY: Duration = Duration::from_secs(5);
 
     /// The next pause.
     fn next(&mut self) -> Duration {
-        let full = Self::FIRST.saturating_mul(1 << self.0.min(10)).min(Self::MOST);
+        let full = Self::INITIAL_DELAY.saturating_mul(1 << self.0.min(10)).min(Self::MAX_DELAY);
         self.0 = self.0.saturating_add(1);
         full.mul_f64(rand::random_range(0.5..1.0))
     }
 
     /// Lets it pass.
-    pub(crate) async fn pause(&mut self) {
+    pub(crate) async fn sleep_next_delay(&mut self) {
         let end = Instant::now() + self.next();
         tokio::time::sleep_until(end).await;
     }
 }
 
 /// Calls until there is an answer that stays. It is for the caller to give up: by dropping it.
-pub(crate) async fn until_answered<T, F>(mut call: impl FnMut() -> F) -> Result<T, ClientError>
+pub(crate) async fn call_with_retry<T, F>(mut call: impl FnMut() -> F) -> Result<T, NodeClientError>
 where
-    F: Future<Output = Result<T, ClientError>>,
+    F: Future<Output = Result<T, NodeClientError>>,
 {
-    let mut backoff = Backoff::default();
+    let mut backoff = JitterBackoff::default();
     loop {
         match call().await {
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_retryable() => {
                 tracing::debug!(
                     event = "call.failed",
                     error = format!("{:#}", anyhow::Error::from(error)),
                     "asked again"
                 );
-                backoff.pause().await;
+                backoff.sleep_next_delay().await;
             }
             answer => return answer,
         }
@@ -362,25 +434,30 @@ mod tests {
     #[test]
     fn what_an_answer_means_is_told_by_its_status() {
         let unreachable = |status| {
-            let read = read::<u8>(status, b"");
-            matches!(read, Err(ClientError::Unreachable(_)))
+            let read = parse_response::<u8>(status, b"");
+            matches!(read, Err(NodeClientError::Unreachable(_)))
         };
         assert!(unreachable(StatusCode::INTERNAL_SERVER_ERROR));
         assert!(unreachable(StatusCode::TOO_MANY_REQUESTS));
         assert!(unreachable(StatusCode::FOUND));
         assert!(!unreachable(StatusCode::CONFLICT));
-        assert_eq!(read::<u8>(StatusCode::OK, b"7").unwrap(), 7);
-        assert!(read::<()>(StatusCode::NO_CONTENT, b"").is_ok());
-        assert!(read::<u8>(StatusCode::CONFLICT, b"").is_err_and(|error| error.is_gone()));
-        assert!(read::<u8>(StatusCode::FORBIDDEN, b"").is_err_and(|error| error.may_pass()));
+        assert_eq!(parse_response::<u8>(StatusCode::OK, b"7").unwrap(), 7);
+        assert!(parse_response::<()>(StatusCode::NO_CONTENT, b"").is_ok());
+        assert!(
+            parse_response::<u8>(StatusCode::CONFLICT, b"").is_err_and(|error| error.is_gone())
+        );
+        assert!(
+            parse_response::<u8>(StatusCode::FORBIDDEN, b"")
+                .is_err_and(|error| error.is_retryable())
+        );
     }
 
     #[test]
     fn pauses_grow_and_stay_below_five_seconds() {
-        let mut backoff = Backoff::default();
+        let mut backoff = JitterBackoff::default();
         let pauses: Vec<_> = (0..50).map(|_| backoff.next()).collect();
         assert!(pauses[0] <= Duration::from_millis(100));
-        assert!(pauses.iter().all(|pause| *pause <= Backoff::MOST));
-        assert!(pauses[49] >= Backoff::MOST / 2);
+        assert!(pauses.iter().all(|pause| *pause <= JitterBackoff::MAX_DELAY));
+        assert!(pauses[49] >= JitterBackoff::MAX_DELAY / 2);
     }
 }

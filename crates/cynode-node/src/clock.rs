@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A moment that is written down and understood again after a restart of the program, and mostly of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Moment {
+pub(crate) struct PersistentInstant {
     /// Which boot of the machine it was in.
     boot: String,
     /// How long after that boot, sleep counted.
@@ -16,23 +16,23 @@ pub(crate) struct Moment {
     unix_ms: u64,
 }
 
-impl Moment {
+impl PersistentInstant {
     /// This one.
     pub(crate) fn now() -> Self {
         Self {
-            boot: boot(),
-            since_boot_ms: read(ClockId::Boottime),
-            unix_ms: read(ClockId::Realtime),
+            boot: read_boot_id(),
+            since_boot_ms: read_clock_ms(ClockId::Boottime),
+            unix_ms: read_clock_ms(ClockId::Realtime),
         }
     }
 
     /// How long ago it was.
     pub(crate) fn elapsed(&self) -> Duration {
         let now = Self::now();
-        Duration::from_millis(self.until(&now))
+        Duration::from_millis(self.millis_until(&now))
     }
 
-    fn until(&self, now: &Self) -> u64 {
+    fn millis_until(&self, now: &Self) -> u64 {
         if self.boot == now.boot {
             now.since_boot_ms.saturating_sub(self.since_boot_ms)
         } else {
@@ -41,12 +41,12 @@ impl Moment {
     }
 }
 
-fn boot() -> String {
+fn read_boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-fn read(clock: ClockId) -> u64 {
+fn read_clock_ms(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or_default();
@@ -57,21 +57,21 @@ fn read(clock: ClockId) -> u64 {
 mod tests {
     use super::*;
 
-    fn moment(boot: &str, since_boot_ms: u64, unix_ms: u64) -> Moment {
-        Moment { boot: boot.to_owned(), since_boot_ms, unix_ms }
+    fn moment(boot: &str, since_boot_ms: u64, unix_ms: u64) -> PersistentInstant {
+        PersistentInstant { boot: boot.to_owned(), since_boot_ms, unix_ms }
     }
 
     #[test]
     fn a_step_of_the_wall_clock_changes_nothing_within_a_boot() {
         let then = moment("a", 1_000, 9_000_000);
-        assert_eq!(then.until(&moment("a", 1_500, 0)), 500);
-        assert_eq!(then.until(&moment("a", 1_500, 99_000_000)), 500);
+        assert_eq!(then.millis_until(&moment("a", 1_500, 0)), 500);
+        assert_eq!(then.millis_until(&moment("a", 1_500, 99_000_000)), 500);
     }
 
     #[test]
     fn after_a_new_boot_the_wall_clock_counts_and_never_runs_backwards() {
         let then = moment("a", 1_000, 5_000);
-        assert_eq!(then.until(&moment("b", 20, 7_000)), 2_000);
-        assert_eq!(then.until(&moment("b", 20, 3_000)), 0);
+        assert_eq!(then.millis_until(&moment("b", 20, 7_000)), 2_000);
+        assert_eq!(then.millis_until(&moment("b", 20, 3_000)), 0);
     }
 }

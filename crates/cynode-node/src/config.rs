@@ -1,6 +1,6 @@
 //! Configuration: flag > file > environment > default. A key that nobody knows is refused.
 //!
-//! To add a key: a field in [`Layer`], what it means in `node.default.toml`, and its use in [`Layer::settings`].
+//! To add a key: a field in [`ConfigLayer`], what it means in `node.default.toml`, and its use in [`ConfigLayer::settings`].
 
 use std::{
     path::{Path, PathBuf},
@@ -12,19 +12,19 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::{
-    node::{Most, Settings},
+    node::{JobResourceLimits, NodeSettings},
     report,
 };
 
 /// Every key with its default and what it means.
-pub const DEFAULT: &str = include_str!("../node.default.toml");
+pub const DEFAULT_CONFIG: &str = include_str!("../node.default.toml");
 
-const PREFIX: &str = "CYNODE_NODE_";
+const ENV_PREFIX: &str = "CYNODE_NODE_";
 
 /// What one source says; what it leaves out the next one decides.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Layer {
+pub struct ConfigLayer {
     /// Which log lines are written.
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
@@ -72,9 +72,9 @@ pub struct Layer {
     pub bundle_mib: Option<u32>,
 }
 
-impl Layer {
+impl ConfigLayer {
     /// What this one says, and where it says nothing what `other` says.
-    fn or(self, other: Self) -> Self {
+    fn merge_fallback(self, other: Self) -> Self {
         Self {
             log: self.log.or(other.log),
             slots: self.slots.or(other.slots),
@@ -95,8 +95,8 @@ impl Layer {
     }
 
     /// How the node works.
-    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let (cores, memory) = (report::cores(), report::memory_mib());
+    pub(crate) fn to_settings(&self) -> anyhow::Result<NodeSettings> {
+        let (cores, memory) = (report::available_cores(), report::memory_mib());
         // A job of a coding agent wants a core and two gibibytes.
         let fits = u64::from(cores).min(memory / 2048).clamp(1, 100);
         let slots = self.slots.unwrap_or_else(|| u16::try_from(fits).unwrap_or(1));
@@ -104,7 +104,7 @@ impl Layer {
         // Less than the orchestrator waits: a job that it gives up has ended here before.
         let lease = self.lease_seconds.unwrap_or(50);
         ensure!((1..=3600).contains(&lease), "lease_seconds must be 1 to 3600");
-        let most = Most {
+        let most = JobResourceLimits {
             memory_mib: self.memory_mib.unwrap_or(4096),
             cpu_percent: self.cpu_percent.unwrap_or(200),
             processes: self.processes.unwrap_or(1024),
@@ -120,7 +120,7 @@ impl Layer {
         ] {
             ensure!(value > 0, "{name} must be above 0");
         }
-        Ok(Settings {
+        Ok(NodeSettings {
             slots,
             disk_floor: u64::from(self.disk_floor_mib.unwrap_or(2048)) * 1024 * 1024,
             lease: Duration::from_secs(lease.into()),
@@ -131,23 +131,23 @@ impl Layer {
     }
 
     /// Which log lines are written.
-    pub(crate) fn log(&self) -> &str {
+    pub(crate) fn log_filter(&self) -> &str {
         self.log.as_deref().unwrap_or("info")
     }
 }
 
 /// Everything that the environment says about this program.
 #[derive(Clone, Debug, Default)]
-pub struct Environment {
+pub struct NodeEnvironment {
     state: Option<PathBuf>,
     home: Option<PathBuf>,
-    layer: Layer,
+    layer: ConfigLayer,
 }
 
-impl Environment {
+impl NodeEnvironment {
     /// Reads the environment, the only place that does.
     #[expect(clippy::disallowed_methods, reason = "this is the config module")]
-    pub fn read() -> anyhow::Result<Self> {
+    pub fn from_process_env() -> anyhow::Result<Self> {
         Self::from_pairs(std::env::vars())
     }
 
@@ -156,14 +156,14 @@ impl Environment {
         for (name, value) in pairs {
             if name == "HOME" {
                 found.home = Some(value.into());
-            } else if let Some(key) = name.strip_prefix(PREFIX) {
-                found.set(&key.to_ascii_lowercase(), value).with_context(|| name.clone())?;
+            } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
+                found.set_key(&key.to_ascii_lowercase(), value).with_context(|| name.clone())?;
             }
         }
         Ok(found)
     }
 
-    fn set(&mut self, key: &str, value: String) -> anyhow::Result<()> {
+    fn set_key(&mut self, key: &str, value: String) -> anyhow::Result<()> {
         let layer = &mut self.layer;
         match key {
             "state" => self.state = Some(value.into()),
@@ -191,7 +191,7 @@ impl Environment {
     }
 
     /// Where the node keeps its state.
-    pub fn state(&self, flag: Option<&Path>) -> anyhow::Result<PathBuf> {
+    pub fn state_dir(&self, flag: Option<&Path>) -> anyhow::Result<PathBuf> {
         if let Some(path) = flag.or(self.state.as_deref()) {
             return Ok(path.to_owned());
         }
@@ -203,7 +203,12 @@ impl Environment {
     }
 
     /// What flags, file and environment say together.
-    pub fn layers(self, flags: Layer, file: Option<&Path>, state: &Path) -> anyhow::Result<Layer> {
+    pub fn merge_layers(
+        self,
+        flags: ConfigLayer,
+        file: Option<&Path>,
+        state: &Path,
+    ) -> anyhow::Result<ConfigLayer> {
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path);
             text.with_context(|| format!("cannot read {}", path.display()))
@@ -214,9 +219,9 @@ impl Environment {
             None if usual.exists() => (usual.as_path(), read(&usual)?),
             None => (usual.as_path(), String::new()),
         };
-        let layer: Layer =
+        let layer: ConfigLayer =
             toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
-        Ok(flags.or(layer).or(self.layer))
+        Ok(flags.merge_fallback(layer).merge_fallback(self.layer))
     }
 }
 
@@ -224,9 +229,9 @@ impl Environment {
 mod tests {
     use super::*;
 
-    fn environment(pairs: &[(&str, &str)]) -> anyhow::Result<Environment> {
+    fn environment(pairs: &[(&str, &str)]) -> anyhow::Result<NodeEnvironment> {
         let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Environment::from_pairs(owned)
+        NodeEnvironment::from_pairs(owned)
     }
 
     #[test]
@@ -239,9 +244,9 @@ mod tests {
             ("CYNODE_NODE_DISK_MIB", "77"),
             ("PATH", "/bin"),
         ]);
-        let flags = Layer { slots: Some(1), ..Layer::default() };
-        let layer = environment.unwrap().layers(flags, None, dir.path()).unwrap();
-        assert_eq!((layer.slots, layer.log(), layer.disk_mib), (Some(1), "file", Some(77)));
+        let flags = ConfigLayer { slots: Some(1), ..ConfigLayer::default() };
+        let layer = environment.unwrap().merge_layers(flags, None, dir.path()).unwrap();
+        assert_eq!((layer.slots, layer.log_filter(), layer.disk_mib), (Some(1), "file", Some(77)));
     }
 
     #[test]
@@ -249,21 +254,23 @@ mod tests {
         assert!(environment(&[("CYNODE_NODE_SLOTZ", "3")]).is_err());
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("node.toml"), "slotz = 2\n").unwrap();
-        let layers = Environment::default().layers(Layer::default(), None, dir.path());
+        let layers =
+            NodeEnvironment::default().merge_layers(ConfigLayer::default(), None, dir.path());
         assert!(format!("{:#}", layers.unwrap_err()).contains("slotz"));
     }
 
     #[test]
     fn the_printed_defaults_are_the_defaults() {
-        let uncommented: String = DEFAULT
+        let uncommented: String = DEFAULT_CONFIG
             .lines()
             .filter_map(|line| line.strip_prefix("# "))
             .filter(|line| line.contains(" = "))
             .map(|line| format!("{line}\n"))
             .collect();
-        let printed: Layer = toml::from_str(&uncommented).unwrap();
-        let nothing = Layer::default();
-        let (mut printed, nothing) = (printed.settings().unwrap(), nothing.settings().unwrap());
+        let printed: ConfigLayer = toml::from_str(&uncommented).unwrap();
+        let nothing = ConfigLayer::default();
+        let (mut printed, nothing) =
+            (printed.to_settings().unwrap(), nothing.to_settings().unwrap());
         printed.slots = nothing.slots;
         assert_eq!(printed, nothing);
     }

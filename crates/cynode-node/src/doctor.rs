@@ -2,19 +2,21 @@
 
 use std::{fmt, sync::Arc};
 
+use cynode_wire::nodes::NodeState;
+
 use crate::{
-    client::Client,
-    host::{self, Host},
-    key::Key,
-    node::{Settings, Tried, Workshop},
+    client::NodeClient,
+    host::{self, HostCommands},
+    key::NodeKey,
+    node::{AvailableBackend, NodeSettings, WorkerFactory},
     report,
     sandbox::{Backend, SandboxError},
-    store::Store,
+    store::NodeStore,
 };
 
 /// How one thing stands.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum DoctorStatus {
     /// It works.
     Good(String),
     /// It does not, and the node can do without.
@@ -25,157 +27,175 @@ pub(crate) enum Standing {
 
 /// What was looked at, and how it stands.
 #[derive(Debug)]
-pub(crate) struct Finding {
+pub(crate) struct DoctorFinding {
     what: &'static str,
-    standing: Standing,
+    standing: DoctorStatus,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for DoctorFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sign, text) = match &self.standing {
-            Standing::Good(text) => ('✓', text),
-            Standing::Missing(text) => ('!', text),
-            Standing::Bad(text) => ('✗', text),
+            DoctorStatus::Good(text) => ('✓', text),
+            DoctorStatus::Missing(text) => ('!', text),
+            DoctorStatus::Bad(text) => ('✗', text),
         };
         write!(f, "{sign} {:<14}{text}", self.what)
     }
 }
 
-impl Finding {
-    pub(crate) const fn is_bad(&self) -> bool {
-        matches!(self.standing, Standing::Bad(_))
+impl DoctorFinding {
+    pub(crate) const fn is_failure(&self) -> bool {
+        matches!(self.standing, DoctorStatus::Bad(_))
     }
 }
 
 /// Looks at everything that jobs need.
-pub(crate) async fn examine(
-    store: &Store,
-    settings: &Settings,
-    host: &Host,
+pub(crate) async fn run_diagnostics(
+    store: &NodeStore,
+    settings: &NodeSettings,
+    host: &HostCommands,
     backends: Result<Vec<Arc<dyn Backend>>, SandboxError>,
-    workshop: &dyn Workshop,
-) -> Vec<Finding> {
+    workshop: &dyn WorkerFactory,
+    warnings: &[String],
+) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
-    let mut note = |what, standing| findings.push(Finding { what, standing });
-    note("machine", machine());
-    note("disk", disk(store, settings));
-    note("git", git(host).await);
+    let mut note = |what, standing| findings.push(DoctorFinding { what, standing });
+    note("machine", check_machine());
+    note("disk", check_disk(store, settings));
+    note("git", check_git(host).await);
+    for warning in warnings {
+        note("show", DoctorStatus::Missing(warning.clone()));
+    }
     let mut working = Vec::new();
     let backends = backends.unwrap_or_else(|error| {
-        note("sandbox", Standing::Bad(chain(error)));
+        note("sandbox", DoctorStatus::Bad(format_error_chain(error)));
         Vec::new()
     });
     for backend in &backends {
-        let what = match backend.kind() {
+        let what = match backend.backend_kind() {
             cynode_wire::work::SandboxBackend::Bubblewrap => "bubblewrap",
             cynode_wire::work::SandboxBackend::Podman => "podman",
         };
         note(
             what,
-            match backend.probe().await {
+            match backend.probe_backend().await {
                 Ok(version) => {
-                    working.push(Tried { backend: Arc::clone(backend), version: version.clone() });
-                    Standing::Good(version)
+                    working.push(AvailableBackend {
+                        backend: Arc::clone(backend),
+                        version: version.clone(),
+                    });
+                    DoctorStatus::Good(version)
                 }
-                Err(error) => Standing::Missing(chain(error)),
+                Err(error) => DoctorStatus::Missing(format_error_chain(error)),
             },
         );
     }
     note(
         "sandbox",
         match working.len() {
-            0 => Standing::Bad(
-                "no backend works; install bubblewrap (`apt-get install bubblewrap`)".to_owned(),
+            0 => DoctorStatus::Bad(
+                "no backend works; mend what is said of bubblewrap or podman above (without both: `apt-get install bubblewrap`)"
+                    .to_owned(),
             ),
-            count => Standing::Good(format!("{count} of {} backends work", backends.len())),
+            count => DoctorStatus::Good(format!("{count} of {} backends work", backends.len())),
         },
     );
     if let Some(tried) = working.first() {
-        let agents = workshop.found(&tried.backend).await;
+        let agents = workshop.detect_agents(&tried.backend).await;
         let names: Vec<_> =
             agents.iter().map(|agent| format!("{} {}", agent.agent, agent.version)).collect();
         note(
             "agents",
             if names.is_empty() {
                 let advice = "none is installed; `cynode-node agents list` shows which there are";
-                Standing::Missing(advice.to_owned())
+                DoctorStatus::Missing(advice.to_owned())
             } else {
-                Standing::Good(names.join(", "))
+                DoctorStatus::Good(names.join(", "))
             },
         );
     }
-    note("orchestrator", orchestrator(store).await);
+    note("orchestrator", check_orchestrator(store).await);
     findings
 }
 
-fn chain(error: impl Into<anyhow::Error>) -> String {
+fn format_error_chain(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
-fn machine() -> Standing {
-    let facts = report::facts();
+fn check_machine() -> DoctorStatus {
+    let facts = report::collect_host_facts();
     let fact = |name: &str| facts.get(name).cloned().unwrap_or_default();
     let cgroups = fact("cgroups");
     let text = format!(
         "{} cores, {} MiB, {}, kernel {}, control groups {cgroups}",
-        report::cores(),
+        report::available_cores(),
         report::memory_mib(),
         fact("system"),
         fact("kernel"),
     );
     if cgroups == "none" {
-        Standing::Bad(format!("{text}: without control groups jobs cannot be limited"))
+        DoctorStatus::Bad(format!("{text}: without control groups jobs cannot be limited"))
     } else {
-        Standing::Good(text)
+        DoctorStatus::Good(text)
     }
 }
 
-fn disk(store: &Store, settings: &Settings) -> Standing {
+fn check_disk(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
     let mib = |bytes: u64| bytes / (1024 * 1024);
-    match store.free() {
+    match store.free_bytes() {
         Ok(free) if free >= settings.disk_floor => {
-            Standing::Good(format!("{} MiB free in {}", mib(free), store.root().display()))
+            DoctorStatus::Good(format!("{} MiB free in {}", mib(free), store.root_dir().display()))
         }
-        Ok(free) => Standing::Bad(format!(
+        Ok(free) => DoctorStatus::Bad(format!(
             "{} MiB free in {}, and no job is taken below {}: make room, or lower disk_floor_mib",
             mib(free),
-            store.root().display(),
+            store.root_dir().display(),
             mib(settings.disk_floor),
         )),
-        Err(error) => Standing::Bad(error.to_string()),
+        Err(error) => DoctorStatus::Bad(error.to_string()),
     }
 }
 
-async fn git(host: &Host) -> Standing {
-    let mut git = host.command("git");
+async fn check_git(host: &HostCommands) -> DoctorStatus {
+    let mut git = host.build_command("git");
     git.arg("--version");
-    match host::run("git", git, std::time::Duration::from_secs(10)).await {
-        Ok(version) => Standing::Good(version.trim().trim_start_matches("git version ").to_owned()),
-        Err(error) => Standing::Bad(format!("{error}; install git (`apt-get install git`)")),
+    match host::run_program("git", git, std::time::Duration::from_secs(10)).await {
+        Ok(version) => {
+            DoctorStatus::Good(version.trim().trim_start_matches("git version ").to_owned())
+        }
+        Err(error) => DoctorStatus::Bad(format!("{error}; install git (`apt-get install git`)")),
     }
 }
 
-async fn orchestrator(store: &Store) -> Standing {
-    let identity = match store.identity() {
+async fn check_orchestrator(store: &NodeStore) -> DoctorStatus {
+    let identity = match store.load_identity() {
         Ok(Some(identity)) => identity,
         Ok(None) => {
-            return Standing::Bad(
+            return DoctorStatus::Bad(
                 "this machine is no node yet: `cynode-node join --url … --token-file …`".to_owned(),
             );
         }
-        Err(error) => return Standing::Bad(error.to_string()),
+        Err(error) => return DoctorStatus::Bad(error.to_string()),
     };
-    let key = match Key::read(&store.key_file()) {
+    let key = match NodeKey::load_key(&store.key_file()) {
         Ok(key) => key,
-        Err(error) => return Standing::Bad(error.to_string()),
+        Err(error) => return DoctorStatus::Bad(error.to_string()),
     };
-    let checked = match Client::new(&identity.url, identity.node_id, key) {
-        Ok(client) => client.check().await,
+    let checked = match NodeClient::new(&identity.url, identity.node_id, key) {
+        Ok(client) => client.verify_key().await,
         Err(error) => Err(error),
     };
     let who = format!("{} ({}) of {}", identity.name, identity.node_id, identity.url);
     match checked {
-        Ok(()) => Standing::Good(who),
-        Err(error) => Standing::Bad(format!("{who}: {}", chain(error))),
+        Ok(known) if known.state == NodeState::Draining => DoctorStatus::Missing(format!(
+            "{who} gets no more jobs: an admin drains it; `cynork node undrain {}` ends that",
+            known.name
+        )),
+        Ok(known) if known.alive => DoctorStatus::Good(who),
+        Ok(_) => DoctorStatus::Missing(format!(
+            "{who} knows this machine and hears nothing of its node: start it with `cynode-node --state {} run`",
+            store.root_dir().display()
+        )),
+        Err(error) => DoctorStatus::Bad(format!("{who}: {}", format_error_chain(error))),
     }
 }

@@ -21,14 +21,14 @@ use tokio::{
 };
 
 /// Most bytes that are kept of what a program writes.
-const MOST_OUTPUT: usize = 64 * 1024;
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// What such programs see of the environment.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const PROGRAM_SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program did not do what it was to do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HostError {
+pub(crate) enum HostCommandError {
     /// It did not start.
     #[error("{program} cannot be started: {source}")]
     Start {
@@ -52,66 +52,66 @@ pub(crate) enum HostError {
 
 /// Starts programs of the host.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct HostCommands {
     own: PathBuf,
 }
 
-impl Host {
+impl HostCommands {
     /// `own` is the node's own program.
     pub const fn new(own: PathBuf) -> Self {
         Self { own }
     }
 
     /// A program that ends with the node. It sees nothing of the node's environment.
-    pub(crate) fn command(&self, program: &str) -> Command {
+    pub(crate) fn build_command(&self, program: &str) -> Command {
         let mut command = Command::new(&self.own);
         command.args(["hold", "--", program]);
-        command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+        command.env_clear().env("PATH", PROGRAM_SEARCH_PATH).env("LC_ALL", "C");
         command
     }
 
     /// Removes a tree, however deep and whatever its modes.
-    pub(crate) async fn remove(&self, path: &OsStr) -> Result<(), HostError> {
+    pub(crate) async fn remove_tree(&self, path: &OsStr) -> Result<(), HostCommandError> {
         let long = Duration::from_mins(10);
-        let mut rm = self.command("rm");
+        let mut rm = self.build_command("rm");
         rm.args(["-rf", "--"]).arg(path);
-        if run("rm", rm, long).await.is_ok() {
+        if run_program("rm", rm, long).await.is_ok() {
             return Ok(());
         }
-        let mut chmod = self.command("chmod");
+        let mut chmod = self.build_command("chmod");
         chmod.args(["-R", "u+rwX", "--"]).arg(path);
         // What cannot be opened cannot be removed either: the second try says so.
-        let _ = run("chmod", chmod, long).await;
-        let mut rm = self.command("rm");
+        let _ = run_program("chmod", chmod, long).await;
+        let mut rm = self.build_command("rm");
         rm.args(["-rf", "--"]).arg(path);
-        run("rm", rm, long).await.map(drop)
+        run_program("rm", rm, long).await.map(drop)
     }
 }
 
 /// Runs a program to its end and gives what it wrote to its output.
-pub(crate) async fn run(
+pub(crate) async fn run_program(
     name: &str,
     command: Command,
     patience: Duration,
-) -> Result<String, HostError> {
+) -> Result<String, HostCommandError> {
     let mut kept = Vec::new();
     let keep = |piece: &[u8]| {
-        kept.extend_from_slice(&piece[..piece.len().min(MOST_OUTPUT - kept.len())]);
+        kept.extend_from_slice(&piece[..piece.len().min(MAX_OUTPUT_BYTES - kept.len())]);
         true
     };
-    pass(name, command, patience, keep).await?;
+    run_streaming(name, command, patience, keep).await?;
     Ok(String::from_utf8_lossy(&kept).into_owned())
 }
 
 /// Runs a program and passes on what it writes to its output, for as long as that is wanted; whether it was to its end.
-pub(crate) async fn pass(
+pub(crate) async fn run_streaming(
     name: &str,
     mut command: Command,
     patience: Duration,
     mut wanted: impl FnMut(&[u8]) -> bool + Send,
-) -> Result<bool, HostError> {
+) -> Result<bool, HostCommandError> {
     let program = name.to_owned();
-    let start = |source| HostError::Start { program: program.clone(), source };
+    let start = |source| HostCommandError::Start { program: program.clone(), source };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(start)?;
     // The program ends when this is closed, which waiting for it would do.
@@ -128,32 +128,32 @@ pub(crate) async fn pass(
         }
         true
     };
-    let all = async { tokio::join!(listen, read(stderr), child.wait()) };
+    let all = async { tokio::join!(listen, read_bounded(stderr), child.wait()) };
     let ended = timeout(patience, all).await;
-    let (whole, stderr, status) = ended.map_err(|_| HostError::Slow(program.clone()))?;
+    let (whole, stderr, status) = ended.map_err(|_| HostCommandError::Slow(program.clone()))?;
     drop(held);
     match status {
         Ok(_) if !whole => Ok(false),
         Ok(status) if status.success() => Ok(true),
         Ok(status) => {
             let told = if stderr.trim().is_empty() { status.to_string() } else { stderr };
-            Err(HostError::Failed { program, told: told.trim().to_owned() })
+            Err(HostCommandError::Failed { program, told: told.trim().to_owned() })
         }
-        Err(source) => Err(HostError::Start { program, source }),
+        Err(source) => Err(HostCommandError::Start { program, source }),
     }
 }
 
 /// Reads everything and keeps the beginning.
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> String {
+async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut bytes = Vec::new();
-    let _ = (&mut pipe).take(MOST_OUTPUT as u64).read_to_end(&mut bytes).await;
+    let _ = (&mut pipe).take(MAX_OUTPUT_BYTES as u64).read_to_end(&mut bytes).await;
     let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Runs a program until it ends, or until nobody holds the other end of the standard input any more; gives its exit code.
-pub(crate) fn hold(argv: &[OsString]) -> io::Result<i32> {
+pub(crate) fn run_until_stdin_closes(argv: &[OsString]) -> io::Result<i32> {
     let [program, arguments @ ..] = argv else {
         return Err(io::Error::other("no program was named"));
     };

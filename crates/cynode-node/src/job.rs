@@ -24,48 +24,48 @@ use std::{
 
 use cynode_core::{
     ids::JobId,
-    sync::lock,
-    workflow::instructions::{InstructionKind, Steering},
+    sync::lock_unpoisoned,
+    workflow::instructions::{InstructionEffect, InstructionKind},
 };
 use cynode_wire::{
     jobs::JobOutcome,
-    nodes::{Assignment, Happened, HeldJob, JobPhase, NodeResult, WorkResult},
+    nodes::{JobAssignment, JobEventData, JobPhase, NodeJobStatus, NodeResult, WorkResult},
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use runs::JobRuns;
+pub(crate) use runs::JobSandboxRunner;
 
 use crate::{
-    client::until_answered,
-    node::Node,
-    outbox::{Outbox, Unwanted},
-    store::{JobDir, Kept},
-    workers::Order,
+    client::call_with_retry,
+    node::NodeContext,
+    outbox::{EventOutbox, JobGone},
+    store::{JobDir, JobRecord},
+    workers::WorkerInstruction,
 };
 
 /// How long the last events may keep the result waiting.
-const LAST_EVENTS: Duration = Duration::from_secs(30);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the last events may keep the node from stopping.
-const LAST_WORDS: Duration = Duration::from_millis(1500);
+const SHUTDOWN_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// A job that the node has.
-pub(crate) struct Job {
-    pub(crate) kept: Kept,
+pub(crate) struct NodeJob {
+    pub(crate) kept: JobRecord,
     pub(crate) dir: JobDir,
-    outbox: Arc<Outbox>,
+    outbox: Arc<EventOutbox>,
     phase: Mutex<JobPhase>,
     asking: AtomicU32,
-    halt: OnceLock<Halt>,
+    halt: OnceLock<HaltReason>,
     halted: CancellationToken,
     aborted: CancellationToken,
-    orders: Mutex<Option<mpsc::Sender<Order>>>,
+    orders: Mutex<Option<mpsc::Sender<WorkerInstruction>>>,
 }
 
 /// Why a job is ended from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Halt {
+pub(crate) enum HaltReason {
     /// Nothing more is wanted of it.
     Unwanted(String),
     /// It may be taken up again.
@@ -74,27 +74,27 @@ pub(crate) enum Halt {
 
 /// What is left of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum JobDisposition {
     /// Nothing: its directory can go.
     Over,
     /// It may be taken up again.
     Suspended,
 }
 
-impl Job {
+impl NodeJob {
     /// A job that was just claimed.
-    pub(crate) fn new(kept: Kept, dir: JobDir) -> Arc<Self> {
-        let outbox = Outbox::new(kept.claimed.clone(), dir.events());
-        Self::make(kept, dir, outbox)
+    pub(crate) fn new(kept: JobRecord, dir: JobDir) -> Arc<Self> {
+        let outbox = EventOutbox::new(kept.claimed.clone(), dir.events_file());
+        Self::with_outbox(kept, dir, outbox)
     }
 
     /// A job that was begun before.
-    pub(crate) fn again(kept: Kept, dir: JobDir) -> Arc<Self> {
-        let outbox = Outbox::again(kept.claimed.clone(), dir.events());
-        Self::make(kept, dir, outbox)
+    pub(crate) fn resume_from(kept: JobRecord, dir: JobDir) -> Arc<Self> {
+        let outbox = EventOutbox::resume_from(kept.claimed.clone(), dir.events_file());
+        Self::with_outbox(kept, dir, outbox)
     }
 
-    fn make(kept: Kept, dir: JobDir, outbox: Outbox) -> Arc<Self> {
+    fn with_outbox(kept: JobRecord, dir: JobDir, outbox: EventOutbox) -> Arc<Self> {
         Arc::new(Self {
             kept,
             dir,
@@ -108,11 +108,11 @@ impl Job {
         })
     }
 
-    pub(crate) const fn assignment(&self) -> &Assignment {
+    pub(crate) const fn assignment(&self) -> &JobAssignment {
         &self.kept.assignment
     }
 
-    pub(crate) const fn id(&self) -> JobId {
+    pub(crate) const fn job_id(&self) -> JobId {
         self.kept.assignment.job_id
     }
 
@@ -121,143 +121,145 @@ impl Job {
     }
 
     /// What the heartbeat says of it.
-    pub(crate) fn held(&self) -> HeldJob {
-        let phase = match *lock(&self.phase) {
+    pub(crate) fn to_held_job(&self) -> NodeJobStatus {
+        let phase = match *lock_unpoisoned(&self.phase) {
             JobPhase::Working if self.asking.load(Ordering::Relaxed) > 0 => JobPhase::Asking,
             phase => phase,
         };
-        HeldJob { job_id: self.id(), fencing_token: self.fencing_token(), phase }
+        NodeJobStatus { job_id: self.job_id(), fencing_token: self.fencing_token(), phase }
     }
 
     /// Ends it. The first reason counts.
-    pub(crate) fn halt(&self, halt: Halt) {
+    pub(crate) fn request_halt(&self, halt: HaltReason) {
         if self.halt.set(halt).is_ok() {
             self.halted.cancel();
         }
     }
 
     /// Passes an instruction on; whether it was taken.
-    pub(crate) fn instruct(&self, kind: InstructionKind, text: &str) -> bool {
-        let order = match kind.steering() {
-            Steering::Stop => {
+    pub(crate) fn deliver_instruction(&self, kind: InstructionKind, text: &str) -> bool {
+        let order = match kind.instruction_effect() {
+            InstructionEffect::Stop => {
                 self.aborted.cancel();
                 return true;
             }
-            Steering::Pause => Order::Pause,
+            InstructionEffect::Pause => WorkerInstruction::Pause,
             // Told something, an agent goes on by itself.
-            Steering::Continue if !text.is_empty() => Order::Tell(text.to_owned()),
-            Steering::Continue => Order::Continue,
-            Steering::Replan => Order::Tell(text.to_owned()),
+            InstructionEffect::Continue if !text.is_empty() => {
+                WorkerInstruction::Tell(text.to_owned())
+            }
+            InstructionEffect::Continue => WorkerInstruction::Continue,
+            InstructionEffect::Replan => WorkerInstruction::Tell(text.to_owned()),
         };
-        lock(&self.orders).as_ref().is_some_and(|orders| orders.try_send(order).is_ok())
+        lock_unpoisoned(&self.orders).as_ref().is_some_and(|orders| orders.try_send(order).is_ok())
     }
 
-    fn enter(&self, phase: JobPhase) {
-        *lock(&self.phase) = phase;
-        self.outbox.push(Happened::Phase { phase });
+    fn enter_phase(&self, phase: JobPhase) {
+        *lock_unpoisoned(&self.phase) = phase;
+        self.outbox.push(JobEventData::Phase { phase });
     }
 
-    fn note(&self, text: impl Into<String>) {
-        self.outbox.push(Happened::Note { text: text.into() });
+    fn push_note(&self, text: impl Into<String>) {
+        self.outbox.push(JobEventData::Note { text: text.into() });
     }
 
     /// When the result is due.
-    fn due(&self) -> Instant {
+    fn due_at(&self) -> Instant {
         let all = Duration::from_secs(self.kept.assignment.seconds_left.into());
         Instant::now() + all.saturating_sub(self.kept.claimed.elapsed())
     }
 }
 
 /// Does a job, or goes on with it.
-pub(crate) async fn run(node: &Arc<Node>, job: &Arc<Job>) -> Fate {
-    let mut sending = pin!(job.outbox.send(&node.client, job.id(), job.fencing_token()));
+pub(crate) async fn run_job(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> JobDisposition {
+    let mut sending = pin!(job.outbox.send_events(&node.client, job.job_id(), job.fencing_token()));
     let fate = {
         let work = Box::pin(async {
-            let result = result(node, job).await;
-            deliver(node, job, &result).await;
+            let result = load_or_build_result(node, job).await;
+            deliver_result(node, job, &result).await;
         });
         tokio::select! {
             () = job.halted.cancelled() => None,
-            Unwanted = &mut sending => {
-                job.halt(Halt::Unwanted("its events are not wanted".to_owned()));
+            JobGone = &mut sending => {
+                job.request_halt(HaltReason::Unwanted("its events are not wanted".to_owned()));
                 None
             }
-            () = work => Some(Fate::Over),
+            () = work => Some(JobDisposition::Over),
         }
     };
     // Dropping the work has killed what ran; this also waits for it, and finds what nobody held any more.
-    node.end_sandboxes(&job.id().to_string()).await;
+    node.end_job_sandboxes(&job.job_id().to_string()).await;
     if let Some(fate) = fate {
         return fate;
     }
     match job.halt.get() {
-        Some(Halt::Unwanted(reason)) => {
-            tracing::info!(event = "job.stopped", job.id = %job.id(), reason, "nothing more is wanted of it");
-            Fate::Over
+        Some(HaltReason::Unwanted(reason)) => {
+            tracing::info!(event = "job.stopped", job.id = %job.job_id(), reason, "nothing more is wanted of it");
+            JobDisposition::Over
         }
-        Some(Halt::Suspended) | None => {
-            job.note("the node was interrupted; it goes on with this job when it is back");
+        Some(HaltReason::Suspended) | None => {
+            job.push_note("the node was interrupted; it goes on with this job when it is back");
             tokio::select! {
-                Unwanted = &mut sending => {}
-                () = job.outbox.flush(LAST_WORDS) => {}
+                JobGone = &mut sending => {}
+                () = job.outbox.flush_within(SHUTDOWN_FLUSH_TIMEOUT) => {}
             }
-            Fate::Suspended
+            JobDisposition::Suspended
         }
     }
 }
 
 /// The result: the one that is there, or the one that comes of the work.
-async fn result(node: &Arc<Node>, job: &Arc<Job>) -> NodeResult {
-    match job.dir.result() {
+async fn load_or_build_result(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> NodeResult {
+    match job.dir.load_result() {
         Ok(Some(result)) => {
-            *lock(&job.phase) = JobPhase::Finishing;
+            *lock_unpoisoned(&job.phase) = JobPhase::Finishing;
             return result;
         }
         Ok(None) => {}
-        Err(error) => complain(job, &error),
+        Err(error) => log_persist_error(job, &error),
     }
-    let worked = match job.dir.worked() {
+    let worked = match job.dir.load_turn_record() {
         Ok(Some(worked)) => worked,
         Ok(None) | Err(_) => {
-            let worked = work::work(node, job).await;
-            if let Err(error) = job.dir.set_worked(&worked) {
-                complain(job, &error);
+            let worked = work::run_worker(node, job).await;
+            if let Err(error) = job.dir.save_turn_record(&worked) {
+                log_persist_error(job, &error);
             }
             worked
         }
     };
-    let result = finish::finish(node, job, worked).await;
-    if let Err(error) = job.dir.set_result(&result) {
+    let result = finish::finish_job(node, job, worked).await;
+    if let Err(error) = job.dir.save_result(&result) {
         // It is still in memory, and sent from there.
-        complain(job, &error);
+        log_persist_error(job, &error);
     }
     result
 }
 
 /// An error with all its causes.
-fn chain(error: impl Into<anyhow::Error>) -> String {
+fn format_error_chain(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
-fn complain(job: &Job, error: &crate::store::StoreError) {
+fn log_persist_error(job: &NodeJob, error: &crate::store::NodeStoreError) {
     let error = format!("{:#}", anyhow::anyhow!("{error}"));
-    tracing::warn!(event = "job.unkept", job.id = %job.id(), error, "a step was not written down");
+    tracing::warn!(event = "job.unkept", job.id = %job.job_id(), error, "a step was not written down");
 }
 
 /// Sends the result until it is acknowledged, or not wanted.
-async fn deliver(node: &Node, job: &Job, result: &NodeResult) {
-    job.outbox.flush(LAST_EVENTS).await;
-    let sent = until_answered(|| node.client.result(job.id(), result)).await;
+async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) {
+    job.outbox.flush_within(FINAL_FLUSH_TIMEOUT).await;
+    let sent = call_with_retry(|| node.client.submit_result(job.job_id(), result)).await;
     let Err(error) = sent else {
-        tracing::info!(event = "job.done", job.id = %job.id(), outcome = ?result.outcome, stop = %result.result.stop, "acknowledged");
+        tracing::info!(event = "job.done", job.id = %job.job_id(), outcome = ?result.outcome, stop = %result.result.stop, "acknowledged");
         return;
     };
     if error.is_gone() {
-        tracing::info!(event = "job.unwanted", job.id = %job.id(), %error, "its result is not wanted");
+        tracing::info!(event = "job.unwanted", job.id = %job.job_id(), %error, "its result is not wanted");
         return;
     }
     // The orchestrator does not take it as it is. That it failed can still be said.
-    tracing::error!(event = "job.refused", job.id = %job.id(), %error, "its result was refused");
+    tracing::error!(event = "job.refused", job.id = %job.job_id(), %error, "its result was refused");
     let result = NodeResult {
         fencing_token: job.fencing_token(),
         outcome: JobOutcome::Failed,
@@ -267,7 +269,7 @@ async fn deliver(node: &Node, job: &Job, result: &NodeResult) {
             ..WorkResult::default()
         },
     };
-    if let Err(error) = until_answered(|| node.client.result(job.id(), &result)).await {
-        tracing::error!(event = "job.given_up", job.id = %job.id(), %error, "nothing can be said about it");
+    if let Err(error) = call_with_retry(|| node.client.submit_result(job.job_id(), &result)).await {
+        tracing::error!(event = "job.given_up", job.id = %job.job_id(), %error, "nothing can be said about it");
     }
 }

@@ -8,46 +8,46 @@ use cynode_wire::{
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
-    client::{Backoff, Caller, ClientError},
-    key::Key,
-    store::{Identity, Store},
+    client::{AnonymousClient, JitterBackoff, NodeClientError},
+    key::NodeKey,
+    store::{NodeIdentity, NodeStore},
 };
 
 /// How often an orchestrator that does not answer is asked. The token may be shown again: it gives the same node.
-const TRIES: u32 = 5;
+const MAX_JOIN_ATTEMPTS: u32 = 5;
 
 /// Makes this machine a node of the installation at `url`.
-pub(crate) async fn join(
-    store: &Store,
+pub(crate) async fn join_installation(
+    store: &NodeStore,
     url: &str,
     token: &SecretString,
     name: String,
     report: NodeReport,
-) -> anyhow::Result<Identity> {
-    let known = store.identity()?;
+) -> anyhow::Result<NodeIdentity> {
+    let known = store.load_identity()?;
     ensure!(
         known.as_ref().is_none_or(|known| known.url == url),
         "this machine is a node of {} already; use another --state to join a second installation",
         known.map(|known| known.url).unwrap_or_default(),
     );
-    let key = Key::read_or_make(&store.key_file())?;
+    let key = NodeKey::load_or_create(&store.key_file())?;
     let body = JoinNode {
         join_token: SecretText(token.expose_secret().to_owned()),
         name,
-        public_key: key.public(),
+        public_key: key.public_key_hex(),
         report,
     };
-    let caller = Caller::new(url)?;
-    let mut backoff = Backoff::default();
+    let caller = AnonymousClient::new(url)?;
+    let mut backoff = JitterBackoff::default();
     let mut tries = 1;
     let joined = loop {
-        match caller.join(&body).await {
-            Err(ClientError::Unreachable(error)) if tries < TRIES => {
+        match caller.join_node(&body).await {
+            Err(NodeClientError::Unreachable(error)) if tries < MAX_JOIN_ATTEMPTS => {
                 tracing::warn!(event = "join.again", error = format!("{error:#}"), "no answer");
                 tries += 1;
-                backoff.pause().await;
+                backoff.sleep_next_delay().await;
             }
-            Err(error @ ClientError::Unreachable(_)) => {
+            Err(error @ NodeClientError::Unreachable(_)) => {
                 return Err(error).with_context(|| {
                     format!("no answer from {url}: does `server.internal_listen` listen there, and may this machine reach it?")
                 });
@@ -57,7 +57,7 @@ pub(crate) async fn join(
             }
         }
     };
-    let identity = Identity { node_id: joined.node_id, name: joined.name, url: url.to_owned() };
-    store.set_identity(&identity)?;
+    let identity = NodeIdentity { node_id: joined.node_id, name: joined.name, url: url.to_owned() };
+    store.save_identity(&identity)?;
     Ok(identity)
 }

@@ -27,18 +27,18 @@ pub enum KeyError {
 
 /// An Ed25519 key.
 #[derive(Clone)]
-pub struct Key(SigningKey);
+pub struct NodeKey(SigningKey);
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for NodeKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("[key]")
     }
 }
 
-impl Key {
+impl NodeKey {
     /// Reads the key, or makes one when there is none. Two processes that do so at once get the same key.
-    pub fn read_or_make(path: &Path) -> Result<Self, KeyError> {
-        match Self::read(path) {
+    pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
+        match Self::load_key(path) {
             Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
@@ -47,12 +47,12 @@ impl Key {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(KeyError::File { path: path.display().to_string(), source: error })
             }
-            _ => Self::read(path),
+            _ => Self::load_key(path),
         }
     }
 
     /// Reads the key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
+    pub fn load_key(path: &Path) -> Result<Self, KeyError> {
         let named = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| KeyError::File { path: named.clone(), source })?;
@@ -63,12 +63,12 @@ impl Key {
     }
 
     /// The half that others may see, in hexadecimal.
-    pub fn public(&self) -> String {
+    pub fn public_key_hex(&self) -> String {
         HEXLOWER.encode(self.0.verifying_key().as_bytes())
     }
 
     /// The answer to a challenge, in hexadecimal.
-    pub fn answer(&self, node: NodeId, challenge: &str) -> String {
+    pub fn sign_challenge(&self, node: NodeId, challenge: &str) -> String {
         HEXLOWER.encode(&self.0.sign(&signed_bytes(node, challenge)).to_bytes())
     }
 }
@@ -83,9 +83,9 @@ mod tests {
     fn a_key_is_made_once_and_only_its_owner_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.key");
-        let first = Key::read_or_make(&path).unwrap();
-        let again = Key::read_or_make(&path).unwrap();
-        assert_eq!(first.public(), again.public());
+        let first = NodeKey::load_or_create(&path).unwrap();
+        let again = NodeKey::load_or_create(&path).unwrap();
+        assert_eq!(first.public_key_hex(), again.public_key_hex());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(dir.path().read_dir().unwrap().count(), 1);
     }
@@ -95,7 +95,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.key");
         std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(Key::read_or_make(&path), Err(KeyError::Malformed(_))));
+        assert!(matches!(NodeKey::load_or_create(&path), Err(KeyError::Malformed(_))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -3,10 +3,10 @@
 use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
-use cynode_node::cli::Cli;
+use cynode_node::cli::NodeCli;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    match NodeCli::parse().run_command() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "cynode-node: {error:#}");

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{ids::ProjectId, sync::lock};
+use cynode_core::{ids::ProjectId, sync::lock_unpoisoned};
 use cynode_wire::{
     nodes::AgentReport,
     work::{SandboxBackend, SandboxNeeds, WorkerChoice},
@@ -15,19 +15,19 @@ use futures::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    client::Client,
-    host::Host,
-    sandbox::{Backend, Limits},
-    sockets::Upstream,
-    store::Store,
-    workers::{Worker, WorkerError},
+    client::NodeClient,
+    host::HostCommands,
+    sandbox::{Backend, SandboxLimits},
+    sockets::AgentUpstream,
+    store::NodeStore,
+    workers::{JobWorker, WorkerError},
 };
 
 const MIB: u64 = 1024 * 1024;
 
 /// How a node works.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct NodeSettings {
     /// How many jobs it takes at once.
     pub slots: u16,
     /// Below this many bytes of free disk no job is taken.
@@ -39,12 +39,12 @@ pub struct Settings {
     /// Whether agents ask people before what they do, instead of being free in their sandbox.
     pub ask: bool,
     /// What a job gets when it asks for nothing, and the most that it gets.
-    pub most: Most,
+    pub most: JobResourceLimits,
 }
 
 /// The most that one job gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
+pub struct JobResourceLimits {
     /// Memory, in MiB.
     pub memory_mib: u32,
     /// CPU, in hundredths of a core.
@@ -57,14 +57,14 @@ pub struct Most {
     pub bundle_mib: u32,
 }
 
-impl Most {
+impl JobResourceLimits {
     /// The limits of one run of a job.
-    pub(crate) fn limits(&self, needs: &SandboxNeeds, wall: Duration) -> Limits {
+    pub(crate) fn run_limits(&self, needs: &SandboxNeeds, wall: Duration) -> SandboxLimits {
         let disk_bytes = self.disk_bytes(needs);
-        Limits {
-            memory_bytes: u64::from(within(needs.memory_mib, self.memory_mib)) * MIB,
-            cpu_percent: within(needs.cpu_percent, self.cpu_percent),
-            processes: within(needs.processes, self.processes),
+        SandboxLimits {
+            memory_bytes: u64::from(clamp_request(needs.memory_mib, self.memory_mib)) * MIB,
+            cpu_percent: clamp_request(needs.cpu_percent, self.cpu_percent),
+            processes: clamp_request(needs.processes, self.processes),
             file_bytes: disk_bytes,
             open_files: 4096,
             disk_bytes,
@@ -76,7 +76,7 @@ impl Most {
 
     /// Most disk of a job, for workspace and home together.
     pub(crate) fn disk_bytes(&self, needs: &SandboxNeeds) -> u64 {
-        u64::from(within(needs.disk_mib, self.disk_mib)) * MIB
+        u64::from(clamp_request(needs.disk_mib, self.disk_mib)) * MIB
     }
 
     pub(crate) fn bundle_bytes(&self) -> u64 {
@@ -85,35 +85,39 @@ impl Most {
 }
 
 /// What was asked for, as far as it may be had.
-fn within(asked: Option<u32>, most: u32) -> u32 {
+fn clamp_request(asked: Option<u32>, most: u32) -> u32 {
     asked.map_or(most, |asked| asked.clamp(1, most))
 }
 
 /// Where workers come from.
-pub trait Workshop: Send + Sync {
+pub trait WorkerFactory: Send + Sync {
     /// The worker that a job asks for.
-    fn worker(&self, choice: &WorkerChoice) -> Result<Box<dyn Worker>, WorkerError>;
+    fn create_worker(&self, choice: &WorkerChoice) -> Result<Box<dyn JobWorker>, WorkerError>;
 
     /// The coding agents that are there, by their own word.
-    fn found<'a>(&'a self, backend: &'a Arc<dyn Backend>) -> BoxFuture<'a, Vec<AgentReport>>;
+    fn detect_agents<'a>(
+        &'a self,
+        backend: &'a Arc<dyn Backend>,
+    ) -> BoxFuture<'a, Vec<AgentReport>>;
 }
 
 /// A node.
-pub struct Node {
-    pub(crate) settings: Settings,
-    pub(crate) store: Store,
-    pub(crate) host: Host,
-    pub(crate) client: Client,
-    pub(crate) upstream: Upstream,
-    pub(crate) backends: Vec<Tried>,
-    pub(crate) workshop: Arc<dyn Workshop>,
+pub struct NodeContext {
+    pub(crate) settings: NodeSettings,
+    pub(crate) store: NodeStore,
+    pub(crate) host: HostCommands,
+    pub(crate) client: NodeClient,
+    pub(crate) upstream: AgentUpstream,
+    pub(crate) backends: Vec<AvailableBackend>,
+    pub(crate) workshop: Arc<dyn WorkerFactory>,
+    pub(crate) warnings: Vec<String>,
     pub(crate) tasks: TaskTracker,
     mirrors: Mutex<BTreeMap<ProjectId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// A backend that was tried and works.
 #[derive(Clone)]
-pub struct Tried {
+pub struct AvailableBackend {
     /// The backend.
     pub backend: Arc<dyn Backend>,
     /// Its version.
@@ -121,51 +125,68 @@ pub struct Tried {
 }
 
 /// What a node is made of.
-pub struct Parts {
+pub struct NodeParts {
     /// How it works.
-    pub settings: Settings,
+    pub settings: NodeSettings,
     /// Where its files are.
-    pub store: Store,
+    pub store: NodeStore,
     /// How it starts programs of the host.
-    pub host: Host,
+    pub host: HostCommands,
     /// The way to the orchestrator.
-    pub client: Client,
+    pub client: NodeClient,
     /// Where models and tools are.
     pub agents_url: String,
     /// The backends that work, the preferred one first.
-    pub backends: Vec<Tried>,
+    pub backends: Vec<AvailableBackend>,
     /// Where workers come from.
-    pub workshop: Arc<dyn Workshop>,
+    pub workshop: Arc<dyn WorkerFactory>,
+    /// What is wrong with the configuration, for people.
+    pub warnings: Vec<String>,
 }
 
-impl Node {
+impl NodeContext {
     /// Puts a node together.
-    pub fn new(parts: Parts) -> anyhow::Result<Self> {
-        let Parts { settings, store, host, client, agents_url, backends, workshop } = parts;
-        let upstream = Upstream::new(&agents_url)?;
+    pub fn new(parts: NodeParts) -> anyhow::Result<Self> {
+        let NodeParts { settings, store, host, client, agents_url, backends, workshop, warnings } =
+            parts;
+        let upstream = AgentUpstream::new(&agents_url)?;
         let (tasks, mirrors) = (TaskTracker::new(), Mutex::default());
-        Ok(Self { settings, store, host, client, upstream, backends, workshop, tasks, mirrors })
+        Ok(Self {
+            settings,
+            store,
+            host,
+            client,
+            upstream,
+            backends,
+            workshop,
+            warnings,
+            tasks,
+            mirrors,
+        })
     }
 
     /// The backend for a job: the one it asks for, or the node's first that can do it.
-    pub(crate) fn backend(&self, needs: &SandboxNeeds) -> Option<Arc<dyn Backend>> {
+    pub(crate) fn select_backend(&self, needs: &SandboxNeeds) -> Option<Arc<dyn Backend>> {
         let wanted = match (needs.backend, &needs.image) {
             (Some(kind), _) => Some(kind),
             (None, Some(_)) => Some(SandboxBackend::Podman),
             (None, None) => None,
         };
-        let fits = |tried: &&Tried| wanted.is_none_or(|kind| tried.backend.kind() == kind);
+        let fits = |tried: &&AvailableBackend| {
+            wanted.is_none_or(|kind| tried.backend.backend_kind() == kind)
+        };
         self.backends.iter().find(fits).map(|tried| Arc::clone(&tried.backend))
     }
 
     /// The backend that puts results together. Images need not have git; the node's own system has.
-    pub(crate) fn finisher(&self) -> Option<Arc<dyn Backend>> {
-        let plain = |tried: &&Tried| tried.backend.kind() == SandboxBackend::Bubblewrap;
+    pub(crate) fn select_trusted_backend(&self) -> Option<Arc<dyn Backend>> {
+        let plain =
+            |tried: &&AvailableBackend| tried.backend.backend_kind() == SandboxBackend::Bubblewrap;
         self.backends.iter().find(plain).map(|tried| Arc::clone(&tried.backend))
     }
 
     /// Ends everything of a job that still lives.
-    pub(crate) async fn end_sandboxes(&self, job: &str) {
+    pub(crate) async fn end_job_sandboxes(&self, job: &str) {
         for tried in &self.backends {
             tried.backend.end_job(job).await;
         }
@@ -173,12 +194,12 @@ impl Node {
 
     /// Lets one at a time change the mirror of a project.
     pub(crate) fn mirror_lock(&self, project: ProjectId) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(lock(&self.mirrors).entry(project).or_default())
+        Arc::clone(lock_unpoisoned(&self.mirrors).entry(project).or_default())
     }
 
     /// Whether there is room for another job.
-    pub(crate) fn has_room(&self) -> bool {
-        match self.store.free() {
+    pub(crate) fn has_disk_space(&self) -> bool {
+        match self.store.free_bytes() {
             Ok(free) => free >= self.settings.disk_floor,
             Err(error) => {
                 tracing::warn!(event = "disk.unknown", %error, "free space cannot be measured");
@@ -194,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_job_gets_what_it_asks_for_up_to_what_the_node_gives() {
-        let most = Most {
+        let most = JobResourceLimits {
             memory_mib: 1024,
             cpu_percent: 100,
             processes: 64,
@@ -202,7 +223,7 @@ mod tests {
             bundle_mib: 10,
         };
         let wall = Duration::from_secs(9);
-        let nothing = most.limits(&SandboxNeeds::default(), wall);
+        let nothing = most.run_limits(&SandboxNeeds::default(), wall);
         let asked = SandboxNeeds {
             memory_mib: Some(512),
             cpu_percent: Some(800),
@@ -210,7 +231,7 @@ mod tests {
             disk_mib: Some(1),
             ..SandboxNeeds::default()
         };
-        let asked = most.limits(&asked, wall);
+        let asked = most.run_limits(&asked, wall);
         assert_eq!((nothing.memory_bytes, nothing.cpu_percent), (1024 * MIB, 100));
         assert_eq!((nothing.processes, nothing.disk_bytes), (64, 2048 * MIB));
         assert_eq!((asked.memory_bytes, asked.cpu_percent), (512 * MIB, 100));

@@ -13,48 +13,48 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{ids::JobId, sync::lock};
-use cynode_wire::nodes::{Happened, JobEvent, JobEvents};
+use cynode_core::{ids::JobId, sync::lock_unpoisoned};
+use cynode_wire::nodes::{JobEvent, JobEventData, JobEvents};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout, timeout_at},
 };
 
-use self::spool::{Earlier, Spool};
+use self::spool::{EventSpool, SpoolBacklog};
 use crate::{
-    client::{Client, ClientError, until_answered},
-    clock::Moment,
-    pieces::{LINE, safe_cut},
+    client::{NodeClient, NodeClientError, call_with_retry},
+    clock::PersistentInstant,
+    pieces::{MAX_LINE_BYTES, safe_cut_length},
 };
 
 /// How long an event waits for others to travel with.
-const GATHER: Duration = Duration::from_millis(200);
+const EVENT_BATCH_DELAY: Duration = Duration::from_millis(200);
 
 /// Most events of a batch.
-const BATCH_EVENTS: usize = 500;
+const MAX_BATCH_EVENTS: usize = 500;
 
 /// Most bytes of a batch; a single event may be larger.
-const BATCH_BYTES: usize = 256 * 1024;
+const MAX_BATCH_BYTES: usize = 256 * 1024;
 
 /// Most bytes of one text.
-const TEXT_BYTES: usize = 64 * 1024;
+const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Up to this size, words that follow each other are made one event.
-const MERGE_BYTES: usize = 4 * 1024;
+const MAX_MERGE_BYTES: usize = 4 * 1024;
 
 /// Most bytes that wait.
-const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Most bytes that one job tells. A process that goes on behind another begins to count anew.
-const JOB_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_JOB_EVENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The events of one job.
 #[derive(Debug)]
-pub(crate) struct Outbox {
-    claimed: Moment,
+pub(crate) struct EventOutbox {
+    claimed: PersistentInstant,
     /// What an earlier process left, until the orchestrator has said what of it arrived.
-    earlier: Mutex<Option<Earlier>>,
-    queue: Mutex<Queue>,
+    earlier: Mutex<Option<SpoolBacklog>>,
+    queue: Mutex<EventQueue>,
     /// Something was put in, or is wanted at once.
     wake: Notify,
     /// Everything was sent, or nothing more will be.
@@ -64,22 +64,26 @@ pub(crate) struct Outbox {
 
 /// The job is not ours any more: its events are not wanted.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unwanted;
+pub(crate) struct JobGone;
 
-impl Outbox {
+impl EventOutbox {
     /// For a job that was claimed then; its events wait in this file.
-    pub(crate) fn new(claimed: Moment, file: PathBuf) -> Self {
-        Self::make(claimed, Spool::new(file), None)
+    pub(crate) fn new(claimed: PersistentInstant, file: PathBuf) -> Self {
+        Self::with_spool(claimed, EventSpool::new(file), None)
     }
 
     /// For a job that an earlier process told of.
-    pub(crate) fn again(claimed: Moment, file: PathBuf) -> Self {
-        let (spool, earlier) = Spool::again(file);
-        Self::make(claimed, spool, Some(earlier))
+    pub(crate) fn resume_from(claimed: PersistentInstant, file: PathBuf) -> Self {
+        let (spool, earlier) = EventSpool::open_existing(file);
+        Self::with_spool(claimed, spool, Some(earlier))
     }
 
-    fn make(claimed: Moment, spool: Spool, earlier: Option<Earlier>) -> Self {
-        let mut queue = Queue::new(QUEUE_BYTES, Some(spool));
+    fn with_spool(
+        claimed: PersistentInstant,
+        spool: EventSpool,
+        earlier: Option<SpoolBacklog>,
+    ) -> Self {
+        let mut queue = EventQueue::new(MAX_QUEUE_BYTES, Some(spool));
         queue.whole = earlier.is_none();
         Self {
             claimed,
@@ -92,12 +96,12 @@ impl Outbox {
     }
 
     /// Puts an event in.
-    pub(crate) fn push(&self, what: Happened) {
+    pub(crate) fn push(&self, what: JobEventData) {
         let at_ms = u64::try_from(self.claimed.elapsed().as_millis()).unwrap_or(u64::MAX);
         let full = {
-            let mut queue = lock(&self.queue);
+            let mut queue = lock_unpoisoned(&self.queue);
             queue.push(JobEvent { at_ms, what });
-            queue.is_worth_a_batch()
+            queue.is_batch_ready()
         };
         if full {
             self.hurry.store(true, Ordering::Relaxed);
@@ -106,13 +110,15 @@ impl Outbox {
     }
 
     /// Waits until everything is acknowledged, though not for ever.
-    pub(crate) async fn flush(&self, patience: Duration) {
+    pub(crate) async fn flush_within(&self, patience: Duration) {
         self.hurry.store(true, Ordering::Relaxed);
         self.wake.notify_one();
         let empty = async {
             loop {
                 let still = self.still.notified();
-                if lock(&self.earlier).is_none() && lock(&self.queue).is_empty() {
+                if lock_unpoisoned(&self.earlier).is_none()
+                    && lock_unpoisoned(&self.queue).is_empty()
+                {
                     return;
                 }
                 still.await;
@@ -125,37 +131,43 @@ impl Outbox {
 
     /// Sends until it is dropped, or until nothing more is wanted. For a job that an earlier process told of, the orchestrator first
     /// says which number comes next.
-    pub(crate) async fn send(&self, client: &Client, job: JobId, fencing_token: i64) -> Unwanted {
-        if lock(&self.earlier).is_some() {
+    pub(crate) async fn send_events(
+        &self,
+        client: &NodeClient,
+        job: JobId,
+        fencing_token: i64,
+    ) -> JobGone {
+        if lock_unpoisoned(&self.earlier).is_some() {
             let ask = JobEvents { fencing_token, first: 0, events: Vec::new() };
-            match until_answered(|| client.events(job, &ask)).await {
+            match call_with_retry(|| client.store_events(job, &ask)).await {
                 Ok(stored) => {
-                    let mut earlier = lock(&self.earlier);
-                    lock(&self.queue).go_on(stored.next, earlier.take().unwrap_or_default());
+                    let mut earlier = lock_unpoisoned(&self.earlier);
+                    lock_unpoisoned(&self.queue)
+                        .continue_from(stored.next, earlier.take().unwrap_or_default());
                 }
-                Err(error) if error.is_gone() => return self.unwanted(),
+                Err(error) if error.is_gone() => return self.discard_events(),
                 Err(error) => {
-                    Self::complain(&error);
-                    *lock(&self.earlier) = None;
-                    lock(&self.queue).whole = true;
+                    Self::log_refused_events(&error);
+                    *lock_unpoisoned(&self.earlier) = None;
+                    lock_unpoisoned(&self.queue).whole = true;
                 }
             }
             self.still.notify_waiters();
         }
         loop {
-            self.gather().await;
-            let (first, events) = lock(&self.queue).batch();
+            self.gather_batch().await;
+            let (first, events) = lock_unpoisoned(&self.queue).next_batch();
             if events.is_empty() {
                 continue;
             }
             let body = JobEvents { fencing_token, first, events };
-            match until_answered(|| client.events(job, &body)).await {
-                Ok(stored) => lock(&self.queue).stored(stored.next),
-                Err(error) if error.is_gone() => return self.unwanted(),
+            match call_with_retry(|| client.store_events(job, &body)).await {
+                Ok(stored) => lock_unpoisoned(&self.queue).acknowledge_until(stored.next),
+                Err(error) if error.is_gone() => return self.discard_events(),
                 Err(error) => {
                     // These ones are never taken. The others may be.
-                    Self::complain(&error);
-                    lock(&self.queue).give_up(body.events.len());
+                    Self::log_refused_events(&error);
+                    lock_unpoisoned(&self.queue).drop_sent_batch(body.events.len());
                 }
             }
             self.still.notify_waiters();
@@ -163,12 +175,12 @@ impl Outbox {
     }
 
     /// Waits for something to send, and a moment longer for more.
-    async fn gather(&self) {
-        while lock(&self.queue).is_empty() {
+    async fn gather_batch(&self) {
+        while lock_unpoisoned(&self.queue).is_empty() {
             self.hurry.store(false, Ordering::Relaxed);
             self.wake.notified().await;
         }
-        let end = Instant::now() + GATHER;
+        let end = Instant::now() + EVENT_BATCH_DELAY;
         while !self.hurry.load(Ordering::Relaxed) {
             if timeout_at(end, self.wake.notified()).await.is_err() {
                 return;
@@ -176,21 +188,21 @@ impl Outbox {
         }
     }
 
-    fn unwanted(&self) -> Unwanted {
-        *lock(&self.earlier) = None;
-        lock(&self.queue).close();
+    fn discard_events(&self) -> JobGone {
+        *lock_unpoisoned(&self.earlier) = None;
+        lock_unpoisoned(&self.queue).close();
         self.still.notify_waiters();
-        Unwanted
+        JobGone
     }
 
-    fn complain(error: &ClientError) {
+    fn log_refused_events(error: &NodeClientError) {
         tracing::warn!(event = "events.refused", %error, "events of a job were refused");
     }
 }
 
 /// An event that waits.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedEvent {
     event: JobEvent,
     /// Roughly how many bytes it has.
     size: usize,
@@ -198,17 +210,17 @@ struct Waiting {
     place: u64,
 }
 
-impl Waiting {
+impl QueuedEvent {
     fn new(event: JobEvent, place: u64) -> Self {
-        Self { size: size(&event.what), event, place }
+        Self { size: event_size(&event.what), event, place }
     }
 }
 
 /// What waits. Events get their number when they are first sent, so that what is left out before leaves no gap.
 #[derive(Debug)]
-struct Queue {
-    events: VecDeque<Waiting>,
-    spool: Option<Spool>,
+struct EventQueue {
+    events: VecDeque<QueuedEvent>,
+    spool: Option<EventSpool>,
     /// The last place of the file that is said with what was sent.
     through: u64,
     bytes: usize,
@@ -226,8 +238,8 @@ struct Queue {
     left_out: u64,
 }
 
-impl Queue {
-    const fn new(most: usize, spool: Option<Spool>) -> Self {
+impl EventQueue {
+    const fn new(most: usize, spool: Option<EventSpool>) -> Self {
         Self {
             events: VecDeque::new(),
             spool,
@@ -238,7 +250,7 @@ impl Queue {
             sent: 0,
             whole: true,
             closed: false,
-            budget: JOB_BYTES,
+            budget: MAX_JOB_EVENT_BYTES,
             left_out: 0,
         }
     }
@@ -247,8 +259,8 @@ impl Queue {
         self.events.is_empty()
     }
 
-    fn is_worth_a_batch(&self) -> bool {
-        self.events.len() >= BATCH_EVENTS || self.bytes >= BATCH_BYTES
+    fn is_batch_ready(&self) -> bool {
+        self.events.len() >= MAX_BATCH_EVENTS || self.bytes >= MAX_BATCH_BYTES
     }
 
     fn close(&mut self) {
@@ -264,76 +276,77 @@ impl Queue {
             return;
         }
         let at_ms = event.at_ms;
-        let cut = shorten(&mut event.what);
-        if is_of_the_worker(&event.what) {
-            let bytes = size(&event.what) as u64 + cut;
+        let cut = truncate_event(&mut event.what);
+        if is_worker_event(&event.what) {
+            let bytes = event_size(&event.what) as u64 + cut;
             let first = self.budget > 0;
             self.budget = self.budget.saturating_sub(bytes);
             if self.budget == 0 {
                 self.left_out += bytes;
                 if first {
-                    self.say_left_out(at_ms);
+                    self.push_truncation_mark(at_ms);
                 }
                 return;
             }
-        } else if matches!(event.what, Happened::Phase { .. }) {
-            self.say_left_out(at_ms);
+        } else if matches!(event.what, JobEventData::Phase { .. }) {
+            self.push_truncation_mark(at_ms);
         }
-        let place = self.keep(&event);
-        if !self.merged(&event, place) {
-            self.put(event, place);
+        let place = self.spool_event(&event);
+        if !self.try_merge_text(&event, place) {
+            self.enqueue_event(event, place);
         }
         if cut > 0 {
             self.left_out += cut;
-            self.say_left_out(at_ms);
+            self.push_truncation_mark(at_ms);
         }
         if self.bytes > self.most {
-            self.make_room();
+            self.drop_oldest_events();
         }
-        if self.spool.as_ref().is_some_and(Spool::is_long) {
-            self.rewrite();
+        if self.spool.as_ref().is_some_and(EventSpool::needs_compaction) {
+            self.rewrite_spool();
         }
     }
 
     /// Says how much of what the job told was left out, when something was.
-    fn say_left_out(&mut self, at_ms: u64) {
+    fn push_truncation_mark(&mut self, at_ms: u64) {
         let bytes = std::mem::take(&mut self.left_out);
         if bytes > 0 {
-            let mark = JobEvent { at_ms, what: Happened::Truncated { bytes } };
-            let place = self.keep(&mark);
-            self.put(mark, place);
+            let mark = JobEvent { at_ms, what: JobEventData::Truncated { bytes } };
+            let place = self.spool_event(&mark);
+            self.enqueue_event(mark, place);
         }
     }
 
     /// Writes an event down; gives its place in the file.
-    fn keep(&mut self, event: &JobEvent) -> u64 {
-        self.spool.as_mut().map_or(0, |spool| spool.event(event))
+    fn spool_event(&mut self, event: &JobEvent) -> u64 {
+        self.spool.as_mut().map_or(0, |spool| spool.append_event(event))
     }
 
-    fn put(&mut self, event: JobEvent, place: u64) {
-        let waiting = Waiting::new(event, place);
+    fn enqueue_event(&mut self, event: JobEvent, place: u64) {
+        let waiting = QueuedEvent::new(event, place);
         self.bytes += waiting.size;
         self.events.push_back(waiting);
     }
 
     /// Adds words to those before, when they are of the same kind and were not sent.
-    fn merged(&mut self, event: &JobEvent, place: u64) -> bool {
+    fn try_merge_text(&mut self, event: &JobEvent, place: u64) -> bool {
         if self.events.len() == self.sent {
             return false;
         }
         let Some(last) = self.events.back_mut() else { return false };
         let more = match (&mut last.event.what, &event.what) {
-            (Happened::Said { text }, Happened::Said { text: more })
-            | (Happened::Thought { text }, Happened::Thought { text: more }) => (text, more),
-            (Happened::Output { stream, text }, Happened::Output { stream: same, text: more })
-                if stream == same =>
-            {
+            (JobEventData::Said { text }, JobEventData::Said { text: more })
+            | (JobEventData::Thought { text }, JobEventData::Thought { text: more }) => {
                 (text, more)
             }
+            (
+                JobEventData::Output { stream, text },
+                JobEventData::Output { stream: same, text: more },
+            ) if stream == same => (text, more),
             _ => return false,
         };
         let (text, more) = more;
-        if text.len() + more.len() > MERGE_BYTES {
+        if text.len() + more.len() > MAX_MERGE_BYTES {
             return false;
         }
         text.push_str(more);
@@ -344,30 +357,30 @@ impl Queue {
     }
 
     /// Leaves out the oldest output, and when that is not enough the oldest of anything, until half of the room is free.
-    fn make_room(&mut self) {
-        for spare in [is_output as fn(&Happened) -> bool, |_| true] {
+    fn drop_oldest_events(&mut self) {
+        for spare in [is_output as fn(&JobEventData) -> bool, |_| true] {
             let mut left_out = 0_u64;
             let mut place = None;
             let mut kept = VecDeque::with_capacity(self.events.len());
             for (at, waiting) in self.events.drain(..).enumerate() {
                 let full = self.bytes > self.most / 2;
                 let what = &waiting.event.what;
-                let is_mark = matches!(what, Happened::Truncated { .. });
+                let is_mark = matches!(what, JobEventData::Truncated { .. });
                 if at < self.sent || !full || !(spare(what) || is_mark) {
                     kept.push_back(waiting);
                     continue;
                 }
                 self.bytes -= waiting.size;
                 left_out += match what {
-                    Happened::Truncated { bytes } => *bytes,
+                    JobEventData::Truncated { bytes } => *bytes,
                     _ => waiting.size as u64,
                 };
                 place.get_or_insert((kept.len(), waiting.event.at_ms));
             }
             self.events = kept;
             if let Some((place, at_ms)) = place {
-                let mark = JobEvent { at_ms, what: Happened::Truncated { bytes: left_out } };
-                let mark = Waiting::new(mark, 0);
+                let mark = JobEvent { at_ms, what: JobEventData::Truncated { bytes: left_out } };
+                let mark = QueuedEvent::new(mark, 0);
                 self.bytes += mark.size;
                 self.events.insert(place, mark);
             }
@@ -378,19 +391,19 @@ impl Queue {
     }
 
     /// The next ones to send. What was sent before is sent again as it was.
-    fn batch(&mut self) -> (u64, Vec<JobEvent>) {
+    fn next_batch(&mut self) -> (u64, Vec<JobEvent>) {
         if self.sent == 0 {
             let mut bytes = 0;
-            let fits = self.events.iter().take(BATCH_EVENTS).take_while(|waiting| {
+            let fits = self.events.iter().take(MAX_BATCH_EVENTS).take_while(|waiting| {
                 let first = bytes == 0;
                 bytes += waiting.size;
-                first || bytes <= BATCH_BYTES
+                first || bytes <= MAX_BATCH_BYTES
             });
             let places = fits.map(|waiting| waiting.place);
             (self.sent, self.through) =
                 places.fold((0, self.through), |(count, most), place| (count + 1, most.max(place)));
             if let Some(spool) = self.spool.as_mut().filter(|_| self.sent > 0) {
-                spool.sent(self.next + self.sent as u64, self.through);
+                spool.append_batch_mark(self.next + self.sent as u64, self.through);
             }
         }
         let events = self.events.iter().take(self.sent).map(|waiting| waiting.event.clone());
@@ -398,21 +411,22 @@ impl Queue {
     }
 
     /// The orchestrator has everything before `next`.
-    fn stored(&mut self, next: u64) {
+    fn acknowledge_until(&mut self, next: u64) {
         let known = usize::try_from(next.saturating_sub(self.next)).unwrap_or(usize::MAX);
-        self.drop_first(known.min(self.sent));
+        self.drop_first_events(known.min(self.sent));
         self.next = next;
         self.sent = 0;
         if self.events.is_empty() {
-            self.rewrite();
+            self.rewrite_spool();
         }
     }
 
     /// Writes the file anew, with what waits and nothing else.
-    fn rewrite(&mut self) {
+    fn rewrite_spool(&mut self) {
         let Some(spool) = self.spool.as_mut().filter(|_| self.whole) else { return };
         let sent = self.sent as u64;
-        spool.only(self.events.iter().map(|waiting| &waiting.event), (sent, self.next + sent));
+        spool
+            .compact_to(self.events.iter().map(|waiting| &waiting.event), (sent, self.next + sent));
         for (place, waiting) in (1..).zip(&mut self.events) {
             waiting.place = place;
         }
@@ -420,38 +434,38 @@ impl Queue {
     }
 
     /// Goes on behind an earlier process, with what of it did not arrive. Only used before anything was sent.
-    fn go_on(&mut self, next: u64, earlier: Earlier) {
+    fn continue_from(&mut self, next: u64, earlier: SpoolBacklog) {
         (self.next, self.whole) = (next, true);
-        for event in earlier.behind(next).into_iter().rev() {
-            let waiting = Waiting::new(event, 0);
+        for event in earlier.unacknowledged_after(next).into_iter().rev() {
+            let waiting = QueuedEvent::new(event, 0);
             self.bytes += waiting.size;
             self.events.push_front(waiting);
         }
         if self.bytes > self.most {
-            self.make_room();
+            self.drop_oldest_events();
         }
         // What the earlier process sent and nobody got has other numbers now.
-        self.rewrite();
+        self.rewrite_spool();
     }
 
     /// Leaves out what was sent.
-    fn give_up(&mut self, count: usize) {
+    fn drop_sent_batch(&mut self, count: usize) {
         let bytes: usize = self.events.iter().take(count).map(|waiting| waiting.size).sum();
         let first = self.events.front().map(|waiting| &waiting.event);
         let at_ms = first.map_or(0, |event| event.at_ms);
-        let is_mark = first.is_some_and(|it| matches!(it.what, Happened::Truncated { .. }));
+        let is_mark = first.is_some_and(|it| matches!(it.what, JobEventData::Truncated { .. }));
         let only_a_mark = count == 1 && is_mark;
-        self.drop_first(count);
+        self.drop_first_events(count);
         self.sent = 0;
         if !only_a_mark {
-            let mark = JobEvent { at_ms, what: Happened::Truncated { bytes: bytes as u64 } };
-            let mark = Waiting::new(mark, 0);
+            let mark = JobEvent { at_ms, what: JobEventData::Truncated { bytes: bytes as u64 } };
+            let mark = QueuedEvent::new(mark, 0);
             self.bytes += mark.size;
             self.events.push_front(mark);
         }
     }
 
-    fn drop_first(&mut self, count: usize) {
+    fn drop_first_events(&mut self, count: usize) {
         for waiting in self.events.drain(..count.min(self.events.len())) {
             self.bytes -= waiting.size;
         }
@@ -459,76 +473,78 @@ impl Queue {
 }
 
 /// Whether the worker decides how many of them there are.
-const fn is_of_the_worker(what: &Happened) -> bool {
+const fn is_worker_event(what: &JobEventData) -> bool {
     match what {
-        Happened::Said { .. }
-        | Happened::Thought { .. }
-        | Happened::Plan { .. }
-        | Happened::Tool { .. }
-        | Happened::Usage { .. }
-        | Happened::Permission { .. }
-        | Happened::Output { .. } => true,
-        Happened::Phase { .. }
-        | Happened::Session { .. }
-        | Happened::Told { .. }
-        | Happened::Note { .. }
-        | Happened::Truncated { .. } => false,
+        JobEventData::Said { .. }
+        | JobEventData::Thought { .. }
+        | JobEventData::Plan { .. }
+        | JobEventData::Tool { .. }
+        | JobEventData::Usage { .. }
+        | JobEventData::Permission { .. }
+        | JobEventData::Output { .. } => true,
+        JobEventData::Phase { .. }
+        | JobEventData::Session { .. }
+        | JobEventData::Told { .. }
+        | JobEventData::Note { .. }
+        | JobEventData::Truncated { .. } => false,
     }
 }
 
-const fn is_output(what: &Happened) -> bool {
-    matches!(what, Happened::Output { .. })
+const fn is_output(what: &JobEventData) -> bool {
+    matches!(what, JobEventData::Output { .. })
 }
 
 /// Roughly how many bytes an event has.
-fn size(what: &Happened) -> usize {
-    const FRAME: usize = 64;
-    FRAME
+fn event_size(what: &JobEventData) -> usize {
+    const FRAME_BYTES: usize = 64;
+    FRAME_BYTES
         + match what {
-            Happened::Told { text }
-            | Happened::Said { text }
-            | Happened::Thought { text }
-            | Happened::Note { text }
-            | Happened::Output { text, .. } => text.len(),
-            Happened::Plan { entries: value } | Happened::Usage { usage: value } => {
+            JobEventData::Told { text }
+            | JobEventData::Said { text }
+            | JobEventData::Thought { text }
+            | JobEventData::Note { text }
+            | JobEventData::Output { text, .. } => text.len(),
+            JobEventData::Plan { entries: value } | JobEventData::Usage { usage: value } => {
                 value.to_string().len()
             }
-            Happened::Tool { title, input, .. } => title.len() + input.to_string().len(),
-            Happened::Permission { title, .. } => title.len(),
-            Happened::Session { session, .. } => session.len(),
-            Happened::Phase { .. } | Happened::Truncated { .. } => 0,
+            JobEventData::Tool { title, input, .. } => title.len() + input.to_string().len(),
+            JobEventData::Permission { title, .. } => title.len(),
+            JobEventData::Session { session, .. } => session.len(),
+            JobEventData::Phase { .. } | JobEventData::Truncated { .. } => 0,
         }
 }
 
 /// Cuts what is too long; gives how many bytes were cut.
-fn shorten(what: &mut Happened) -> u64 {
+fn truncate_event(what: &mut JobEventData) -> u64 {
     let cut = |text: &mut String| {
         let before = text.len();
-        if before > TEXT_BYTES {
-            let most = text.floor_char_boundary(TEXT_BYTES);
-            text.truncate(safe_cut(&text.as_bytes()[..most], LINE));
+        if before > MAX_TEXT_BYTES {
+            let most = text.floor_char_boundary(MAX_TEXT_BYTES);
+            text.truncate(safe_cut_length(&text.as_bytes()[..most], MAX_LINE_BYTES));
         }
         before - text.len()
     };
     let clear = |value: &mut serde_json::Value| {
         let length = value.to_string().len();
-        if length <= TEXT_BYTES {
+        if length <= MAX_TEXT_BYTES {
             return 0;
         }
         *value = serde_json::Value::Null;
         length
     };
     let bytes = match what {
-        Happened::Told { text }
-        | Happened::Said { text }
-        | Happened::Thought { text }
-        | Happened::Note { text }
-        | Happened::Output { text, .. } => cut(text),
-        Happened::Plan { entries: value } | Happened::Usage { usage: value } => clear(value),
-        Happened::Tool { title, input, .. } => cut(title) + clear(input),
-        Happened::Permission { title, .. } => cut(title),
-        Happened::Session { session, .. } => cut(session),
-        Happened::Phase { .. } | Happened::Truncated { .. } => 0,
+        JobEventData::Told { text }
+        | JobEventData::Said { text }
+        | JobEventData::Thought { text }
+        | JobEventData::Note { text }
+        | JobEventData::Output { text, .. } => cut(text),
+        JobEventData::Plan { entries: value } | JobEventData::Usage { usage: value } => {
+            clear(value)
+        }
+        JobEventData::Tool { title, input, .. } => cut(title) + clear(input),
+        JobEventData::Permission { title, .. } => cut(title),
+        JobEventData::Session { session, .. } => cut(session),
+        JobEventData::Phase { .. } | JobEventData::Truncated { .. } => 0,
     };
     bytes as u64
 }
@@ -540,18 +556,18 @@ mod tests {
     use super::*;
 
     fn output(text: &str) -> JobEvent {
-        let what = Happened::Output { stream: "stdout".to_owned(), text: text.to_owned() };
+        let what = JobEventData::Output { stream: "stdout".to_owned(), text: text.to_owned() };
         JobEvent { at_ms: 0, what }
     }
 
     fn note(text: &str) -> JobEvent {
-        JobEvent { at_ms: 0, what: Happened::Note { text: text.to_owned() } }
+        JobEvent { at_ms: 0, what: JobEventData::Note { text: text.to_owned() } }
     }
 
     fn texts(events: &[JobEvent]) -> Vec<String> {
         let text = |event: &JobEvent| match &event.what {
-            Happened::Output { text, .. } | Happened::Note { text } => text.clone(),
-            Happened::Truncated { bytes } => format!("-{bytes}"),
+            JobEventData::Output { text, .. } | JobEventData::Note { text } => text.clone(),
+            JobEventData::Truncated { bytes } => format!("-{bytes}"),
             other => format!("{other:?}"),
         };
         events.iter().map(text).collect()
@@ -559,35 +575,35 @@ mod tests {
 
     #[test]
     fn words_that_follow_each_other_are_one_event_until_they_are_sent() {
-        let mut queue = Queue::new(1 << 20, None);
+        let mut queue = EventQueue::new(1 << 20, None);
         queue.push(output("a"));
         queue.push(output("b"));
-        assert_eq!(texts(&queue.batch().1), ["ab"]);
+        assert_eq!(texts(&queue.next_batch().1), ["ab"]);
         queue.push(output("c"));
-        assert_eq!(texts(&queue.batch().1), ["ab"]);
-        queue.stored(1);
-        let (first, events) = queue.batch();
+        assert_eq!(texts(&queue.next_batch().1), ["ab"]);
+        queue.acknowledge_until(1);
+        let (first, events) = queue.next_batch();
         assert_eq!((first, texts(&events)), (1, vec!["c".to_owned()]));
     }
 
     #[test]
     fn what_is_too_long_ends_with_a_line() {
-        let mut queue = Queue::new(1 << 20, None);
-        let line = "words and words\n".repeat(TEXT_BYTES / 16 - 1);
+        let mut queue = EventQueue::new(1 << 20, None);
+        let line = "words and words\n".repeat(MAX_TEXT_BYTES / 16 - 1);
         queue.push(note(&format!("{line}key-{}", "a".repeat(20))));
-        assert_eq!(texts(&queue.batch().1), [line, "-24".to_owned()]);
+        assert_eq!(texts(&queue.next_batch().1), [line, "-24".to_owned()]);
     }
 
     #[test]
     fn a_job_tells_so_much_and_then_only_how_it_goes_on() {
-        let mut queue = Queue::new(1 << 20, None);
+        let mut queue = EventQueue::new(1 << 20, None);
         queue.budget = 300;
         for text in ["a", "b", "c"] {
             queue.push(output(&text.repeat(100)));
         }
         queue.push(output("d"));
         queue.push(note("n"));
-        let finishing = Happened::Phase { phase: cynode_wire::nodes::JobPhase::Finishing };
+        let finishing = JobEventData::Phase { phase: cynode_wire::nodes::JobPhase::Finishing };
         queue.push(JobEvent { at_ms: 0, what: finishing.clone() });
         queue.push(output("e"));
         let expected = [
@@ -597,30 +613,30 @@ mod tests {
             "-229".to_owned(),
             format!("{finishing:?}"),
         ];
-        assert_eq!(texts(&queue.batch().1), expected);
+        assert_eq!(texts(&queue.next_batch().1), expected);
     }
 
     #[test]
     fn the_orchestrator_says_what_it_has() {
-        let mut queue = Queue::new(1 << 20, None);
+        let mut queue = EventQueue::new(1 << 20, None);
         for text in ["a", "b", "c"] {
             queue.push(note(text));
         }
-        assert_eq!(queue.batch().0, 0);
-        queue.stored(2);
-        let (first, events) = queue.batch();
+        assert_eq!(queue.next_batch().0, 0);
+        queue.acknowledge_until(2);
+        let (first, events) = queue.next_batch();
         assert_eq!((first, texts(&events)), (2, vec!["c".to_owned()]));
     }
 
     #[test]
     fn when_there_is_no_room_the_oldest_output_goes_and_a_mark_stays() {
-        let mut queue = Queue::new(2_000, None);
+        let mut queue = EventQueue::new(2_000, None);
         queue.push(note("begin"));
         for at in 0..8 {
             queue.push(output(&format!("{at}").repeat(500)));
             queue.push(note("n"));
         }
-        let (_, events) = queue.batch();
+        let (_, events) = queue.next_batch();
         let texts = texts(&events);
         assert_eq!(texts[0], "begin");
         assert!(texts[1].starts_with('-'), "{texts:?}");
@@ -630,26 +646,26 @@ mod tests {
 
     #[test]
     fn what_is_refused_does_not_stop_the_rest() {
-        let mut queue = Queue::new(1 << 20, None);
+        let mut queue = EventQueue::new(1 << 20, None);
         queue.push(note("bad"));
-        let sent = queue.batch().1.len();
+        let sent = queue.next_batch().1.len();
         queue.push(note("good"));
-        queue.give_up(sent);
-        let (first, events) = queue.batch();
+        queue.drop_sent_batch(sent);
+        let (first, events) = queue.next_batch();
         assert_eq!((first, texts(&events)), (0, vec!["-67".to_owned(), "good".to_owned()]));
-        queue.give_up(1);
-        assert_eq!(texts(&queue.batch().1), ["good"]);
+        queue.drop_sent_batch(1);
+        assert_eq!(texts(&queue.next_batch().1), ["good"]);
     }
 
     #[test]
     fn what_a_killed_process_had_not_sent_is_sent_by_the_next() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("events");
-        let mut queue = Queue::new(1 << 20, Some(Spool::new(file.clone())));
+        let mut queue = EventQueue::new(1 << 20, Some(EventSpool::new(file.clone())));
         queue.push(output("a"));
         queue.push(output("b"));
         queue.push(note("n"));
-        assert_eq!(texts(&queue.batch().1), ["ab", "n"]);
+        assert_eq!(texts(&queue.next_batch().1), ["ab", "n"]);
         queue.push(note("later"));
         drop(queue);
         // Killed in the middle of a line.
@@ -658,9 +674,9 @@ mod tests {
         for (stored, left) in [(0, vec!["a", "b", "n", "later"]), (2, vec!["later"])] {
             let copy = dir.path().join(format!("events-{stored}"));
             std::fs::copy(&file, &copy).unwrap();
-            let (spool, earlier) = Spool::again(copy);
-            let mut queue = Queue::new(1 << 20, Some(spool));
-            queue.go_on(stored, earlier);
+            let (spool, earlier) = EventSpool::open_existing(copy);
+            let mut queue = EventQueue::new(1 << 20, Some(spool));
+            queue.continue_from(stored, earlier);
             let all: Vec<_> = queue.events.iter().map(|waiting| waiting.event.clone()).collect();
             assert_eq!(texts(&all), left);
         }
@@ -670,13 +686,13 @@ mod tests {
     fn where_nothing_can_be_written_events_wait_in_memory() {
         let dir = tempfile::tempdir().unwrap();
         let nowhere = dir.path().join("missing/events");
-        let (spool, earlier) = Spool::again(nowhere.clone());
-        let mut queue = Queue::new(1 << 20, Some(spool));
-        queue.go_on(7, earlier);
+        let (spool, earlier) = EventSpool::open_existing(nowhere.clone());
+        let mut queue = EventQueue::new(1 << 20, Some(spool));
+        queue.continue_from(7, earlier);
         queue.push(note("a"));
-        let (first, events) = queue.batch();
+        let (first, events) = queue.next_batch();
         assert_eq!((first, texts(&events)), (7, vec!["a".to_owned()]));
-        queue.stored(8);
+        queue.acknowledge_until(8);
         assert!(queue.is_empty() && !nowhere.exists());
     }
 
@@ -684,9 +700,12 @@ mod tests {
     fn a_file_of_another_claim_is_not_taken_for_ones_own() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("events");
-        Queue::new(1 << 20, Some(Spool::new(file.clone()))).push(note("old"));
-        drop(Spool::new(file.clone()));
-        assert_eq!(Spool::again(file).1.behind(0), Vec::<JobEvent>::new());
+        EventQueue::new(1 << 20, Some(EventSpool::new(file.clone()))).push(note("old"));
+        drop(EventSpool::new(file.clone()));
+        assert_eq!(
+            EventSpool::open_existing(file).1.unacknowledged_after(0),
+            Vec::<JobEvent>::new()
+        );
     }
 
     proptest! {
@@ -696,10 +715,10 @@ mod tests {
         ) {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("events");
-            let mut queue = Queue::new(1 << 26, Some(Spool::new(file.clone())));
+            let mut queue = EventQueue::new(1 << 26, Some(EventSpool::new(file.clone())));
             let (mut said, mut stored) = (String::new(), Vec::new());
-            let take = |queue: &mut Queue, stored: &mut Vec<JobEvent>| {
-                let (first, events) = queue.batch();
+            let take = |queue: &mut EventQueue, stored: &mut Vec<JobEvent>| {
+                let (first, events) = queue.next_batch();
                 // What it has already, it does not store again.
                 let new = (first..).zip(events).filter(|(number, _)| *number >= stored.len() as u64);
                 let new: Vec<_> = new.map(|(_, event)| event).collect();
@@ -713,7 +732,7 @@ mod tests {
                         said += &words;
                         queue.push(if step == 0 { output(&words) } else { note(&words) });
                     }
-                    2 => { queue.batch(); }
+                    2 => { queue.next_batch(); }
                     // More than fits in a batch, once it is not put together any more.
                     6 => for _ in 0..300 {
                         said += &words;
@@ -723,19 +742,19 @@ mod tests {
                     3 => { take(&mut queue, &mut stored); }
                     4 => {
                         let next = take(&mut queue, &mut stored);
-                        queue.stored(next);
+                        queue.acknowledge_until(next);
                     }
                     _ => {
                         drop(queue);
-                        let (spool, earlier) = Spool::again(file.clone());
-                        queue = Queue::new(1 << 26, Some(spool));
-                        queue.go_on(stored.len() as u64, earlier);
+                        let (spool, earlier) = EventSpool::open_existing(file.clone());
+                        queue = EventQueue::new(1 << 26, Some(spool));
+                        queue.continue_from(stored.len() as u64, earlier);
                     }
                 }
             }
             while !queue.is_empty() {
                 let next = take(&mut queue, &mut stored);
-                queue.stored(next);
+                queue.acknowledge_until(next);
             }
             prop_assert_eq!(texts(&stored).concat(), said);
             prop_assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
@@ -745,19 +764,19 @@ mod tests {
         fn there_is_never_more_than_fits_and_numbers_have_no_gap(
             steps in proptest::collection::vec((0..4_u8, 0..300_usize), 0..200),
         ) {
-            let mut queue = Queue::new(4_000, None);
+            let mut queue = EventQueue::new(4_000, None);
             let mut stored = 0_u64;
             for (step, length) in steps {
                 match step {
                     0 => queue.push(output(&"x".repeat(length))),
                     1 => queue.push(note(&"y".repeat(length))),
                     2 => {
-                        let (first, events) = queue.batch();
+                        let (first, events) = queue.next_batch();
                         prop_assert_eq!(first, stored);
                         stored += events.len() as u64;
-                        queue.stored(stored);
+                        queue.acknowledge_until(stored);
                     }
-                    _ => { queue.batch(); }
+                    _ => { queue.next_batch(); }
                 }
                 let counted: usize = queue.events.iter().map(|waiting| waiting.size).sum();
                 prop_assert_eq!(counted, queue.bytes);

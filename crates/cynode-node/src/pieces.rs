@@ -1,39 +1,43 @@
 //! Where text that comes bit by bit may be cut. Secrets are taken out of each event alone, so none may lie across two.
 
 /// A line that is longer is cut before it ends.
-pub(crate) const LINE: usize = 4 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024;
 /// The most of a block between its marks that is waited for.
-const BLOCK: usize = 16 * 1024;
-const BEGIN: &[u8] = b"-----BEGIN ";
-const END: &[u8] = b"-----END ";
+const MAX_BLOCK_BYTES: usize = 16 * 1024;
+const BLOCK_BEGIN_MARKER: &[u8] = b"-----BEGIN ";
+const BLOCK_END_MARKER: &[u8] = b"-----END ";
 
 /// How much of a text can be told now: whole lines, without a block that has not ended. Of a line with more than `most` bytes it
 /// is what is before the last white space, and all of it where there is none.
-pub(crate) fn safe_cut(text: &[u8], most: usize) -> usize {
-    let line = after_last(text, |byte| byte == b'\n');
+pub(crate) fn safe_cut_length(text: &[u8], most: usize) -> usize {
+    let line = index_after_last(text, |byte| byte == b'\n');
     let cut = if text.len() - line <= most {
         line
     } else {
-        let word = line + after_last(&text[line..], |byte| byte.is_ascii_whitespace());
+        let word = line + index_after_last(&text[line..], |byte| byte.is_ascii_whitespace());
         if text.len() - word <= most { word } else { text.len() }
     };
-    cut.min(open_block(text, cut).unwrap_or(cut))
+    cut.min(find_open_block(text, cut).unwrap_or(cut))
 }
 
 /// From where on text must wait, because a block in what is before the cut has not ended there.
-fn open_block(text: &[u8], cut: usize) -> Option<usize> {
+fn find_open_block(text: &[u8], cut: usize) -> Option<usize> {
     let before = &text[..cut];
-    let ended = before.windows(END.len()).rposition(|it| it == END).unwrap_or(0);
-    let begun = before[ended..].windows(BEGIN.len()).enumerate().filter(|(_, it)| *it == BEGIN);
+    let ended =
+        before.windows(BLOCK_END_MARKER.len()).rposition(|it| it == BLOCK_END_MARKER).unwrap_or(0);
+    let begun = before[ended..]
+        .windows(BLOCK_BEGIN_MARKER.len())
+        .enumerate()
+        .filter(|(_, it)| *it == BLOCK_BEGIN_MARKER);
     let mut places = begun.map(|(at, _)| ended + at).flat_map(|at| {
-        let line = after_last(&before[..at], |byte| byte == b'\n');
+        let line = index_after_last(&before[..at], |byte| byte == b'\n');
         [line, at]
     });
-    places.find(|from| text.len() - from <= BLOCK)
+    places.find(|from| text.len() - from <= MAX_BLOCK_BYTES)
 }
 
 /// The place behind the last byte of a kind; the beginning when there is none.
-fn after_last(text: &[u8], kind: impl Fn(u8) -> bool) -> usize {
+fn index_after_last(text: &[u8], kind: impl Fn(u8) -> bool) -> usize {
     text.iter().rposition(|byte| kind(*byte)).map_or(0, |at| at + 1)
 }
 
@@ -48,7 +52,7 @@ mod tests {
         let (mut told, mut waiting) = (Vec::new(), String::new());
         for chunk in chunks {
             waiting.push_str(chunk);
-            let rest = waiting.split_off(safe_cut(waiting.as_bytes(), most));
+            let rest = waiting.split_off(safe_cut_length(waiting.as_bytes(), most));
             told.push(std::mem::replace(&mut waiting, rest));
         }
         told.push(waiting);
@@ -61,7 +65,7 @@ mod tests {
         for (text, told) in
             [("", ""), ("one", ""), ("one\n", "one\n"), ("one\ntwo\nth", "one\ntwo\n")]
         {
-            assert_eq!(&text[..safe_cut(text.as_bytes(), 8)], told);
+            assert_eq!(&text[..safe_cut_length(text.as_bytes(), 8)], told);
         }
     }
 
@@ -73,30 +77,30 @@ mod tests {
             ("a wordwithout", "a wordwithout"),
             ("wordwithout", "wordwithout"),
         ] {
-            assert_eq!(&text[..safe_cut(text.as_bytes(), 8)], told);
+            assert_eq!(&text[..safe_cut_length(text.as_bytes(), 8)], told);
         }
     }
 
     #[test]
     fn a_block_waits_for_its_end_though_not_for_ever() {
         let block = "x\n  -----BEGIN KEY-----\nabc\n";
-        assert_eq!(safe_cut(block.as_bytes(), LINE), 2);
+        assert_eq!(safe_cut_length(block.as_bytes(), MAX_LINE_BYTES), 2);
         let ending = format!("{block}-----END KEY-----");
-        assert_eq!(safe_cut(ending.as_bytes(), LINE), 2);
+        assert_eq!(safe_cut_length(ending.as_bytes(), MAX_LINE_BYTES), 2);
         let ended = format!("{ending}\n");
-        assert_eq!(safe_cut(ended.as_bytes(), LINE), ended.len());
+        assert_eq!(safe_cut_length(ended.as_bytes(), MAX_LINE_BYTES), ended.len());
         let again = format!("{ended}-----BEGIN KEY-----\n");
-        assert_eq!(safe_cut(again.as_bytes(), LINE), ended.len());
-        let endless = format!("{block}{}", "abc\n".repeat(BLOCK / 4));
-        assert_eq!(safe_cut(endless.as_bytes(), LINE), endless.len());
+        assert_eq!(safe_cut_length(again.as_bytes(), MAX_LINE_BYTES), ended.len());
+        let endless = format!("{block}{}", "abc\n".repeat(MAX_BLOCK_BYTES / 4));
+        assert_eq!(safe_cut_length(endless.as_bytes(), MAX_LINE_BYTES), endless.len());
     }
 
     #[test]
     fn a_block_in_one_line_is_not_cut_at_its_spaces() {
-        let line = format!("-----BEGIN PRIVATE KEY-----{}", "a".repeat(LINE));
-        assert_eq!(safe_cut(line.as_bytes(), LINE), 0);
-        let behind = format!("{}{line}", "b".repeat(BLOCK));
-        assert_eq!(safe_cut(behind.as_bytes(), LINE), BLOCK);
+        let line = format!("-----BEGIN PRIVATE KEY-----{}", "a".repeat(MAX_LINE_BYTES));
+        assert_eq!(safe_cut_length(line.as_bytes(), MAX_LINE_BYTES), 0);
+        let behind = format!("{}{line}", "b".repeat(MAX_BLOCK_BYTES));
+        assert_eq!(safe_cut_length(behind.as_bytes(), MAX_LINE_BYTES), MAX_BLOCK_BYTES);
     }
 
     proptest! {

@@ -4,29 +4,31 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use cynode_wire::nodes::{AgentReport, BackendReport, NodeReport};
 
-use crate::store::Store;
+use crate::store::NodeStore;
 
 /// Measures the machine.
-pub(crate) fn measure(
-    store: &Store,
+pub(crate) fn build_node_report(
+    store: &NodeStore,
     slots: u16,
     backends: Vec<BackendReport>,
     agents: Vec<AgentReport>,
+    warnings: &[String],
 ) -> NodeReport {
     NodeReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        cores: cores(),
+        cores: available_cores(),
         memory_mib: memory_mib(),
-        disk_free_mib: store.free().unwrap_or_default() / (1024 * 1024),
+        disk_free_mib: store.free_bytes().unwrap_or_default() / (1024 * 1024),
         slots: slots.into(),
         backends,
         agents,
-        facts: facts(),
+        warnings: warnings.to_vec(),
+        facts: collect_host_facts(),
     }
 }
 
 /// Cores that this process may use.
-pub(crate) fn cores() -> u32 {
+pub(crate) fn available_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
 }
 
@@ -43,14 +45,14 @@ fn total_mib(meminfo: &str) -> Option<u64> {
 }
 
 /// Facts for people.
-pub(crate) fn facts() -> BTreeMap<String, String> {
+pub(crate) fn collect_host_facts() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let name = rustix::system::uname();
     let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
     facts.insert("kernel".to_owned(), text(name.release()));
     facts.insert("machine".to_owned(), text(name.machine()));
     facts.insert("host".to_owned(), text(name.nodename()));
-    facts.insert("cgroups".to_owned(), cgroups(Path::new("/sys/fs/cgroup")).to_owned());
+    facts.insert("cgroups".to_owned(), cgroup_version(Path::new("/sys/fs/cgroup")).to_owned());
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if let Some(system) = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")) {
         facts.insert("system".to_owned(), system.trim_matches('"').to_owned());
@@ -59,7 +61,7 @@ pub(crate) fn facts() -> BTreeMap<String, String> {
 }
 
 /// Which control groups hold the limits: `v2`, `v1`, or `none`.
-fn cgroups(root: &Path) -> &'static str {
+fn cgroup_version(root: &Path) -> &'static str {
     let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
     if controllers.split_whitespace().any(|name| name == "memory") {
         "v2"
@@ -84,10 +86,10 @@ mod tests {
     #[test]
     fn control_groups_are_told_apart_by_where_memory_is() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(cgroups(dir.path()), "none");
+        assert_eq!(cgroup_version(dir.path()), "none");
         fs::create_dir(dir.path().join("memory")).unwrap();
-        assert_eq!(cgroups(dir.path()), "v1");
+        assert_eq!(cgroup_version(dir.path()), "v1");
         fs::write(dir.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
-        assert_eq!(cgroups(dir.path()), "v2");
+        assert_eq!(cgroup_version(dir.path()), "v2");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One [`Run`] is one process tree. It has its own user of the host (where the node may give it one), its own namespaces, no network,
 //! a read-only system, limits by cgroup, and a lock on files and system calls ([`cynode_inside`]). Nothing outlives it: its
-//! processes are one pid namespace and one cgroup, and both end with it, with the node, or at the next [`Backend::sweep`].
+//! processes are one pid namespace and one cgroup, and both end with it, with the node, or at the next [`Backend::cleanup_orphans`].
 //!
 //! Everything that a sandbox is shown must be reachable for a stranger: the node's directory and those in it down to what is bound
 //! have mode 0711. What a job may change belongs to its user and has mode 0700.
@@ -14,6 +14,7 @@ mod ground;
 mod output;
 mod podman;
 mod running;
+mod show;
 mod users;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
@@ -22,30 +23,34 @@ use cynode_wire::work::SandboxBackend;
 use futures::future::BoxFuture;
 
 pub use self::{
-    bubblewrap::Bubblewrap,
-    ground::{Ground, Options},
-    output::{Captured, capture},
-    podman::Podman,
-    running::{Ended, Killer, Running, Why},
+    bubblewrap::BubblewrapBackend,
+    ground::{HostEnv, SandboxOptions},
+    output::{CapturedOutput, capture_tail},
+    podman::PodmanBackend,
+    running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},
+    show::VisiblePaths,
 };
 
 /// Something that makes sandboxes.
 pub trait Backend: Send + Sync {
     /// Which.
-    fn kind(&self) -> SandboxBackend;
+    fn backend_kind(&self) -> SandboxBackend;
     /// Runs something in it; gives its version, or why it does not work and what to do.
-    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>>;
+    fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>>;
     /// Starts a run. When it returns, the command is about to start, locked in.
-    fn start<'a>(&'a self, run: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>>;
+    fn start_run<'a>(
+        &'a self,
+        run: SandboxRun<'a>,
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>>;
     /// Ends whatever of the job still lives and removes what is left of it.
     fn end_job<'a>(&'a self, job: &'a str) -> BoxFuture<'a, ()>;
     /// Ends whatever of this node belongs to a job that is not kept: at start, and every few seconds.
-    fn sweep<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, Swept>;
+    fn cleanup_orphans<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, CleanupStats>;
 }
 
 /// What is to run, and in what.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct SandboxRun<'a> {
     /// Names it, on this node; letters, digits, `_` and `-`.
     pub id: &'a str,
     /// The job; several runs of one job share its user.
@@ -59,16 +64,16 @@ pub struct Run<'a> {
     /// The image, for backends that have images.
     pub image: Option<&'a str>,
     /// What of the host it is shown.
-    pub binds: &'a [Bind],
+    pub binds: &'a [BindMount],
     /// The sockets that it is given.
-    pub sockets: &'a [Forward],
+    pub sockets: &'a [SocketForward],
     /// What it may use.
-    pub limits: &'a Limits,
+    pub limits: &'a SandboxLimits,
 }
 
 /// A directory or file of the host, inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bind {
+pub struct BindMount {
     /// On the host.
     pub host: PathBuf,
     /// Inside.
@@ -79,7 +84,7 @@ pub struct Bind {
 
 /// A Unix socket of the node, inside: at `/run/cynode/<name>.sock` and at a port of 127.0.0.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forward {
+pub struct SocketForward {
     /// The socket.
     pub host: PathBuf,
     /// The port inside.
@@ -90,7 +95,7 @@ pub struct Forward {
 
 /// What a run may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SandboxLimits {
     /// Memory, of all its processes together, files in /tmp included.
     pub memory_bytes: u64,
     /// CPU, in hundredths of a core.
@@ -111,7 +116,7 @@ pub struct Limits {
     pub wall: Duration,
 }
 
-impl Default for Limits {
+impl Default for SandboxLimits {
     fn default() -> Self {
         Self {
             memory_bytes: 4 << 30,
@@ -129,7 +134,7 @@ impl Default for Limits {
 
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct CleanupStats {
     /// Runs that still lived and were ended.
     pub ended: usize,
     /// Runs of which something was left and is gone now.
@@ -171,12 +176,12 @@ pub enum SandboxError {
 }
 
 /// Says what was tried when it fails.
-trait Tried<T> {
-    fn tried(self, what: impl FnOnce() -> String) -> Result<T, SandboxError>;
+trait IoContext<T> {
+    fn with_io_context(self, what: impl FnOnce() -> String) -> Result<T, SandboxError>;
 }
 
-impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
-    fn tried(self, what: impl FnOnce() -> String) -> Result<T, SandboxError> {
+impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
+    fn with_io_context(self, what: impl FnOnce() -> String) -> Result<T, SandboxError> {
         self.map_err(|error| SandboxError::Io { what: what(), source: error.into() })
     }
 }

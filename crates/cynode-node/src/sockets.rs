@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cynode_wire::nodes::Happened;
+use cynode_wire::nodes::JobEventData;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{
     Request, Response, StatusCode,
@@ -38,10 +38,10 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use forward::Upstream;
-pub(crate) use net::Allowed;
+pub(crate) use forward::AgentUpstream;
+pub(crate) use net::EgressAllowlist;
 
-use crate::sandbox::Forward;
+use crate::sandbox::SocketForward;
 
 /// The port of the models inside.
 pub(crate) const MODELS_PORT: u16 = 4001;
@@ -51,16 +51,16 @@ pub(crate) const TOOLS_PORT: u16 = 4002;
 pub(crate) const NET_PORT: u16 = 4003;
 
 /// Most connections of one socket at once.
-const MOST_CONNECTIONS: usize = 128;
+const MAX_CONNECTIONS: usize = 128;
 
 /// How long a request may take to be told.
-const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
 /// What one kind of socket does with requests.
-trait Door: Send + Sync + 'static {
-    fn answer(
+trait SocketHandler: Send + Sync + 'static {
+    fn handle_request(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Body>> + Send;
@@ -68,35 +68,39 @@ trait Door: Send + Sync + 'static {
 
 /// The open sockets of a job. Dropped, they are closed and every connection ends.
 #[derive(Debug)]
-pub(crate) struct Sockets {
+pub(crate) struct JobSockets {
     stop: CancellationToken,
     dir: PathBuf,
-    forwards: Vec<Forward>,
+    forwards: Vec<SocketForward>,
 }
 
 /// What a job may reach.
-pub(crate) struct Reach {
+pub(crate) struct JobEgress {
     /// Models and tools, when somebody works who may ask for them.
-    pub(crate) agent: Option<AgentReach>,
+    pub(crate) agent: Option<AgentEgress>,
     /// The hosts that may be asked for packages, when there are any.
-    pub(crate) net: Option<Allowed>,
+    pub(crate) net: Option<EgressAllowlist>,
     /// Where uses of them are told.
-    pub(crate) tell: Arc<dyn Fn(Happened) + Send + Sync>,
+    pub(crate) tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
 }
 
 /// What an agent may reach.
-pub(crate) struct AgentReach {
+pub(crate) struct AgentEgress {
     /// The orchestrator.
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: AgentUpstream,
     /// What opens it for this job.
     pub(crate) token: SecretString,
     /// The trace that everything carries.
     pub(crate) trace: String,
 }
 
-impl Sockets {
+impl JobSockets {
     /// Opens the sockets of a job below `dir`.
-    pub(crate) fn open(dir: &Path, reach: Reach, tasks: &TaskTracker) -> io::Result<Self> {
+    pub(crate) fn bind_sockets(
+        dir: &Path,
+        reach: JobEgress,
+        tasks: &TaskTracker,
+    ) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let folder = rustix::fs::open(
             dir,
@@ -104,28 +108,44 @@ impl Sockets {
             Mode::empty(),
         )?;
         let mut sockets = Self { stop, dir: dir.to_owned(), forwards: Vec::new() };
-        if let Some(AgentReach { upstream, token, trace }) = reach.agent {
+        if let Some(AgentEgress { upstream, token, trace }) = reach.agent {
             let forward = |kind| {
                 let (upstream, token, trace) = (upstream.clone(), token.clone(), trace.clone());
-                Arc::new(forward::Forwarder::new(kind, upstream, token, trace))
+                Arc::new(forward::UpstreamForwarder::new(kind, upstream, token, trace))
             };
-            sockets.add(&folder, "llm", MODELS_PORT, forward(forward::Kind::Models), tasks)?;
-            sockets.add(&folder, "mcp", TOOLS_PORT, forward(forward::Kind::Tools), tasks)?;
+            sockets.bind_socket(
+                &folder,
+                "llm",
+                MODELS_PORT,
+                forward(forward::UpstreamKind::Models),
+                tasks,
+            )?;
+            sockets.bind_socket(
+                &folder,
+                "mcp",
+                TOOLS_PORT,
+                forward(forward::UpstreamKind::Tools),
+                tasks,
+            )?;
         }
         if let Some(allowed) = reach.net {
-            let door =
-                Arc::new(net::Proxy::new(allowed, reach.tell, tasks.clone(), sockets.stop.clone()));
-            sockets.add(&folder, "net", NET_PORT, door, tasks)?;
+            let door = Arc::new(net::EgressProxy::new(
+                allowed,
+                reach.tell,
+                tasks.clone(),
+                sockets.stop.clone(),
+            ));
+            sockets.bind_socket(&folder, "net", NET_PORT, door, tasks)?;
         }
         Ok(sockets)
     }
 
-    fn add(
+    fn bind_socket(
         &mut self,
         folder: &OwnedFd,
         name: &str,
         port: u16,
-        door: Arc<impl Door>,
+        door: Arc<impl SocketHandler>,
         tasks: &TaskTracker,
     ) -> io::Result<()> {
         let file = format!("{name}.sock");
@@ -139,35 +159,35 @@ impl Sockets {
         let listener = UnixListener::bind(short)?;
         // The node's, until the sandbox gives it to the user of the job; nobody else's at any time.
         std::fs::set_permissions(&host, std::fs::Permissions::from_mode(0o600))?;
-        tasks.spawn(serve(listener, door, tasks.clone(), self.stop.clone()));
-        self.forwards.push(Forward { host, port, name: name.to_owned() });
+        tasks.spawn(serve_listener(listener, door, tasks.clone(), self.stop.clone()));
+        self.forwards.push(SocketForward { host, port, name: name.to_owned() });
         Ok(())
     }
 
     /// The sockets, as a sandbox wants them.
-    pub(crate) fn forwards(&self) -> &[Forward] {
+    pub(crate) fn socket_forwards(&self) -> &[SocketForward] {
         &self.forwards
     }
 
     /// The socket of the tool gate, on the host.
-    pub(crate) fn gate(&self) -> PathBuf {
+    pub(crate) fn gateway_socket(&self) -> PathBuf {
         self.dir.join("mcp.sock")
     }
 }
 
-impl Drop for Sockets {
+impl Drop for JobSockets {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-async fn serve(
+async fn serve_listener(
     listener: UnixListener,
-    door: Arc<impl Door>,
+    door: Arc<impl SocketHandler>,
     tasks: TaskTracker,
     stop: CancellationToken,
 ) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -180,7 +200,7 @@ async fn serve(
         };
         // One too many is closed at once: the sandbox must not fill the node.
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let connection = connection(stream, Arc::clone(&door));
+        let connection = handle_connection(stream, Arc::clone(&door));
         let stop = stop.clone();
         tasks.spawn(async move {
             let _place = place;
@@ -192,14 +212,14 @@ async fn serve(
     }
 }
 
-async fn connection(stream: UnixStream, door: Arc<impl Door>) {
+async fn handle_connection(stream: UnixStream, door: Arc<impl SocketHandler>) {
     let service = service_fn(move |request| {
         let door = Arc::clone(&door);
-        async move { Ok::<_, Infallible>(door.answer(request).await) }
+        async move { Ok::<_, Infallible>(door.handle_request(request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
+        .header_read_timeout(HEADER_READ_TIMEOUT)
         .max_buf_size(128 * 1024)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()
@@ -210,15 +230,15 @@ async fn connection(stream: UnixStream, door: Arc<impl Door>) {
 }
 
 /// An answer of the node itself, in a form that clients of every dialect can read.
-fn told(status: StatusCode, message: &str) -> Response<Body> {
+fn error_response(status: StatusCode, message: &str) -> Response<Body> {
     let body =
         json!({ "error": { "type": "cynode_node", "code": status.as_u16(), "message": message } });
-    let mut response = Response::new(full(body.to_string()));
+    let mut response = Response::new(full_body(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn full(text: impl Into<Bytes>) -> Body {
+fn full_body(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }

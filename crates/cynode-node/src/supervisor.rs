@@ -8,7 +8,7 @@ mod roster;
 use std::{sync::Arc, time::Duration};
 
 use cynode_core::ids::JobId;
-use cynode_wire::nodes::{Assignment, BackendReport, ClaimAssignments, NodeReport};
+use cynode_wire::nodes::{BackendReport, ClaimAssignments, JobAssignment, NodeReport};
 use rand::random;
 use tokio::{
     sync::Notify,
@@ -17,63 +17,91 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::roster::Roster;
+use self::roster::JobRoster;
 use crate::{
-    client::{Backoff, until_answered},
-    clock::Moment,
-    job::{self, Fate, Halt, Job},
-    node::Node,
+    client::{JitterBackoff, call_with_retry},
+    clock::PersistentInstant,
+    job::{self, HaltReason, JobDisposition, NodeJob},
+    node::NodeContext,
     report,
-    store::{Kept, StoreError},
+    store::{JobRecord, NodeStoreError},
 };
 
 /// Between heartbeats while there are jobs.
-const BUSY: Duration = Duration::from_secs(1);
+const BUSY_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between heartbeats while there are none.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Longest time of one heartbeat.
-const BEAT_WITHIN: Duration = Duration::from_secs(5);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a claim waits for jobs.
 const CLAIM_WAIT_MS: u32 = 20_000;
 
 /// Between looks for sandboxes that belong to no job.
-const SWEEP: Duration = Duration::from_secs(5);
+const ORPHAN_CLEANUP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Between looks whether a report would say something else than the last one. Nobody is asked for it.
+const CHANGE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Between reports of what the node can do.
-const REPORT: Duration = Duration::from_mins(5);
+const REPORT_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How long jobs have to end when the node stops.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-struct Supervisor {
-    node: Arc<Node>,
-    roster: Roster,
+/// Why a node ended without being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// Its files cannot be read.
+    #[error(transparent)]
+    Store(#[from] NodeStoreError),
+    /// Another process of the node has taken over.
+    #[error(
+        "another process of this node started later and has taken over its jobs, so this one ends: \
+         two processes use the same key; end the one that is not wanted, and give a second machine a node of its own with `cynode-node join`"
+    )]
+    Superseded,
+}
+
+/// What a report depends on.
+#[derive(Debug, PartialEq, Eq)]
+struct ReportConditions {
+    /// The folders of coding agents, and when each was changed.
+    agents: Vec<(std::ffi::OsString, Option<std::time::SystemTime>)>,
+    has_room: bool,
+}
+
+struct NodeSupervisor {
+    node: Arc<NodeContext>,
+    roster: JobRoster,
     stop: CancellationToken,
     /// Something lies in the trash.
     trash: Notify,
 }
 
 /// Works until it is told to stop. Jobs that are under way then stay on disk, for the next start.
-pub async fn supervise(node: Arc<Node>, stop: CancellationToken) -> Result<(), StoreError> {
+pub async fn supervise_node(
+    node: Arc<NodeContext>,
+    stop: CancellationToken,
+) -> Result<(), SuperviseError> {
     // Nothing of an earlier life goes on by itself.
     for tried in &node.backends {
-        let swept = tried.backend.sweep(&[]).await;
-        tracing::info!(event = "node.swept", backend = ?tried.backend.kind(), ?swept, "left over from before");
+        let swept = tried.backend.cleanup_orphans(&[]).await;
+        tracing::info!(event = "node.swept", backend = ?tried.backend.backend_kind(), ?swept, "left over from before");
     }
-    let roster = Roster::new(node.settings.slots);
-    for (kept, dir) in node.store.jobs()? {
-        roster.wait(Job::again(kept, dir));
+    let roster = JobRoster::new(node.settings.slots);
+    for (kept, dir) in node.store.load_jobs()? {
+        roster.add_waiting(NodeJob::resume_from(kept, dir));
     }
-    let this = Arc::new(Supervisor { node, roster, stop, trash: Notify::new() });
+    let this = Arc::new(NodeSupervisor { node, roster, stop, trash: Notify::new() });
     this.trash.notify_one();
     let tasks = this.node.tasks.clone();
     // Results that are ready need no leave to be sent.
-    for job in this.roster.waiting() {
-        if matches!(job.dir.result(), Ok(Some(_))) {
-            this.start(&job);
+    for job in this.roster.waiting_jobs() {
+        if matches!(job.dir.load_result(), Ok(Some(_))) {
+            this.start_job(&job);
         }
     }
     tracing::info!(
@@ -82,10 +110,16 @@ pub async fn supervise(node: Arc<Node>, stop: CancellationToken) -> Result<(), S
         jobs = this.roster.len(),
         "working"
     );
-    tokio::join!(this.beat(), this.claim(), this.sweep(), this.report());
-    this.roster.halt_all();
+    let (.., superseded) = tokio::join!(
+        this.run_heartbeat_loop(),
+        this.run_claim_loop(),
+        this.run_cleanup_loop(),
+        this.run_report_loop(),
+        this.stop_when_superseded()
+    );
+    this.roster.suspend_all_jobs();
     tasks.close();
-    if timeout(STOP_WITHIN, tasks.wait()).await.is_err() {
+    if timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.is_err() {
         tracing::warn!(event = "node.slow_stop", "jobs did not end in time");
     }
     tracing::info!(
@@ -93,50 +127,65 @@ pub async fn supervise(node: Arc<Node>, stop: CancellationToken) -> Result<(), S
         jobs = this.roster.len(),
         "stopped; jobs go on at the next start"
     );
-    Ok(())
+    if superseded { Err(SuperviseError::Superseded) } else { Ok(()) }
 }
 
-impl Supervisor {
+impl NodeSupervisor {
     /// Lets a job run, in a task of its own.
-    fn start(self: &Arc<Self>, job: &Arc<Job>) {
-        if !self.roster.start(job) {
+    fn start_job(self: &Arc<Self>, job: &Arc<NodeJob>) {
+        if !self.roster.mark_started(job) {
             return;
         }
         let (this, job) = (Arc::clone(self), Arc::clone(job));
         self.node.tasks.spawn(async move {
-            let fate = job::run(&this.node, &job).await;
-            this.ended(&job, fate);
+            let fate = job::run_job(&this.node, &job).await;
+            this.handle_job_end(&job, fate);
         });
     }
 
-    fn ended(&self, job: &Arc<Job>, fate: Fate) {
+    fn handle_job_end(&self, job: &Arc<NodeJob>, fate: JobDisposition) {
         match fate {
-            Fate::Over => {
-                if let Err(error) = self.node.store.discard(job.dir.path()) {
-                    tracing::warn!(event = "job.kept", job.id = %job.id(), %error, "its directory stays until the next start");
+            JobDisposition::Over => {
+                if let Err(error) = self.node.store.move_to_trash(job.dir.as_path()) {
+                    tracing::warn!(event = "job.kept", job.id = %job.job_id(), %error, "its directory stays until the next start");
                 }
-                self.roster.remove(job);
+                self.roster.remove_job(job);
                 self.trash.notify_one();
             }
-            Fate::Suspended => self.roster.wait(Job::again(job.kept.clone(), job.dir.clone())),
+            JobDisposition::Suspended => {
+                self.roster.add_waiting(NodeJob::resume_from(job.kept.clone(), job.dir.clone()));
+            }
+        }
+    }
+
+    /// Stops everything when another process of the node has taken over; whether one has.
+    async fn stop_when_superseded(&self) -> bool {
+        tokio::select! {
+            () = self.stop.cancelled() => false,
+            () = self.node.client.wait_superseded() => {
+                tracing::error!(event = "node.superseded", "{}", SuperviseError::Superseded);
+                self.stop.cancel();
+                true
+            }
         }
     }
 
     /// Says what the node is at, and does what it hears.
-    async fn beat(self: &Arc<Self>) {
+    async fn run_heartbeat_loop(self: &Arc<Self>) {
         let mut heard = Instant::now();
         while !self.stop.is_cancelled() {
-            let (body, shown) = self.roster.heartbeat();
+            let (body, shown) = self.roster.build_heartbeat();
             let began = Instant::now();
-            let patience = BEAT_WITHIN.min(self.node.settings.lease / 4);
-            let beat = timeout(patience, self.node.client.heartbeat(&body, patience)).await;
+            let patience = HEARTBEAT_TIMEOUT.min(self.node.settings.lease / 4);
+            let beat = timeout(patience, self.node.client.send_heartbeat(&body, patience)).await;
             match beat {
                 Ok(Ok(answer)) => {
                     heard = began;
-                    for job in self.roster.hear(&answer, &body.delivered, &shown) {
-                        self.start(&job);
+                    for job in self.roster.apply_heartbeat_answer(&answer, &body.delivered, &shown)
+                    {
+                        self.start_job(&job);
                     }
-                    self.forget_stopped();
+                    self.discard_stopped_jobs();
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(
@@ -151,43 +200,48 @@ impl Supervisor {
                     "not heard"
                 ),
             }
-            if heard.elapsed() >= self.node.settings.lease && self.roster.halt_all() > 0 {
+            if heard.elapsed() >= self.node.settings.lease && self.roster.suspend_all_jobs() > 0 {
                 tracing::error!(
                     event = "lease.lost",
                     "the orchestrator does not hear this node: its jobs are ended"
                 );
             }
-            let next = began + if self.roster.is_empty() { IDLE } else { BUSY };
+            let next = began
+                + if self.roster.is_empty() {
+                    IDLE_HEARTBEAT_INTERVAL
+                } else {
+                    BUSY_HEARTBEAT_INTERVAL
+                };
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                _ = timeout_at(next, self.roster.more()) => {}
+                _ = timeout_at(next, self.roster.watch_additions()) => {}
             }
         }
     }
 
     /// Clears up behind jobs that were to stop before they were started again.
-    fn forget_stopped(&self) {
-        for job in self.roster.take_unwanted() {
-            self.ended(&job, Fate::Over);
+    fn discard_stopped_jobs(&self) {
+        for job in self.roster.take_unwanted_jobs() {
+            self.handle_job_end(&job, JobDisposition::Over);
         }
     }
 
     /// Takes as many jobs as there is room for.
-    async fn claim(self: &Arc<Self>) {
-        let mut claim_id = match self.node.store.claim() {
-            Ok(claim) => claim.unwrap_or_else(new_claim),
-            Err(_) => new_claim(),
+    async fn run_claim_loop(self: &Arc<Self>) {
+        let mut claim_id = match self.node.store.load_claim() {
+            Ok(claim) => claim.unwrap_or_else(new_claim_id),
+            Err(_) => new_claim_id(),
         };
-        let mut backoff = Backoff::default();
+        let mut backoff = JitterBackoff::default();
         loop {
-            let room = self.room();
+            let room = self.wait_for_capacity();
             let most = tokio::select! {
                 () = self.stop.cancelled() => return,
                 most = room => most,
             };
-            if let Err(error) = self.node.store.set_claim(claim_id) {
+            if let Err(error) = self.node.store.save_claim(claim_id) {
                 tracing::warn!(event = "claim.unkept", %error, "no job is taken");
-                if self.rest(&mut backoff).await {
+                if self.pause_or_stop(&mut backoff).await {
                     return;
                 }
                 continue;
@@ -195,21 +249,21 @@ impl Supervisor {
             let body = ClaimAssignments { claim_id, most, wait_ms: CLAIM_WAIT_MS };
             let claimed = tokio::select! {
                 () = self.stop.cancelled() => return,
-                claimed = self.node.client.claim(&body) => claimed,
+                claimed = self.node.client.claim_jobs(&body) => claimed,
             };
             match claimed {
                 Ok(claimed) => {
-                    backoff = Backoff::default();
+                    backoff = JitterBackoff::default();
                     let mut jobs = Vec::new();
                     for assignment in claimed.jobs {
-                        jobs.extend(self.keep(assignment).await);
+                        jobs.extend(self.persist_assignment(assignment).await);
                     }
-                    claim_id = new_claim();
-                    if let Err(error) = self.node.store.set_claim(claim_id) {
+                    claim_id = new_claim_id();
+                    if let Err(error) = self.node.store.save_claim(claim_id) {
                         tracing::warn!(event = "claim.unkept", %error, "the claim may be asked again");
                     }
                     for job in jobs {
-                        self.start(&job);
+                        self.start_job(&job);
                     }
                 }
                 Err(error) => {
@@ -218,7 +272,7 @@ impl Supervisor {
                         error = format!("{:#}", anyhow::Error::from(error)),
                         "asked again"
                     );
-                    if self.rest(&mut backoff).await {
+                    if self.pause_or_stop(&mut backoff).await {
                         return;
                     }
                 }
@@ -227,16 +281,16 @@ impl Supervisor {
     }
 
     /// Writes a job down before anything else happens to it.
-    async fn keep(&self, assignment: Assignment) -> Option<Arc<Job>> {
+    async fn persist_assignment(&self, assignment: JobAssignment) -> Option<Arc<NodeJob>> {
         let (id, fencing_token) = (assignment.job_id, assignment.fencing_token);
-        if self.roster.knows(id, fencing_token) {
+        if self.roster.has_claim(id, fencing_token) {
             return None;
         }
-        self.end_older(id).await;
-        let kept = Kept { assignment, claimed: Moment::now() };
-        let dir = self.node.store.job(id);
+        self.end_older_claim(id).await;
+        let kept = JobRecord { assignment, claimed: PersistentInstant::now() };
+        let dir = self.node.store.job_dir(id);
         // A directory of an earlier claim of the same job is of no use any more.
-        if let Err(error) = self.node.store.discard(dir.path()) {
+        if let Err(error) = self.node.store.move_to_trash(dir.as_path()) {
             tracing::warn!(event = "job.unkept", job.id = %id, %error, "an older directory is in the way");
         }
         if let Err(error) = self.node.store.add_job(&kept) {
@@ -244,37 +298,37 @@ impl Supervisor {
             tracing::error!(event = "job.unkept", job.id = %id, %error, "it would not survive a restart");
         }
         tracing::info!(event = "job.claimed", job.id = %id, job.attempt = kept.assignment.attempt, trace_id = %kept.assignment.trace_id, "claimed");
-        let job = Job::new(kept, dir);
-        self.roster.wait(Arc::clone(&job));
+        let job = NodeJob::new(kept, dir);
+        self.roster.add_waiting(Arc::clone(&job));
         Some(job)
     }
 
     /// Ends an older claim of a job, and waits until nothing is left of it.
-    async fn end_older(&self, id: JobId) {
+    async fn end_older_claim(&self, id: JobId) {
         loop {
-            let fewer = self.roster.fewer();
+            let fewer = self.roster.watch_removals();
             let Some((job, started)) = self.roster.get(id) else { return };
             if !started {
-                self.ended(&job, Fate::Over);
+                self.handle_job_end(&job, JobDisposition::Over);
                 continue;
             }
-            job.halt(Halt::Unwanted("it was claimed anew".to_owned()));
+            job.request_halt(HaltReason::Unwanted("it was claimed anew".to_owned()));
             fewer.await;
         }
     }
 
     /// Waits until there is room for jobs; how many.
-    async fn room(&self) -> u16 {
-        let mut look = interval(IDLE);
+    async fn wait_for_capacity(&self) -> u16 {
+        let mut look = interval(IDLE_HEARTBEAT_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let fewer = self.roster.fewer();
-            match self.roster.free() {
+            let fewer = self.roster.watch_removals();
+            match self.roster.free_slots() {
                 0 => {}
-                free if self.node.has_room() => return free,
+                free if self.node.has_disk_space() => return free,
                 _ => {
                     tracing::warn!(event = "disk.low", "no job is taken: too little disk is free");
-                    self.make_room();
+                    self.evict_oldest_mirror();
                 }
             }
             tokio::select! {
@@ -286,13 +340,13 @@ impl Supervisor {
 
     /// Gives up the mirror that was used longest ago of those that no job needs, one at a time: it is only a copy, and its project may
     /// be gone. Only whoever asks for room takes jobs, so that none that needs it comes meanwhile.
-    fn make_room(&self) {
+    fn evict_oldest_mirror(&self) {
         let store = &self.node.store;
-        if !store.trash().is_empty() {
+        if !store.trash_entries().is_empty() {
             return;
         }
-        let Some(mirror) = store.oldest_mirror(&self.roster.projects()) else { return };
-        match store.discard(&mirror) {
+        let Some(mirror) = store.oldest_mirror(&self.roster.active_projects()) else { return };
+        match store.move_to_trash(&mirror) {
             Ok(()) => {
                 tracing::info!(event = "mirror.given_up", path = %mirror.display(), "fetched again when it is needed");
                 self.trash.notify_one();
@@ -302,49 +356,59 @@ impl Supervisor {
     }
 
     /// Pauses; whether the node is to stop.
-    async fn rest(&self, backoff: &mut Backoff) -> bool {
+    async fn pause_or_stop(&self, backoff: &mut JitterBackoff) -> bool {
         tokio::select! {
             () = self.stop.cancelled() => true,
-            () = backoff.pause() => false,
+            () = backoff.sleep_next_delay() => false,
         }
     }
 
     /// Ends sandboxes that belong to no job, and empties the trash.
-    async fn sweep(&self) {
-        let mut turn = interval(SWEEP);
+    async fn run_cleanup_loop(&self) {
+        let mut turn = interval(ORPHAN_CLEANUP_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 _ = turn.tick() => {
                     // Others of this program may be trying sandboxes out.
-                    let mut keep = self.roster.running();
+                    let mut keep = self.roster.running_job_ids();
                     keep.extend(["probe", "measure"].map(str::to_owned));
                     for tried in &self.node.backends {
-                        tried.backend.sweep(&keep).await;
+                        tried.backend.cleanup_orphans(&keep).await;
                     }
                 }
                 () = self.trash.notified() => {}
             }
-            for path in self.node.store.trash() {
-                if let Err(error) = self.node.host.remove(path.as_os_str()).await {
+            for path in self.node.store.trash_entries() {
+                if let Err(error) = self.node.host.remove_tree(path.as_os_str()).await {
                     tracing::warn!(event = "trash.kept", %error, "tried again later");
                 }
             }
         }
     }
 
-    /// Says what the node can do, again and again: disks fill, agents are installed.
-    async fn report(&self) {
-        let mut turn = interval(REPORT);
+    /// Says what the node can do: at its start, from time to time, and as soon as something has changed: disks fill, agents are
+    /// installed.
+    async fn run_report_loop(&self) {
+        let mut turn = interval(CHANGE_POLL_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told: Option<(Instant, ReportConditions)> = None;
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 _ = turn.tick() => {}
             }
-            let report = self.measured().await;
-            let told = until_answered(|| self.node.client.report(&report));
+            let conditions = self.report_conditions();
+            if told
+                .as_ref()
+                .is_some_and(|(at, seen)| at.elapsed() < REPORT_INTERVAL && *seen == conditions)
+            {
+                continue;
+            }
+            told = Some((Instant::now(), conditions));
+            let report = self.build_report().await;
+            let told = call_with_retry(|| self.node.client.send_report(&report));
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 told = told => if let Err(error) = told {
@@ -354,30 +418,56 @@ impl Supervisor {
         }
     }
 
-    async fn measured(&self) -> NodeReport {
+    /// What a report depends on and can be seen without much work.
+    fn report_conditions(&self) -> ReportConditions {
+        let entries =
+            std::fs::read_dir(self.node.store.agents_dir()).into_iter().flatten().flatten();
+        let mut agents: Vec<_> = entries
+            .map(|entry| {
+                (entry.file_name(), entry.metadata().and_then(|meta| meta.modified()).ok())
+            })
+            .collect();
+        agents.sort();
+        ReportConditions { agents, has_room: self.node.has_disk_space() }
+    }
+
+    async fn build_report(&self) -> NodeReport {
         let node = &self.node;
         let backends = node.backends.iter().map(|tried| BackendReport {
-            backend: tried.backend.kind(),
+            backend: tried.backend.backend_kind(),
             version: tried.version.clone(),
         });
         let agents = match node.backends.first() {
-            Some(tried) => node.workshop.found(&tried.backend).await,
+            Some(tried) => node.workshop.detect_agents(&tried.backend).await,
             None => Vec::new(),
         };
-        report::measure(&node.store, node.settings.slots, backends.collect(), agents)
+        let mut warnings = node.warnings.clone();
+        if !node.has_disk_space() {
+            let (floor, place) = (node.settings.disk_floor >> 20, node.store.root_dir().display());
+            warnings.push(format!(
+                "no job is taken: less than {floor} MiB are free in {place}; make room there, or lower disk_floor_mib in node.toml"
+            ));
+        }
+        report::build_node_report(
+            &node.store,
+            node.settings.slots,
+            backends.collect(),
+            agents,
+            &warnings,
+        )
     }
 }
 
-fn new_claim() -> Uuid {
+fn new_claim_id() -> Uuid {
     uuid::Builder::from_random_bytes(random()).into_uuid()
 }
 
-impl Roster {
+impl JobRoster {
     /// Suspends every job that runs; how many.
-    fn halt_all(&self) -> usize {
-        let jobs = self.started();
+    fn suspend_all_jobs(&self) -> usize {
+        let jobs = self.started_jobs();
         for job in &jobs {
-            job.halt(Halt::Suspended);
+            job.request_halt(HaltReason::Suspended);
         }
         jobs.len()
     }

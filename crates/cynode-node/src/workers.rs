@@ -11,14 +11,14 @@ use std::{
 };
 
 use cynode_wire::{
-    nodes::{Assignment, Happened, StepOutcome},
+    nodes::{CommandOutcome, JobAssignment, JobEventData},
     work::WorkerChoice,
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::sandbox::{Bind, Ended, Running, SandboxError};
+use crate::sandbox::{BindMount, SandboxError, SandboxExit, SandboxProcess};
 
 mod acp;
 pub(crate) mod checks;
@@ -30,91 +30,91 @@ pub mod prompt;
 pub mod recipes;
 mod scripted;
 
-pub use recipes::{Recipe, Recipes};
+pub use recipes::{AgentRecipe, AgentRecipes};
 
 /// Where models are inside the sandbox.
-pub const MODELS_AT: &str = "http://127.0.0.1:4001";
+pub const MODELS_URL: &str = "http://127.0.0.1:4001";
 /// Where the tool gate is inside the sandbox.
-pub const TOOLS_AT: &str = "http://127.0.0.1:4002/mcp";
+pub const TOOLS_URL: &str = "http://127.0.0.1:4002/mcp";
 /// What stands for a key inside the sandbox; the node replaces it on the way out.
-pub const NO_KEY: &str = "sandbox";
+pub const PLACEHOLDER_KEY: &str = "sandbox";
 /// The workspace, inside.
-pub const WORKSPACE: &str = "/work";
+pub const WORKSPACE_DIR: &str = "/work";
 /// The home, inside.
-pub const HOME: &str = "/home/agent";
+pub const HOME_DIR: &str = "/home/agent";
 /// Where the agents are, inside.
-pub const AGENTS: &str = "/opt/agents";
+pub const AGENTS_DIR: &str = "/opt/agents";
 
 /// Starts sessions.
-pub trait Worker: Send + Sync {
+pub trait JobWorker: Send + Sync {
     /// Starts one, or takes one up again.
-    fn start<'a>(
+    fn start_session<'a>(
         &'a self,
-        start: Start<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>>;
+        start: SessionStart<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>>;
 }
 
 /// What a worker needs to start.
-pub struct Start<'a> {
+pub struct SessionStart<'a> {
     /// Runs programs in the job's sandbox.
-    pub sandbox: Arc<dyn Runs>,
+    pub sandbox: Arc<dyn SandboxRunner>,
     /// The job.
-    pub assignment: &'a Assignment,
+    pub assignment: &'a JobAssignment,
     /// The session that is to be taken up again.
     pub resume: Option<&'a str>,
     /// Where to tell what happens.
-    pub events: mpsc::Sender<Happened>,
+    pub events: mpsc::Sender<JobEventData>,
     /// Asks people.
-    pub permissions: Arc<dyn Permissions>,
+    pub permissions: Arc<dyn PermissionPrompt>,
     /// The job's socket of the tool gate, on the host.
     pub gate: &'a Path,
     /// Whether the worker asks people before what it does, instead of being free in its sandbox.
     pub ask: bool,
     /// How long it may take.
-    pub limits: Patience,
+    pub limits: WorkerTimeouts,
 }
 
 /// Runs programs in the sandbox of one job, with its workspace, home, sockets and limits.
-pub trait Runs: Send + Sync {
+pub trait SandboxRunner: Send + Sync {
     /// Starts a program. The environment is what it gets beside the sandbox's own.
-    fn run<'a>(
+    fn run_program<'a>(
         &'a self,
         argv: &'a [String],
         env: &'a BTreeMap<String, String>,
-        binds: &'a [Bind],
-    ) -> BoxFuture<'a, Result<Running, SandboxError>>;
+        binds: &'a [BindMount],
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>>;
 }
 
 /// Asks a person.
-pub trait Permissions: Send + Sync {
+pub trait PermissionPrompt: Send + Sync {
     /// Whether it may be done; waits for the answer.
-    fn ask(&self, title: String, input: Value) -> BoxFuture<'_, bool>;
+    fn request_permission(&self, title: String, input: Value) -> BoxFuture<'_, bool>;
 }
 
 /// A worker at work.
-pub trait Session: Send {
+pub trait WorkerSession: Send {
     /// The worker's own name of it, by which it can be taken up again.
-    fn id(&self) -> Option<&str>;
+    fn session_id(&self) -> Option<&str>;
 
     /// Whether it was taken up again, and so knows what it was told before.
-    fn resumed(&self) -> bool {
+    fn is_resumed(&self) -> bool {
         false
     }
 
     /// Has it do something, until it stops or is stopped.
-    fn prompt<'a>(
+    fn run_prompt<'a>(
         &'a mut self,
         text: &'a str,
-        orders: &'a mut mpsc::Receiver<Order>,
-    ) -> BoxFuture<'a, Result<Turn, WorkerError>>;
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>>;
 
     /// Ends it and everything it started.
-    fn close(self: Box<Self>) -> BoxFuture<'static, Ended>;
+    fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit>;
 }
 
 /// What people want of a worker meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum WorkerInstruction {
     /// Stop. The turn ends.
     Cancel,
     /// Know this, and go on.
@@ -127,7 +127,7 @@ pub enum Order {
 
 /// What came of a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Turn {
+pub struct TurnOutcome {
     /// Why it ended: one of [`stops`].
     pub stop: String,
     /// What was said last, or why it failed.
@@ -135,7 +135,7 @@ pub struct Turn {
     /// What the worker says it used.
     pub usage: Value,
     /// The commands that ran, for workers that run commands.
-    pub steps: Vec<StepOutcome>,
+    pub steps: Vec<CommandOutcome>,
 }
 
 /// Why a turn ended.
@@ -164,7 +164,7 @@ pub mod stops {
 
 /// How long a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct WorkerTimeouts {
     /// When everything must have ended.
     pub until: Instant,
     /// How long it may take to be ready.
@@ -177,9 +177,9 @@ pub struct Patience {
     pub repeats: usize,
 }
 
-impl Patience {
+impl WorkerTimeouts {
     /// The usual limits, for a job that must have ended by then.
-    pub const fn until(until: Instant) -> Self {
+    pub const fn with_deadline(until: Instant) -> Self {
         Self {
             until,
             startup: Duration::from_mins(2),
@@ -215,7 +215,7 @@ pub enum WorkerError {
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),
     /// The worker was not ready in time.
-    #[error("{agent} was not ready within {seconds} s{}", after(.told))]
+    #[error("{agent} was not ready within {seconds} s{}", format_output_suffix(.told))]
     Slow {
         /// Which.
         agent: String,
@@ -225,7 +225,7 @@ pub enum WorkerError {
         told: String,
     },
     /// The worker ended before it was ready.
-    #[error("{agent} ended before it was ready{}", after(.told))]
+    #[error("{agent} ended before it was ready{}", format_output_suffix(.told))]
     Ended {
         /// Which.
         agent: String,
@@ -244,45 +244,45 @@ pub enum WorkerError {
     },
 }
 
-fn after(told: &str) -> String {
+fn format_output_suffix(told: &str) -> String {
     if told.is_empty() { String::new() } else { format!("; it wrote: {told}") }
 }
 
 /// The worker that an assignment asks for; `agents` is the folder of the installed agents.
-pub fn worker(
+pub fn create_worker(
     choice: &WorkerChoice,
-    recipes: &Recipes,
+    recipes: &AgentRecipes,
     agents: &Path,
-) -> Result<Box<dyn Worker>, WorkerError> {
+) -> Result<Box<dyn JobWorker>, WorkerError> {
     Ok(match choice {
         WorkerChoice::Acp { agent } => {
             let recipe =
                 recipes.get(agent).ok_or_else(|| WorkerError::NoRecipe(agent.clone()))?.clone();
-            Box::new(acp::Acp::new(recipe, agents))
+            Box::new(acp::AcpWorker::new(recipe, agents))
         }
-        WorkerChoice::Command { steps } => Box::new(command::Command::new(steps.clone())),
+        WorkerChoice::Command { steps } => Box::new(command::CommandWorker::new(steps.clone())),
         // These need more than a place to run: the job does it.
         WorkerChoice::Checks { .. } | WorkerChoice::Merge => return Err(WorkerError::Nobody),
         WorkerChoice::Scripted { moves, revised } => {
-            Box::new(scripted::Scripted::new(moves.clone(), revised.clone()))
+            Box::new(scripted::ScriptedWorker::new(moves.clone(), revised.clone()))
         }
     })
 }
 
 /// Sees when the same is done over and over: the last uses of tools were all one of two.
 #[derive(Debug)]
-struct Repetition {
+struct RepetitionDetector {
     window: usize,
     last: VecDeque<u64>,
 }
 
-impl Repetition {
+impl RepetitionDetector {
     fn new(window: usize) -> Self {
         Self { window, last: VecDeque::with_capacity(window) }
     }
 
     /// Notes a use; whether nothing comes of it any more.
-    fn stuck_after(&mut self, used: u64) -> bool {
+    fn is_stuck_after(&mut self, used: u64) -> bool {
         if self.window < 3 {
             return false;
         }
@@ -301,9 +301,9 @@ impl Repetition {
 }
 
 /// What several runs of a sandbox used together.
-fn together(ended: Option<Ended>, next: Ended) -> Ended {
+fn combine_exits(ended: Option<SandboxExit>, next: SandboxExit) -> SandboxExit {
     let Some(before) = ended else { return next };
-    Ended {
+    SandboxExit {
         cpu: before.cpu + next.cpu,
         peak_memory: before.peak_memory.max(next.peak_memory),
         out_of_memory: before.out_of_memory || next.out_of_memory,
@@ -317,18 +317,18 @@ mod tests {
 
     #[test]
     fn two_things_in_turn_are_no_progress_and_three_are() {
-        let mut two = Repetition::new(6);
-        let stuck: Vec<_> = (0..8).map(|at| two.stuck_after(at % 2)).collect();
+        let mut two = RepetitionDetector::new(6);
+        let stuck: Vec<_> = (0..8).map(|at| two.is_stuck_after(at % 2)).collect();
         assert_eq!(stuck, [false, false, false, false, false, true, true, true]);
-        let mut three = Repetition::new(6);
-        assert!(!(0..100).any(|at| three.stuck_after(at % 3)));
+        let mut three = RepetitionDetector::new(6);
+        assert!(!(0..100).any(|at| three.is_stuck_after(at % 3)));
     }
 
     #[test]
     fn something_new_starts_the_count_again() {
-        let mut seen = Repetition::new(4);
+        let mut seen = RepetitionDetector::new(4);
         assert_eq!(
-            [1, 1, 1, 2, 3, 3, 3, 3].map(|used| seen.stuck_after(used)),
+            [1, 1, 1, 2, 3, 3, 3, 3].map(|used| seen.is_stuck_after(used)),
             [false, false, false, true, false, false, true, true]
         );
     }

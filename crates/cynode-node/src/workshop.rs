@@ -7,32 +7,41 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::{
-    job::JobRuns,
-    node::{Most, Workshop},
+    job::JobSandboxRunner,
+    node::{JobResourceLimits, WorkerFactory},
     sandbox::Backend,
-    workers::{self, Recipes, Worker, WorkerError, install},
+    workers::{self, AgentRecipes, JobWorker, WorkerError, install},
 };
 
 /// How long installed agents have to say who they are.
-const MEASURE_WITHIN: Duration = Duration::from_mins(1);
+const AGENT_PROBE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What is installed below one folder.
-pub(crate) struct Installed {
-    pub(crate) recipes: Recipes,
+pub(crate) struct LocalWorkerFactory {
+    pub(crate) recipes: AgentRecipes,
     pub(crate) agents: PathBuf,
-    pub(crate) most: Most,
+    pub(crate) most: JobResourceLimits,
 }
 
-impl Workshop for Installed {
-    fn worker(&self, choice: &WorkerChoice) -> Result<Box<dyn Worker>, WorkerError> {
-        workers::worker(choice, &self.recipes, &self.agents)
+impl WorkerFactory for LocalWorkerFactory {
+    fn create_worker(&self, choice: &WorkerChoice) -> Result<Box<dyn JobWorker>, WorkerError> {
+        workers::create_worker(choice, &self.recipes, &self.agents)
     }
 
-    fn found<'a>(&'a self, backend: &'a Arc<dyn Backend>) -> BoxFuture<'a, Vec<AgentReport>> {
+    fn detect_agents<'a>(
+        &'a self,
+        backend: &'a Arc<dyn Backend>,
+    ) -> BoxFuture<'a, Vec<AgentReport>> {
         Box::pin(async move {
-            let until = Instant::now() + MEASURE_WITHIN;
-            let runs = JobRuns::alone(Arc::clone(backend), "measure".to_owned(), &self.most, until);
-            let (found, broken) = install::measure(&self.recipes, &self.agents, &runs, until).await;
+            let until = Instant::now() + AGENT_PROBE_TIMEOUT;
+            let runs = JobSandboxRunner::new_standalone(
+                Arc::clone(backend),
+                "measure".to_owned(),
+                &self.most,
+                until,
+            );
+            let (found, broken) =
+                install::probe_agents(&self.recipes, &self.agents, &runs, until).await;
             for (agent, error) in broken {
                 tracing::warn!(event = "agent.broken", agent, %error, "it is installed and does not work");
             }

@@ -17,33 +17,33 @@ use std::{
 };
 
 use cynode_core::ids::ProjectId;
-use cynode_wire::{nodes::Assignment, work::CommitRule};
+use cynode_wire::{nodes::JobAssignment, work::CommitRule};
 use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;
 
 pub(crate) use self::{
-    finishing::{Taken, finishing, measure_file, take},
-    merging::{Merged, merged, merging},
-    pinning::{Spoilt, pinning, source, spoilt},
+    finishing::{WorkBundle, digest_file, finish_argv, read_work_bundle},
+    merging::{MergeResult, merge_argv, read_merge_result},
+    pinning::{PinConflict, create_pin_source, pin_restore_argv, read_pin_conflicts},
 };
 use crate::{
-    host::{self, Host, HostError},
-    store::{self, JobDir, Store, StoreError},
+    host::{self, HostCommandError, HostCommands},
+    store::{self, JobDir, NodeStore, NodeStoreError},
 };
 
 /// Longest time of one git command.
-const PATIENCE: Duration = Duration::from_mins(10);
+const GIT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The workspace cannot be made, or what came of it cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
     /// A program failed.
     #[error(transparent)]
-    Host(#[from] HostError),
+    Host(#[from] HostCommandError),
     /// The state directory failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] NodeStoreError),
     /// The commit is nowhere.
     #[error("the commit {0} is not in the project's repository")]
     NoCommit(String),
@@ -70,7 +70,7 @@ pub(crate) enum WorkspaceError {
 
 impl WorkspaceError {
     /// Whether asking the orchestrator again may help.
-    pub(crate) const fn may_pass(&self) -> bool {
+    pub(crate) const fn is_retryable(&self) -> bool {
         matches!(self, Self::Host(_))
     }
 
@@ -78,96 +78,106 @@ impl WorkspaceError {
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Store(error) => error.is_full(),
-            Self::Host(HostError::Failed { told, .. }) => told.contains("No space left on device"),
+            Self::Host(HostCommandError::Failed { told, .. }) => {
+                told.contains("No space left on device")
+            }
             _ => false,
         }
     }
 }
 
 /// Where to fetch from.
-pub(crate) struct Origin {
+pub(crate) struct MirrorOrigin {
     pub(crate) url: String,
     pub(crate) token: SecretString,
 }
 
 /// Makes sure that the mirror of a project has some commits. One caller at a time for each project.
-pub(crate) async fn mirror(
-    host: &Host,
-    store: &Store,
+pub(crate) async fn update_mirror(
+    host: &HostCommands,
+    store: &NodeStore,
     project: ProjectId,
     commits: &[String],
-    origin: &Origin,
+    origin: &MirrorOrigin,
 ) -> Result<PathBuf, WorkspaceError> {
     for commit in commits {
-        checked_commit(commit)?;
+        validate_commit(commit)?;
     }
-    let path = store.mirror(project);
-    store.use_mirror(project);
-    if missing(host, &path, commits).await.is_empty() {
+    let path = store.mirror_path(project);
+    store.touch_mirror(project);
+    if missing_commits(host, &path, commits).await.is_empty() {
         return Ok(path);
     }
     if !path.join("HEAD").exists() {
         init_mirror(host, store, &path).await?;
     }
-    let mut fetched = fetch(host, &path, "+refs/*:refs/*", origin).await;
-    if fetched.is_err() && git_is_broken(host, &path).await {
+    let mut fetched = fetch_refs(host, &path, "+refs/*:refs/*", origin).await;
+    if fetched.is_err() && is_mirror_broken(host, &path).await {
         // A node that was killed may leave a mirror behind that git does not accept. It is only a copy.
-        store.discard(&path)?;
+        store.move_to_trash(&path)?;
         init_mirror(host, store, &path).await?;
-        fetched = fetch(host, &path, "+refs/*:refs/*", origin).await;
+        fetched = fetch_refs(host, &path, "+refs/*:refs/*", origin).await;
     }
     fetched?;
-    for commit in missing(host, &path, commits).await {
+    for commit in missing_commits(host, &path, commits).await {
         // The commit may belong to no branch any more.
-        let _ = fetch(host, &path, &format!("{commit}:refs/cynode/{commit}"), origin).await;
+        let _ = fetch_refs(host, &path, &format!("{commit}:refs/cynode/{commit}"), origin).await;
     }
-    match missing(host, &path, commits).await.first() {
+    match missing_commits(host, &path, commits).await.first() {
         None => Ok(path),
         Some(commit) => Err(WorkspaceError::NoCommit((*commit).clone())),
     }
 }
 
 /// The mirror of a project, if it has these commits.
-pub(crate) async fn mirrored(
-    host: &Host,
-    store: &Store,
+pub(crate) async fn find_mirror(
+    host: &HostCommands,
+    store: &NodeStore,
     project: ProjectId,
     commits: &[String],
 ) -> Option<PathBuf> {
-    let path = store.mirror(project);
-    let named = commits.iter().all(|commit| checked_commit(commit).is_ok());
-    (named && missing(host, &path, commits).await.is_empty()).then_some(path)
+    let path = store.mirror_path(project);
+    let named = commits.iter().all(|commit| validate_commit(commit).is_ok());
+    (named && missing_commits(host, &path, commits).await.is_empty()).then_some(path)
 }
 
 /// Those that the mirror does not have.
-async fn missing<'a>(host: &Host, path: &Path, commits: &'a [String]) -> Vec<&'a String> {
+async fn missing_commits<'a>(
+    host: &HostCommands,
+    path: &Path,
+    commits: &'a [String],
+) -> Vec<&'a String> {
     let mut missing = Vec::new();
     for commit in commits {
-        if !has(host, path, commit).await {
+        if !has_commit(host, path, commit).await {
             missing.push(commit);
         }
     }
     missing
 }
 
-async fn init_mirror(host: &Host, store: &Store, path: &Path) -> Result<(), WorkspaceError> {
-    store.discard(path)?;
-    let mut init = git(host);
+async fn init_mirror(
+    host: &HostCommands,
+    store: &NodeStore,
+    path: &Path,
+) -> Result<(), WorkspaceError> {
+    store.move_to_trash(path)?;
+    let mut init = git_command(host);
     init.args(["init", "--quiet", "--bare", "--template="]).arg(path);
-    host::run("git init", init, PATIENCE).await?;
+    host::run_program("git init", init, GIT_TIMEOUT).await?;
     // Workspaces take one commit and its past, not the branches of others.
-    let mut config = git_in(host, path);
+    let mut config = git_dir_command(host, path);
     config.args(["config", "uploadpack.allowAnySHA1InWant", "true"]);
-    host::run("git config", config, PATIENCE).await?;
+    host::run_program("git config", config, GIT_TIMEOUT).await?;
     Ok(())
 }
 
 /// Removes the locks of refs.
-fn unlock(directory: &Path) {
+fn remove_ref_locks(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            unlock(&path);
+            remove_ref_locks(&path);
         } else if path.extension().is_some_and(|extension| extension == "lock") {
             let _ = fs::remove_file(path);
         }
@@ -175,7 +185,7 @@ fn unlock(directory: &Path) {
 }
 
 /// Removes what a fetch that was killed has written so far: it may be as large as all that it was to bring.
-fn clear_unfinished(objects: &Path) {
+fn remove_partial_fetches(objects: &Path) {
     for folder in fs::read_dir(objects).into_iter().flatten().flatten() {
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") {
@@ -185,22 +195,22 @@ fn clear_unfinished(objects: &Path) {
     }
 }
 
-async fn fetch(
-    host: &Host,
+async fn fetch_refs(
+    host: &HostCommands,
     path: &Path,
     what: &str,
-    origin: &Origin,
+    origin: &MirrorOrigin,
 ) -> Result<(), WorkspaceError> {
     // Whoever was killed has left its locks; nobody else fetches now.
     for lock in ["shallow.lock", "packed-refs.lock", "config.lock"] {
         let _ = fs::remove_file(path.join(lock));
     }
-    unlock(&path.join("refs"));
-    clear_unfinished(&path.join("objects"));
-    let mut fetch = git_in(host, path);
+    remove_ref_locks(&path.join("refs"));
+    remove_partial_fetches(&path.join("objects"));
+    let mut fetch = git_dir_command(host, path);
     // In the environment, which only this user can read; the command line is everybody's.
     let header = format!("Authorization: Bearer {}", origin.token.expose_secret());
-    configure(
+    set_git_config(
         &mut fetch,
         &[
             ("http.extraHeader", header.as_str()),
@@ -223,106 +233,107 @@ async fn fetch(
         "--no-auto-maintenance",
     ]);
     fetch.arg(&origin.url).arg(what);
-    host::run("git fetch", fetch, PATIENCE).await?;
+    host::run_program("git fetch", fetch, GIT_TIMEOUT).await?;
     Ok(())
 }
 
-async fn has(host: &Host, path: &Path, commit: &str) -> bool {
+async fn has_commit(host: &HostCommands, path: &Path, commit: &str) -> bool {
     if !path.join("HEAD").exists() {
         return false;
     }
-    let mut look = git_in(host, path);
+    let mut look = git_dir_command(host, path);
     look.args(["rev-list", "--quiet", "--objects", "--max-count=1"]).arg(commit).arg("--");
-    host::run("git rev-list", look, PATIENCE).await.is_ok()
+    host::run_program("git rev-list", look, GIT_TIMEOUT).await.is_ok()
 }
 
-async fn git_is_broken(host: &Host, path: &Path) -> bool {
-    let mut look = git_in(host, path);
+async fn is_mirror_broken(host: &HostCommands, path: &Path) -> bool {
+    let mut look = git_dir_command(host, path);
     look.args(["rev-parse", "--git-dir"]);
-    let mut refs = git_in(host, path);
+    let mut refs = git_dir_command(host, path);
     refs.args(["for-each-ref", "--count=1", "--format=%(objecttype)"]);
-    host::run("git rev-parse", look, PATIENCE).await.is_err()
-        || host::run("git for-each-ref", refs, PATIENCE).await.is_err()
+    host::run_program("git rev-parse", look, GIT_TIMEOUT).await.is_err()
+        || host::run_program("git for-each-ref", refs, GIT_TIMEOUT).await.is_err()
 }
 
 /// Makes the workspace anew: a repository that knows nothing but the commit to start from, those that are to be put together with
 /// it, and what came before them. Its files must fit into so many bytes.
-pub(crate) async fn make(
-    host: &Host,
-    store: &Store,
+pub(crate) async fn create_workspace(
+    host: &HostCommands,
+    store: &NodeStore,
     dir: &JobDir,
-    assignment: &Assignment,
+    assignment: &JobAssignment,
     mirror: Option<&Path>,
     most: u64,
 ) -> Result<(), WorkspaceError> {
-    let branch = checked_branch(&assignment.branch)?;
-    for path in [dir.workspace(), dir.home(), dir.out()] {
-        store.discard(&path)?;
-        store::private_dir(&path)?;
+    let branch = validate_branch(&assignment.branch)?;
+    for path in [dir.workspace_dir(), dir.home_dir(), dir.out_dir()] {
+        store.move_to_trash(&path)?;
+        store::create_private_dir(&path)?;
     }
-    let workspace = dir.workspace();
-    let mut init = git(host);
+    let workspace = dir.workspace_dir();
+    let mut init = git_command(host);
     init.args(["init", "--quiet", "--template="]).arg(format!("--initial-branch={branch}"));
     init.arg(&workspace);
-    host::run("git init", init, PATIENCE).await?;
+    host::run_program("git init", init, GIT_TIMEOUT).await?;
     let mut wanted = Vec::new();
     if let Some(base) = &assignment.base {
-        wanted.push(format!("{}:refs/heads/{branch}", checked_commit(base)?));
+        wanted.push(format!("{}:refs/heads/{branch}", validate_commit(base)?));
     }
     for (at, commit) in assignment.merge.iter().enumerate() {
-        wanted.push(format!("{}:refs/cynode/merge/{at}", checked_commit(commit)?));
+        wanted.push(format!("{}:refs/cynode/merge/{at}", validate_commit(commit)?));
     }
     if let Some(mirror) = mirror
         && !wanted.is_empty()
     {
-        copy(host, mirror, &workspace, &[], &wanted).await?;
+        copy_commits(host, mirror, &workspace, &[], &wanted).await?;
     }
     if let Some(base) = &assignment.base {
-        if !fits(host, &workspace, base, most).await? {
+        if !fits_disk_limit(host, &workspace, base, most).await? {
             return Err(WorkspaceError::NoRoom { commit: base.clone(), most });
         }
-        let mut reset = git(host);
+        let mut reset = git_command(host);
         reset.arg("-C").arg(&workspace).args(["reset", "--quiet", "--hard", base, "--"]);
-        host::run("git reset", reset, PATIENCE).await?;
+        host::run_program("git reset", reset, GIT_TIMEOUT).await?;
     }
     Ok(())
 }
 
 /// Whether the files and directories of a commit fit into so many bytes. A small commit may have any number of them, files of any size,
 /// and nothing limits git on the host.
-async fn fits(
-    host: &Host,
+async fn fits_disk_limit(
+    host: &HostCommands,
     workspace: &Path,
     commit: &str,
     most: u64,
 ) -> Result<bool, WorkspaceError> {
-    let mut list = git(host);
+    let mut list = git_command(host);
     list.arg("-C").arg(workspace).args(["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit]);
-    let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };
-    Ok(host::pass("git ls-tree", list, PATIENCE, |piece| sizes.take(piece)).await?)
+    let mut sizes = TreeSizeCounter { left: most, head: Vec::new(), in_name: false };
+    Ok(host::run_streaming("git ls-tree", list, GIT_TIMEOUT, |piece| sizes.add_listing(piece))
+        .await?)
 }
 
 /// Adds up the sizes in a list of files: mode, kind, object and size, a tab, the name, a zero.
-struct Sizes {
+struct TreeSizeCounter {
     left: u64,
     /// What is before the name.
     head: Vec<u8>,
     in_name: bool,
 }
 
-impl Sizes {
+impl TreeSizeCounter {
     /// What a file or a directory takes at least.
-    const LEAST: u64 = 4096;
+    const MIN_ENTRY_BYTES: u64 = 4096;
 
     /// Takes a piece of the list; whether everything fits so far.
-    fn take(&mut self, piece: &[u8]) -> bool {
+    fn add_listing(&mut self, piece: &[u8]) -> bool {
         for &byte in piece {
             match (self.in_name, byte) {
                 (true, 0) => self.in_name = false,
                 (true, _) => {}
                 (false, b'\t') => {
                     self.in_name = true;
-                    let size = size_in(&self.head).max(Self::LEAST);
+                    let size = parse_entry_size(&self.head).max(Self::MIN_ENTRY_BYTES);
                     self.head.clear();
                     match self.left.checked_sub(size) {
                         Some(left) => self.left = left,
@@ -337,46 +348,46 @@ impl Sizes {
 }
 
 /// The size before a name, the last word there. What is no file has none.
-fn size_in(head: &[u8]) -> u64 {
+fn parse_entry_size(head: &[u8]) -> u64 {
     let word = head.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Copies commits of the mirror into a repository. Files of the mirror are never shared with it: the job could change them.
-async fn copy(
-    host: &Host,
+async fn copy_commits(
+    host: &HostCommands,
     mirror: &Path,
     to: &Path,
     flags: &[&str],
     wanted: &[String],
 ) -> Result<(), WorkspaceError> {
-    let mut fetch = git(host);
+    let mut fetch = git_command(host);
     fetch.arg("-C").arg(to);
     fetch.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-head-ok"]);
     fetch.args(flags).arg(mirror).args(wanted);
-    host::run("git fetch", fetch, PATIENCE).await?;
+    host::run_program("git fetch", fetch, GIT_TIMEOUT).await?;
     Ok(())
 }
 
-fn git(host: &Host) -> Command {
-    let mut git = host.command("git");
+fn git_command(host: &HostCommands) -> Command {
+    let mut git = host.build_command("git");
     git.env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_ASKPASS", "/bin/true")
         .env("HOME", "/nonexistent");
-    configure(&mut git, &[]);
+    set_git_config(&mut git, &[]);
     git
 }
 
-fn git_in(host: &Host, path: &Path) -> Command {
-    let mut git = git(host);
+fn git_dir_command(host: &HostCommands, path: &Path) -> Command {
+    let mut git = git_command(host);
     git.arg("--git-dir").arg(path);
     git
 }
 
 /// Settings that hold whatever a repository says.
-fn configure(git: &mut Command, more: &[(&str, &str)]) {
+fn set_git_config(git: &mut Command, more: &[(&str, &str)]) {
     let always =
         [("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"), ("safe.directory", "*")];
     let all = always.iter().chain(more);
@@ -387,8 +398,8 @@ fn configure(git: &mut Command, more: &[(&str, &str)]) {
 }
 
 /// The environment of git inside a sandbox: settings that hold whatever a repository says, and who commits.
-pub(crate) fn shielded(name: &str) -> BTreeMap<String, String> {
-    const SETTINGS: [(&str, &str); 14] = [
+pub(crate) fn sandbox_git_env(name: &str) -> BTreeMap<String, String> {
+    const GIT_SETTINGS: [(&str, &str); 14] = [
         ("safe.directory", "*"),
         ("core.hooksPath", "/dev/null"),
         ("core.fsmonitor", "false"),
@@ -423,22 +434,22 @@ pub(crate) fn shielded(name: &str) -> BTreeMap<String, String> {
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
-    env.insert("GIT_CONFIG_COUNT".to_owned(), SETTINGS.len().to_string());
-    for (at, (key, value)) in SETTINGS.iter().enumerate() {
+    env.insert("GIT_CONFIG_COUNT".to_owned(), GIT_SETTINGS.len().to_string());
+    for (at, (key, value)) in GIT_SETTINGS.iter().enumerate() {
         env.insert(format!("GIT_CONFIG_KEY_{at}"), (*key).to_owned());
         env.insert(format!("GIT_CONFIG_VALUE_{at}"), (*value).to_owned());
     }
     env
 }
 
-fn checked_commit(text: &str) -> Result<&str, WorkspaceError> {
+fn validate_commit(text: &str) -> Result<&str, WorkspaceError> {
     let good = matches!(text.len(), 40 | 64)
         && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if good { Ok(text) } else { Err(WorkspaceError::Name(text.to_owned())) }
 }
 
 /// Narrower than git: what is left cannot be taken for an option, a path or a revision.
-fn checked_branch(text: &str) -> Result<&str, WorkspaceError> {
+fn validate_branch(text: &str) -> Result<&str, WorkspaceError> {
     let word = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['-', '.'])
@@ -460,7 +471,7 @@ pub(crate) const fn wants_commit(rule: CommitRule) -> bool {
 }
 
 /// Opens a plain file that a sandbox left. No link is followed.
-fn open_plain(path: &Path) -> io::Result<File> {
+fn open_plain_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
@@ -473,17 +484,17 @@ mod tests {
     #[test]
     fn only_plain_names_reach_git() {
         for good in ["main", "cynode/tsk_1/unit-2.a", "v1.2"] {
-            assert!(checked_branch(good).is_ok(), "{good}");
+            assert!(validate_branch(good).is_ok(), "{good}");
         }
         for bad in [
             "", "-x", "a/../b", "a//b", "/a", "a/", "a b", "a:b", "a.lock", ".a", "a~1", "a\n",
             "@{u}",
         ] {
-            assert!(checked_branch(bad).is_err(), "{bad:?}");
+            assert!(validate_branch(bad).is_err(), "{bad:?}");
         }
-        assert!(checked_commit(&"a1".repeat(20)).is_ok());
-        assert!(checked_commit("HEAD").is_err());
-        assert!(checked_commit(&"A1".repeat(20)).is_err());
+        assert!(validate_commit(&"a1".repeat(20)).is_ok());
+        assert!(validate_commit("HEAD").is_err());
+        assert!(validate_commit(&"A1".repeat(20)).is_err());
     }
 
     #[test]
@@ -491,8 +502,8 @@ mod tests {
         let list = b"100644 blob ab12       5\ta\t9\n\x00160000 commit ab12       -\tsub\x00100755 blob ab12   10000\tb\0";
         for length in 1..list.len() {
             let fits = |most: u64| {
-                let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };
-                list.chunks(length).all(|piece| sizes.take(piece))
+                let mut sizes = TreeSizeCounter { left: most, head: Vec::new(), in_name: false };
+                list.chunks(length).all(|piece| sizes.add_listing(piece))
             };
             assert_eq!((fits(2 * 4096 + 10_000), fits(2 * 4096 + 9_999)), (true, false));
         }

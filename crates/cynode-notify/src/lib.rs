@@ -18,19 +18,19 @@ use time::OffsetDateTime;
 use url::Url;
 
 pub use mail::{MailError, MailServer, is_mailbox};
-pub use reach::{Reach, Unreachable, check};
-pub use text::{cut, line, shown};
-pub use webhook::{SecretError, WebhookSecret};
+pub use reach::{DeliveryEgress, DeliveryUrlError, validate_delivery_url};
+pub use text::{escape_hidden_chars, to_single_line, truncate_to_bytes};
+pub use webhook::{WebhookSecret, WebhookSecretError};
 
 /// Longest time of one attempt.
-const PATIENCE: Duration = Duration::from_secs(15);
+const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Most bytes of an answer that are read and kept.
-const MOST_ANSWER: usize = 1024;
+const MAX_RESPONSE_BYTES: usize = 1024;
 
 /// Something to be told to a person.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Notice {
+pub struct NotificationMessage {
     /// Its id: the same whenever it is told again.
     pub id: String,
     /// What kind of thing happened.
@@ -42,7 +42,7 @@ pub struct Notice {
     /// The command, diff, plan or question that a person is to decide about, word for word.
     pub exact: Option<String>,
     /// Where it can be answered.
-    pub links: Vec<Link>,
+    pub links: Vec<NotificationLink>,
     /// What it is about, for programs.
     pub about: Value,
     /// When it happened.
@@ -51,7 +51,7 @@ pub struct Notice {
 
 /// A way to answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Link {
+pub struct NotificationLink {
     /// What it does, in a word.
     pub label: String,
     /// Where it leads.
@@ -63,7 +63,7 @@ pub struct Link {
 
 /// Where somebody is told.
 #[derive(Clone, Debug)]
-pub enum Channel {
+pub enum DeliveryChannel {
     /// A program, by the scheme of Standard Webhooks.
     Webhook {
         /// Where it is.
@@ -87,7 +87,7 @@ pub enum Channel {
 
 /// A notice that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct DeliveryReceipt {
     /// What the other side said: a status, or its words.
     pub answer: String,
 }
@@ -95,7 +95,7 @@ pub struct Sent {
 /// A notice that was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct Failed {
+pub struct DeliveryError {
     /// Whether it may pass.
     pub again: bool,
     /// How long the other side wants to be left alone.
@@ -106,26 +106,26 @@ pub struct Failed {
     pub why: String,
 }
 
-impl Failed {
-    fn passing(why: impl Into<String>) -> Self {
+impl DeliveryError {
+    fn transient_error(why: impl Into<String>) -> Self {
         Self { again: true, after: None, gone: false, why: why.into() }
     }
 
-    fn lasting(why: impl Into<String>) -> Self {
+    fn permanent_error(why: impl Into<String>) -> Self {
         Self { again: false, after: None, gone: false, why: why.into() }
     }
 }
 
 /// Tells people. Cloning it is cheap.
 #[derive(Clone, Debug)]
-pub struct Courier {
-    ways: reach::Ways,
-    mail: Option<mail::Mail>,
+pub struct NotificationSender {
+    ways: reach::EgressClients,
+    mail: Option<mail::MailSender>,
 }
 
 /// Why there can be no courier.
 #[derive(Debug, thiserror::Error)]
-pub enum CourierError {
+pub enum NotificationSenderError {
     /// The HTTP client could not be made.
     #[error("the HTTP client cannot be made")]
     Http(#[source] reqwest::Error),
@@ -134,41 +134,41 @@ pub enum CourierError {
     Mail(#[from] MailError),
 }
 
-impl Courier {
+impl NotificationSender {
     /// A courier that sends mail through that server, if there is one.
-    pub fn new(mail: Option<MailServer>) -> Result<Self, CourierError> {
-        let ways = reach::Ways::new().map_err(CourierError::Http)?;
-        Ok(Self { ways, mail: mail.map(mail::Mail::new).transpose()? })
+    pub fn new(mail: Option<MailServer>) -> Result<Self, NotificationSenderError> {
+        let ways = reach::EgressClients::new().map_err(NotificationSenderError::Http)?;
+        Ok(Self { ways, mail: mail.map(mail::MailSender::new).transpose()? })
     }
 
     /// Whether it can send mail.
-    pub const fn sends_mail(&self) -> bool {
+    pub const fn can_send_mail(&self) -> bool {
         self.mail.is_some()
     }
 
     /// Tells somebody, once. Whether it is to be tried again is the caller's to see to.
-    pub async fn send(
+    pub async fn send_notification(
         &self,
-        channel: &Channel,
-        notice: &Notice,
-        reach: Reach,
+        channel: &DeliveryChannel,
+        notice: &NotificationMessage,
+        reach: DeliveryEgress,
         now: OffsetDateTime,
-    ) -> Result<Sent, Failed> {
+    ) -> Result<DeliveryReceipt, DeliveryError> {
         let attempt = async {
             match channel {
-                Channel::Webhook { url, secrets } => {
-                    webhook::send(&self.ways, url, secrets, notice, reach, now).await
+                DeliveryChannel::Webhook { url, secrets } => {
+                    webhook::send_webhook(&self.ways, url, secrets, notice, reach, now).await
                 }
-                Channel::Mail { to } => match &self.mail {
-                    Some(mail) => mail.send(to, notice).await,
-                    None => Err(Failed::passing("no mail server is configured")),
+                DeliveryChannel::Mail { to } => match &self.mail {
+                    Some(mail) => mail.send_mail(to, notice).await,
+                    None => Err(DeliveryError::transient_error("no mail server is configured")),
                 },
-                Channel::Ntfy { url, token } => {
-                    ntfy::send(&self.ways, url, token.as_ref(), notice, reach).await
+                DeliveryChannel::Ntfy { url, token } => {
+                    ntfy::send_ntfy(&self.ways, url, token.as_ref(), notice, reach).await
                 }
             }
         };
-        let late = || Err(Failed::passing("there was no answer in time"));
-        tokio::time::timeout(PATIENCE, attempt).await.unwrap_or_else(|_| late())
+        let late = || Err(DeliveryError::transient_error("there was no answer in time"));
+        tokio::time::timeout(SEND_TIMEOUT, attempt).await.unwrap_or_else(|_| late())
     }
 }

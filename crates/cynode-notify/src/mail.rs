@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-use cynode_core::addresses::is_public;
+use cynode_core::addresses::is_globally_routable;
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
     message::{
@@ -14,10 +14,10 @@ use lettre::{
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
-use crate::{Failed, Notice, Sent, text};
+use crate::{DeliveryError, DeliveryReceipt, NotificationMessage, text};
 
 /// Longest time of one command.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SMTP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The server that takes mail.
 #[derive(Clone, Debug)]
@@ -57,24 +57,24 @@ pub fn is_mailbox(text: &str) -> bool {
 type Transport = AsyncSmtpTransport<Tokio1Executor>;
 
 #[derive(Clone)]
-pub(crate) struct Mail {
+pub(crate) struct MailSender {
     transport: Transport,
     from: Mailbox,
 }
 
-impl fmt::Debug for Mail {
+impl fmt::Debug for MailSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Mail(from {})", self.from)
     }
 }
 
-impl Mail {
+impl MailSender {
     pub(crate) fn new(server: MailServer) -> Result<Self, MailError> {
         let host = server.server.host_str().ok_or(MailError::Address)?;
         let (builder, port) = match server.server.scheme() {
             "smtps" => (Transport::relay(host).map_err(MailError::Tls)?, 465),
             "smtp" => (Transport::starttls_relay(host).map_err(MailError::Tls)?, 587),
-            "plain" if is_near(&server.server) => {
+            "plain" if is_private_server(&server.server) => {
                 (Transport::builder_dangerous(host).tls(Tls::None), 25)
             }
             "plain" => return Err(MailError::Plain),
@@ -83,7 +83,7 @@ impl Mail {
         let from: Mailbox = server.from.parse().map_err(|_| MailError::From)?;
         let mut builder = builder
             .port(server.server.port().unwrap_or(port))
-            .timeout(Some(PATIENCE))
+            .timeout(Some(SMTP_TIMEOUT))
             .hello_name(ClientId::Domain(from.email.domain().to_owned()));
         if let (Some(user), Some(password)) = (server.user, server.password) {
             let password = password.expose_secret().to_owned();
@@ -92,12 +92,18 @@ impl Mail {
         Ok(Self { transport: builder.build(), from })
     }
 
-    pub(crate) async fn send(&self, to: &str, notice: &Notice) -> Result<Sent, Failed> {
-        let message = self.message(to, notice)?;
+    pub(crate) async fn send_mail(
+        &self,
+        to: &str,
+        notice: &NotificationMessage,
+    ) -> Result<DeliveryReceipt, DeliveryError> {
+        let message = self.build_mail(to, notice)?;
         match self.transport.send(message).await {
             Ok(said) => {
                 let words = said.message().next().unwrap_or_default().to_owned();
-                Ok(Sent { answer: text::line(&format!("{} {words}", said.code())) })
+                Ok(DeliveryReceipt {
+                    answer: text::to_single_line(&format!("{} {words}", said.code())),
+                })
             }
             Err(error) => {
                 // That our own name or password is wrong is no fault of this notice.
@@ -105,14 +111,19 @@ impl Mail {
                     let code: u16 = code.into();
                     (530..540).contains(&code)
                 });
-                let why = text::line(&cynode_core::causes::told(&error));
-                Err(Failed { again: !error.is_permanent() || ours, after: None, gone: false, why })
+                let why = text::to_single_line(&cynode_core::causes::format_error_chain(&error));
+                Err(DeliveryError {
+                    again: !error.is_permanent() || ours,
+                    after: None,
+                    gone: false,
+                    why,
+                })
             }
         }
     }
 
-    fn message(&self, to: &str, notice: &Notice) -> Result<Message, Failed> {
-        let wrong = |_| Failed::lasting("the address is no mailbox");
+    fn build_mail(&self, to: &str, notice: &NotificationMessage) -> Result<Message, DeliveryError> {
+        let wrong = |_| DeliveryError::permanent_error("the address is no mailbox");
         let to: Address = to.parse().map_err(wrong)?;
         let header = |name: &'static str, value: &str| {
             HeaderValue::new(HeaderName::new_from_ascii_str(name), value.to_owned())
@@ -120,17 +131,19 @@ impl Mail {
         Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
-            .subject(text::line(&notice.title))
+            .subject(text::to_single_line(&notice.title))
             .date(notice.at.into())
             .message_id(Some(format!("<{}@{}>", notice.id, self.from.email.domain())))
             .raw_header(header("Auto-Submitted", "auto-generated"))
-            .singlepart(SinglePart::plain(body(notice)))
-            .map_err(|error| Failed::lasting(format!("the mail cannot be written: {error}")))
+            .singlepart(SinglePart::plain(render_mail_body(notice)))
+            .map_err(|error| {
+                DeliveryError::permanent_error(format!("the mail cannot be written: {error}"))
+            })
     }
 }
 
 /// Whether the server is on this machine or in a private network, as its address says itself.
-fn is_near(url: &Url) -> bool {
+fn is_private_server(url: &Url) -> bool {
     let ip: Option<IpAddr> = match url.host() {
         // Of a scheme that is not the web's, every host is read as a name.
         Some(Host::Domain("localhost")) => return true,
@@ -139,11 +152,11 @@ fn is_near(url: &Url) -> bool {
         Some(Host::Ipv6(ip)) => Some(ip.into()),
         None => None,
     };
-    ip.is_some_and(|ip| !is_public(ip))
+    ip.is_some_and(|ip| !is_globally_routable(ip))
 }
 
 /// The words of a mail: what happened, exactly what is asked, where to answer.
-pub(crate) fn body(notice: &Notice) -> String {
+pub(crate) fn render_mail_body(notice: &NotificationMessage) -> String {
     let mut parts = vec![notice.text.clone()];
     parts.extend(notice.exact.clone());
     let opened = notice.links.iter().filter(|link| link.post.is_none());
@@ -158,9 +171,9 @@ mod tests {
 
     use super::*;
 
-    fn server(text: &str, from: &str) -> Result<Mail, MailError> {
+    fn server(text: &str, from: &str) -> Result<MailSender, MailError> {
         let server = text.parse().unwrap();
-        Mail::new(MailServer { server, user: None, password: None, from: from.into() })
+        MailSender::new(MailServer { server, user: None, password: None, from: from.into() })
     }
 
     #[test]
@@ -187,7 +200,7 @@ mod tests {
     #[test]
     fn no_word_of_a_notice_becomes_a_header() {
         let mail = server("smtps://mail.example", "CyNode <c@cynode.example>").unwrap();
-        let notice = Notice {
+        let notice = NotificationMessage {
             id: "ntf_1".into(),
             kind: "task.waiting".into(),
             title: "Hé\r\nBcc: evil@example.com\r\n\r\nbody".into(),
@@ -198,7 +211,7 @@ mod tests {
             at: datetime!(2026-11-15 12:00 UTC),
         };
         let written =
-            String::from_utf8(mail.message("ada@example.com", &notice).unwrap().formatted())
+            String::from_utf8(mail.build_mail("ada@example.com", &notice).unwrap().formatted())
                 .unwrap();
         let (headers, _) = written.split_once("\r\n\r\n").unwrap();
         let names: Vec<_> = headers
@@ -220,6 +233,6 @@ mod tests {
                 "Content-Transfer-Encoding",
             ]
         );
-        assert!(mail.message("ada@example.com\r\nBcc: x@y.z", &notice).is_err());
+        assert!(mail.build_mail("ada@example.com\r\nBcc: x@y.z", &notice).is_err());
     }
 }

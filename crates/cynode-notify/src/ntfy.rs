@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failed, Link, Notice, Reach, Sent,
-    reach::{Answer, Ways, unanswered},
+    DeliveryEgress, DeliveryError, DeliveryReceipt, NotificationLink, NotificationMessage,
+    reach::{DeliveryResponse, EgressClients, to_transport_error},
     text,
 };
 
 /// Most bytes of a message: what is longer becomes a file that no telephone shows.
-const MOST_MESSAGE: usize = 3800;
+const MAX_MESSAGE_BYTES: usize = 3800;
 
 /// Most buttons.
-const MOST_ACTIONS: usize = 3;
+const MAX_ACTION_COUNT: usize = 3;
 
 /// The server and the topic of an address; nothing when it names no topic.
-fn topic(url: &Url) -> Option<(Url, String)> {
+fn split_topic_url(url: &Url) -> Option<(Url, String)> {
     let mut server = url.clone();
     let path = url.path().trim_matches('/');
     let (before, topic) = path.rsplit_once('/').unwrap_or(("", path));
@@ -29,18 +29,18 @@ fn topic(url: &Url) -> Option<(Url, String)> {
 }
 
 /// The message, and whether all of it is there.
-fn message(notice: &Notice) -> (String, bool) {
+fn render_message(notice: &NotificationMessage) -> (String, bool) {
     let whole = match &notice.exact {
         Some(exact) => format!("{}\n\n{exact}", notice.text),
         None => notice.text.clone(),
     };
-    match text::cut(&whole, MOST_MESSAGE) {
+    match text::truncate_to_bytes(&whole, MAX_MESSAGE_BYTES) {
         Some(part) => (format!("{part}\n… (cut off: open the link for the rest)"), false),
         None => (whole, true),
     }
 }
 
-fn action(link: &Link) -> Value {
+fn render_action(link: &NotificationLink) -> Value {
     match &link.post {
         Some(form) => json!({
             "action": "http",
@@ -56,16 +56,16 @@ fn action(link: &Link) -> Value {
 }
 
 /// What is published.
-pub(crate) fn body(notice: &Notice, topic: &str) -> Value {
-    let (message, whole) = message(notice);
+pub(crate) fn build_publish_body(notice: &NotificationMessage, topic: &str) -> Value {
+    let (message, whole) = render_message(notice);
     let asks = !notice.links.is_empty();
     // Nobody says yes by one tap to what they were not shown to the end.
     let links = notice.links.iter().filter(|link| whole || link.post.is_none());
-    let actions: Vec<Value> = links.take(MOST_ACTIONS).map(action).collect();
+    let actions: Vec<Value> = links.take(MAX_ACTION_COUNT).map(render_action).collect();
     let opened = notice.links.iter().find(|link| link.post.is_none());
     let mut body = json!({
         "topic": topic,
-        "title": text::line(&notice.title),
+        "title": text::to_single_line(&notice.title),
         "message": message,
         "priority": if asks { 4 } else { 3 },
         "tags": [if asks { "raised_hand" } else { "information_source" }, notice.kind],
@@ -77,30 +77,30 @@ pub(crate) fn body(notice: &Notice, topic: &str) -> Value {
     body
 }
 
-pub(crate) async fn send(
-    ways: &Ways,
+pub(crate) async fn send_ntfy(
+    ways: &EgressClients,
     url: &Url,
     token: Option<&SecretString>,
-    notice: &Notice,
-    reach: Reach,
-) -> Result<Sent, Failed> {
-    let client = ways.to(url, reach)?;
-    let (server, topic) =
-        topic(url).ok_or_else(|| Failed::lasting("the address names no topic of ntfy"))?;
+    notice: &NotificationMessage,
+    reach: DeliveryEgress,
+) -> Result<DeliveryReceipt, DeliveryError> {
+    let client = ways.client_for(url, reach)?;
+    let (server, topic) = split_topic_url(url)
+        .ok_or_else(|| DeliveryError::permanent_error("the address names no topic of ntfy"))?;
     let mut request = client
         .post(server)
         .header("content-type", "application/json")
-        .body(body(notice, &topic).to_string());
+        .body(build_publish_body(notice, &topic).to_string());
     if let Some(token) = token {
         request = request.bearer_auth(token.expose_secret());
     }
-    let response = request.send().await.map_err(|error| unanswered(&error))?;
-    let answer = Answer::read(response).await;
+    let response = request.send().await.map_err(|error| to_transport_error(&error))?;
+    let answer = DeliveryResponse::read_response(response).await;
     match answer.status.as_u16() {
-        200..=299 => Ok(answer.sent()),
+        200..=299 => Ok(answer.to_delivery_receipt()),
         // What it does not accept now it will not accept later.
-        400 | 401 | 403 | 404 | 413 => Err(answer.failed(false)),
-        _ => Err(answer.failed(true)),
+        400 | 401 | 403 | 404 | 413 => Err(answer.to_delivery_error(false)),
+        _ => Err(answer.to_delivery_error(true)),
     }
 }
 
@@ -110,14 +110,14 @@ mod tests {
 
     use super::*;
 
-    fn notice(exact: &str) -> Notice {
+    fn notice(exact: &str) -> NotificationMessage {
         let url = "https://cynode.example/answer/x".to_owned();
-        let link = |label: &str, post: Option<&str>| Link {
+        let link = |label: &str, post: Option<&str>| NotificationLink {
             label: label.into(),
             url: url.clone(),
             post: post.map(str::to_owned),
         };
-        Notice {
+        NotificationMessage {
             id: "ntf_1".into(),
             kind: "task.waiting".into(),
             title: "May it?\r\nX-Evil: 1".into(),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_question_has_its_words_and_its_buttons() {
-        insta::assert_json_snapshot!(body(&notice("rm -rf build"), "topic"), @r#"
+        insta::assert_json_snapshot!(build_publish_body(&notice("rm -rf build"), "topic"), @r#"
         {
           "topic": "topic",
           "title": "May it? X-Evil: 1",
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_to_be_read_whole_cannot_be_approved_by_one_tap() {
-        let body = body(&notice(&"x".repeat(5000)), "topic");
+        let body = build_publish_body(&notice(&"x".repeat(5000)), "topic");
         assert!(body["message"].as_str().unwrap().len() < 4096);
         let actions: Vec<_> =
             body["actions"].as_array().unwrap().iter().map(|a| &a["action"]).collect();
@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn an_address_names_a_server_and_a_topic() {
         let topic = |text: &str| {
-            topic(&text.parse().unwrap()).map(|(server, topic)| format!("{server} {topic}"))
+            split_topic_url(&text.parse().unwrap())
+                .map(|(server, topic)| format!("{server} {topic}"))
         };
         assert_eq!(topic("https://ntfy.sh/mine").unwrap(), "https://ntfy.sh/ mine");
         assert_eq!(topic("https://a.b/push/mine/").unwrap(), "https://a.b/push mine");

@@ -3,21 +3,22 @@
 use std::fmt::Write as _;
 
 /// Most characters of a line.
-const MOST_LINE: usize = 200;
+const MAX_LINE_CHARS: usize = 200;
 
 /// One line: nothing in it begins another, and it ends.
-pub fn line(text: &str) -> String {
+pub fn to_single_line(text: &str) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_control() || c.is_whitespace()).collect();
-    let whole =
-        shown(&words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(" "));
-    if whole.chars().count() <= MOST_LINE {
+    let whole = escape_hidden_chars(
+        &words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(" "),
+    );
+    if whole.chars().count() <= MAX_LINE_CHARS {
         return whole;
     }
-    whole.chars().take(MOST_LINE - 1).chain(['…']).collect()
+    whole.chars().take(MAX_LINE_CHARS - 1).chain(['…']).collect()
 }
 
 /// The text with every character that cannot be seen written out, so that what a person says yes to is what they see.
-pub fn shown(text: &str) -> String {
+pub fn escape_hidden_chars(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if is_hidden(character) {
@@ -55,7 +56,7 @@ fn is_hidden(character: char) -> bool {
 }
 
 /// As much of a text as fits into so many bytes; `None` when all of it does.
-pub fn cut(text: &str, most: usize) -> Option<&str> {
+pub fn truncate_to_bytes(text: &str, most: usize) -> Option<&str> {
     if text.len() <= most {
         return None;
     }
@@ -71,30 +72,30 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_and_ends() {
-        assert_eq!(line(" a\r\nBcc: b@c\t d\0 "), "a Bcc: b@c d");
-        assert_eq!(line(""), "");
-        assert_eq!(line(&"é".repeat(300)).chars().count(), 200);
+        assert_eq!(to_single_line(" a\r\nBcc: b@c\t d\0 "), "a Bcc: b@c d");
+        assert_eq!(to_single_line(""), "");
+        assert_eq!(to_single_line(&"é".repeat(300)).chars().count(), 200);
     }
 
     #[test]
     fn what_cannot_be_seen_is_written_out() {
         assert_eq!(
-            shown("rm\u{202e}x -rf\u{200b} /\n\tok\u{1b}[2J"),
+            escape_hidden_chars("rm\u{202e}x -rf\u{200b} /\n\tok\u{1b}[2J"),
             "rm\\u{202e}x -rf\\u{200b} /\n\tok\\u{1b}[2J"
         );
-        assert_eq!(shown("a\u{e0041}b\u{feff}"), "a\\u{e0041}b\\u{feff}");
-        assert_eq!(shown("größe 漢字 — ok"), "größe 漢字 — ok");
+        assert_eq!(escape_hidden_chars("a\u{e0041}b\u{feff}"), "a\\u{e0041}b\\u{feff}");
+        assert_eq!(escape_hidden_chars("größe 漢字 — ok"), "größe 漢字 — ok");
     }
 
     proptest! {
         #[test]
         fn no_line_holds_a_control_character(text in any::<String>()) {
-            prop_assert!(!line(&text).chars().any(char::is_control));
+            prop_assert!(!to_single_line(&text).chars().any(char::is_control));
         }
 
         #[test]
         fn a_cut_text_fits(text in any::<String>(), most in 0_usize..40) {
-            match cut(&text, most) {
+            match truncate_to_bytes(&text, most) {
                 Some(part) => prop_assert!(part.len() <= most && text.starts_with(part)),
                 None => prop_assert!(text.len() <= most),
             }

@@ -9,12 +9,12 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use url::Url;
 
 use crate::{
-    Failed, Notice, Reach, Sent,
-    reach::{Answer, Ways, unanswered},
+    DeliveryEgress, DeliveryError, DeliveryReceipt, NotificationMessage,
+    reach::{DeliveryResponse, EgressClients, to_transport_error},
 };
 
 /// What a secret begins with in writing.
-const PREFIX: &str = "whsec_";
+const SECRET_PREFIX: &str = "whsec_";
 
 /// What the receiver of a webhook knows us by.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct WebhookSecret(SecretSlice<u8>);
 /// A text that is no secret of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a webhook's secret is `whsec_` and 24 to 64 bytes in base64")]
-pub struct SecretError;
+pub struct WebhookSecretError;
 
 impl WebhookSecret {
     /// The secret of these bytes; `None` when there are too few or too many.
@@ -32,17 +32,18 @@ impl WebhookSecret {
     }
 
     /// Reads a secret as it is written.
-    pub fn read(text: &str) -> Result<Self, SecretError> {
-        let bytes = text.strip_prefix(PREFIX).and_then(|rest| BASE64.decode(rest.as_bytes()).ok());
-        bytes.and_then(Self::new).ok_or(SecretError)
+    pub fn parse_secret(text: &str) -> Result<Self, WebhookSecretError> {
+        let bytes =
+            text.strip_prefix(SECRET_PREFIX).and_then(|rest| BASE64.decode(rest.as_bytes()).ok());
+        bytes.and_then(Self::new).ok_or(WebhookSecretError)
     }
 
     /// The secret as it is written.
-    pub fn written(&self) -> String {
-        format!("{PREFIX}{}", BASE64.encode(self.0.expose_secret()))
+    pub fn to_secret_text(&self) -> String {
+        format!("{SECRET_PREFIX}{}", BASE64.encode(self.0.expose_secret()))
     }
 
-    fn sign(&self, id: &str, seconds: i64, body: &str) -> Option<String> {
+    fn sign_payload(&self, id: &str, seconds: i64, body: &str) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.expose_secret()).ok()?;
         mac.update(format!("{id}.{seconds}.{body}").as_bytes());
         Some(format!("v1,{}", BASE64.encode(&mac.finalize().into_bytes())))
@@ -50,7 +51,7 @@ impl WebhookSecret {
 }
 
 /// The body: what happened, when, and everything a person would be shown.
-pub(crate) fn body(notice: &Notice) -> String {
+pub(crate) fn build_payload(notice: &NotificationMessage) -> String {
     json!({
         "type": notice.kind,
         "timestamp": notice.at.format(&Rfc3339).unwrap_or_default(),
@@ -66,20 +67,22 @@ pub(crate) fn body(notice: &Notice) -> String {
     .to_string()
 }
 
-pub(crate) async fn send(
-    ways: &Ways,
+pub(crate) async fn send_webhook(
+    ways: &EgressClients,
     url: &Url,
     secrets: &[WebhookSecret],
-    notice: &Notice,
-    reach: Reach,
+    notice: &NotificationMessage,
+    reach: DeliveryEgress,
     now: OffsetDateTime,
-) -> Result<Sent, Failed> {
-    let client = ways.to(url, reach)?;
-    let (body, seconds) = (body(notice), now.unix_timestamp());
-    let signatures: Vec<_> =
-        secrets.iter().filter_map(|secret| secret.sign(&notice.id, seconds, &body)).collect();
+) -> Result<DeliveryReceipt, DeliveryError> {
+    let client = ways.client_for(url, reach)?;
+    let (body, seconds) = (build_payload(notice), now.unix_timestamp());
+    let signatures: Vec<_> = secrets
+        .iter()
+        .filter_map(|secret| secret.sign_payload(&notice.id, seconds, &body))
+        .collect();
     if signatures.is_empty() {
-        return Err(Failed::lasting("the channel has no secret to sign with"));
+        return Err(DeliveryError::permanent_error("the channel has no secret to sign with"));
     }
     let request = client
         .post(url.clone())
@@ -88,13 +91,13 @@ pub(crate) async fn send(
         .header("webhook-timestamp", seconds.to_string())
         .header("webhook-signature", signatures.join(" "))
         .body(body);
-    let response = request.send().await.map_err(|error| unanswered(&error))?;
-    let answer = Answer::read(response).await;
+    let response = request.send().await.map_err(|error| to_transport_error(&error))?;
+    let answer = DeliveryResponse::read_response(response).await;
     match answer.status.as_u16() {
-        200..=299 => Ok(answer.sent()),
-        410 => Err(Failed { gone: true, ..answer.failed(false) }),
+        200..=299 => Ok(answer.to_delivery_receipt()),
+        410 => Err(DeliveryError { gone: true, ..answer.to_delivery_error(false) }),
         // A receiver that is being set up or moved answers anything; it is asked again, and never followed.
-        _ => Err(answer.failed(true)),
+        _ => Err(answer.to_delivery_error(true)),
     }
 }
 
@@ -105,11 +108,14 @@ mod tests {
     /// The example of the specification's own libraries.
     #[test]
     fn a_signature_is_the_one_of_the_specification() {
-        let secret = WebhookSecret::read("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let signed =
-            secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, r#"{"test": 2432232314}"#);
+        let secret = WebhookSecret::parse_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let signed = secret.sign_payload(
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            r#"{"test": 2432232314}"#,
+        );
         assert_eq!(signed.unwrap(), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
-        assert_eq!(secret.written(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        assert_eq!(secret.to_secret_text(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     }
 
     #[test]
@@ -121,7 +127,7 @@ mod tests {
             "whsec_AAAA",
             "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS",
         ] {
-            assert_eq!(WebhookSecret::read(text).err(), Some(SecretError), "{text}");
+            assert_eq!(WebhookSecret::parse_secret(text).err(), Some(WebhookSecretError), "{text}");
         }
     }
 }

@@ -8,43 +8,45 @@ mod live;
 mod scripted;
 mod voice;
 
-use cynode_core::models::{OWN, Tier};
-use cynode_wire::handoffs::Thought;
+use cynode_core::models::{OWN_MODEL_PREFIX, Tier};
+use cynode_wire::handoffs::ModelDecision;
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::desk::{Ask, ThinkKind};
+use crate::desk::{DecisionKind, DecisionRequest};
 
-pub use form::Form;
-pub use live::Live;
-pub use scripted::{Replay, Scripted};
-pub use voice::{Heard, Insisted, Voice, VoiceError, question};
+pub use form::AnswerSchema;
+pub use live::LiveBackend;
+pub use scripted::{ReplayBackend, ScriptedBackend};
+pub use voice::{
+    LlmClient, LlmCompletion, LlmError, StructuredCompletion, build_completion_request,
+};
 
 /// Says in words what is wrong with an answer that has the right form.
-pub type Check<'a> = &'a (dyn Fn(&Value) -> Result<(), String> + Send + Sync);
+pub type AnswerValidator<'a> = &'a (dyn Fn(&Value) -> Result<(), String> + Send + Sync);
 
 /// The name of a kind, in records and on the wire.
-pub const fn name(kind: ThinkKind) -> &'static str {
+pub const fn decision_kind_name(kind: DecisionKind) -> &'static str {
     match kind {
-        ThinkKind::Classify => "classify",
-        ThinkKind::AssessScope => "assess_scope",
-        ThinkKind::AnalyseProject => "analyse_project",
-        ThinkKind::Plan => "plan",
-        ThinkKind::RefineTask => "refine_task",
-        ThinkKind::ReviewArtifact => "review_artifact",
-        ThinkKind::HandleFailure => "handle_failure",
-        ThinkKind::Route => "route",
-        ThinkKind::ChooseTests => "choose_tests",
-        ThinkKind::Summarise => "summarise",
-        ThinkKind::InterpretSchedule => "interpret_schedule",
+        DecisionKind::Classify => "classify",
+        DecisionKind::AssessScope => "assess_scope",
+        DecisionKind::AnalyseProject => "analyse_project",
+        DecisionKind::Plan => "plan",
+        DecisionKind::RefineTask => "refine_task",
+        DecisionKind::ReviewArtifact => "review_artifact",
+        DecisionKind::HandleFailure => "handle_failure",
+        DecisionKind::Route => "route",
+        DecisionKind::ChooseTests => "choose_tests",
+        DecisionKind::Summarise => "summarise",
+        DecisionKind::InterpretSchedule => "interpret_schedule",
     }
 }
 
 /// The digest of a whole question: the same question has the same digest in every process.
-pub fn digest(ask: &Ask) -> String {
+pub fn request_digest(ask: &DecisionRequest) -> String {
     let schema = ask.schema.to_string();
-    let parts = [name(ask.kind), &ask.system, &ask.user, &schema, ask.tier.as_str()];
+    let parts = [decision_kind_name(ask.kind), &ask.system, &ask.user, &schema, ask.tier.as_str()];
     let mut hash = Sha256::new();
     for part in parts {
         // With its length before it, no part can look like the end of one and the beginning of another.
@@ -60,10 +62,14 @@ pub fn schema_digest(schema: &Value) -> String {
 }
 
 /// What was answered to this very question before.
-fn remembered<'a>(thoughts: &'a [Thought], ask: &Ask, digest: &str) -> Option<&'a Value> {
-    let same = |thought: &&Thought| {
+fn find_recorded_answer<'a>(
+    thoughts: &'a [ModelDecision],
+    ask: &DecisionRequest,
+    digest: &str,
+) -> Option<&'a Value> {
+    let same = |thought: &&ModelDecision| {
         thought.step == ask.step
-            && thought.kind == name(ask.kind)
+            && thought.kind == decision_kind_name(ask.kind)
             && thought.prompt_digest == digest
             && thought.output.is_some()
     };
@@ -71,67 +77,64 @@ fn remembered<'a>(thoughts: &'a [Thought], ask: &Ask, digest: &str) -> Option<&'
 }
 
 /// The model for a tier among those that are open: the tier itself, the nearest that is there, then any other.
-pub fn model(models: &[String], tier: Tier) -> Option<&str> {
-    let nearest = match tier {
-        Tier::Fast => [Tier::Fast, Tier::Standard, Tier::Deep],
-        Tier::Standard => [Tier::Standard, Tier::Deep, Tier::Fast],
-        Tier::Deep => [Tier::Deep, Tier::Standard, Tier::Fast],
-    };
-    let tiers = nearest.into_iter().map(Tier::model_id);
+pub fn select_model(models: &[String], tier: Tier) -> Option<&str> {
+    let tiers = tier.fallback_order().into_iter().map(Tier::tier_model_id);
     let found = tiers.into_iter().find_map(|id| models.iter().find(|model| **model == id));
     // What else begins like ours is no model: the project manager must not ask itself.
-    found.or_else(|| models.iter().find(|model| !model.starts_with(OWN))).map(String::as_str)
+    found
+        .or_else(|| models.iter().find(|model| !model.starts_with(OWN_MODEL_PREFIX)))
+        .map(String::as_str)
 }
 
 /// How freely words are chosen: not at all where a label is chosen.
-pub const fn temperature(kind: ThinkKind, tuned: f64) -> f64 {
+pub const fn temperature_for_kind(kind: DecisionKind, tuned: f64) -> f64 {
     match kind {
-        ThinkKind::Classify
-        | ThinkKind::AssessScope
-        | ThinkKind::ReviewArtifact
-        | ThinkKind::HandleFailure
-        | ThinkKind::Route
-        | ThinkKind::ChooseTests => 0.0,
-        ThinkKind::AnalyseProject
-        | ThinkKind::Plan
-        | ThinkKind::RefineTask
-        | ThinkKind::Summarise
-        | ThinkKind::InterpretSchedule => tuned,
+        DecisionKind::Classify
+        | DecisionKind::AssessScope
+        | DecisionKind::ReviewArtifact
+        | DecisionKind::HandleFailure
+        | DecisionKind::Route
+        | DecisionKind::ChooseTests => 0.0,
+        DecisionKind::AnalyseProject
+        | DecisionKind::Plan
+        | DecisionKind::RefineTask
+        | DecisionKind::Summarise
+        | DecisionKind::InterpretSchedule => tuned,
     }
 }
 
 /// Most tokens of an answer, with room for models that think aloud.
-pub const fn most_tokens(kind: ThinkKind) -> u32 {
+pub const fn max_tokens_for_kind(kind: DecisionKind) -> u32 {
     match kind {
-        ThinkKind::Classify
-        | ThinkKind::AssessScope
-        | ThinkKind::HandleFailure
-        | ThinkKind::Route
-        | ThinkKind::ChooseTests => 2048,
-        ThinkKind::AnalyseProject
-        | ThinkKind::RefineTask
-        | ThinkKind::ReviewArtifact
-        | ThinkKind::Summarise
-        | ThinkKind::InterpretSchedule => 4096,
-        ThinkKind::Plan => 8192,
+        DecisionKind::Classify
+        | DecisionKind::AssessScope
+        | DecisionKind::HandleFailure
+        | DecisionKind::Route
+        | DecisionKind::ChooseTests => 2048,
+        DecisionKind::AnalyseProject
+        | DecisionKind::RefineTask
+        | DecisionKind::ReviewArtifact
+        | DecisionKind::Summarise
+        | DecisionKind::InterpretSchedule => 4096,
+        DecisionKind::Plan => 8192,
     }
 }
 
 /// Most tokens of the first answer. Where a label is wanted, little is enough: a small model that repeats itself without end is
 /// stopped soon, and one that thinks aloud has the full room the second time.
-pub const fn first_tokens(kind: ThinkKind) -> u32 {
+pub const fn first_attempt_max_tokens(kind: DecisionKind) -> u32 {
     match kind {
-        ThinkKind::Classify
-        | ThinkKind::AssessScope
-        | ThinkKind::HandleFailure
-        | ThinkKind::Route
-        | ThinkKind::ChooseTests => 512,
-        ThinkKind::ReviewArtifact => 1536,
-        ThinkKind::AnalyseProject
-        | ThinkKind::RefineTask
-        | ThinkKind::Summarise
-        | ThinkKind::InterpretSchedule
-        | ThinkKind::Plan => most_tokens(kind),
+        DecisionKind::Classify
+        | DecisionKind::AssessScope
+        | DecisionKind::HandleFailure
+        | DecisionKind::Route
+        | DecisionKind::ChooseTests => 512,
+        DecisionKind::ReviewArtifact => 1536,
+        DecisionKind::AnalyseProject
+        | DecisionKind::RefineTask
+        | DecisionKind::Summarise
+        | DecisionKind::InterpretSchedule
+        | DecisionKind::Plan => max_tokens_for_kind(kind),
     }
 }
 

@@ -17,8 +17,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use cynode_core::models::PROJECT_MANAGER;
-use cynode_wire::handoffs::{ChatMessage, Handoff, HandoffRequest};
+use cynode_core::models::PROJECT_MANAGER_MODEL_ID;
+use cynode_wire::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
 use futures::stream;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -26,58 +26,62 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use crate::{desk::Trouble, office::Office, role::Role};
-use turn::{Ended, Said, Usage, turn};
+use crate::{desk::DecisionError, office::RoleRuntime, role::PmaRole};
+use turn::{TurnEvent, TurnSummary, TurnUsage, run_turn};
 
 /// Most bytes of a handoff.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_HANDOFF_BYTES: usize = 16 * 1024 * 1024;
 
 /// Pieces of an answer that wait to be taken; then the model waits.
-const MOST_WAITING: usize = 64;
+const ANSWER_CHANNEL_CAPACITY: usize = 64;
 
 /// Who is let in, and what for.
-struct Door {
-    office: Office,
+struct ChatEndpoint {
+    office: RoleRuntime,
     credential: [u8; 32],
     tracker: TaskTracker,
 }
 
 /// What a process of that role serves: chats only for the manager, and only with the orchestrator's credential.
-pub fn router(office: &Office, credential: Option<&SecretString>, tracker: &TaskTracker) -> Router {
+pub fn build_router(
+    office: &RoleRuntime,
+    credential: Option<&SecretString>,
+    tracker: &TaskTracker,
+) -> Router {
     let role = office.bundle.role;
     let health = move || async move {
         json_response(StatusCode::OK, &json!({ "status": "ok", "role": role.as_str() }))
     };
     let router = Router::new().route("/healthz", get(health));
     match (role, credential) {
-        (Role::ProjectManager, Some(credential)) => {
-            let door = Door {
+        (PmaRole::ProjectManager, Some(credential)) => {
+            let door = ChatEndpoint {
                 office: office.clone(),
                 credential: Sha256::digest(credential.expose_secret()).into(),
                 tracker: tracker.clone(),
             };
-            let chats = Router::new().route("/internal/chat/completions", post(chat));
+            let chats = Router::new().route("/internal/chat/completions", post(handle_chat));
             router.merge(chats.with_state(Arc::new(door)))
         }
-        (Role::ProjectManager, None) | (Role::ProjectAnalyst, _) => router,
+        (PmaRole::ProjectManager, None) | (PmaRole::ProjectAnalyst, _) => router,
     }
 }
 
 /// The whole answer to a chat, for those who do not listen while it is made.
-pub(crate) async fn whole(
-    office: &Office,
-    handoff: &Handoff,
+pub(crate) async fn complete_chat(
+    office: &RoleRuntime,
+    handoff: &HandoffAssignment,
     turns: &[ChatMessage],
-) -> Result<String, Trouble> {
-    let (sender, mut receiver) = mpsc::channel(MOST_WAITING);
+) -> Result<String, DecisionError> {
+    let (sender, mut receiver) = mpsc::channel(ANSWER_CHANNEL_CAPACITY);
     let made = async {
         let sender = sender;
-        turn(office, handoff, turns, &sender).await
+        run_turn(office, handoff, turns, &sender).await
     };
     let heard = async {
         let mut text = String::new();
         while let Some(said) = receiver.recv().await {
-            if let Said::Text(piece) = said {
+            if let TurnEvent::Text(piece) = said {
                 text.push_str(&piece);
             }
         }
@@ -87,30 +91,33 @@ pub(crate) async fn whole(
     made.map(|_| text).map_err(|failure| failure.trouble)
 }
 
-async fn chat(State(door): State<Arc<Door>>, request: Request) -> Response {
-    if !door.admits(request.headers()) {
+async fn handle_chat(State(door): State<Arc<ChatEndpoint>>, request: Request) -> Response {
+    if !door.is_authorized(request.headers()) {
         let told = "only the orchestrator is let in here";
-        return problem(StatusCode::UNAUTHORIZED, told);
+        return problem_response(StatusCode::UNAUTHORIZED, told);
     }
-    let Ok(body) = to_bytes(request.into_body(), MOST_BYTES).await else {
-        return problem(
+    let Ok(body) = to_bytes(request.into_body(), MAX_HANDOFF_BYTES).await else {
+        return problem_response(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the handoff cannot be read, or is too long",
         );
     };
-    let mut handoff: Handoff = match serde_json::from_slice(&body) {
+    let mut handoff: HandoffAssignment = match serde_json::from_slice(&body) {
         Ok(handoff) => handoff,
         Err(error) => {
-            return problem(StatusCode::BAD_REQUEST, &format!("this is no handoff: {error}"));
+            return problem_response(
+                StatusCode::BAD_REQUEST,
+                &format!("this is no handoff: {error}"),
+            );
         }
     };
     let HandoffRequest::Chat { messages } = &handoff.request else {
-        return problem(StatusCode::UNPROCESSABLE_ENTITY, "only chats are answered here");
+        return problem_response(StatusCode::UNPROCESSABLE_ENTITY, "only chats are answered here");
     };
     let messages = messages.clone();
-    door.office.receive(&mut handoff);
-    let (sender, receiver) = mpsc::channel(MOST_WAITING);
-    door.tracker.spawn(answer(door.office.clone(), handoff, messages, sender));
+    door.office.drop_foreign_preferences(&mut handoff);
+    let (sender, receiver) = mpsc::channel(ANSWER_CHANNEL_CAPACITY);
+    door.tracker.spawn(stream_answer(door.office.clone(), handoff, messages, sender));
     let pieces = stream::unfold(receiver, |mut receiver| async {
         let piece: Vec<u8> = receiver.recv().await?;
         Some((Ok::<_, Infallible>(piece), receiver))
@@ -122,10 +129,10 @@ async fn chat(State(door): State<Arc<Door>>, request: Request) -> Response {
     response
 }
 
-impl Door {
+impl ChatEndpoint {
     /// Whether the request shows the orchestrator's credential, once. Digests are compared, so that the time it takes tells
     /// nothing about the credential.
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return false };
         let shown = value.as_bytes().strip_prefix(b"Bearer ");
@@ -134,9 +141,9 @@ impl Door {
 }
 
 /// Makes an answer and writes it as it comes. When nobody listens any more, everything under way is dropped.
-async fn answer(
-    office: Office,
-    handoff: Handoff,
+async fn stream_answer(
+    office: RoleRuntime,
+    handoff: HandoffAssignment,
     turns: Vec<ChatMessage>,
     out: mpsc::Sender<Vec<u8>>,
 ) {
@@ -146,23 +153,24 @@ async fn answer(
     let (sender, mut receiver) = mpsc::channel(1);
     let made = async {
         let sender = sender;
-        turn(&office, &handoff, &turns, &sender).await
+        run_turn(&office, &handoff, &turns, &sender).await
     };
     let written = async {
-        let mut chunks = Chunks { id: format!("chatcmpl-{}", id.as_uuid().simple()), created: 0 };
+        let mut chunks =
+            ChunkEncoder { id: format!("chatcmpl-{}", id.as_uuid().simple()), created: 0 };
         let mut first = true;
         while let Some(said) = receiver.recv().await {
             let chunk = match said {
-                Said::Began(created) => {
+                TurnEvent::Began(created) => {
                     chunks.created = created;
                     if !std::mem::take(&mut first) {
                         continue;
                     }
-                    chunks.delta(&json!({ "role": "assistant", "content": "" }), None)
+                    chunks.encode_delta(&json!({ "role": "assistant", "content": "" }), None)
                 }
-                Said::Text(text) => chunks.delta(&json!({ "content": text }), None),
+                TurnEvent::Text(text) => chunks.encode_delta(&json!({ "content": text }), None),
             };
-            if out.send(event(&chunk)).await.is_err() {
+            if out.send(render_sse_event(&chunk)).await.is_err() {
                 break;
             }
         }
@@ -178,40 +186,41 @@ async fn answer(
         both = both => both,
     };
     let last = match &made {
-        Ok(Ended { finish, usage }) => {
-            let ended = event(&chunks.delta(&json!({}), Some(finish)));
-            [ended, event(&chunks.usage(*usage)), b"data: [DONE]\n\n".to_vec()].concat()
+        Ok(TurnSummary { finish, usage }) => {
+            let ended = render_sse_event(&chunks.encode_delta(&json!({}), Some(finish)));
+            [ended, render_sse_event(&chunks.encode_usage(*usage)), b"data: [DONE]\n\n".to_vec()]
+                .concat()
         }
         // No `[DONE]`: what is here is not an answer.
-        Err(failure) => event(&json!({ "error": failure.object })),
+        Err(failure) => render_sse_event(&json!({ "error": failure.object })),
     };
     let _ = out.send(last).await;
     tracing::info!(event = "chat.ended", handoff = %id, answered = made.is_ok(), trace_id);
 }
 
 /// Writes pieces in the words of Chat Completions.
-struct Chunks {
+struct ChunkEncoder {
     id: String,
     created: u64,
 }
 
-impl Chunks {
-    fn head(&self, choices: &Value, usage: &Value) -> Value {
+impl ChunkEncoder {
+    fn encode_chunk(&self, choices: &Value, usage: &Value) -> Value {
         json!({
             "id": self.id, "object": "chat.completion.chunk", "created": self.created,
-            "model": PROJECT_MANAGER, "choices": choices, "usage": usage,
+            "model": PROJECT_MANAGER_MODEL_ID, "choices": choices, "usage": usage,
         })
     }
 
-    fn delta(&self, delta: &Value, finish: Option<&str>) -> Value {
+    fn encode_delta(&self, delta: &Value, finish: Option<&str>) -> Value {
         let choice =
             json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish });
-        self.head(&json!([choice]), &Value::Null)
+        self.encode_chunk(&json!([choice]), &Value::Null)
     }
 
-    fn usage(&self, usage: Usage) -> Value {
-        let Usage { prompt_tokens, completion_tokens } = usage;
-        self.head(
+    fn encode_usage(&self, usage: TurnUsage) -> Value {
+        let TurnUsage { prompt_tokens, completion_tokens } = usage;
+        self.encode_chunk(
             &json!([]),
             &json!({
                 "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens,
@@ -222,11 +231,11 @@ impl Chunks {
 }
 
 /// One event of the stream.
-fn event(data: &Value) -> Vec<u8> {
+fn render_sse_event(data: &Value) -> Vec<u8> {
     format!("data: {data}\n\n").into_bytes()
 }
 
-fn problem(status: StatusCode, told: &str) -> Response {
+fn problem_response(status: StatusCode, told: &str) -> Response {
     json_response(status, &json!({ "status": status.as_u16(), "detail": told }))
 }
 

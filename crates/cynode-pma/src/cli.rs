@@ -20,52 +20,53 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     chat,
-    config::{Config, Environment, Layer},
-    eval::Eval,
+    config::{PmaConfig, PmaEnvironment, SettingsLayer},
+    eval::EvalCommand,
     instructions, judge,
-    office::Office,
-    role::Role,
-    service::{self, Pace},
+    office::RoleRuntime,
+    role::PmaRole,
+    service::{self, ServiceLimits},
 };
 
 /// How long work may go on after the process was told to stop.
-const GRACE: Duration = Duration::from_secs(8);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Fewest characters of a token or credential.
-const SHORTEST_SECRET: usize = 16;
+const MIN_SECRET_BYTES: usize = 16;
 
 /// The project manager or the analyst: takes handoffs of the orchestrator and decides.
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true)]
-pub struct Cli {
+pub struct PmaCli {
     /// A file with settings, TOML; flags are stronger, the environment is weaker.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    flags: Layer,
+    flags: SettingsLayer,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<PmaCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum PmaCommand {
     /// Measures how good a model's decisions are.
     #[command(subcommand)]
-    Eval(Eval),
+    Eval(EvalCommand),
 }
 
-impl Cli {
+impl PmaCli {
     /// Does what was asked for.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run_command(self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         match self.command {
-            Some(Command::Eval(eval)) => runtime.block_on(eval.run()),
+            Some(PmaCommand::Eval(eval)) => runtime.block_on(eval.run_command()),
             None => {
                 let file = match &self.config {
-                    Some(path) => Layer::of_file(&read(path)?)?,
-                    None => Layer::default(),
+                    Some(path) => SettingsLayer::parse_file(&read_text_file(path)?)?,
+                    None => SettingsLayer::default(),
                 };
-                let (config, notes) = Config::settle(self.flags, file, &Environment::read())?;
+                let (config, notes) =
+                    PmaConfig::resolve_layers(self.flags, file, &PmaEnvironment::from_process())?;
                 let filter = tracing_subscriber::EnvFilter::try_new(&config.log)?;
                 tracing_subscriber::fmt()
                     .json()
@@ -76,7 +77,7 @@ impl Cli {
                 for note in notes {
                     tracing::warn!(event = "config.note", "{note}");
                 }
-                runtime.block_on(work(config))?;
+                runtime.block_on(serve_until_signal(config))?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -84,11 +85,11 @@ impl Cli {
 }
 
 /// Works in its role until the process is told to stop.
-async fn work(config: Config) -> anyhow::Result<()> {
+async fn serve_until_signal(config: PmaConfig) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let served = serve(config, stop.clone());
+    let served = serve_role(config, stop.clone());
     let asked = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -104,33 +105,41 @@ async fn work(config: Config) -> anyhow::Result<()> {
 }
 
 /// Serves and works until `stop`, and a little longer for what is under way.
-pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
-    let Config { role, .. } = config;
-    let bundle = instructions::load(role, &config.places.of(role)?)?;
+pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::Result<()> {
+    let PmaConfig { role, .. } = config;
+    let bundle = instructions::load_bundle(role, &config.places.path_for_role(role)?)?;
     let digest = bundle.digest.clone();
-    let token = secret(&config.token_file)?;
-    let credential = config.credential_file.as_deref().map(secret).transpose()?;
-    if role == Role::ProjectManager && credential.is_none() {
+    let token = read_secret(&config.token_file)?;
+    let credential = config.credential_file.as_deref().map(read_secret).transpose()?;
+    if role == PmaRole::ProjectManager && credential.is_none() {
         tracing::warn!(event = "chat.closed", "no chat is taken: --credential-file is missing");
     }
-    let office = Office::new(bundle, config.tuning, &config.orchestrator, token)?;
+    let office = RoleRuntime::new(bundle, config.tuning, &config.orchestrator, token)?;
     let chats = TaskTracker::new();
-    let router = chat::router(&office, credential.as_ref(), &chats);
+    let router = chat::build_router(&office, credential.as_ref(), &chats);
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
     let listener = listener.tap_io(|connection| {
         let _ = connection.set_nodelay(true);
     });
     tracing::info!(event = "pma.started", role = %role, listen = %config.listen, instructions = digest);
-    let pace = Pace { handoffs: config.concurrency, lease: config.lease, grace: GRACE };
-    let working =
-        service::run(Arc::new(office), pace, |desk| Box::pin(judge::work(desk)), stop.clone());
+    let pace = ServiceLimits {
+        handoffs: config.concurrency,
+        lease: config.lease,
+        grace: SHUTDOWN_TIMEOUT,
+    };
+    let working = service::run_service(
+        Arc::new(office),
+        pace,
+        |desk| Box::pin(judge::process_handoff(desk)),
+        stop.clone(),
+    );
     let listening = async {
         let serving = axum::serve(listener, router);
         let serving = serving.with_graceful_shutdown(stop.clone().cancelled_owned());
         let patience = async {
             stop.cancelled().await;
-            let _ = timeout(GRACE, std::future::pending::<()>()).await;
+            let _ = timeout(SHUTDOWN_TIMEOUT, std::future::pending::<()>()).await;
         };
         tokio::select! {
             served = serving => served,
@@ -142,17 +151,17 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     listened.context("it could not be listened any more")
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
+fn read_text_file(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// A secret from its file.
-fn secret(path: &Path) -> anyhow::Result<SecretString> {
-    let text = read(path)?;
+fn read_secret(path: &Path) -> anyhow::Result<SecretString> {
+    let text = read_text_file(path)?;
     let text = text.trim();
     anyhow::ensure!(
-        text.len() >= SHORTEST_SECRET,
-        "{} holds no secret: it has fewer than {SHORTEST_SECRET} characters",
+        text.len() >= MIN_SECRET_BYTES,
+        "{} holds no secret: it has fewer than {MIN_SECRET_BYTES} characters",
         path.display()
     );
     Ok(text.to_owned().into())

@@ -24,29 +24,29 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 
 use self::{
-    recording::{Recorder, Recording},
-    rows::{Half, Table},
-    run::{Asker, Systems},
-    score::{Answered, Prices, Report, Requirement, Way},
+    recording::{CallRecorder, EvalRecording},
+    rows::{EvalTable, RowHalf},
+    run::{EvalRunner, SystemPrompts},
+    score::{AskMethod, EvalAnswer, EvalReport, EvalRequirement, TokenPrices},
 };
 use crate::{
-    brain::Voice,
-    gate::Pass,
-    instructions::{Places, ROOT},
+    brain::LlmClient,
+    gate::RequestCredentials,
+    instructions::{DEFAULT_INSTRUCTIONS_DIR, InstructionPaths},
 };
 
 /// Measures how good a model's decisions are.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Eval {
+pub enum EvalCommand {
     /// Ask a model about the labelled inputs.
-    Run(Run),
+    Run(EvalRun),
     /// Go through a recording again, without a model: every decision must be the same.
-    Replay(Replay),
+    Replay(EvalReplay),
 }
 
 /// Asks a model.
 #[derive(Clone, Debug, Args)]
-pub struct Run {
+pub struct EvalRun {
     /// A server with Chat Completions at `/v1/chat/completions`.
     #[arg(long)]
     url: String,
@@ -60,14 +60,14 @@ pub struct Run {
     #[arg(long, default_value = "eval")]
     data: PathBuf,
     /// The folder of the instructions.
-    #[arg(long, default_value = ROOT)]
+    #[arg(long, default_value = DEFAULT_INSTRUCTIONS_DIR)]
     instructions: PathBuf,
     /// Only these tables.
-    #[arg(long, value_delimiter = ',', default_values_t = Table::ALL, hide_default_value = true)]
-    tables: Vec<Table>,
+    #[arg(long, value_delimiter = ',', default_values_t = EvalTable::ALL, hide_default_value = true)]
+    tables: Vec<EvalTable>,
     /// Only the rows of this half: `tuning` while wordings are tried.
     #[arg(long)]
-    half: Option<Half>,
+    half: Option<RowHalf>,
     /// At most so many rows of each table.
     #[arg(long)]
     limit: Option<usize>,
@@ -81,22 +81,22 @@ pub struct Run {
     #[arg(long)]
     record: Option<PathBuf>,
     #[command(flatten)]
-    told: Told,
+    told: ReportOptions,
 }
 
 /// Goes through a recording.
 #[derive(Clone, Debug, Args)]
-pub struct Replay {
+pub struct EvalReplay {
     /// The folder of the recording.
     #[arg(long)]
     recording: PathBuf,
     #[command(flatten)]
-    told: Told,
+    told: ReportOptions,
 }
 
 /// How the figures are told.
 #[derive(Clone, Debug, Args)]
-struct Told {
+struct ReportOptions {
     /// Write `report.txt`, `report.json` and `report.svg` to this folder.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -104,14 +104,14 @@ struct Told {
     #[arg(long)]
     json: bool,
     /// What a million tokens cost, in and out, as `0.15,0.6`.
-    #[arg(long, value_parser = prices)]
-    prices: Option<Prices>,
+    #[arg(long, value_parser = parse_prices)]
+    prices: Option<TokenPrices>,
     /// Fail unless this holds of every table.
     #[arg(long, value_delimiter = ',')]
-    require: Vec<Requirement>,
+    require: Vec<EvalRequirement>,
 }
 
-fn prices(text: &str) -> Result<Prices, String> {
+fn parse_prices(text: &str) -> Result<TokenPrices, String> {
     let number = |text: &str| {
         text.trim().parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0)
     };
@@ -119,50 +119,52 @@ fn prices(text: &str) -> Result<Prices, String> {
         text.split_once(',').ok_or("two prices are needed, with a comma between")?;
     number(input)
         .zip(number(output))
-        .map(|(input, output)| Prices { input, output })
+        .map(|(input, output)| TokenPrices { input, output })
         .ok_or_else(|| "a price is a number that is not negative".to_owned())
 }
 
-impl Eval {
+impl EvalCommand {
     /// Does it.
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
+    pub async fn run_command(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Run(run) => run.run().await,
-            Self::Replay(replay) => replay.run().await,
+            Self::Run(run) => run.run_evaluation().await,
+            Self::Replay(replay) => replay.replay_recording().await,
         }
     }
 }
 
-impl Run {
-    async fn run(self) -> anyhow::Result<ExitCode> {
-        let places = Places { root: self.instructions.clone(), ..Places::default() };
-        let asker = Asker {
-            voice: self.voice()?,
+impl EvalRun {
+    async fn run_evaluation(self) -> anyhow::Result<ExitCode> {
+        let places =
+            InstructionPaths { root: self.instructions.clone(), ..InstructionPaths::default() };
+        let asker = EvalRunner {
+            voice: self.build_llm_client()?,
             model: self.model.clone(),
-            systems: Systems::load(&places)?,
+            systems: SystemPrompts::load_prompts(&places)?,
         };
-        let mut recorder = self.record.as_deref().map(Recorder::create).transpose()?;
+        let mut recorder =
+            self.record.as_deref().map(CallRecorder::create_recording).transpose()?;
         let mut answers = Vec::new();
         for table in &self.tables {
-            let mut rows = rows::load(&self.data, *table)?;
-            rows.retain(|row| self.half.is_none_or(|half| row.half() == half));
-            let rows = run::chosen(rows, self.limit, self.seed);
-            for way in Way::BOTH {
+            let mut rows = rows::load_rows(&self.data, *table)?;
+            rows.retain(|row| self.half.is_none_or(|half| row.row_half() == half));
+            let rows = run::sample_rows(rows, self.limit, self.seed);
+            for way in AskMethod::ALL {
                 let mut done = 0;
-                let mut tell = |answer: &Answered| {
+                let mut tell = |answer: &EvalAnswer| {
                     done += 1;
-                    progress(answer, done, rows.len());
+                    print_progress(answer, done, rows.len());
                 };
-                answers.extend(asker.ask_all(&rows, way, recorder.as_mut(), &mut tell).await?);
+                answers.extend(asker.ask_rows(&rows, way, recorder.as_mut(), &mut tell).await?);
             }
         }
         if let Some(recorder) = recorder {
-            recorder.finish()?;
+            recorder.finish_recording()?;
         }
-        self.told.tell(&Report::of(&self.model, &answers, self.told.prices))
+        self.told.write_report(&EvalReport::from_answers(&self.model, &answers, self.told.prices))
     }
 
-    fn voice(&self) -> anyhow::Result<Voice> {
+    fn build_llm_client(&self) -> anyhow::Result<LlmClient> {
         let key = match &self.key_file {
             Some(file) => fs::read_to_string(file).with_context(|| file.display().to_string())?,
             None => "none".to_owned(),
@@ -174,24 +176,28 @@ impl Run {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()?;
-        let pass = Pass::new(key.trim().to_owned().into());
-        Ok(Voice::new(http, endpoint, pass, Duration::from_secs(self.patience)))
+        let pass = RequestCredentials::new(key.trim().to_owned().into());
+        Ok(LlmClient::new(http, endpoint, pass, Duration::from_secs(self.patience)))
     }
 }
 
-impl Replay {
-    async fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::load(&self.recording)?;
+impl EvalReplay {
+    async fn replay_recording(self) -> anyhow::Result<ExitCode> {
+        let recording = EvalRecording::load_recording(&self.recording)?;
         let Some(first) = recording.calls.first() else { bail!("the recording is empty") };
-        let differences = replay::differences(&recording).await;
-        let answers: Vec<Answered> =
+        let differences = replay::find_differences(&recording).await;
+        let answers: Vec<EvalAnswer> =
             recording.calls.iter().map(|call| call.outcome.clone()).collect();
-        let told = self.told.tell(&Report::of(&first.model, &answers, self.told.prices))?;
+        let told = self.told.write_report(&EvalReport::from_answers(
+            &first.model,
+            &answers,
+            self.told.prices,
+        ))?;
         for difference in &differences {
-            complain(difference);
+            print_to_stderr(difference);
         }
         if differences.is_empty() {
-            complain(&format!(
+            print_to_stderr(&format!(
                 "{} calls were gone through again, all decisions are the same",
                 answers.len()
             ));
@@ -201,38 +207,42 @@ impl Replay {
     }
 }
 
-impl Told {
-    fn tell(&self, report: &Report) -> anyhow::Result<ExitCode> {
+impl ReportOptions {
+    fn write_report(&self, report: &EvalReport) -> anyhow::Result<ExitCode> {
         let json = serde_json::to_string_pretty(report)?;
-        let text = show::text(report);
+        let text = show::render_report(report);
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| out.display().to_string())?;
-            save(out, "report.json", &json)?;
-            save(out, "report.txt", &text)?;
-            save(out, "report.svg", &picture::svg(report)?)?;
+            write_report_file(out, "report.json", &json)?;
+            write_report_file(out, "report.txt", &text)?;
+            write_report_file(out, "report.svg", &picture::render_svg(report)?)?;
         }
         // A reader that has gone away is no reason to fail.
         let _ = writeln!(io::stdout(), "{}", if self.json { &json } else { &text });
         let mut failed = false;
-        for (requirement, shortfall) in report.shortfalls() {
+        for (requirement, shortfall) in report.find_shortfalls() {
             failed |= self.require.contains(&requirement);
-            complain(&shortfall);
+            print_to_stderr(&shortfall);
         }
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-fn save(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+fn write_report_file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let file = folder.join(name);
     fs::write(&file, text).with_context(|| file.display().to_string())
 }
 
-fn progress(answer: &Answered, done: usize, all: usize) {
+fn print_progress(answer: &EvalAnswer, done: usize, all: usize) {
     if done == all || done.is_multiple_of(10) {
-        complain(&format!("{}, {}: {done} of {all}", answer.table.as_str(), answer.way.as_str()));
+        print_to_stderr(&format!(
+            "{}, {}: {done} of {all}",
+            answer.table.as_str(),
+            answer.way.as_str()
+        ));
     }
 }
 
-fn complain(line: &str) {
+fn print_to_stderr(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -8,16 +8,16 @@ use std::path::{Component, Path, PathBuf};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use crate::role::Role;
+use crate::role::PmaRole;
 
 /// Where bundles are when nobody says otherwise.
-pub const ROOT: &str = "instructions";
+pub const DEFAULT_INSTRUCTIONS_DIR: &str = "instructions";
 
 /// Most bytes of a bundle.
-const MOST_BYTES: u64 = 256 * 1024;
+const MAX_BUNDLE_BYTES: u64 = 256 * 1024;
 
 /// The headings that every bundle has, in three groups: contracts, duties and their limits, references.
-const HEADINGS: [&str; 5] = [
+const REQUIRED_HEADINGS: [&str; 5] = [
     "## Output contract",
     "## Tool-use contract",
     "## Responsibilities",
@@ -27,9 +27,9 @@ const HEADINGS: [&str; 5] = [
 
 /// The instructions of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bundle {
+pub struct InstructionBundle {
     /// Whose.
-    pub role: Role,
+    pub role: PmaRole,
     /// Who it is: the first part of every composition.
     pub baseline: String,
     /// Everything else: the second part.
@@ -40,7 +40,7 @@ pub struct Bundle {
 
 /// Where the bundles are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct InstructionPaths {
     /// The directory of both.
     pub root: PathBuf,
     /// The manager's, when it is elsewhere.
@@ -56,7 +56,7 @@ pub enum InstructionsError {
     #[error("the instructions of {role} cannot be read at {}", path.display())]
     Unreadable {
         /// Whose.
-        role: Role,
+        role: PmaRole,
         /// Where.
         path: PathBuf,
         /// Why.
@@ -67,15 +67,15 @@ pub enum InstructionsError {
     #[error("the instructions of {role} at {} are empty: Markdown files with text are needed", path.display())]
     Empty {
         /// Whose.
-        role: Role,
+        role: PmaRole,
         /// Where.
         path: PathBuf,
     },
     /// It is more than a model should be told.
-    #[error("the instructions of {role} at {} have more than {MOST_BYTES} bytes", path.display())]
+    #[error("the instructions of {role} at {} have more than {MAX_BUNDLE_BYTES} bytes", path.display())]
     TooLong {
         /// Whose.
-        role: Role,
+        role: PmaRole,
         /// Where.
         path: PathBuf,
     },
@@ -83,7 +83,7 @@ pub enum InstructionsError {
     #[error("the instructions of {role} at {} lack the section `{heading}`", path.display())]
     Incomplete {
         /// Whose.
-        role: Role,
+        role: PmaRole,
         /// Where.
         path: PathBuf,
         /// Which.
@@ -97,22 +97,26 @@ pub enum InstructionsError {
     },
 }
 
-impl Default for Places {
+impl Default for InstructionPaths {
     fn default() -> Self {
-        Self { root: PathBuf::from(ROOT), project_manager: None, project_analyst: None }
+        Self {
+            root: PathBuf::from(DEFAULT_INSTRUCTIONS_DIR),
+            project_manager: None,
+            project_analyst: None,
+        }
     }
 }
 
-impl Places {
+impl InstructionPaths {
     /// Where the bundle of a role is. The same for the same settings, always; and never that of the other role unless
     /// somebody set both paths to it.
-    pub fn of(&self, role: Role) -> Result<PathBuf, InstructionsError> {
-        let place = |role: Role| match self.set(role) {
-            Some(path) => plain(path),
-            None => plain(&self.root.join(role.as_str())),
+    pub fn path_for_role(&self, role: PmaRole) -> Result<PathBuf, InstructionsError> {
+        let place = |role: PmaRole| match self.configured_path(role) {
+            Some(path) => normalize_path(path),
+            None => normalize_path(&self.root.join(role.as_str())),
         };
-        let (manager, analyst) = (place(Role::ProjectManager), place(Role::ProjectAnalyst));
-        let both_set = Role::ALL.into_iter().all(|role| self.set(role).is_some());
+        let (manager, analyst) = (place(PmaRole::ProjectManager), place(PmaRole::ProjectAnalyst));
+        let both_set = PmaRole::ALL.into_iter().all(|role| self.configured_path(role).is_some());
         // What is one directory under two names is one directory.
         let one = |a: &Path, b: &Path| {
             a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
@@ -121,21 +125,21 @@ impl Places {
             return Err(InstructionsError::Shared { path: manager });
         }
         Ok(match role {
-            Role::ProjectManager => manager,
-            Role::ProjectAnalyst => analyst,
+            PmaRole::ProjectManager => manager,
+            PmaRole::ProjectAnalyst => analyst,
         })
     }
 
-    const fn set(&self, role: Role) -> Option<&PathBuf> {
+    const fn configured_path(&self, role: PmaRole) -> Option<&PathBuf> {
         match role {
-            Role::ProjectManager => self.project_manager.as_ref(),
-            Role::ProjectAnalyst => self.project_analyst.as_ref(),
+            PmaRole::ProjectManager => self.project_manager.as_ref(),
+            PmaRole::ProjectAnalyst => self.project_analyst.as_ref(),
         }
     }
 }
 
 /// The path without `.` and without a step into a directory and out again.
-fn plain(path: &Path) -> PathBuf {
+fn normalize_path(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
@@ -152,7 +156,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 /// Reads the bundle of a role: its Markdown files in the order of their names.
-pub fn load(role: Role, path: &Path) -> Result<Bundle, InstructionsError> {
+pub fn load_bundle(role: PmaRole, path: &Path) -> Result<InstructionBundle, InstructionsError> {
     let unreadable = |source| InstructionsError::Unreadable { role, path: path.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(unreadable)? {
@@ -167,7 +171,7 @@ pub fn load(role: Role, path: &Path) -> Result<Bundle, InstructionsError> {
     let mut texts = Vec::new();
     for file in files {
         bytes += std::fs::metadata(&file).map_err(unreadable)?.len();
-        if bytes > MOST_BYTES {
+        if bytes > MAX_BUNDLE_BYTES {
             return Err(InstructionsError::TooLong { role, path: path.to_owned() });
         }
         texts.push(std::fs::read_to_string(&file).map_err(unreadable)?.trim().to_owned());
@@ -177,13 +181,13 @@ pub fn load(role: Role, path: &Path) -> Result<Bundle, InstructionsError> {
     if baseline.is_empty() || rest.iter().all(String::is_empty) {
         return Err(empty());
     }
-    let bundle = Bundle {
+    let bundle = InstructionBundle {
         role,
         baseline: baseline.clone(),
         instructions: rest.join("\n\n"),
         digest: HEXLOWER.encode(&Sha256::digest(texts.join("\0"))),
     };
-    match missing(&bundle) {
+    match missing_heading(&bundle) {
         None => Ok(bundle),
         Some(heading) => {
             Err(InstructionsError::Incomplete { role, path: path.to_owned(), heading })
@@ -192,9 +196,9 @@ pub fn load(role: Role, path: &Path) -> Result<Bundle, InstructionsError> {
 }
 
 /// The first section that a bundle lacks: there is no such heading, or nothing under it.
-pub fn missing(bundle: &Bundle) -> Option<&'static str> {
+pub fn missing_heading(bundle: &InstructionBundle) -> Option<&'static str> {
     let text = format!("{}\n\n{}", bundle.baseline, bundle.instructions);
-    HEADINGS.into_iter().find(|heading| {
+    REQUIRED_HEADINGS.into_iter().find(|heading| {
         let mut lines = text.lines().skip_while(|line| line.trim_end() != *heading).skip(1);
         lines.find(|line| !line.trim().is_empty()).is_none_or(|line| line.starts_with('#'))
     })

@@ -3,7 +3,7 @@
 use cynode_core::agents::AgentRole;
 use cynode_wire::handoffs::HandoffAnswer;
 
-use crate::desk::{Desk, Trouble};
+use crate::desk::{DecisionContext, DecisionError};
 
 pub mod analyst;
 pub mod answers;
@@ -17,7 +17,7 @@ pub mod unit;
 
 /// What comes of a handoff.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum HandoffOutcome {
     /// It is answered.
     Answer(Box<HandoffAnswer>),
     /// The analyst does its share first.
@@ -25,13 +25,13 @@ pub enum Outcome {
 }
 
 /// Works on a handoff, as the role that it is for.
-pub async fn work(desk: &Desk<'_>) -> Result<Outcome, Trouble> {
-    let role = desk.handoff.request.kind().role();
+pub async fn process_handoff(desk: &DecisionContext<'_>) -> Result<HandoffOutcome, DecisionError> {
+    let role = desk.handoff.request.handoff_kind().assigned_role();
     // The future of a manager is large; most of its time it waits.
     if role == AgentRole::ProjectAnalyst {
-        Box::pin(analyst::work(desk)).await
+        Box::pin(analyst::process_analyst_handoff(desk)).await
     } else {
-        Box::pin(manager::work(desk)).await
+        Box::pin(manager::process_manager_handoff(desk)).await
     }
 }
 

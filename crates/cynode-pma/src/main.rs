@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use cynode_pma::cli::Cli;
+use cynode_pma::cli::PmaCli;
 
 fn main() -> anyhow::Result<ExitCode> {
-    Cli::parse().run()
+    PmaCli::parse().run_command()
 }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use cynode_wire::handoffs::Handoff;
+use cynode_wire::handoffs::HandoffAssignment;
 use secrecy::SecretString;
 
 use crate::{
-    brain::Voice,
+    brain::LlmClient,
     compose,
-    gate::{self, Gate, Host, Pass},
-    instructions::Bundle,
+    gate::{self, McpClient, OrchestratorClient, RequestCredentials},
+    instructions::InstructionBundle,
 };
 
 /// The numbers that people turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tuning {
+pub struct RoleTuning {
     /// Most steps of a plan, 1 to 50.
     pub max_steps: u32,
     /// How freely words are chosen where no label is chosen, 0 to 2.
@@ -25,48 +25,49 @@ pub struct Tuning {
 
 /// One role at work.
 #[derive(Clone, Debug)]
-pub struct Office {
+pub struct RoleRuntime {
     /// The role's words.
-    pub(crate) bundle: Bundle,
+    pub(crate) bundle: InstructionBundle,
     /// The numbers.
-    pub(crate) tuning: Tuning,
+    pub(crate) tuning: RoleTuning,
     /// The way to tools.
-    pub(crate) gate: Gate,
+    pub(crate) gate: McpClient,
     /// The way to handoffs.
-    pub(crate) host: Host,
+    pub(crate) host: OrchestratorClient,
     http: reqwest::Client,
     egress: String,
 }
 
-impl Office {
+impl RoleRuntime {
     /// An office that knows the orchestrator at `base`, its internal port, and nobody else.
     pub fn new(
-        bundle: Bundle,
-        tuning: Tuning,
+        bundle: InstructionBundle,
+        tuning: RoleTuning,
         base: &str,
         token: SecretString,
     ) -> Result<Self, reqwest::Error> {
-        let http = gate::http()?;
-        let gate = Gate::new(http.clone(), base);
-        let host = Host::new(gate.clone(), token);
+        let http = gate::build_http_client()?;
+        let gate = McpClient::new(http.clone(), base);
+        let host = OrchestratorClient::new(gate.clone(), token);
         let egress = format!("{}/v1/chat/completions", base.trim_end_matches('/'));
         Ok(Self { bundle, tuning, gate, host, http, egress })
     }
 
     /// Parts 1 to 5 of every question of a handoff.
-    pub(crate) fn system(&self, handoff: &Handoff) -> String {
-        compose::system(&self.bundle, &handoff.context)
+    pub(crate) fn system_prompt(&self, handoff: &HandoffAssignment) -> String {
+        compose::compose_system_prompt(&self.bundle, &handoff.context)
     }
 
     /// The way to the models of a handoff.
-    pub(crate) fn voice(&self, handoff: &Handoff) -> Voice {
-        let pass = Pass::of(handoff);
-        Voice::new(self.http.clone(), self.egress.clone(), pass, self.tuning.patience)
+    pub(crate) fn llm_client(&self, handoff: &HandoffAssignment) -> LlmClient {
+        let pass = RequestCredentials::from_handoff(handoff);
+        LlmClient::new(self.http.clone(), self.egress.clone(), pass, self.tuning.patience)
+            .with_think_seconds(handoff.think_seconds.clone())
     }
 
     /// Takes out of a handoff what is not for this role.
-    pub(crate) fn receive(&self, handoff: &mut Handoff) {
-        for key in compose::keep_own(self.bundle.role, &mut handoff.context) {
+    pub(crate) fn drop_foreign_preferences(&self, handoff: &mut HandoffAssignment) {
+        for key in compose::retain_own_preferences(self.bundle.role, &mut handoff.context) {
             tracing::warn!(event = "preference.foreign", handoff = %handoff.handoff_id, key, "a preference of another role was dropped");
         }
     }

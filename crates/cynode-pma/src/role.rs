@@ -6,19 +6,19 @@ use cynode_core::agents::AgentRole;
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum PmaRole {
     /// Plans, dispatches, decides, chats.
     ProjectManager,
     /// Verifies one task.
     ProjectAnalyst,
 }
 
-impl Role {
+impl PmaRole {
     /// Both.
     pub const ALL: [Self; 2] = [Self::ProjectManager, Self::ProjectAnalyst];
 
     /// The role among those of all agents.
-    pub const fn agent(self) -> AgentRole {
+    pub const fn agent_role(self) -> AgentRole {
         match self {
             Self::ProjectManager => AgentRole::ProjectManager,
             Self::ProjectAnalyst => AgentRole::ProjectAnalyst,
@@ -27,7 +27,7 @@ impl Role {
 
     /// The name that people write.
     pub const fn as_str(self) -> &'static str {
-        self.agent().as_str()
+        self.agent_role().as_str()
     }
 
     /// The role of exactly that name.
@@ -36,7 +36,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PmaRole {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(self.as_str())
     }

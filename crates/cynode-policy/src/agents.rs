@@ -12,7 +12,7 @@ use crate::names::ToolName;
 
 /// An agent, as its token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentIdentity {
     /// The token.
     pub token: AgentTokenId,
     /// What it does; its kind follows from it.
@@ -28,7 +28,7 @@ pub struct Agent {
     /// The job it is.
     pub job: Option<JobId>,
     /// What its profile lets it do.
-    pub profile: Profile,
+    pub profile: AgentProfile,
     /// The only tools its token is good for; `None`: all that its role may use.
     pub tools: Option<Arc<[ToolName]>>,
     /// Whether the person it works for may still set agents to work, and not only read. Who works for nobody may.
@@ -39,23 +39,23 @@ pub struct Agent {
 
 /// A named policy that an agent works under.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Profile {
+pub struct AgentProfile {
     /// What it is called.
     pub name: Arc<str>,
     /// Whether its tools may use the network.
     pub network: bool,
 }
 
-impl Default for Profile {
+impl Default for AgentProfile {
     /// The profile of whoever was given none: no network.
     fn default() -> Self {
         Self { name: "default".into(), network: false }
     }
 }
 
-impl Agent {
+impl AgentIdentity {
     /// The type of agent.
-    pub const fn kind(&self) -> AgentKind {
-        self.role.kind()
+    pub const fn agent_kind(&self) -> AgentKind {
+        self.role.agent_kind()
     }
 }

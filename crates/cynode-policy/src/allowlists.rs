@@ -2,39 +2,39 @@
 
 use cynode_core::agents::AgentRole;
 
-use crate::names::{Pattern, ToolName};
+use crate::names::{ToolName, ToolPattern};
 
 /// One line of an allowlist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct AllowlistEntry {
     /// The tools that are meant.
-    pub tools: Pattern,
+    pub tools: ToolPattern,
     /// What else must hold.
-    pub only_if: Condition,
+    pub only_if: AllowlistCondition,
 }
 
 /// What must hold for a line to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum AllowlistCondition {
     /// Nothing more.
     Always,
     /// The system setting of that name is `true`. A line without condition that means the same tool does not help.
-    Setting(Switch),
+    Setting(AllowlistSwitch),
 }
 
 /// A system setting that widens or narrows an allowlist. Only people write settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Switch {
+pub enum AllowlistSwitch {
     /// Whether the project manager may see and add sandbox images.
     PmAllowedImages,
 }
 
-impl Switch {
+impl AllowlistSwitch {
     /// Every switch.
     pub const ALL: [Self; 1] = [Self::PmAllowedImages];
 
     /// The key of the system setting.
-    pub const fn key(self) -> &'static str {
+    pub const fn setting_key(self) -> &'static str {
         match self {
             Self::PmAllowedImages => "gate.pm_allowed_images",
         }
@@ -43,138 +43,149 @@ impl Switch {
 
 /// The switches that are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Switches {
-    /// [`Switch::PmAllowedImages`].
+pub struct EnabledSwitches {
+    /// [`AllowlistSwitch::PmAllowedImages`].
     pub pm_allowed_images: bool,
 }
 
-impl Switches {
-    const fn on(self, switch: Switch) -> bool {
+impl EnabledSwitches {
+    const fn is_enabled(self, switch: AllowlistSwitch) -> bool {
         match switch {
-            Switch::PmAllowedImages => self.pm_allowed_images,
+            AllowlistSwitch::PmAllowedImages => self.pm_allowed_images,
         }
     }
 }
 
 /// What an allowlist says of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub enum AllowlistVerdict {
     /// The role may use it.
     Yes,
     /// The role may not.
     No,
     /// The role may only when this setting is on.
-    Off(Switch),
+    Off(AllowlistSwitch),
 }
 
-const fn always(pattern: &'static str) -> Line {
-    Line { tools: Pattern(pattern), only_if: Condition::Always }
+const fn allow_always(pattern: &'static str) -> AllowlistEntry {
+    AllowlistEntry { tools: ToolPattern(pattern), only_if: AllowlistCondition::Always }
 }
 
-const fn when(pattern: &'static str, switch: Switch) -> Line {
-    Line { tools: Pattern(pattern), only_if: Condition::Setting(switch) }
+const fn allow_when(pattern: &'static str, switch: AllowlistSwitch) -> AllowlistEntry {
+    AllowlistEntry { tools: ToolPattern(pattern), only_if: AllowlistCondition::Setting(switch) }
 }
 
 /// The list of the project manager.
-const PROJECT_MANAGER: &[Line] = &[
-    when("sandbox.allowed_images.*", Switch::PmAllowedImages),
-    always("db.*"),
-    always("node.*"),
-    always("sandbox.*"),
-    always("artifact.*"),
-    always("model.*"),
-    always("connector.*"),
-    always("web.fetch"),
-    always("web.search"),
-    always("api.call"),
-    always("git.*"),
-    always("help.*"),
-    always("skills.*"),
-    always("schedule.*"),
-    always("workflow.start"),
-    always("verification.record"),
-    always("pm.instruct"),
-    always("agent.get_context"),
+const PROJECT_MANAGER_ALLOWLIST: &[AllowlistEntry] = &[
+    allow_when("sandbox.allowed_images.*", AllowlistSwitch::PmAllowedImages),
+    allow_always("db.*"),
+    allow_always("node.*"),
+    allow_always("sandbox.*"),
+    allow_always("artifact.*"),
+    allow_always("model.*"),
+    allow_always("connector.*"),
+    allow_always("web.fetch"),
+    allow_always("web.search"),
+    allow_always("api.call"),
+    allow_always("git.*"),
+    allow_always("help.*"),
+    allow_always("skills.*"),
+    allow_always("schedule.*"),
+    allow_always("workflow.start"),
+    allow_always("verification.record"),
+    allow_always("pm.instruct"),
+    allow_always("agent.get_context"),
 ];
 
 /// The list of an analyst: it reads, and says what it found.
-const PROJECT_ANALYST: &[Line] = &[
-    always("db.task.get"),
-    always("db.task.result"),
-    always("db.task.logs"),
-    always("db.work_unit.get"),
-    always("db.work_unit.list"),
-    always("db.job.get"),
-    always("db.job.list"),
-    always("db.project.get"),
-    always("db.preference.get"),
-    always("db.preference.effective"),
-    always("artifact.*"),
-    always("web.fetch"),
-    always("web.search"),
-    always("api.call"),
-    always("help.*"),
-    always("skills.list"),
-    always("skills.get"),
-    always("verification.record"),
-    always("pm.report"),
-    always("agent.*"),
+const PROJECT_ANALYST_ALLOWLIST: &[AllowlistEntry] = &[
+    allow_always("db.task.get"),
+    allow_always("db.task.result"),
+    allow_always("db.task.logs"),
+    allow_always("db.work_unit.get"),
+    allow_always("db.work_unit.list"),
+    allow_always("db.job.get"),
+    allow_always("db.job.list"),
+    allow_always("db.project.get"),
+    allow_always("db.preference.get"),
+    allow_always("db.preference.effective"),
+    allow_always("artifact.*"),
+    allow_always("web.fetch"),
+    allow_always("web.search"),
+    allow_always("api.call"),
+    allow_always("help.*"),
+    allow_always("skills.list"),
+    allow_always("skills.get"),
+    allow_always("verification.record"),
+    allow_always("pm.report"),
+    allow_always("agent.*"),
 ];
 
 /// The list of whoever works in a sandbox.
-const SANDBOX: &[Line] = &[
-    always("artifact.*"),
-    always("web.fetch"),
-    always("web.search"),
-    always("api.call"),
-    always("help.*"),
-    always("skills.list"),
-    always("skills.get"),
-    always("pm.report"),
-    always("agent.*"),
+const SANDBOX_ALLOWLIST: &[AllowlistEntry] = &[
+    allow_always("artifact.*"),
+    allow_always("web.fetch"),
+    allow_always("web.search"),
+    allow_always("api.call"),
+    allow_always("help.*"),
+    allow_always("skills.list"),
+    allow_always("skills.get"),
+    allow_always("pm.report"),
+    allow_always("agent.*"),
 ];
 
 /// The list of the program that drives tasks.
-const RUNNER: &[Line] = &[
-    always("workflow.*"),
-    always("db.task.get"),
-    always("db.task.update_status"),
-    always("db.work_unit.get"),
-    always("db.work_unit.list"),
-    always("db.job.get"),
-    always("db.job.list"),
-    always("verification.record"),
-    always("help.*"),
+const RUNNER_ALLOWLIST: &[AllowlistEntry] = &[
+    allow_always("workflow.*"),
+    allow_always("db.task.get"),
+    allow_always("db.task.update_status"),
+    allow_always("db.work_unit.get"),
+    allow_always("db.work_unit.list"),
+    allow_always("db.job.get"),
+    allow_always("db.job.list"),
+    allow_always("verification.record"),
+    allow_always("help.*"),
 ];
 
 /// The list of the programs in which the manager and analysts run: they take work and bring it back. What the work itself needs
 /// is called with the token of each handoff.
-const HOST: &[Line] = &[always("handoff.*"), always("think.*"), always("help.*")];
+const HOST_ALLOWLIST: &[AllowlistEntry] =
+    &[allow_always("handoff.*"), allow_always("think.*"), allow_always("help.*")];
 
 /// The list of a role. It speaks of the product's own tools; those that people install carry their own scope.
-pub const fn of(role: AgentRole) -> &'static [Line] {
+pub const fn allowlist_of(role: AgentRole) -> &'static [AllowlistEntry] {
     match role {
-        AgentRole::ProjectManager => PROJECT_MANAGER,
-        AgentRole::ProjectAnalyst => PROJECT_ANALYST,
+        AgentRole::ProjectManager => PROJECT_MANAGER_ALLOWLIST,
+        AgentRole::ProjectAnalyst => PROJECT_ANALYST_ALLOWLIST,
         AgentRole::Architect
         | AgentRole::Designer
         | AgentRole::Developer
         | AgentRole::Reviewer
         | AgentRole::Tester
-        | AgentRole::Fixer => SANDBOX,
-        AgentRole::WorkflowRunner => RUNNER,
-        AgentRole::ManagerHost | AgentRole::AnalystHost => HOST,
+        | AgentRole::Fixer => SANDBOX_ALLOWLIST,
+        AgentRole::WorkflowRunner => RUNNER_ALLOWLIST,
+        AgentRole::ManagerHost | AgentRole::AnalystHost => HOST_ALLOWLIST,
     }
 }
 
 /// What the list of `role` says of a tool. The first line that means it decides, so that a condition cannot be walked
 /// around by a wider line below it.
-pub fn listed(role: AgentRole, name: &ToolName, switches: Switches) -> Listed {
-    match of(role).iter().find(|line| line.tools.matches(name)).map(|line| line.only_if) {
-        None => Listed::No,
-        Some(Condition::Always) => Listed::Yes,
-        Some(Condition::Setting(switch)) if switches.on(switch) => Listed::Yes,
-        Some(Condition::Setting(switch)) => Listed::Off(switch),
+pub fn check_allowlist(
+    role: AgentRole,
+    name: &ToolName,
+    switches: EnabledSwitches,
+) -> AllowlistVerdict {
+    match allowlist_of(role)
+        .iter()
+        .find(|line| line.tools.matches_name(name))
+        .map(|line| line.only_if)
+    {
+        None => AllowlistVerdict::No,
+        Some(AllowlistCondition::Always) => AllowlistVerdict::Yes,
+        Some(AllowlistCondition::Setting(switch)) if switches.is_enabled(switch) => {
+            AllowlistVerdict::Yes
+        }
+        Some(AllowlistCondition::Setting(switch)) => AllowlistVerdict::Off(switch),
     }
 }
 
@@ -182,8 +193,8 @@ pub fn listed(role: AgentRole, name: &ToolName, switches: Switches) -> Listed {
 mod tests {
     use super::*;
 
-    fn says(role: AgentRole, name: &str, switches: Switches) -> Listed {
-        listed(role, &name.parse().unwrap(), switches)
+    fn says(role: AgentRole, name: &str, switches: EnabledSwitches) -> AllowlistVerdict {
+        check_allowlist(role, &name.parse().unwrap(), switches)
     }
 
     #[test]
@@ -203,8 +214,8 @@ mod tests {
             "skills.create",
         ] {
             assert_eq!(
-                says(AgentRole::ProjectManager, name, Switches::default()),
-                Listed::Yes,
+                says(AgentRole::ProjectManager, name, EnabledSwitches::default()),
+                AllowlistVerdict::Yes,
                 "{name}"
             );
         }
@@ -213,10 +224,11 @@ mod tests {
     #[test]
     fn images_are_the_managers_only_when_a_person_switched_that_on() {
         for name in ["sandbox.allowed_images.list", "sandbox.allowed_images.add"] {
-            let says =
-                |on| says(AgentRole::ProjectManager, name, Switches { pm_allowed_images: on });
-            assert_eq!(says(false), Listed::Off(Switch::PmAllowedImages));
-            assert_eq!(says(true), Listed::Yes);
+            let says = |on| {
+                says(AgentRole::ProjectManager, name, EnabledSwitches { pm_allowed_images: on })
+            };
+            assert_eq!(says(false), AllowlistVerdict::Off(AllowlistSwitch::PmAllowedImages));
+            assert_eq!(says(true), AllowlistVerdict::Yes);
         }
     }
 
@@ -225,8 +237,8 @@ mod tests {
         for name in ["artifact.get", "web.fetch", "web.search", "api.call", "help.x", "db.task.get"]
         {
             assert_eq!(
-                says(AgentRole::ProjectAnalyst, name, Switches::default()),
-                Listed::Yes,
+                says(AgentRole::ProjectAnalyst, name, EnabledSwitches::default()),
+                AllowlistVerdict::Yes,
                 "{name}"
             );
         }
@@ -243,8 +255,8 @@ mod tests {
             "workflow.start",
         ] {
             assert_eq!(
-                says(AgentRole::ProjectAnalyst, name, Switches::default()),
-                Listed::No,
+                says(AgentRole::ProjectAnalyst, name, EnabledSwitches::default()),
+                AllowlistVerdict::No,
                 "{name}"
             );
         }
@@ -254,7 +266,7 @@ mod tests {
     fn whoever_works_in_a_sandbox_has_no_way_to_the_database_or_to_sandboxes() {
         for role in AgentRole::ALL
             .into_iter()
-            .filter(|role| role.kind() == cynode_core::agents::AgentKind::Sandbox)
+            .filter(|role| role.agent_kind() == cynode_core::agents::AgentKind::Sandbox)
         {
             for name in [
                 "db.task.get",
@@ -265,8 +277,8 @@ mod tests {
                 "pm.instruct",
             ] {
                 assert_eq!(
-                    says(role, name, Switches { pm_allowed_images: true }),
-                    Listed::No,
+                    says(role, name, EnabledSwitches { pm_allowed_images: true }),
+                    AllowlistVerdict::No,
                     "{name}"
                 );
             }

@@ -9,19 +9,19 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ServerId, UserId},
 };
-pub use cynode_wire::gate::Annotations;
+pub use cynode_wire::gate::ToolAnnotations;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    digest::Digest,
+    digest::Sha256Digest,
     names::ToolName,
-    schema::{Schema, SchemaError},
+    schema::{ToolSchema, ToolSchemaError},
 };
 
 /// What a tool is, before anybody switched anything.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub struct McpToolDefinition {
     /// Its name.
     pub name: ToolName,
     /// Other names it answers to.
@@ -37,11 +37,11 @@ pub struct Definition {
     /// Who may call it, unless somebody set another scope.
     pub scope: ToolScope,
     /// The ids that tie a call to what the caller works on.
-    pub binding: Binding,
+    pub binding: IdBinding,
     /// What it does to the world. Set by us or by an admin, never taken from a server's own word.
-    pub annotations: Annotations,
+    pub annotations: ToolAnnotations,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: ToolOrigin,
     /// Whether it reaches into the network.
     pub network: bool,
     /// Why it cannot work in this installation, if it cannot.
@@ -50,7 +50,7 @@ pub struct Definition {
 
 /// The ids that tie a call to what the caller works on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Binding {
+pub struct IdBinding {
     /// `task_id`.
     pub task: bool,
     /// `run_id`.
@@ -59,7 +59,7 @@ pub struct Binding {
     pub job: bool,
 }
 
-impl Binding {
+impl IdBinding {
     /// Tied to nothing.
     pub const NONE: Self = Self { task: false, run: false, job: false };
     /// Tied to a task.
@@ -70,7 +70,7 @@ impl Binding {
     pub const JOB: Self = Self { task: true, run: false, job: true };
 
     /// The arguments that carry the ids, in order.
-    pub fn arguments(self) -> impl Iterator<Item = &'static str> {
+    pub fn id_arguments(self) -> impl Iterator<Item = &'static str> {
         let all = [(self.task, "task_id"), (self.run, "run_id"), (self.job, "job_id")];
         all.into_iter().filter_map(|(bound, name)| bound.then_some(name))
     }
@@ -78,7 +78,7 @@ impl Binding {
 
 /// Where a tool comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ToolOrigin {
     /// The product itself.
     Native,
     /// A server that somebody installed; never loaded into our process.
@@ -88,13 +88,13 @@ pub enum Origin {
         /// What the server calls the tool.
         tool: String,
         /// Who may use it.
-        audience: Audience,
+        audience: ToolAudience,
     },
 }
 
 /// Whose agents may use an installed tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub enum ToolAudience {
     /// Everybody's.
     Everybody,
     /// Those that work in a project.
@@ -105,7 +105,7 @@ pub enum Audience {
 
 /// What people decided about a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Override {
+pub struct ToolOverride {
     /// Switched on or off.
     pub enabled: Option<bool>,
     /// Another scope.
@@ -114,7 +114,7 @@ pub struct Override {
 
 /// Whether a tool's definition may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pin {
+pub enum DefinitionPin {
     /// It is the one that was accepted.
     Accepted,
     /// It is new or changed and nobody has accepted it.
@@ -123,27 +123,27 @@ pub enum Pin {
 
 /// A tool of the catalogue.
 #[derive(Clone, Debug)]
-pub struct Tool {
+pub struct CatalogueTool {
     /// What it is.
-    pub definition: Definition,
+    pub definition: McpToolDefinition,
     /// Names the definition: another digest is another tool.
-    pub digest: Digest,
+    pub digest: Sha256Digest,
     /// Whether people have it switched on.
     pub enabled: bool,
     /// Who may call it, after what people decided.
     pub scope: ToolScope,
     /// Whether its definition may be used.
-    pub pin: Pin,
-    pub(crate) arguments: Schema,
-    output: Option<Schema>,
+    pub pin: DefinitionPin,
+    pub(crate) arguments: ToolSchema,
+    output: Option<ToolSchema>,
 }
 
-impl Tool {
+impl CatalogueTool {
     /// What is wrong with a structured result, if the tool promised a form for it.
-    pub fn output_complaint(&self, structured: Option<&Value>) -> Option<String> {
+    pub fn find_output_violation(&self, structured: Option<&Value>) -> Option<String> {
         let schema = self.output.as_ref()?;
         match structured {
-            Some(structured) => schema.complaint(structured),
+            Some(structured) => schema.find_violation(structured),
             None => Some("the promised structured content is missing".to_owned()),
         }
     }
@@ -151,21 +151,21 @@ impl Tool {
 
 /// All tools, by name. A changed catalogue is a new one.
 #[derive(Clone, Debug)]
-pub struct Catalogue {
-    tools: BTreeMap<ToolName, Arc<Tool>>,
+pub struct ToolCatalogue {
+    tools: BTreeMap<ToolName, Arc<CatalogueTool>>,
     aliases: HashMap<ToolName, ToolName>,
-    version: Digest,
+    version: Sha256Digest,
 }
 
-/// One tool for [`Catalogue::build`].
+/// One tool for [`ToolCatalogue::build`].
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// What it is.
-    pub definition: Definition,
+    pub definition: McpToolDefinition,
     /// What people decided.
-    pub set: Override,
+    pub set: ToolOverride,
     /// Whether its definition may be used.
-    pub pin: Pin,
+    pub pin: DefinitionPin,
 }
 
 /// Why a tool is not taken into the catalogue.
@@ -179,16 +179,16 @@ pub enum CatalogueError {
     Twice(ToolName),
     /// A schema cannot be used.
     #[error("`{0}`: {1}")]
-    Schema(ToolName, SchemaError),
+    Schema(ToolName, ToolSchemaError),
     /// A tool that is tied to a task does not ask for the task.
     #[error("`{0}` is tied to a task, so its schema must require `{1}`")]
     Unbound(ToolName, &'static str),
 }
 
-impl Definition {
+impl McpToolDefinition {
     /// The digest of what was promised: name, words, schemas.
-    pub fn digest(&self) -> Digest {
-        Digest::of_json(&json!({
+    pub fn definition_digest(&self) -> Sha256Digest {
+        Sha256Digest::of_json(&json!({
             "name": self.name.as_str(),
             "title": self.title,
             "description": self.description,
@@ -198,21 +198,27 @@ impl Definition {
     }
 
     /// The ids it is tied to but does not ask for, of those that only should be in the schema.
-    pub fn lints(&self) -> Vec<&'static str> {
-        let wanted = self.binding.arguments().filter(|name| *name != "task_id");
-        wanted.filter(|name| !requires(&self.input, name)).collect()
+    pub fn missing_id_arguments(&self) -> Vec<&'static str> {
+        let wanted = self.binding.id_arguments().filter(|name| *name != "task_id");
+        wanted.filter(|name| !schema_requires(&self.input, name)).collect()
     }
 
-    fn compile(&self) -> Result<(Schema, Option<Schema>), CatalogueError> {
-        let native = self.origin == Origin::Native;
+    /// Whether its schema asks for that argument.
+    pub fn requires_argument(&self, name: &str) -> bool {
+        schema_requires(&self.input, name)
+    }
+
+    fn compile_schemas(&self) -> Result<(ToolSchema, Option<ToolSchema>), CatalogueError> {
+        let native = self.origin == ToolOrigin::Native;
         let fits = |name: &ToolName| native == name.is_native();
         if !fits(&self.name) {
             return Err(CatalogueError::Namespace(self.name.clone()));
         }
         let wrong = |error| CatalogueError::Schema(self.name.clone(), error);
-        let arguments = Schema::compile(&self.input).map_err(wrong)?;
-        let output = self.output.as_ref().map(Schema::compile).transpose().map_err(wrong)?;
-        if self.binding.task && !requires(&self.input, "task_id") {
+        let arguments = ToolSchema::compile_schema(&self.input).map_err(wrong)?;
+        let output =
+            self.output.as_ref().map(ToolSchema::compile_schema).transpose().map_err(wrong)?;
+        if self.binding.task && !schema_requires(&self.input, "task_id") {
             return Err(CatalogueError::Unbound(self.name.clone(), "task_id"));
         }
         Ok((arguments, output))
@@ -220,39 +226,44 @@ impl Definition {
 }
 
 /// Whether a schema asks for that property.
-fn requires(schema: &Value, name: &str) -> bool {
+fn schema_requires(schema: &Value, name: &str) -> bool {
     let declared = schema.get("properties").and_then(|all| all.get(name)).is_some();
     let required = schema.get("required").and_then(Value::as_array);
     declared && required.is_some_and(|all| all.iter().any(|one| one == name))
 }
 
-impl Catalogue {
+impl ToolCatalogue {
     /// Puts the tools together. A tool that cannot be taken is left out and reported; the others do not suffer for it.
-    pub fn build(entries: impl IntoIterator<Item = Entry>) -> (Self, Vec<CatalogueError>) {
-        let mut catalogue =
-            Self { tools: BTreeMap::new(), aliases: HashMap::new(), version: Digest([0; 32]) };
+    pub fn from_entries(
+        entries: impl IntoIterator<Item = CatalogueEntry>,
+    ) -> (Self, Vec<CatalogueError>) {
+        let mut catalogue = Self {
+            tools: BTreeMap::new(),
+            aliases: HashMap::new(),
+            version: Sha256Digest([0; 32]),
+        };
         let mut refused = Vec::new();
         for entry in entries {
-            if let Err(error) = catalogue.add(entry) {
+            if let Err(error) = catalogue.add_entry(entry) {
                 refused.push(error);
             }
         }
-        catalogue.version = catalogue.fingerprint();
+        catalogue.version = catalogue.compute_version();
         (catalogue, refused)
     }
 
-    fn add(&mut self, entry: Entry) -> Result<(), CatalogueError> {
-        let Entry { definition, set, pin } = entry;
-        let (arguments, output) = definition.compile()?;
+    fn add_entry(&mut self, entry: CatalogueEntry) -> Result<(), CatalogueError> {
+        let CatalogueEntry { definition, set, pin } = entry;
+        let (arguments, output) = definition.compile_schemas()?;
         let names = std::iter::once(&definition.name).chain(&definition.aliases);
-        if let Some(taken) = names.into_iter().find(|name| self.known(name)) {
+        if let Some(taken) = names.into_iter().find(|name| self.contains_name(name)) {
             return Err(CatalogueError::Twice(taken.clone()));
         }
         for alias in &definition.aliases {
             self.aliases.insert(alias.clone(), definition.name.clone());
         }
-        let tool = Tool {
-            digest: definition.digest(),
+        let tool = CatalogueTool {
+            digest: definition.definition_digest(),
             enabled: set.enabled.unwrap_or(true),
             scope: set.scope.unwrap_or(definition.scope),
             pin,
@@ -264,20 +275,20 @@ impl Catalogue {
         Ok(())
     }
 
-    fn known(&self, name: &ToolName) -> bool {
+    fn contains_name(&self, name: &ToolName) -> bool {
         self.tools.contains_key(name) || self.aliases.contains_key(name)
     }
 
     /// Says everything that a decision may depend on.
-    fn fingerprint(&self) -> Digest {
+    fn compute_version(&self) -> Sha256Digest {
         let lines: Vec<_> = self
             .tools
             .values()
             .map(|tool| {
                 let definition = &tool.definition;
                 let audience = match &definition.origin {
-                    Origin::Native => String::new(),
-                    Origin::Server { id, audience, .. } => format!("{id} {audience:?}"),
+                    ToolOrigin::Native => String::new(),
+                    ToolOrigin::Server { id, audience, .. } => format!("{id} {audience:?}"),
                 };
                 json!([
                     definition.name.as_str(),
@@ -285,7 +296,7 @@ impl Catalogue {
                     tool.digest.to_string(),
                     tool.enabled,
                     tool.scope.as_str(),
-                    tool.pin == Pin::Accepted,
+                    tool.pin == DefinitionPin::Accepted,
                     audience,
                     definition.binding,
                     definition.annotations,
@@ -294,26 +305,26 @@ impl Catalogue {
                 ])
             })
             .collect();
-        Digest::of_json(&Value::Array(lines))
+        Sha256Digest::of_json(&Value::Array(lines))
     }
 
     /// The tool of that name or alias.
-    pub fn get(&self, name: &ToolName) -> Option<&Arc<Tool>> {
+    pub fn find_by_name(&self, name: &ToolName) -> Option<&Arc<CatalogueTool>> {
         self.tools.get(name).or_else(|| self.tools.get(self.aliases.get(name)?))
     }
 
     /// The tool that a name on the wire means.
-    pub fn on_the_wire(&self, name: &str) -> Option<&Arc<Tool>> {
-        self.get(&ToolName::from_wire(name).ok()?)
+    pub fn find_by_wire_name(&self, name: &str) -> Option<&Arc<CatalogueTool>> {
+        self.find_by_name(&ToolName::from_wire_name(name).ok()?)
     }
 
     /// Every tool, by name.
-    pub fn tools(&self) -> impl Iterator<Item = &Arc<Tool>> {
+    pub fn iter_tools(&self) -> impl Iterator<Item = &Arc<CatalogueTool>> {
         self.tools.values()
     }
 
     /// Names this catalogue: the same tools in the same state have the same version.
-    pub const fn version(&self) -> Digest {
+    pub const fn version_digest(&self) -> Sha256Digest {
         self.version
     }
 }

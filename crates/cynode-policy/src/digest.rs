@@ -7,36 +7,36 @@ use sha2::{Digest as _, Sha256};
 
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest(pub [u8; 32]);
+pub struct Sha256Digest(pub [u8; 32]);
 
-impl Digest {
+impl Sha256Digest {
     /// Of bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// Of a JSON value, the same for the same value however it was written.
     pub fn of_json(value: &Value) -> Self {
         let mut text = String::new();
-        canonical(value, &mut text);
-        Self::of(text.as_bytes())
+        write_canonical_json(value, &mut text);
+        Self::of_bytes(text.as_bytes())
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&data_encoding::HEXLOWER.encode(&self.0))
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
 /// Writes JSON with sorted keys and no white space.
-fn canonical(value: &Value, out: &mut String) {
+fn write_canonical_json(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) => {
             let mut entries: Vec<_> = map.iter().collect();
@@ -47,7 +47,7 @@ fn canonical(value: &Value, out: &mut String) {
                     out.push(',');
                 }
                 let _ = write!(out, "{}:", Value::String(key.clone()));
-                canonical(value, out);
+                write_canonical_json(value, out);
             }
             out.push('}');
         }
@@ -57,7 +57,7 @@ fn canonical(value: &Value, out: &mut String) {
                 if at > 0 {
                     out.push(',');
                 }
-                canonical(item, out);
+                write_canonical_json(item, out);
             }
             out.push(']');
         }
@@ -75,12 +75,15 @@ mod tests {
 
     #[test]
     fn the_order_of_keys_does_not_matter_and_every_value_does() {
-        let of = |text: &str| Digest::of_json(&serde_json::from_str(text).unwrap());
+        let of = |text: &str| Sha256Digest::of_json(&serde_json::from_str(text).unwrap());
         assert_eq!(
             of(r#"{"a":1,"b":{"c":[1,2],"d":null}}"#),
             of(r#"{"b":{"d":null,"c":[1,2]},"a":1}"#)
         );
         assert_ne!(of(r#"{"a":[1,2]}"#), of(r#"{"a":[2,1]}"#));
-        assert_ne!(Digest::of_json(&json!({"a": "1"})), Digest::of_json(&json!({"a": 1})));
+        assert_ne!(
+            Sha256Digest::of_json(&json!({"a": "1"})),
+            Sha256Digest::of_json(&json!({"a": 1}))
+        );
     }
 }

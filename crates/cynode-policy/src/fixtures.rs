@@ -8,16 +8,17 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
-    agents::{Agent, Profile},
-    allowlists::Switches,
+    agents::{AgentIdentity, AgentProfile},
+    allowlists::EnabledSwitches,
     catalogue::{
-        Annotations, Audience, Binding, Catalogue, Definition, Entry, Origin, Override, Pin,
+        CatalogueEntry, DefinitionPin, IdBinding, McpToolDefinition, ToolAnnotations, ToolAudience,
+        ToolCatalogue, ToolOrigin, ToolOverride,
     },
-    gate::Gate,
-    rules::{Rule, RuleSet},
+    gate::PolicySnapshot,
+    rules::{PolicyRule, RuleSet},
 };
 
-pub(crate) fn definition(name: &str, binding: Binding) -> Definition {
+pub(crate) fn definition(name: &str, binding: IdBinding) -> McpToolDefinition {
     let mut properties = json!({
         "text": { "type": "string" },
         "count": { "type": "integer" },
@@ -28,8 +29,8 @@ pub(crate) fn definition(name: &str, binding: Binding) -> Definition {
     for id in ["task_id", "run_id", "job_id"] {
         properties[id] = json!({ "type": "string" });
     }
-    required.extend(binding.arguments());
-    Definition {
+    required.extend(binding.id_arguments());
+    McpToolDefinition {
         name: name.parse().unwrap(),
         aliases: Vec::new(),
         title: name.to_owned(),
@@ -38,37 +39,37 @@ pub(crate) fn definition(name: &str, binding: Binding) -> Definition {
         output: None,
         scope: ToolScope::Both,
         binding,
-        annotations: Annotations::READS,
-        origin: Origin::Native,
+        annotations: ToolAnnotations::READ_ONLY,
+        origin: ToolOrigin::Native,
         network: false,
         missing: None,
     }
 }
 
-pub(crate) fn installed(name: &str, audience: Audience) -> Definition {
-    let origin = Origin::Server {
+pub(crate) fn installed(name: &str, audience: ToolAudience) -> McpToolDefinition {
+    let origin = ToolOrigin::Server {
         id: ServerId::from_uuid(Uuid::from_u128(77)),
         tool: name.to_owned(),
         audience,
     };
-    Definition { origin, ..definition(name, Binding::NONE) }
+    McpToolDefinition { origin, ..definition(name, IdBinding::NONE) }
 }
 
-pub(crate) fn entry(definition: Definition) -> Entry {
-    Entry { definition, set: Override::default(), pin: Pin::Accepted }
+pub(crate) fn entry(definition: McpToolDefinition) -> CatalogueEntry {
+    CatalogueEntry { definition, set: ToolOverride::default(), pin: DefinitionPin::Accepted }
 }
 
-pub(crate) fn gate(entries: Vec<Entry>, rules: &[Rule]) -> Gate {
-    let (catalogue, refused) = Catalogue::build(entries);
+pub(crate) fn gate(entries: Vec<CatalogueEntry>, rules: &[PolicyRule]) -> PolicySnapshot {
+    let (catalogue, refused) = ToolCatalogue::from_entries(entries);
     assert_eq!(refused, []);
-    let rules = RuleSet::load(rules, &catalogue).unwrap();
-    Gate::new(catalogue, rules, Switches::default())
+    let rules = RuleSet::load_rules(rules, &catalogue).unwrap();
+    PolicySnapshot::new(catalogue, rules, EnabledSwitches::default())
 }
 
 /// An agent that is tied to everything it can be tied to.
-pub(crate) fn agent(role: AgentRole) -> Agent {
+pub(crate) fn agent(role: AgentRole) -> AgentIdentity {
     let id = Uuid::from_u128;
-    Agent {
+    AgentIdentity {
         token: AgentTokenId::from_uuid(id(1)),
         role,
         user: Some(UserId::from_uuid(id(2))),
@@ -76,7 +77,7 @@ pub(crate) fn agent(role: AgentRole) -> Agent {
         task: Some(TaskId::from_uuid(id(4))),
         run: Some(RunId::from_uuid(id(5))),
         job: Some(JobId::from_uuid(id(6))),
-        profile: Profile { name: "default".into(), network: true },
+        profile: AgentProfile { name: "default".into(), network: true },
         tools: None,
         operates: true,
         expires_at: None,

@@ -6,29 +6,29 @@ use cynode_core::agents::AgentKind;
 use serde_json::{Map, Value};
 
 use crate::{
-    agents::Agent,
-    allowlists::{self, Listed, Switches},
-    catalogue::{Audience, Catalogue, Origin, Pin, Tool},
-    digest::Digest,
-    reasons::Reason,
-    rules::{RuleSet, Ruling},
+    agents::AgentIdentity,
+    allowlists::{self, AllowlistVerdict, EnabledSwitches},
+    catalogue::{CatalogueTool, DefinitionPin, ToolAudience, ToolCatalogue, ToolOrigin},
+    digest::Sha256Digest,
+    reasons::RefusalReason,
+    rules::{RuleSet, RuleSetVerdict},
 };
 
 /// Everything a decision depends on, beside the caller and the call. A changed gate is a new one.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct PolicySnapshot {
     /// The tools.
-    pub catalogue: Catalogue,
+    pub catalogue: ToolCatalogue,
     /// The rules of people.
     pub rules: RuleSet,
     /// The settings that allowlists ask for.
-    pub switches: Switches,
-    policy: Digest,
+    pub switches: EnabledSwitches,
+    policy: Sha256Digest,
 }
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct CallRequest<'a> {
     /// The tool, by the name on the wire or the dotted one.
     pub tool: &'a str,
     /// The arguments: an object.
@@ -37,170 +37,249 @@ pub struct Call<'a> {
 
 /// What the gate says.
 #[derive(Clone, Debug)]
-pub struct Decision {
+pub struct PolicyDecision {
     /// The tool, if the caller may know that there is one.
-    pub tool: Option<Arc<Tool>>,
+    pub tool: Option<Arc<CatalogueTool>>,
     /// Why not; `None` is the yes.
-    pub refusal: Option<Reason>,
+    pub refusal: Option<RefusalReason>,
     /// Rules on trial that would have refused.
     pub shadow: Vec<String>,
+    /// The arguments with the ids that the caller left out and that its token has; `None` when nothing was filled in.
+    pub filled: Option<Value>,
 }
 
-impl Gate {
+impl PolicyDecision {
+    /// A no without a tool.
+    pub const fn from_refusal(reason: RefusalReason) -> Self {
+        Self { tool: None, refusal: Some(reason), shadow: Vec::new(), filled: None }
+    }
+}
+
+impl PolicySnapshot {
     /// Puts the parts together.
-    pub fn new(catalogue: Catalogue, rules: RuleSet, switches: Switches) -> Self {
-        let lists = format!("{:?}", cynode_core::agents::AgentRole::ALL.map(allowlists::of));
-        let policy = Digest::of(format!("{lists}\n{switches:?}\n{}", rules.version()).as_bytes());
+    pub fn new(catalogue: ToolCatalogue, rules: RuleSet, switches: EnabledSwitches) -> Self {
+        let lists =
+            format!("{:?}", cynode_core::agents::AgentRole::ALL.map(allowlists::allowlist_of));
+        let policy = Sha256Digest::of_bytes(
+            format!("{lists}\n{switches:?}\n{}", rules.version_digest()).as_bytes(),
+        );
         Self { catalogue, rules, switches, policy }
     }
 
     /// Names the policy: allowlists, settings and rules. It is in every record.
-    pub const fn policy(&self) -> Digest {
+    pub const fn policy_digest(&self) -> Sha256Digest {
         self.policy
     }
 }
 
 /// Decides a call. The order of the questions is fixed, and each can only refuse.
-pub fn decide(agent: &Agent, gate: &Gate, call: Call<'_>) -> Decision {
-    let tool = match known(agent, gate, call.tool) {
+pub fn decide(
+    agent: &AgentIdentity,
+    gate: &PolicySnapshot,
+    call: CallRequest<'_>,
+) -> PolicyDecision {
+    let tool = match find_visible_tool(agent, gate, call.tool) {
         Ok(tool) => tool,
-        Err(reason) => return Decision { tool: None, refusal: Some(reason), shadow: Vec::new() },
+        Err(reason) => return PolicyDecision::from_refusal(reason),
     };
-    let natively = standing(agent, gate, &tool)
-        .and_then(|()| bound(agent, &tool, call.arguments))
-        .and_then(|()| match tool.arguments.complaint(call.arguments) {
-            Some(complaint) => Err(Reason::InvalidArguments(complaint)),
+    let filled = fill_ids(agent, &tool, call.arguments);
+    let arguments = filled.as_ref().unwrap_or(call.arguments);
+    let natively = check_static_policy(agent, gate, &tool)
+        .and_then(|()| check_id_binding(agent, &tool, arguments))
+        .and_then(|()| match tool.arguments.find_violation(arguments) {
+            Some(complaint) => Err(RefusalReason::InvalidArguments(complaint)),
             None => Ok(()),
         });
     let (refusal, shadow) = match natively {
         Err(reason) => (Some(reason), Vec::new()),
-        Ok(()) => ruled(gate.rules.ask(agent, &tool, Some(call.arguments))),
+        Ok(()) => split_verdict(gate.rules.evaluate_rules(agent, &tool, Some(arguments))),
     };
-    Decision { tool: Some(tool), refusal, shadow }
+    PolicyDecision { tool: Some(tool), refusal, shadow, filled }
 }
 
 /// Whether the tool is open to the caller at all, whatever the arguments: the decision behind `tools/list`.
-pub fn open_to(agent: &Agent, gate: &Gate, tool: &Arc<Tool>) -> Result<(), Reason> {
-    if !seen_by(agent, tool) {
-        return Err(Reason::UnknownTool);
+pub fn check_tool_access(
+    agent: &AgentIdentity,
+    gate: &PolicySnapshot,
+    tool: &Arc<CatalogueTool>,
+) -> Result<(), RefusalReason> {
+    if !is_visible_to(agent, tool) {
+        return Err(RefusalReason::UnknownTool);
     }
-    unchanged(tool)?;
-    standing(agent, gate, tool)?;
-    for name in tool.definition.binding.arguments() {
-        holds(agent, name)?;
+    check_definition_pin(tool)?;
+    check_static_policy(agent, gate, tool)?;
+    for name in tool.definition.binding.id_arguments() {
+        require_token_id(agent, name)?;
     }
-    match gate.rules.ask(agent, tool, None) {
+    match gate.rules.evaluate_rules(agent, tool, None) {
         // With a person's yes it can be called.
-        Ruling { refusal: Some(Reason::NeedsApproval(_)) | None, .. } => Ok(()),
-        Ruling { refusal: Some(reason), .. } => Err(reason),
+        RuleSetVerdict { refusal: Some(RefusalReason::NeedsApproval(_)) | None, .. } => Ok(()),
+        RuleSetVerdict { refusal: Some(reason), .. } => Err(reason),
     }
 }
 
 /// The tools that are open to the caller, by name.
-pub fn list<'a>(agent: &Agent, gate: &'a Gate) -> Vec<&'a Arc<Tool>> {
-    gate.catalogue.tools().filter(|tool| open_to(agent, gate, tool).is_ok()).collect()
+pub fn list_permitted_tools<'a>(
+    agent: &AgentIdentity,
+    gate: &'a PolicySnapshot,
+) -> Vec<&'a Arc<CatalogueTool>> {
+    gate.catalogue
+        .iter_tools()
+        .filter(|tool| check_tool_access(agent, gate, tool).is_ok())
+        .collect()
 }
 
-fn ruled(ruling: Ruling) -> (Option<Reason>, Vec<String>) {
+fn split_verdict(ruling: RuleSetVerdict) -> (Option<RefusalReason>, Vec<String>) {
     (ruling.refusal, ruling.shadow)
 }
 
 /// The tool, if there is one for this caller, with the definition that was accepted.
-fn known(agent: &Agent, gate: &Gate, name: &str) -> Result<Arc<Tool>, Reason> {
-    let tool = gate.catalogue.on_the_wire(name).filter(|tool| seen_by(agent, tool));
-    let tool = tool.ok_or(Reason::UnknownTool)?;
-    unchanged(tool)?;
+fn find_visible_tool(
+    agent: &AgentIdentity,
+    gate: &PolicySnapshot,
+    name: &str,
+) -> Result<Arc<CatalogueTool>, RefusalReason> {
+    let tool = gate.catalogue.find_by_wire_name(name).filter(|tool| is_visible_to(agent, tool));
+    let tool = tool.ok_or(RefusalReason::UnknownTool)?;
+    check_definition_pin(tool)?;
     Ok(tool.clone())
 }
 
 /// Somebody else's tool does not exist for the caller.
-fn seen_by(agent: &Agent, tool: &Tool) -> bool {
+fn is_visible_to(agent: &AgentIdentity, tool: &CatalogueTool) -> bool {
     match &tool.definition.origin {
-        Origin::Native => true,
-        Origin::Server { audience, .. } => match audience {
-            Audience::Everybody => true,
-            Audience::Project(project) => agent.project == Some(*project),
-            Audience::User(user) => agent.user == Some(*user),
+        ToolOrigin::Native => true,
+        ToolOrigin::Server { audience, .. } => match audience {
+            ToolAudience::Everybody => true,
+            ToolAudience::Project(project) => agent.project == Some(*project),
+            ToolAudience::User(user) => agent.user == Some(*user),
         },
     }
 }
 
-fn unchanged(tool: &Tool) -> Result<(), Reason> {
+fn check_definition_pin(tool: &CatalogueTool) -> Result<(), RefusalReason> {
     match tool.pin {
-        Pin::Accepted => Ok(()),
-        Pin::Quarantined => Err(Reason::DefinitionChanged),
+        DefinitionPin::Accepted => Ok(()),
+        DefinitionPin::Quarantined => Err(RefusalReason::DefinitionChanged),
     }
 }
 
 /// What does not depend on the arguments: switch, scope, lists, profile, person.
-fn standing(agent: &Agent, gate: &Gate, tool: &Tool) -> Result<(), Reason> {
+fn check_static_policy(
+    agent: &AgentIdentity,
+    gate: &PolicySnapshot,
+    tool: &CatalogueTool,
+) -> Result<(), RefusalReason> {
     if !tool.enabled {
-        return Err(Reason::Disabled);
+        return Err(RefusalReason::Disabled);
     }
     if let Some(why) = tool.definition.missing {
-        return Err(Reason::Unavailable(why));
+        return Err(RefusalReason::Unavailable(why));
     }
-    if !tool.scope.admits(agent.kind()) {
-        return Err(Reason::WrongScope(tool.scope));
+    if !tool.scope.allows_kind(agent.agent_kind()) {
+        return Err(RefusalReason::WrongScope(tool.scope));
     }
-    listed(agent, gate, tool)?;
+    check_tool_allowlisted(agent, gate, tool)?;
     if tool.definition.network && !agent.profile.network {
-        return Err(Reason::NoNetwork);
+        return Err(RefusalReason::NoNetwork);
     }
     // Our own operations ask for the person's role themselves. What reaches beyond them asks nobody else.
-    let beyond = tool.definition.network || tool.definition.origin != Origin::Native;
+    let beyond = tool.definition.network || tool.definition.origin != ToolOrigin::Native;
     if beyond && !agent.operates {
-        return Err(Reason::PersonMayNot);
+        return Err(RefusalReason::PersonMayNot);
     }
     Ok(())
 }
 
-fn listed(agent: &Agent, gate: &Gate, tool: &Tool) -> Result<(), Reason> {
+fn check_tool_allowlisted(
+    agent: &AgentIdentity,
+    gate: &PolicySnapshot,
+    tool: &CatalogueTool,
+) -> Result<(), RefusalReason> {
     let name = &tool.definition.name;
     match &tool.definition.origin {
-        Origin::Native => match allowlists::listed(agent.role, name, gate.switches) {
-            Listed::Yes => {}
-            Listed::No => return Err(Reason::NotListed(agent.role)),
-            Listed::Off(switch) => return Err(Reason::SettingOff(switch.key())),
+        ToolOrigin::Native => match allowlists::check_allowlist(agent.role, name, gate.switches) {
+            AllowlistVerdict::Yes => {}
+            AllowlistVerdict::No => return Err(RefusalReason::NotListed(agent.role)),
+            AllowlistVerdict::Off(switch) => {
+                return Err(RefusalReason::SettingOff(switch.setting_key()));
+            }
         },
         // Whoever installed it chose the scope and the audience; the installation's own programs have no use for it.
-        Origin::Server { .. } if agent.kind().is_program() => {
-            return Err(Reason::NotListed(agent.role));
+        ToolOrigin::Server { .. } if agent.agent_kind().is_service_program() => {
+            return Err(RefusalReason::NotListed(agent.role));
         }
-        Origin::Server { .. } => {}
+        ToolOrigin::Server { .. } => {}
     }
     match &agent.tools {
-        Some(tools) if !tools.contains(name) => Err(Reason::NotInToken),
+        Some(tools) if !tools.contains(name) => Err(RefusalReason::NotInToken),
         Some(_) | None => Ok(()),
     }
 }
 
 /// The ids of the call against those of the token. Ids are compared as text: there is one way to write each.
-fn bound(agent: &Agent, tool: &Tool, arguments: &Value) -> Result<(), Reason> {
+fn check_id_binding(
+    agent: &AgentIdentity,
+    tool: &CatalogueTool,
+    arguments: &Value,
+) -> Result<(), RefusalReason> {
     let Some(arguments) = arguments.as_object() else {
-        return Err(Reason::InvalidArguments("the arguments are not an object".into()));
+        return Err(RefusalReason::InvalidArguments("the arguments are not an object".into()));
     };
-    for name in tool.definition.binding.arguments() {
+    for name in tool.definition.binding.id_arguments() {
         if arguments.get(name).is_none_or(Value::is_null) {
-            return Err(Reason::MissingId(name));
+            return Err(RefusalReason::MissingId(name));
         }
-        equal(agent, name, arguments)?;
+        check_id_matches(agent, name, arguments)?;
     }
     // Our own tools mean the same by these names wherever they appear; a foreign tool may mean anything.
-    if tool.definition.origin == Origin::Native {
-        for name in ["task_id", "run_id", "job_id", "project_id"] {
-            equal(agent, name, arguments)?;
+    if tool.definition.origin == ToolOrigin::Native {
+        for name in BINDING_ID_ARGUMENTS {
+            check_id_matches(agent, name, arguments)?;
         }
         let claimed = arguments.get("agent_role").or_else(|| arguments.get("agentRole"));
         if claimed.is_some_and(|claimed| claimed != agent.role.as_str()) {
-            return Err(Reason::WrongRole);
+            return Err(RefusalReason::WrongRole);
         }
     }
     Ok(())
 }
 
+/// The ids that a call may carry.
+const BINDING_ID_ARGUMENTS: [&str; 4] = ["task_id", "run_id", "job_id", "project_id"];
+
+/// The ids that a tool asks for and that the caller's token has: the caller may leave them out. A foreign tool may mean anything by them.
+pub fn optional_ids(agent: &AgentIdentity, tool: &CatalogueTool) -> Vec<&'static str> {
+    if tool.definition.origin != ToolOrigin::Native {
+        return Vec::new();
+    }
+    let asked = |name: &&str| tool.definition.requires_argument(name);
+    BINDING_ID_ARGUMENTS
+        .into_iter()
+        .filter(asked)
+        .filter(|name| token_id(agent, name).is_some())
+        .collect()
+}
+
+/// The arguments with the ids of the token for those that were left out; `None` when none was.
+fn fill_ids(agent: &AgentIdentity, tool: &CatalogueTool, arguments: &Value) -> Option<Value> {
+    let given = arguments.as_object()?;
+    let absent = |name: &&str| given.get(*name).is_none_or(Value::is_null);
+    let absent: Vec<_> = optional_ids(agent, tool).into_iter().filter(absent).collect();
+    if absent.is_empty() {
+        return None;
+    }
+    let mut filled = given.clone();
+    for name in absent {
+        if let Some(id) = token_id(agent, name) {
+            filled.insert(name.to_owned(), Value::String(id));
+        }
+    }
+    Some(Value::Object(filled))
+}
+
 /// What the token says for the argument of that name.
-fn token_id(agent: &Agent, name: &str) -> Option<String> {
+fn token_id(agent: &AgentIdentity, name: &str) -> Option<String> {
     match name {
         "task_id" => agent.task.map(|id| id.to_string()),
         "run_id" => agent.run.map(|id| id.to_string()),
@@ -212,22 +291,26 @@ fn token_id(agent: &Agent, name: &str) -> Option<String> {
 
 /// Whether the token is for one at all. The manager and the runner work on many tasks: which of them is theirs is for the
 /// operation to say, by project and by lease.
-fn holds(agent: &Agent, name: &'static str) -> Result<(), Reason> {
-    match agent.kind() {
+fn require_token_id(agent: &AgentIdentity, name: &'static str) -> Result<(), RefusalReason> {
+    match agent.agent_kind() {
         AgentKind::Pm | AgentKind::Runner | AgentKind::Host => Ok(()),
         AgentKind::Pa | AgentKind::Sandbox => match token_id(agent, name) {
             Some(_) => Ok(()),
-            None => Err(Reason::UnboundToken(name)),
+            None => Err(RefusalReason::UnboundToken(name)),
         },
     }
 }
 
-fn equal(agent: &Agent, name: &'static str, arguments: &Map<String, Value>) -> Result<(), Reason> {
+fn check_id_matches(
+    agent: &AgentIdentity,
+    name: &'static str,
+    arguments: &Map<String, Value>,
+) -> Result<(), RefusalReason> {
     match (arguments.get(name), token_id(agent, name)) {
         (Some(Value::Null) | None, _) => Ok(()),
-        (Some(_), None) => holds(agent, name),
+        (Some(_), None) => require_token_id(agent, name),
         (Some(Value::String(given)), Some(own)) if *given == own => Ok(()),
-        (Some(_), Some(_)) => Err(Reason::WrongId(name)),
+        (Some(_), Some(_)) => Err(RefusalReason::WrongId(name)),
     }
 }
 

@@ -4,7 +4,7 @@
 //! and on a node. [`gate::decide`] is the one function that says yes; its order of questions is fixed and no setting leaves
 //! one out. Rules of people ([`rules`]) are asked last and can only refuse.
 //!
-//! To add a native tool, describe it as a [`catalogue::Definition`] inside one of the [`names::NATIVE`] namespaces; to give a
+//! To add a native tool, describe it as a [`catalogue::McpToolDefinition`] inside one of the [`names::NATIVE_NAMESPACES`] namespaces; to give a
 //! role more tools, change [`allowlists`], which is data and is compared by a golden table.
 
 pub mod agents;

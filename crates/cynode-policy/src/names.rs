@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// The namespaces of tools that are part of the product. Nobody else may use them, and the product uses no other.
-pub const NATIVE: [&str; 18] = [
+pub const NATIVE_NAMESPACES: [&str; 18] = [
     "agent",
     "api",
     "artifact",
@@ -27,10 +27,10 @@ pub const NATIVE: [&str; 18] = [
 ];
 
 /// Most characters of a name on the wire: what model APIs accept.
-pub const MOST_ON_THE_WIRE: usize = 64;
+pub const MAX_WIRE_NAME_LEN: usize = 64;
 
 /// What stands for a dot on the wire.
-const DOT: &str = "__";
+const WIRE_DOT: &str = "__";
 
 /// The name of a tool, as `db.task.get`.
 ///
@@ -50,7 +50,7 @@ pub enum NameError {
     )]
     Shape,
     /// It would not fit on the wire.
-    #[error("a tool's name has at most {MOST_ON_THE_WIRE} characters, each dot counted twice")]
+    #[error("a tool's name has at most {MAX_WIRE_NAME_LEN} characters, each dot counted twice")]
     Length,
 }
 
@@ -61,17 +61,17 @@ impl ToolName {
     }
 
     /// The name as the wire has it.
-    pub fn wire(&self) -> String {
-        self.0.replace('.', DOT)
+    pub fn to_wire_name(&self) -> String {
+        self.0.replace('.', WIRE_DOT)
     }
 
     /// Reads a name from the wire. The dotted name is understood too: protocol revisions since 2025-11-25 allow dots.
-    pub fn from_wire(text: &str) -> Result<Self, NameError> {
+    pub fn from_wire_name(text: &str) -> Result<Self, NameError> {
         // What is longer than any name is not even looked at.
-        if text.len() > MOST_ON_THE_WIRE {
+        if text.len() > MAX_WIRE_NAME_LEN {
             return Err(NameError::Length);
         }
-        text.replace(DOT, ".").parse()
+        text.replace(WIRE_DOT, ".").parse()
     }
 
     /// The first part.
@@ -82,11 +82,11 @@ impl ToolName {
     /// Whether the name belongs to the product: exactly one of its namespaces, not one that merely begins alike, and
     /// something inside it.
     pub fn is_native(&self) -> bool {
-        self.0.contains('.') && NATIVE.contains(&self.namespace())
+        self.0.contains('.') && NATIVE_NAMESPACES.contains(&self.namespace())
     }
 
     /// The groups the tool is in, narrowest first: `db.task.*`, `db.*`.
-    pub fn groups(&self) -> impl Iterator<Item = String> {
+    pub fn group_patterns(&self) -> impl Iterator<Item = String> {
         let ends = self.0.rmatch_indices('.').map(|(at, _)| at);
         ends.map(|at| format!("{}.*", &self.0[..at]))
     }
@@ -97,15 +97,19 @@ impl FromStr for ToolName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let dots = text.bytes().filter(|byte| *byte == b'.').count();
-        if text.len() + dots > MOST_ON_THE_WIRE {
+        if text.len() + dots > MAX_WIRE_NAME_LEN {
             return Err(NameError::Length);
         }
-        if text.split('.').all(is_part) { Ok(Self(text.to_owned())) } else { Err(NameError::Shape) }
+        if text.split('.').all(is_name_segment) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError::Shape)
+        }
     }
 }
 
 /// Whether the text is one part of a name.
-fn is_part(part: &str) -> bool {
+fn is_name_segment(part: &str) -> bool {
     part.split(['_', '-'])
         .all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
@@ -132,11 +136,11 @@ impl fmt::Display for ToolName {
 
 /// A name, or a group of names: `db.*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern(pub &'static str);
+pub struct ToolPattern(pub &'static str);
 
-impl Pattern {
+impl ToolPattern {
     /// Whether the name is meant. `db.*` means everything inside `db`, and not `db` itself nor `dbx.y`.
-    pub fn matches(self, name: &ToolName) -> bool {
+    pub fn matches_name(self, name: &ToolName) -> bool {
         match self.0.strip_suffix(".*") {
             Some(group) => {
                 name.as_str().strip_prefix(group).is_some_and(|rest| rest.starts_with('.'))

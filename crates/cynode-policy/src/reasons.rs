@@ -6,7 +6,7 @@ use cynode_core::agents::{AgentRole, ToolScope};
 
 /// The questions of the gate, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum DecisionStage {
     /// Is the caller an agent of ours whose token works now?
     Token,
     /// Is there such a tool for this caller, with the definition that was accepted?
@@ -29,7 +29,7 @@ pub enum Step {
     Audit,
 }
 
-impl Step {
+impl DecisionStage {
     /// Every step, in order.
     pub const ALL: [Self; 10] = [
         Self::Token,
@@ -63,7 +63,7 @@ impl Step {
 
 /// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum RefusalReason {
     /// No token, or none of ours.
     NoToken,
     /// The token has ended.
@@ -122,9 +122,9 @@ pub enum Reason {
     Stale,
 }
 
-impl Reason {
+impl RefusalReason {
     /// The stable name: in audit records, metrics and answers.
-    pub const fn code(&self) -> &'static str {
+    pub const fn reason_code(&self) -> &'static str {
         match self {
             Self::NoToken => "no_token",
             Self::TokenExpired => "token_expired",
@@ -158,29 +158,33 @@ impl Reason {
     }
 
     /// The question that was answered with no.
-    pub const fn step(&self) -> Step {
+    pub const fn decision_stage(&self) -> DecisionStage {
         match self {
-            Self::NoToken | Self::TokenExpired | Self::TokenRevoked | Self::Stale => Step::Token,
-            Self::UnknownTool | Self::DefinitionChanged => Step::Tool,
-            Self::Disabled | Self::Unavailable(_) => Step::Enabled,
-            Self::WrongScope(_) => Step::Scope,
-            Self::NotListed(_) | Self::SettingOff(_) | Self::NotInToken => Step::Allowlist,
-            Self::NoNetwork | Self::PersonMayNot => Step::Profile,
+            Self::NoToken | Self::TokenExpired | Self::TokenRevoked | Self::Stale => {
+                DecisionStage::Token
+            }
+            Self::UnknownTool | Self::DefinitionChanged => DecisionStage::Tool,
+            Self::Disabled | Self::Unavailable(_) => DecisionStage::Enabled,
+            Self::WrongScope(_) => DecisionStage::Scope,
+            Self::NotListed(_) | Self::SettingOff(_) | Self::NotInToken => DecisionStage::Allowlist,
+            Self::NoNetwork | Self::PersonMayNot => DecisionStage::Profile,
             Self::MissingId(_)
             | Self::WrongId(_)
             | Self::UnboundToken(_)
             | Self::WrongRole
-            | Self::InvalidArguments(_) => Step::Arguments,
+            | Self::InvalidArguments(_) => DecisionStage::Arguments,
             Self::Rule(_) | Self::RuleFailed(_) | Self::NeedsApproval(_) | Self::NotApproved => {
-                Step::Rules
+                DecisionStage::Rules
             }
-            Self::TooManyWaiting | Self::TooFast | Self::Repeated | Self::QuotaUsed => Step::Limits,
-            Self::NoAudit => Step::Audit,
+            Self::TooManyWaiting | Self::TooFast | Self::Repeated | Self::QuotaUsed => {
+                DecisionStage::Limits
+            }
+            Self::NoAudit => DecisionStage::Audit,
         }
     }
 
     /// What the caller should do, in words that a model follows too.
-    pub const fn advice(&self) -> &'static str {
+    pub const fn caller_advice(&self) -> &'static str {
         match self {
             Self::NoToken | Self::TokenExpired | Self::TokenRevoked => {
                 "Stop. Ask the orchestrator for a new token."
@@ -222,7 +226,7 @@ impl Reason {
     }
 
     /// The rules that decided, if rules did.
-    pub fn rules(&self) -> &[String] {
+    pub fn deciding_rules(&self) -> &[String] {
         match self {
             Self::Rule(rules) | Self::RuleFailed(rules) | Self::NeedsApproval(rules) => rules,
             _ => &[],
@@ -230,7 +234,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoToken => f.write_str("the token is missing or is none of ours"),

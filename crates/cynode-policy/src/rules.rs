@@ -15,21 +15,21 @@ use std::{
 use cedar_policy::{
     Authorizer, Effect, Entities, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator,
 };
-use cynode_core::causes::told;
+use cynode_core::causes::format_error_chain;
 use serde_json::{Value, json};
 
 use crate::{
-    agents::Agent,
-    catalogue::{Catalogue, Tool},
-    digest::Digest,
+    agents::AgentIdentity,
+    catalogue::{CatalogueTool, ToolCatalogue},
+    digest::Sha256Digest,
     names::ToolName,
-    reasons::Reason,
+    reasons::RefusalReason,
 };
-use subjects::{Head, Subject};
+use subjects::{RuleScope, ToolRules};
 
 /// What a rule does when it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mode {
+pub enum RuleMode {
     /// The call is refused.
     Refuse,
     /// The call waits for a person's approval.
@@ -38,7 +38,7 @@ pub enum Mode {
     Shadow,
 }
 
-impl Mode {
+impl RuleMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Refuse, Self::Approve, Self::Shadow];
 
@@ -59,11 +59,11 @@ impl Mode {
 
 /// A rule as a person wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct PolicyRule {
     /// What it is called: it is in records and answers.
     pub name: String,
     /// What it does.
-    pub mode: Mode,
+    pub mode: RuleMode,
     /// One Cedar `forbid`.
     pub text: String,
 }
@@ -75,7 +75,7 @@ pub enum RuleError {
     #[error("a rule's name has 1 to 60 of a-z, 0-9 and `-`, and two rules have two names")]
     Name,
     /// It is too long.
-    #[error("a rule has at most {MOST_BYTES} bytes")]
+    #[error("a rule has at most {MAX_RULE_BYTES} bytes")]
     TooLong,
     /// It is no Cedar policy.
     #[error("the rule cannot be read: {0}")]
@@ -94,81 +94,87 @@ pub enum RuleError {
 }
 
 /// Most bytes of one rule.
-pub const MOST_BYTES: usize = 16 * 1024;
+pub const MAX_RULE_BYTES: usize = 16 * 1024;
 
 /// Rules that were checked against a catalogue.
 #[derive(Clone)]
 pub struct RuleSet {
     /// What is asked about each tool of the catalogue.
-    subjects: Arc<HashMap<ToolName, Subject>>,
-    modes: Arc<BTreeMap<String, Mode>>,
+    subjects: Arc<HashMap<ToolName, ToolRules>>,
+    modes: Arc<BTreeMap<String, RuleMode>>,
     /// The rule that could not be loaded; while there is one, everything is refused.
     broken: Option<Arc<str>>,
     schema: Option<Arc<Schema>>,
     /// Which tools are in which groups.
     groups: Arc<Entities>,
-    version: Digest,
+    version: Sha256Digest,
 }
 
 /// What the rules say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ruling {
+pub struct RuleSetVerdict {
     /// Why not.
-    pub refusal: Option<Reason>,
+    pub refusal: Option<RefusalReason>,
     /// Rules on trial that would have refused.
     pub shadow: Vec<String>,
 }
 
 impl RuleSet {
     /// No rules.
-    pub fn none() -> Self {
+    pub fn empty() -> Self {
         Self {
             subjects: Arc::default(),
             modes: Arc::default(),
             broken: None,
             schema: None,
             groups: Arc::new(Entities::empty()),
-            version: Digest::of(b""),
+            version: Sha256Digest::of_bytes(b""),
         }
     }
 
     /// What stands in for rules that cannot be loaded: it refuses everything.
-    pub fn broken(rule: String) -> Self {
-        let version = Digest::of(format!("broken {rule}").as_bytes());
-        Self { broken: Some(rule.into()), version, ..Self::none() }
+    pub fn refuse_all(rule: String) -> Self {
+        let version = Sha256Digest::of_bytes(format!("broken {rule}").as_bytes());
+        Self { broken: Some(rule.into()), version, ..Self::empty() }
     }
 
     /// Checks every rule against the catalogue. One bad rule, and none is taken.
-    pub fn load(rules: &[Rule], catalogue: &Catalogue) -> Result<Self, (String, RuleError)> {
+    pub fn load_rules(
+        rules: &[PolicyRule],
+        catalogue: &ToolCatalogue,
+    ) -> Result<Self, (String, RuleError)> {
         if rules.is_empty() {
-            return Ok(Self::none());
+            return Ok(Self::empty());
         }
         let wrong = |error| (String::new(), error);
-        let schema = cedar_schema::of(catalogue).map_err(RuleError::Schema).map_err(wrong)?;
+        let schema = cedar_schema::build_cedar_schema(catalogue)
+            .map_err(RuleError::Schema)
+            .map_err(wrong)?;
         let groups = schema.action_entities();
         let groups = groups.map_err(|error| wrong(RuleError::Schema(error.to_string())))?;
         let (groups, kept) = (Arc::new(groups), Some(Arc::new(schema.clone())));
-        let mut set = Self { schema: kept, groups, ..Self::none() };
+        let mut set = Self { schema: kept, groups, ..Self::empty() };
         let validator = Validator::new(schema);
         let mut heads = Vec::with_capacity(rules.len());
         let mut modes = BTreeMap::new();
         for rule in rules {
             let wrong = |error| (rule.name.clone(), error);
-            let policy = read(rule).map_err(wrong)?;
+            let policy = parse_rule(rule).map_err(wrong)?;
             if modes.insert(rule.name.clone(), rule.mode).is_some() {
                 return Err(wrong(RuleError::Name));
             }
-            validate(&validator, &policy).map_err(wrong)?;
-            heads.push(Head::of(policy));
+            validate_rule(&validator, &policy).map_err(wrong)?;
+            heads.push(RuleScope::from_policy(policy));
         }
-        set.subjects = Arc::new(subjects::of(&heads, catalogue, &set.groups).map_err(wrong)?);
+        set.subjects =
+            Arc::new(subjects::index_rules_by_tool(&heads, catalogue, &set.groups).map_err(wrong)?);
         set.modes = Arc::new(modes);
-        set.version = version(rules);
+        set.version = rules_digest(rules);
         Ok(set)
     }
 
     /// Names these rules.
-    pub const fn version(&self) -> Digest {
+    pub const fn version_digest(&self) -> Sha256Digest {
         self.version
     }
 
@@ -178,80 +184,87 @@ impl RuleSet {
     }
 
     /// Asks the rules about a call, or about the tool whatever the arguments.
-    pub fn ask(&self, agent: &Agent, tool: &Tool, arguments: Option<&Value>) -> Ruling {
+    pub fn evaluate_rules(
+        &self,
+        agent: &AgentIdentity,
+        tool: &CatalogueTool,
+        arguments: Option<&Value>,
+    ) -> RuleSetVerdict {
         if let Some(rule) = &self.broken {
-            let refusal = Some(Reason::RuleFailed(vec![rule.to_string()]));
-            return Ruling { refusal, shadow: Vec::new() };
+            let refusal = Some(RefusalReason::RuleFailed(vec![rule.to_string()]));
+            return RuleSetVerdict { refusal, shadow: Vec::new() };
         }
         if self.is_empty() {
-            return Ruling::default();
+            return RuleSetVerdict::default();
         }
         // What cannot be asked is not answered with yes.
-        let failed =
-            || Ruling { refusal: Some(Reason::RuleFailed(Vec::new())), shadow: Vec::new() };
+        let failed = || RuleSetVerdict {
+            refusal: Some(RefusalReason::RuleFailed(Vec::new())),
+            shadow: Vec::new(),
+        };
         let Some(subject) = self.subjects.get(&tool.definition.name) else { return failed() };
-        let Ok(question) = subject.question(agent, arguments) else { return failed() };
-        let Some((request, policies)) = question else { return Ruling::default() };
+        let Ok(question) = subject.build_cedar_request(agent, arguments) else { return failed() };
+        let Some((request, policies)) = question else { return RuleSetVerdict::default() };
         let response = Authorizer::new().is_authorized(&request, policies, &self.groups);
-        let mut ruling = Sorted::default();
+        let mut ruling = RuleMatches::default();
         for id in response.diagnostics().reason() {
-            ruling.applies(id.as_ref(), &self.modes);
+            ruling.record_match(id.as_ref(), &self.modes);
         }
         for error in response.diagnostics().errors() {
             let cedar_policy::AuthorizationError::PolicyEvaluationError(error) = error;
-            ruling.fails(error.policy_id().as_ref(), &self.modes);
+            ruling.record_failure(error.policy_id().as_ref(), &self.modes);
         }
-        ruling.ruling()
+        ruling.into_verdict()
     }
 
     /// What the schema for rules looks like, for whoever writes one.
-    pub fn schema(&self) -> Option<&Schema> {
+    pub fn cedar_schema(&self) -> Option<&Schema> {
         self.schema.as_deref()
     }
 }
 
 /// The rules that applied or failed, by what they do.
 #[derive(Default)]
-struct Sorted {
+struct RuleMatches {
     refuse: Vec<String>,
     approve: Vec<String>,
     shadow: Vec<String>,
     failed: Vec<String>,
 }
 
-impl Sorted {
-    fn applies(&mut self, name: &str, modes: &BTreeMap<String, Mode>) {
+impl RuleMatches {
+    fn record_match(&mut self, name: &str, modes: &BTreeMap<String, RuleMode>) {
         let list = match modes.get(name) {
-            Some(Mode::Refuse) => &mut self.refuse,
-            Some(Mode::Approve) => &mut self.approve,
-            Some(Mode::Shadow) => &mut self.shadow,
+            Some(RuleMode::Refuse) => &mut self.refuse,
+            Some(RuleMode::Approve) => &mut self.approve,
+            Some(RuleMode::Shadow) => &mut self.shadow,
             // The permission that all rules take away from.
             None => return,
         };
         list.push(name.to_owned());
     }
 
-    fn fails(&mut self, name: &str, modes: &BTreeMap<String, Mode>) {
+    fn record_failure(&mut self, name: &str, modes: &BTreeMap<String, RuleMode>) {
         match modes.get(name) {
-            Some(Mode::Shadow) => self.shadow.push(name.to_owned()),
-            Some(Mode::Refuse | Mode::Approve) | None => self.failed.push(name.to_owned()),
+            Some(RuleMode::Shadow) => self.shadow.push(name.to_owned()),
+            Some(RuleMode::Refuse | RuleMode::Approve) | None => self.failed.push(name.to_owned()),
         }
     }
 
-    fn ruling(mut self) -> Ruling {
+    fn into_verdict(mut self) -> RuleSetVerdict {
         for list in [&mut self.refuse, &mut self.approve, &mut self.shadow, &mut self.failed] {
             list.sort_unstable();
         }
         let refusal = if !self.refuse.is_empty() {
-            Some(Reason::Rule(self.refuse))
+            Some(RefusalReason::Rule(self.refuse))
         } else if !self.failed.is_empty() {
-            Some(Reason::RuleFailed(self.failed))
+            Some(RefusalReason::RuleFailed(self.failed))
         } else if !self.approve.is_empty() {
-            Some(Reason::NeedsApproval(self.approve))
+            Some(RefusalReason::NeedsApproval(self.approve))
         } else {
             None
         };
-        Ruling { refusal, shadow: self.shadow }
+        RuleSetVerdict { refusal, shadow: self.shadow }
     }
 }
 
@@ -261,32 +274,32 @@ impl fmt::Debug for RuleSet {
     }
 }
 
-fn version(rules: &[Rule]) -> Digest {
+fn rules_digest(rules: &[PolicyRule]) -> Sha256Digest {
     let mut rules: Vec<_> = rules.iter().collect();
     rules.sort_unstable_by_key(|rule| &rule.name);
     let lines = rules.iter().map(|rule| json!([rule.name, rule.mode.as_str(), rule.text]));
-    Digest::of_json(&Value::Array(lines.collect()))
+    Sha256Digest::of_json(&Value::Array(lines.collect()))
 }
 
 /// Reads one rule.
-fn read(rule: &Rule) -> Result<Policy, RuleError> {
+fn parse_rule(rule: &PolicyRule) -> Result<Policy, RuleError> {
     let named = (1..=60).contains(&rule.name.len())
         && rule.name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
     if !named {
         return Err(RuleError::Name);
     }
-    if rule.text.len() > MOST_BYTES {
+    if rule.text.len() > MAX_RULE_BYTES {
         return Err(RuleError::TooLong);
     }
     let policy = Policy::parse(Some(PolicyId::new(&rule.name)), &rule.text)
-        .map_err(|error| RuleError::Syntax(told(&error)))?;
+        .map_err(|error| RuleError::Syntax(format_error_chain(&error)))?;
     match policy.effect() {
         Effect::Forbid => Ok(policy),
         Effect::Permit => Err(RuleError::Permits),
     }
 }
 
-fn validate(validator: &Validator, policy: &Policy) -> Result<(), RuleError> {
+fn validate_rule(validator: &Validator, policy: &Policy) -> Result<(), RuleError> {
     let set = PolicySet::from_policies([policy.clone()])
         .map_err(|error| RuleError::Syntax(error.to_string()))?;
     let result = validator.validate(&set, ValidationMode::Strict);

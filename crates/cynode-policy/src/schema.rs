@@ -4,19 +4,19 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
 /// Most bytes of a schema as JSON.
-pub const MOST_BYTES: usize = 128 * 1024;
+pub const MAX_SCHEMA_BYTES: usize = 128 * 1024;
 
 /// Deepest nesting of a schema.
-pub const DEEPEST: usize = 48;
+pub const MAX_SCHEMA_DEPTH: usize = 48;
 
 /// Why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
+pub enum ToolSchemaError {
     /// It is not a schema of an object.
     #[error("a tool's schema describes an object: `\"type\": \"object\"`")]
     NotAnObject,
     /// It is too large or too deep.
-    #[error("a tool's schema has at most {MOST_BYTES} bytes and {DEEPEST} levels")]
+    #[error("a tool's schema has at most {MAX_SCHEMA_BYTES} bytes and {MAX_SCHEMA_DEPTH} levels")]
     TooLarge,
     /// It refers to something outside itself.
     #[error("a tool's schema refers only to itself, not to `{0}`")]
@@ -28,32 +28,32 @@ pub enum SchemaError {
 
 /// A schema, ready to check arguments.
 #[derive(Clone, Debug)]
-pub struct Schema {
+pub struct ToolSchema {
     validator: std::sync::Arc<Validator>,
 }
 
-impl Schema {
+impl ToolSchema {
     /// Compiles a schema of an object. Patterns run in linear time and nothing is fetched.
-    pub fn compile(value: &Value) -> Result<Self, SchemaError> {
+    pub fn compile_schema(value: &Value) -> Result<Self, ToolSchemaError> {
         if value.get("type") != Some(&Value::String("object".into())) {
-            return Err(SchemaError::NotAnObject);
+            return Err(ToolSchemaError::NotAnObject);
         }
-        if value.to_string().len() > MOST_BYTES || deeper_than(value, DEEPEST) {
-            return Err(SchemaError::TooLarge);
+        if value.to_string().len() > MAX_SCHEMA_BYTES || exceeds_depth(value, MAX_SCHEMA_DEPTH) {
+            return Err(ToolSchemaError::TooLarge);
         }
-        if let Some(foreign) = foreign_reference(value) {
-            return Err(SchemaError::Foreign(foreign));
+        if let Some(foreign) = find_external_ref(value) {
+            return Err(ToolSchemaError::Foreign(foreign));
         }
         let validator = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_pattern_options(PatternOptions::regex())
             .build(value)
-            .map_err(|error| SchemaError::Invalid(error.to_string()))?;
+            .map_err(|error| ToolSchemaError::Invalid(error.to_string()))?;
         Ok(Self { validator: std::sync::Arc::new(validator) })
     }
 
     /// What is wrong with the arguments, if anything: where and which rule, never the value itself.
-    pub fn complaint(&self, arguments: &Value) -> Option<String> {
+    pub fn find_violation(&self, arguments: &Value) -> Option<String> {
         // Almost all arguments are good, and saying so is much cheaper than looking for complaints.
         if self.validator.is_valid(arguments) {
             return None;
@@ -65,39 +65,39 @@ impl Schema {
         let place =
             if place.is_empty() { "the arguments".to_owned() } else { format!("`{place}`") };
         let rule = error.masked();
-        Some(clip(&format!("{place}: {rule}")))
+        Some(truncate_message(&format!("{place}: {rule}")))
     }
 }
 
 /// A complaint holds pieces of the schema, which may be long.
-fn clip(text: &str) -> String {
-    const MOST: usize = 300;
-    if text.chars().count() <= MOST {
+fn truncate_message(text: &str) -> String {
+    const MAX_MESSAGE_CHARS: usize = 300;
+    if text.chars().count() <= MAX_MESSAGE_CHARS {
         return text.to_owned();
     }
-    text.chars().take(MOST).chain(std::iter::once('…')).collect()
+    text.chars().take(MAX_MESSAGE_CHARS).chain(std::iter::once('…')).collect()
 }
 
-fn deeper_than(value: &Value, levels: usize) -> bool {
+fn exceeds_depth(value: &Value, levels: usize) -> bool {
     if levels == 0 {
         return true;
     }
     match value {
-        Value::Object(map) => map.values().any(|value| deeper_than(value, levels - 1)),
-        Value::Array(items) => items.iter().any(|value| deeper_than(value, levels - 1)),
+        Value::Object(map) => map.values().any(|value| exceeds_depth(value, levels - 1)),
+        Value::Array(items) => items.iter().any(|value| exceeds_depth(value, levels - 1)),
         _ => false,
     }
 }
 
-fn foreign_reference(value: &Value) -> Option<String> {
+fn find_external_ref(value: &Value) -> Option<String> {
     match value {
         Value::Object(map) => map.iter().find_map(|(key, value)| match (key.as_str(), value) {
             ("$ref" | "$dynamicRef", Value::String(target)) if !target.starts_with('#') => {
                 Some(target.clone())
             }
-            _ => foreign_reference(value),
+            _ => find_external_ref(value),
         }),
-        Value::Array(items) => items.iter().find_map(foreign_reference),
+        Value::Array(items) => items.iter().find_map(find_external_ref),
         _ => None,
     }
 }
@@ -111,26 +111,29 @@ mod tests {
     #[test]
     fn a_complaint_says_where_and_why_and_never_what() {
         let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "maximum": 5}}});
-        let schema = Schema::compile(&schema).unwrap();
-        assert_eq!(schema.complaint(&json!({"n": 3})), None);
-        let told = schema.complaint(&json!({"n": "hunter2-secret"})).unwrap();
+        let schema = ToolSchema::compile_schema(&schema).unwrap();
+        assert_eq!(schema.find_violation(&json!({"n": 3})), None);
+        let told = schema.find_violation(&json!({"n": "hunter2-secret"})).unwrap();
         assert!(told.starts_with("`/n`: ") && !told.contains("hunter2"), "{told}");
-        assert!(schema.complaint(&json!({})).is_some());
+        assert!(schema.find_violation(&json!({})).is_some());
     }
 
     #[test]
     fn a_schema_that_reaches_out_is_too_deep_or_is_none_is_refused() {
-        let compile = |value: Value| Schema::compile(&value).err();
-        assert_eq!(compile(json!({"type": "string"})), Some(SchemaError::NotAnObject));
+        let compile = |value: Value| ToolSchema::compile_schema(&value).err();
+        assert_eq!(compile(json!({"type": "string"})), Some(ToolSchemaError::NotAnObject));
         assert_eq!(
             compile(json!({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}})),
-            Some(SchemaError::Foreign("http://127.0.0.1/x".into()))
+            Some(ToolSchemaError::Foreign("http://127.0.0.1/x".into()))
         );
         let deep = (0..60).fold(json!({}), |inner, _| json!({ "not": inner }));
-        assert_eq!(compile(json!({"type": "object", "not": deep})), Some(SchemaError::TooLarge));
+        assert_eq!(
+            compile(json!({"type": "object", "not": deep})),
+            Some(ToolSchemaError::TooLarge)
+        );
         assert!(matches!(
             compile(json!({"type": "object", "properties": {"a": {"type": "nonsense"}}})),
-            Some(SchemaError::Invalid(_))
+            Some(ToolSchemaError::Invalid(_))
         ));
     }
 }

@@ -7,12 +7,12 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, mind::Mind, serve};
+use crate::{RunnerOptions, mind::AgentBackend, serve_runner};
 
 /// Drives tasks through the workflow: the engine calls it, it calls the orchestrator.
 #[derive(Debug, Parser)]
 #[command(version, about)]
-pub struct Cli {
+pub struct RunnerCli {
     /// Where the engine calls it.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:12084")]
     listen: SocketAddr,
@@ -39,9 +39,9 @@ pub struct Cli {
     log: String,
 }
 
-impl Cli {
+impl RunnerCli {
     /// Serves until the process is told to stop.
-    pub fn run(self, mind: Arc<dyn Mind>) -> anyhow::Result<()> {
+    pub fn serve_until_signal(self, mind: Arc<dyn AgentBackend>) -> anyhow::Result<()> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log)?;
         tracing_subscriber::fmt()
             .json()
@@ -54,7 +54,7 @@ impl Cli {
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
             anyhow::Ok(text.trim().to_owned())
         };
-        let options = Options {
+        let options = RunnerOptions {
             token: read(&self.token_file)?.into(),
             engine_key: read(&self.engine_key_file)?,
             listen: self.listen,
@@ -75,7 +75,7 @@ impl Cli {
                 }
                 stop.cancel();
             };
-            let (served, ()) = tokio::join!(serve(options, mind, stop.clone()), asked);
+            let (served, ()) = tokio::join!(serve_runner(options, mind, stop.clone()), asked);
             served
         })
     }

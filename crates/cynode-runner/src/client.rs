@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cynode_core::ids::TaskId;
 use cynode_wire::workflow::{
-    Checkpoint, LeaseRef, LeaseView, Position, RenewLease, ResumeWorkflow, Resumed, StartWorkflow,
-    Started,
+    LeaseRef, LeaseView, RenewLease, ResumeWorkflow, ResumeWorkflowResult, StartWorkflow,
+    StartWorkflowResult, StepCheckpoint, WorkflowPosition,
 };
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 /// The revision of the protocol that is spoken: every request stands alone.
-const PROTOCOL: &str = "2026-07-28";
+const MCP_PROTOCOL_VERSION: &str = "2026-07-28";
 
 /// Longest time of one call.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Talks to the orchestrator with the runner's token.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct WorkflowClient {
     http: reqwest::Client,
     endpoint: String,
     token: SecretString,
@@ -28,7 +28,7 @@ pub struct Client {
 
 /// Why a call came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum WorkflowClientError {
     /// The orchestrator cannot be reached, or cannot answer now. It may have done what it was asked.
     #[error("the orchestrator cannot be reached")]
     Unreachable(#[source] anyhow::Error),
@@ -48,172 +48,183 @@ pub enum ClientError {
     },
 }
 
-impl Client {
+impl WorkflowClient {
     /// A client of the orchestrator at `base`, its internal port.
-    pub fn new(base: &str, token: SecretString) -> Result<Self, ClientError> {
+    pub fn new(base: &str, token: SecretString) -> Result<Self, WorkflowClientError> {
         let http = reqwest::Client::builder()
-            .timeout(PATIENCE)
+            .timeout(CALL_TIMEOUT)
             .no_proxy()
             .pool_max_idle_per_host(64)
             .build()
-            .map_err(|error| ClientError::Unreachable(error.into()))?;
+            .map_err(|error| WorkflowClientError::Unreachable(error.into()))?;
         Ok(Self { http, endpoint: format!("{}/mcp", base.trim_end_matches('/')), token })
     }
 
     /// Takes the lease of a task.
-    pub async fn start(&self, body: &StartWorkflow) -> Result<Started, ClientError> {
-        self.call("start", body, None).await
+    pub async fn start_workflow(
+        &self,
+        body: &StartWorkflow,
+    ) -> Result<StartWorkflowResult, WorkflowClientError> {
+        self.call_tool("start", body, None).await
     }
 
     /// Asks where a run stands.
-    pub async fn resume(&self, body: &ResumeWorkflow) -> Result<Resumed, ClientError> {
-        self.call("resume", body, None).await
+    pub async fn resume_workflow(
+        &self,
+        body: &ResumeWorkflow,
+    ) -> Result<ResumeWorkflowResult, WorkflowClientError> {
+        self.call_tool("resume", body, None).await
     }
 
     /// Stores what a node did.
-    pub async fn checkpoint(
+    pub async fn store_checkpoint(
         &self,
-        body: &Checkpoint,
+        body: &StepCheckpoint,
         trace: &str,
-    ) -> Result<Position, ClientError> {
+    ) -> Result<WorkflowPosition, WorkflowClientError> {
         #[derive(Serialize)]
-        struct Arguments<'a> {
+        struct CheckpointArguments<'a> {
             task_id: TaskId,
-            checkpoint: &'a Checkpoint,
+            checkpoint: &'a StepCheckpoint,
         }
-        let arguments = Arguments { task_id: body.lease.task_id, checkpoint: body };
-        self.call("checkpoint", &arguments, Some(trace)).await
+        let arguments = CheckpointArguments { task_id: body.lease.task_id, checkpoint: body };
+        self.call_tool("checkpoint", &arguments, Some(trace)).await
     }
 
     /// Keeps a lease.
-    pub async fn renew(&self, body: &RenewLease) -> Result<LeaseView, ClientError> {
-        self.call("renew", body, None).await
+    pub async fn renew_lease(&self, body: &RenewLease) -> Result<LeaseView, WorkflowClientError> {
+        self.call_tool("renew", body, None).await
     }
 
     /// Gives a lease back.
-    pub async fn release(&self, body: &LeaseRef) -> Result<(), ClientError> {
-        self.call("release", body, None).await.map(|_: serde_json::Value| ())
+    pub async fn release_lease(&self, body: &LeaseRef) -> Result<(), WorkflowClientError> {
+        self.call_tool("release", body, None).await.map(|_: serde_json::Value| ())
     }
 
     /// Calls one of the tools `workflow.*`, through the gate like anybody.
-    async fn call<T: DeserializeOwned>(
+    async fn call_tool<T: DeserializeOwned>(
         &self,
         verb: &str,
         arguments: &impl Serialize,
         trace: Option<&str>,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T, WorkflowClientError> {
         let name = format!("workflow__{verb}");
         let mut request = self
             .http
             .post(&self.endpoint)
             .bearer_auth(self.token.expose_secret())
             .header("accept", "application/json, text/event-stream")
-            .header("mcp-protocol-version", PROTOCOL)
+            .header("mcp-protocol-version", MCP_PROTOCOL_VERSION)
             .header("mcp-method", "tools/call")
             .header("mcp-name", &name)
-            .json(&Message::new(&name, arguments));
+            .json(&WorkflowCall::new(&name, arguments));
         if let Some(trace) = trace {
             let span = rand::random::<u64>() | 1;
             request = request.header("traceparent", format!("00-{trace}-{span:016x}-01"));
         }
         let answer =
-            request.send().await.map_err(|error| ClientError::Unreachable(error.into()))?;
+            request.send().await.map_err(|error| WorkflowClientError::Unreachable(error.into()))?;
         let status = answer.status();
-        let body = answer.bytes().await.map_err(|error| ClientError::Unreachable(error.into()))?;
-        read(status, &body)
+        let body =
+            answer.bytes().await.map_err(|error| WorkflowClientError::Unreachable(error.into()))?;
+        parse_response(status, &body)
     }
 }
 
 /// What the answer of the gate means.
-fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ClientError> {
+fn parse_response<T: DeserializeOwned>(
+    status: StatusCode,
+    body: &[u8],
+) -> Result<T, WorkflowClientError> {
     let later = status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
     if later {
-        return Err(ClientError::Unreachable(anyhow::anyhow!("{status}")));
+        return Err(WorkflowClientError::Unreachable(anyhow::anyhow!("{status}")));
     }
-    let reply: Reply = serde_json::from_slice(body).map_err(|error| {
+    let reply: WorkflowResponse = serde_json::from_slice(body).map_err(|error| {
         if status.is_success() {
-            ClientError::Unreachable(error.into())
+            WorkflowClientError::Unreachable(error.into())
         } else {
-            ClientError::Refused { status: status.as_u16(), detail: String::new() }
+            WorkflowClientError::Refused { status: status.as_u16(), detail: String::new() }
         }
     })?;
     let result = match reply {
-        Reply { result: Some(result), .. } => result,
-        Reply { error, .. } => {
+        WorkflowResponse { result: Some(result), .. } => result,
+        WorkflowResponse { error, .. } => {
             let detail = error.map(|error| error.message).unwrap_or_default();
-            return Err(ClientError::Refused { status: status.as_u16(), detail });
+            return Err(WorkflowClientError::Refused { status: status.as_u16(), detail });
         }
     };
     let structured = result.structured.as_deref().map_or("null", RawValue::get);
-    let unreadable = |error: serde_json::Error| ClientError::Unreachable(error.into());
+    let unreadable = |error: serde_json::Error| WorkflowClientError::Unreachable(error.into());
     if !result.is_error {
         return serde_json::from_str(structured).map_err(unreadable);
     }
-    let told: Told = serde_json::from_str(structured).map_err(unreadable)?;
+    let told: WorkflowErrorBody = serde_json::from_str(structured).map_err(unreadable)?;
     let (code, detail) = match (told.error, told.refused) {
         (Some(error), _) => (error.code, error.detail),
         (None, Some(refused)) => (refused.code, refused.reason),
         (None, None) => (String::new(), String::new()),
     };
     Err(match code.as_str() {
-        "fenced" => ClientError::Fenced(detail),
-        "lease_held" | "gate" | "ended" => ClientError::NotNow(detail),
+        "fenced" => WorkflowClientError::Fenced(detail),
+        "lease_held" | "gate" | "ended" => WorkflowClientError::NotNow(detail),
         "unavailable" | "internal" | "busy" | "timeout" => {
-            ClientError::Unreachable(anyhow::anyhow!("{code}: {detail}"))
+            WorkflowClientError::Unreachable(anyhow::anyhow!("{code}: {detail}"))
         }
-        _ => ClientError::Refused { status: status.as_u16(), detail },
+        _ => WorkflowClientError::Refused { status: status.as_u16(), detail },
     })
 }
 
 #[derive(Serialize)]
-struct Message<'a, A> {
+struct WorkflowCall<'a, A> {
     jsonrpc: &'static str,
     id: u32,
     method: &'static str,
-    params: Params<'a, A>,
+    params: WorkflowCallParams<'a, A>,
 }
 
 #[derive(Serialize)]
-struct Params<'a, A> {
+struct WorkflowCallParams<'a, A> {
     name: &'a str,
     arguments: &'a A,
     #[serde(rename = "_meta")]
-    meta: Meta,
+    meta: WorkflowCallMeta,
 }
 
 #[derive(Serialize)]
-struct Meta {
+struct WorkflowCallMeta {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     version: &'static str,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
-    capabilities: Nothing,
+    capabilities: NoCapabilities,
 }
 
 #[derive(Serialize)]
-struct Nothing {}
+struct NoCapabilities {}
 
-impl<'a, A: Serialize> Message<'a, A> {
+impl<'a, A: Serialize> WorkflowCall<'a, A> {
     const fn new(name: &'a str, arguments: &'a A) -> Self {
-        let meta = Meta { version: PROTOCOL, capabilities: Nothing {} };
+        let meta =
+            WorkflowCallMeta { version: MCP_PROTOCOL_VERSION, capabilities: NoCapabilities {} };
         Self {
             jsonrpc: "2.0",
             id: 1,
             method: "tools/call",
-            params: Params { name, arguments, meta },
+            params: WorkflowCallParams { name, arguments, meta },
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Reply {
-    result: Option<CallResult>,
-    error: Option<Failure>,
+struct WorkflowResponse {
+    result: Option<WorkflowCallResult>,
+    error: Option<WorkflowRpcError>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CallResult {
+struct WorkflowCallResult {
     #[serde(default)]
     is_error: bool,
     #[serde(rename = "structuredContent")]
@@ -221,24 +232,24 @@ struct CallResult {
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct WorkflowRpcError {
     message: String,
 }
 
 #[derive(Deserialize)]
-struct Told {
-    error: Option<ToldError>,
-    refused: Option<ToldRefusal>,
+struct WorkflowErrorBody {
+    error: Option<WorkflowErrorDetail>,
+    refused: Option<WorkflowRefusalDetail>,
 }
 
 #[derive(Deserialize)]
-struct ToldError {
+struct WorkflowErrorDetail {
     code: String,
     detail: String,
 }
 
 #[derive(Deserialize)]
-struct ToldRefusal {
+struct WorkflowRefusalDetail {
     code: String,
     reason: String,
 }

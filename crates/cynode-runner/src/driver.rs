@@ -9,35 +9,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cynode_core::{ids::TaskId, workflow::Node, workflow::limits::Limits};
+use cynode_core::{ids::TaskId, workflow::WorkflowStep, workflow::limits::RunLimits};
 use cynode_wire::workflow::{
-    Checkpoint, LeaseRef, NextStep, Position, RenewLease, ResumeWorkflow, RunState, StartWorkflow,
-    TaskContext,
+    LeaseRef, NextStep, RenewLease, ResumeWorkflow, RunState, StartWorkflow, StepCheckpoint,
+    TaskContext, WorkflowPosition,
 };
 use restate_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client::{Client, ClientError},
-    mind::Mind,
-    nodes::{self, Scene, Step},
+    client::{WorkflowClient, WorkflowClientError},
+    mind::AgentBackend,
+    nodes::{self, CheckpointDraft, StepContext},
 };
 
 /// How often one call takes the lease anew before it leaves the rest to the next call.
-const MOST_TAKES: u32 = 20;
+const MAX_LEASE_ACQUISITIONS: u32 = 20;
 
 /// How long a step tries to reach the orchestrator before the engine takes over trying.
-const PERSISTENCE: Duration = Duration::from_secs(5);
+const UNREACHABLE_RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// First and longest pause between two tries.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
+const RETRY_PAUSE_RANGE: (Duration, Duration) =
+    (Duration::from_millis(25), Duration::from_millis(400));
 
 /// What every call shares.
-pub(crate) struct Shared {
+pub(crate) struct DriverContext {
     /// The way to the orchestrator.
-    pub(crate) client: Client,
+    pub(crate) client: WorkflowClient,
     /// The agents.
-    pub(crate) mind: Arc<dyn Mind>,
+    pub(crate) mind: Arc<dyn AgentBackend>,
     /// The runner's name, the same for all its processes.
     pub(crate) holder: String,
     /// This process.
@@ -49,22 +50,22 @@ pub(crate) struct Shared {
 }
 
 /// The engine's object; its key is the task's id.
-pub(crate) struct TaskDriver(pub(crate) Arc<Shared>);
+pub(crate) struct TaskDriver(pub(crate) Arc<DriverContext>);
 
 /// What a start and the first node gave, as the engine keeps it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Taken {
+enum LeaseOutcome {
     /// The lease, and what the first node gave.
-    Go { instance: String, fencing_token: i64, stepped: Stepped },
+    Go { instance: String, fencing_token: i64, stepped: StepProgress },
     /// There is nothing to drive now.
     Nothing,
 }
 
 /// What a step gave, as the engine keeps it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Stepped {
+enum StepProgress {
     /// This node follows.
-    Go(At),
+    Go(StepPosition),
     /// The run waits or has ended.
     Rest,
     /// The lease is another's, or this call has moved to another process.
@@ -73,9 +74,9 @@ enum Stepped {
 
 /// A node to be run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct At {
+struct StepPosition {
     sequence: i64,
-    node: Node,
+    node: WorkflowStep,
 }
 
 #[object(
@@ -100,28 +101,33 @@ impl TaskDriver {
         let Ok(task) = ctx.key().parse::<TaskId>() else {
             return Err(TerminalError::new_with_code(400, "the key is not a task's id").into());
         };
-        let drive = Arc::new(Drive {
+        let drive = Arc::new(DriverCall {
             shared: self.0.clone(),
             task,
             lease_id: ctx.invocation_id().to_owned(),
             scene: Mutex::new(None),
         });
-        for _ in 0..MOST_TAKES {
+        for _ in 0..MAX_LEASE_ACQUISITIONS {
             let start = drive.clone();
-            let taken =
-                ctx.run(|| async move { Ok(Json(start.start().await?)) }).name("start").await?;
-            let Taken::Go { instance, fencing_token, mut stepped } = taken.into_inner() else {
+            let taken = ctx
+                .run(|| async move { Ok(Json(start.acquire_lease().await?)) })
+                .name("start")
+                .await?;
+            let LeaseOutcome::Go { instance, fencing_token, mut stepped } = taken.into_inner()
+            else {
                 return Ok(());
             };
             loop {
                 let at = match stepped {
-                    Stepped::Go(at) => at,
-                    Stepped::Rest => return Ok(()),
-                    Stepped::Lost => break,
+                    StepProgress::Go(at) => at,
+                    StepProgress::Rest => return Ok(()),
+                    StepProgress::Lost => break,
                 };
                 let (step, instance) = (drive.clone(), instance.clone());
                 let done = ctx
-                    .run(|| async move { Ok(Json(step.step(&instance, fencing_token, at).await?)) })
+                    .run(|| async move {
+                        Ok(Json(step.drive_step(&instance, fencing_token, at).await?))
+                    })
                     .name(at.node.as_str())
                     .await?;
                 stepped = done.into_inner();
@@ -132,96 +138,100 @@ impl TaskDriver {
 }
 
 /// One call, in this process.
-struct Drive {
-    shared: Arc<Shared>,
+struct DriverCall {
+    shared: Arc<DriverContext>,
     task: TaskId,
     lease_id: String,
     /// What the last answer said, so that the next step need not ask.
-    scene: Mutex<Option<Known>>,
+    scene: Mutex<Option<RunSnapshot>>,
 }
 
 /// What is known of the run after a checkpoint.
 #[derive(Clone)]
-struct Known {
+struct RunSnapshot {
     task: TaskContext,
-    position: Position,
+    position: WorkflowPosition,
     state: RunState,
 }
 
-impl Drive {
-    fn seconds(&self) -> Option<u32> {
+impl DriverCall {
+    fn lease_seconds(&self) -> Option<u32> {
         u32::try_from(self.shared.lease.as_secs().max(1)).ok()
     }
 
     /// Takes the lease and runs the first node under it: one step, since a lease alone is nothing to come back to.
-    async fn start(&self) -> Result<Taken, HandlerError> {
+    async fn acquire_lease(&self) -> Result<LeaseOutcome, HandlerError> {
         let body = StartWorkflow {
             task_id: self.task,
             holder: self.shared.holder.clone(),
             idempotency_key: self.lease_id.clone(),
             instance: Some(self.shared.instance.clone()),
-            expires_in_seconds: self.seconds(),
+            expires_in_seconds: self.lease_seconds(),
         };
-        let started = match persist(|| self.shared.client.start(&body)).await {
-            Ok(started) => started,
-            Err(ClientError::NotNow(why)) => {
-                tracing::debug!(task.id = %self.task, why, "not now");
-                return Ok(Taken::Nothing);
-            }
-            Err(error) => return Err(fatal(error)),
-        };
+        let started =
+            match retry_while_unreachable(|| self.shared.client.start_workflow(&body)).await {
+                Ok(started) => started,
+                Err(WorkflowClientError::NotNow(why)) => {
+                    tracing::debug!(task.id = %self.task, why, "not now");
+                    return Ok(LeaseOutcome::Nothing);
+                }
+                Err(error) => return Err(to_handler_error(error)),
+            };
         let (sequence, next) = (started.position.sequence, started.position.next.clone());
-        let NextStep::Run { node } = next else { return Ok(Taken::Nothing) };
+        let NextStep::Run { node } = next else { return Ok(LeaseOutcome::Nothing) };
         let state = started.position.state.clone().unwrap_or_default();
-        let known = Known { task: started.task, position: started.position, state };
-        self.remember(Some(known));
+        let known = RunSnapshot { task: started.task, position: started.position, state };
+        self.cache_snapshot(Some(known));
         let instance = self.shared.instance.clone();
         let fencing_token = started.lease.fencing_token;
-        let stepped = self.step(&instance, fencing_token, At { sequence, node }).await?;
-        Ok(Taken::Go { instance, fencing_token, stepped })
+        let stepped =
+            self.drive_step(&instance, fencing_token, StepPosition { sequence, node }).await?;
+        Ok(LeaseOutcome::Go { instance, fencing_token, stepped })
     }
 
-    fn remember(&self, known: Option<Known>) {
+    fn cache_snapshot(&self, known: Option<RunSnapshot>) {
         if let Ok(mut scene) = self.scene.lock() {
             *scene = known;
         }
     }
 
     /// What is known at that place, asked for if this process does not know it.
-    async fn known(&self, at: At) -> Result<Option<Known>, HandlerError> {
+    async fn load_snapshot(&self, at: StepPosition) -> Result<Option<RunSnapshot>, HandlerError> {
         let known = self.scene.lock().ok().and_then(|mut scene| scene.take());
         if let Some(known) = known.filter(|known| known.position.sequence == at.sequence) {
             return Ok(Some(known));
         }
         let body = ResumeWorkflow { task_id: self.task, seen_wakes: None, wait_ms: None };
-        let resumed = persist(|| self.shared.client.resume(&body)).await.map_err(fatal)?;
+        let resumed = retry_while_unreachable(|| self.shared.client.resume_workflow(&body))
+            .await
+            .map_err(to_handler_error)?;
         let position = resumed.position;
         let here =
             position.sequence == at.sequence && position.next == (NextStep::Run { node: at.node });
         let state = position.state.clone().unwrap_or_default();
-        Ok(here.then_some(Known { task: resumed.task, position, state }))
+        Ok(here.then_some(RunSnapshot { task: resumed.task, position, state }))
     }
 
-    async fn step(
+    async fn drive_step(
         &self,
         instance: &str,
         fencing_token: i64,
-        at: At,
-    ) -> Result<Stepped, HandlerError> {
+        at: StepPosition,
+    ) -> Result<StepProgress, HandlerError> {
         if instance != self.shared.instance {
-            return Ok(Stepped::Lost);
+            return Ok(StepProgress::Lost);
         }
-        let Some(known) = self.known(at).await? else {
-            return Ok(Stepped::Lost);
+        let Some(known) = self.load_snapshot(at).await? else {
+            return Ok(StepProgress::Lost);
         };
-        let Known { task, position, state } = self.linger(known, at).await;
-        let loading = at.node == Node::FIRST;
+        let RunSnapshot { task, position, state } = self.await_early_result(known, at).await;
+        let loading = at.node == WorkflowStep::FIRST;
         let preferences = if loading { &task.preferences } else { &state.preferences_effective };
-        let (limits, notes) = Limits::read(preferences);
+        let (limits, notes) = RunLimits::from_preferences(preferences);
         for note in notes.iter().filter(|_| loading) {
             tracing::warn!(event = "preference.adjusted", task.id = %self.task, "{note}");
         }
-        let scene = Scene {
+        let scene = StepContext {
             task: &task,
             position: &position,
             state: &state,
@@ -230,47 +240,60 @@ impl Drive {
         };
         let lease = LeaseRef { task_id: self.task, lease_id: self.lease_id.clone(), fencing_token };
         let begun = Instant::now();
-        let Some(step) = self.keeping(&lease, nodes::run(at.node, &scene)).await else {
-            return Ok(Stepped::Lost);
+        let Some(step) = self.with_lease_renewal(&lease, nodes::run_step(at.node, &scene)).await
+        else {
+            return Ok(StepProgress::Lost);
         };
         let duration = begun.elapsed();
         let attempt = state.node_failures + 1;
         let (seen_wakes, trace) = (position.wakes, task.trace_id.clone());
-        let body = checkpoint(lease, at, step, seen_wakes, attempt, duration);
-        let stored = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
+        let body = build_checkpoint(lease, at, step, seen_wakes, attempt, duration);
+        let stored =
+            retry_while_unreachable(|| self.shared.client.store_checkpoint(&body, &trace)).await;
         let mut stored = stored.map(|stored| (stored, body.state));
         // What the orchestrator will never take is followed by something that says why.
-        if let Err(ClientError::Refused { status: status @ (400 | 413 | 422), detail }) = &stored {
+        if let Err(WorkflowClientError::Refused { status: status @ (400 | 413 | 422), detail }) =
+            &stored
+        {
             let handoff = position.handoff.as_ref();
-            let instead = nodes::after_refusal(at.node, *status, &state, handoff, detail);
+            let instead = nodes::refusal_fallbacks(at.node, *status, &state, handoff, detail);
             for step in instead {
-                let body = checkpoint(body.lease.clone(), at, step, seen_wakes, attempt, duration);
-                let again = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
+                let body =
+                    build_checkpoint(body.lease.clone(), at, step, seen_wakes, attempt, duration);
+                let again =
+                    retry_while_unreachable(|| self.shared.client.store_checkpoint(&body, &trace))
+                        .await;
                 stored = again.map(|stored| (stored, body.state));
-                if !matches!(stored, Err(ClientError::Refused { status: 400 | 413 | 422, .. })) {
+                if !matches!(
+                    stored,
+                    Err(WorkflowClientError::Refused { status: 400 | 413 | 422, .. })
+                ) {
                     break;
                 }
             }
         }
         let (position, sent) = match stored {
             Ok(stored) => stored,
-            Err(ClientError::Fenced(why)) => {
+            Err(WorkflowClientError::Fenced(why)) => {
                 tracing::info!(event = "lease.lost", task.id = %self.task, why, "superseded");
-                return Ok(Stepped::Lost);
+                return Ok(StepProgress::Lost);
             }
-            Err(error) => return Err(fatal(error)),
+            Err(error) => return Err(to_handler_error(error)),
         };
-        let NextStep::Run { node } = position.next else { return Ok(Stepped::Rest) };
-        let next = At { sequence: position.sequence, node };
+        let NextStep::Run { node } = position.next else { return Ok(StepProgress::Rest) };
+        let next = StepPosition { sequence: position.sequence, node };
         let state = position.state.clone().unwrap_or(sent);
-        self.remember(Some(Known { task, position, state }));
-        Ok(Stepped::Go(next))
+        self.cache_snapshot(Some(RunSnapshot { task, position, state }));
+        Ok(StepProgress::Go(next))
     }
 
     /// A result that comes within a moment is waited for here: a short job then costs no way through the engine.
-    async fn linger(&self, known: Known, at: At) -> Known {
+    async fn await_early_result(&self, known: RunSnapshot, at: StepPosition) -> RunSnapshot {
         let moment = u32::try_from(self.shared.linger.as_millis()).unwrap_or(0);
-        if moment == 0 || at.node != Node::CollectResult || !nodes::awaits(&known.position) {
+        if moment == 0
+            || at.node != WorkflowStep::CollectResult
+            || !nodes::is_awaiting_jobs(&known.position)
+        {
             return known;
         }
         let body = ResumeWorkflow {
@@ -279,9 +302,9 @@ impl Drive {
             wait_ms: Some(moment),
         };
         let there = NextStep::Run { node: at.node };
-        match self.shared.client.resume(&body).await {
+        match self.shared.client.resume_workflow(&body).await {
             Ok(now) if now.position.sequence == at.sequence && now.position.next == there => {
-                Known { position: now.position, ..known }
+                RunSnapshot { position: now.position, ..known }
             }
             // Whatever it is, the node does without: it waits, and is woken.
             Ok(_) | Err(_) => known,
@@ -289,7 +312,11 @@ impl Drive {
     }
 
     /// Works while the lease is kept; `None` when it could not be kept.
-    async fn keeping<T>(&self, lease: &LeaseRef, work: impl Future<Output = T>) -> Option<T> {
+    async fn with_lease_renewal<T>(
+        &self,
+        lease: &LeaseRef,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let third = self.shared.lease / 3;
         loop {
@@ -300,11 +327,11 @@ impl Drive {
                 task_id: lease.task_id,
                 lease_id: lease.lease_id.clone(),
                 fencing_token: lease.fencing_token,
-                expires_in_seconds: self.seconds(),
+                expires_in_seconds: self.lease_seconds(),
             };
             // Once unreachable for a whole lease, it is over; before that the work goes on.
-            let renewing = persist(|| self.shared.client.renew(&body));
-            if let Ok(Err(ClientError::Fenced(_) | ClientError::Refused { .. })) =
+            let renewing = retry_while_unreachable(|| self.shared.client.renew_lease(&body));
+            if let Ok(Err(WorkflowClientError::Fenced(_) | WorkflowClientError::Refused { .. })) =
                 tokio::time::timeout(third, renewing).await
             {
                 return None;
@@ -313,15 +340,15 @@ impl Drive {
     }
 }
 
-fn checkpoint(
+fn build_checkpoint(
     lease: LeaseRef,
-    at: At,
-    step: Step,
+    at: StepPosition,
+    step: CheckpointDraft,
     seen_wakes: i64,
     attempt: u32,
     duration: Duration,
-) -> Checkpoint {
-    Checkpoint {
+) -> StepCheckpoint {
+    StepCheckpoint {
         lease,
         sequence: at.sequence + 1,
         node: at.node,
@@ -340,18 +367,20 @@ fn checkpoint(
 
 /// Tries again while the orchestrator cannot be reached, for a while. What was asked may have been done: everything that
 /// is asked is safe to ask again.
-async fn persist<T, F>(ask: impl Fn() -> F) -> Result<T, ClientError>
+async fn retry_while_unreachable<T, F>(ask: impl Fn() -> F) -> Result<T, WorkflowClientError>
 where
-    F: Future<Output = Result<T, ClientError>>,
+    F: Future<Output = Result<T, WorkflowClientError>>,
 {
     let begun = Instant::now();
-    let mut pause = PAUSE.0;
+    let mut pause = RETRY_PAUSE_RANGE.0;
     loop {
         match ask().await {
-            Err(ClientError::Unreachable(error)) if begun.elapsed() < PERSISTENCE => {
+            Err(WorkflowClientError::Unreachable(error))
+                if begun.elapsed() < UNREACHABLE_RETRY_TIMEOUT =>
+            {
                 tracing::debug!(error = format!("{error:#}"), "tried again");
                 let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
-                pause = (pause * 2).min(PAUSE.1);
+                pause = (pause * 2).min(RETRY_PAUSE_RANGE.1);
             }
             result => return result,
         }
@@ -360,10 +389,12 @@ where
 
 /// An error for the engine: what may pass is tried again by it, the rest ends the call. The run stays due, and the
 /// orchestrator's sweep calls again.
-fn fatal(error: ClientError) -> HandlerError {
+fn to_handler_error(error: WorkflowClientError) -> HandlerError {
     match error {
-        ClientError::Unreachable(_) => HandlerError::from(error),
-        ClientError::Fenced(_) | ClientError::NotNow(_) | ClientError::Refused { .. } => {
+        WorkflowClientError::Unreachable(_) => HandlerError::from(error),
+        WorkflowClientError::Fenced(_)
+        | WorkflowClientError::NotNow(_)
+        | WorkflowClientError::Refused { .. } => {
             tracing::error!(event = "error", error = format!("{error}"), "a call was refused");
             TerminalError::new(error.to_string()).into()
         }

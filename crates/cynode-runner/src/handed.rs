@@ -2,8 +2,10 @@
 
 use cynode_core::workflow::plan::{Plan, UnitKey};
 use cynode_wire::{
-    handoffs::{EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, Judge, Judged},
-    work::Work,
+    handoffs::{
+        EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, ResultVerification, VerifyAnswer,
+    },
+    work::JobSpec,
 };
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -11,32 +13,33 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     mind::{
-        DispatchRequest, FailureRequest, Handed, Judgement, Mind, NodeError, PlanRequest, Remedy,
-        Reply, Summary, SummaryRequest, Thinking, VerifyRequest,
+        AgentBackend, AgentFuture, AgentReply, DispatchRequest, FailureRemedy, FailureRequest,
+        PlanRequest, PreviousHandoff, RunSummary, StepError, SummaryRequest, VerificationResult,
+        VerifyRequest,
     },
     nodes,
 };
 
 /// The project manager, wherever it runs. It keeps nothing: what was asked and answered is in the position.
 #[derive(Clone, Copy, Debug)]
-pub struct Manager;
+pub struct HandoffBackend;
 
 /// Names a question. What a person answered belongs to the same question: the run is woken by the project manager's answer
 /// afterwards, and the person's word is not in its position any more.
-fn about(request: &HandoffRequest) -> Result<String, NodeError> {
+fn question_key(request: &HandoffRequest) -> Result<String, StepError> {
     let value = serde_json::to_value(request);
-    let mut value = value.map_err(|error| NodeError::Permanent(error.to_string()))?;
+    let mut value = value.map_err(|error| StepError::Permanent(error.to_string()))?;
     if let Some(fields) = value.as_object_mut() {
         fields.remove("answer");
     }
     let mut text = String::new();
-    written(&value, &mut text);
+    write_canonical_json(&value, &mut text);
     let digest = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
-    Ok(format!("{}:{digest}", request.kind().as_str()))
+    Ok(format!("{}:{digest}", request.handoff_kind().as_str()))
 }
 
 /// JSON with its keys in order: what comes from the database has another order than what went in.
-fn written(value: &Value, text: &mut String) {
+fn write_canonical_json(value: &Value, text: &mut String) {
     match value {
         Value::Object(fields) => {
             let mut keys: Vec<_> = fields.iter().collect();
@@ -45,7 +48,7 @@ fn written(value: &Value, text: &mut String) {
             for (key, value) in keys {
                 text.push_str(&Value::String(key.clone()).to_string());
                 text.push(':');
-                written(value, text);
+                write_canonical_json(value, text);
                 text.push(',');
             }
             text.push('}');
@@ -53,7 +56,7 @@ fn written(value: &Value, text: &mut String) {
         Value::Array(items) => {
             text.push('[');
             for item in items {
-                written(item, text);
+                write_canonical_json(item, text);
                 text.push(',');
             }
             text.push(']');
@@ -63,38 +66,38 @@ fn written(value: &Value, text: &mut String) {
 }
 
 /// The answer to `request` if it is there, what to do for it if not.
-fn asked<T>(
+fn resolve_handoff<T>(
     request: HandoffRequest,
-    handed: Handed<'_>,
+    handed: PreviousHandoff<'_>,
     read: impl FnOnce(HandoffAnswer) -> Option<T>,
-) -> Result<Reply<T>, NodeError> {
-    let about = about(&request)?;
+) -> Result<AgentReply<T>, StepError> {
+    let about = question_key(&request)?;
     let Some(handed) = handed.filter(|handed| handed.about == about) else {
-        return Ok(Reply::Later(Box::new(request), about));
+        return Ok(AgentReply::Later(Box::new(request), about));
     };
     match (handed.state, handed.answer.clone()) {
         (HandoffState::Queued | HandoffState::Claimed | HandoffState::Delegated, _) => {
-            Ok(Reply::Waiting)
+            Ok(AgentReply::Waiting)
         }
         (HandoffState::Done, Some(HandoffAnswer::Ask { question })) => {
-            Ok(Reply::Ask(question, handed.cost_micros))
+            Ok(AgentReply::Ask(question, handed.cost_micros))
         }
         (HandoffState::Done, Some(answer)) => match read(answer) {
-            Some(answer) => Ok(Reply::Done(answer, handed.cost_micros)),
-            None => Err(NodeError::Domain("the project manager answered something else".into())),
+            Some(answer) => Ok(AgentReply::Done(answer, handed.cost_micros)),
+            None => Err(StepError::Domain("the project manager answered something else".into())),
         },
         (HandoffState::Done, None) | (HandoffState::Cancelled, _) => {
-            Ok(Reply::Later(Box::new(request), about))
+            Ok(AgentReply::Later(Box::new(request), about))
         }
         (HandoffState::Failed, _) => {
             let why = handed.failure.clone().unwrap_or_else(|| "no reason was given".into());
-            Err(NodeError::Undecided(format!("the project manager could not decide: {why}")))
+            Err(StepError::Undecided(format!("the project manager could not decide: {why}")))
         }
     }
 }
 
-impl Mind for Manager {
-    fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan> {
+impl AgentBackend for HandoffBackend {
+    fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan> {
         Box::pin(async move {
             let asking = HandoffRequest::Plan {
                 before: request.before.cloned(),
@@ -103,16 +106,19 @@ impl Mind for Manager {
                 attempt: request.attempt,
                 begun: request.begun.keys().cloned().collect(),
             };
-            asked(asking, request.handed, |answer| match answer {
+            resolve_handoff(asking, request.handed, |answer| match answer {
                 HandoffAnswer::Planned(planned) => Some(planned.plan),
                 _ => None,
             })
         })
     }
 
-    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+    fn verify_result<'a>(
+        &'a self,
+        request: VerifyRequest<'a>,
+    ) -> AgentFuture<'a, VerificationResult> {
         Box::pin(async move {
-            let asking = HandoffRequest::Verify(Judge {
+            let asking = HandoffRequest::Verify(ResultVerification {
                 unit: request.unit.clone(),
                 title: request.title.to_string(),
                 payload: request.payload.clone(),
@@ -124,29 +130,37 @@ impl Mind for Manager {
                 answer: request.answer.cloned(),
                 attempt: request.attempt,
             });
-            asked(asking, request.handed, |answer| match answer {
-                HandoffAnswer::Judged(judged) => Some(judgement(judged)),
+            resolve_handoff(asking, request.handed, |answer| match answer {
+                HandoffAnswer::Judged(judged) => Some(to_verification_result(judged)),
                 _ => None,
             })
         })
     }
 
-    fn dispatch<'a>(&'a self, request: DispatchRequest<'a>) -> Thinking<'a, Vec<(UnitKey, Work)>> {
+    fn assign_units<'a>(
+        &'a self,
+        request: DispatchRequest<'a>,
+    ) -> AgentFuture<'a, Vec<(UnitKey, JobSpec)>> {
         Box::pin(async move {
-            let open: Vec<_> = request.units.into_iter().filter(nodes::is_open).collect();
+            let open: Vec<_> = request.units.into_iter().filter(nodes::needs_assignment).collect();
             if open.is_empty() {
-                return Ok(Reply::Done(Vec::new(), 0));
+                return Ok(AgentReply::Done(Vec::new(), 0));
             }
-            asked(HandoffRequest::Dispatch { units: open }, request.handed, |answer| match answer {
-                HandoffAnswer::Assigned { assignments } => {
-                    Some(assignments.into_iter().map(|one| (one.unit, one.work)).collect())
+            resolve_handoff(HandoffRequest::Dispatch { units: open }, request.handed, |answer| {
+                match answer {
+                    HandoffAnswer::Assigned { assignments } => {
+                        Some(assignments.into_iter().map(|one| (one.unit, one.work)).collect())
+                    }
+                    _ => None,
                 }
-                _ => None,
             })
         })
     }
 
-    fn failure<'a>(&'a self, request: FailureRequest<'a>) -> Thinking<'a, Remedy> {
+    fn handle_unit_failure<'a>(
+        &'a self,
+        request: FailureRequest<'a>,
+    ) -> AgentFuture<'a, FailureRemedy> {
         Box::pin(async move {
             let asking = HandoffRequest::Failure {
                 unit: request.unit.key.clone(),
@@ -157,17 +171,20 @@ impl Mind for Manager {
                 why: request.why.to_owned(),
                 answer: request.answer.cloned(),
             };
-            asked(asking, request.handed, |answer| match answer {
+            resolve_handoff(asking, request.handed, |answer| match answer {
                 HandoffAnswer::Decided { decision, note, by_person } => {
                     let note = (!note.is_empty()).then_some(note);
-                    Some(Remedy { decision, note, by_person })
+                    Some(FailureRemedy { decision, note, by_person })
                 }
                 _ => None,
             })
         })
     }
 
-    fn summarise<'a>(&'a self, request: SummaryRequest<'a>) -> Thinking<'a, Option<Summary>> {
+    fn summarize_run<'a>(
+        &'a self,
+        request: SummaryRequest<'a>,
+    ) -> AgentFuture<'a, Option<RunSummary>> {
         Box::pin(async move {
             let units = request.units.iter().map(|unit| EndedUnit {
                 unit: unit.key.clone(),
@@ -178,9 +195,9 @@ impl Mind for Manager {
             });
             let answer = request.answer.cloned();
             let asking = HandoffRequest::Summarise { units: units.collect(), answer };
-            asked(asking, request.handed, |answer| match answer {
+            resolve_handoff(asking, request.handed, |answer| match answer {
                 HandoffAnswer::Summarised { summary: text, pull_request } => {
-                    Some(Some(Summary { text, pull_request }))
+                    Some(Some(RunSummary { text, pull_request }))
                 }
                 _ => None,
             })
@@ -188,9 +205,9 @@ impl Mind for Manager {
     }
 }
 
-fn judgement(judged: Judged) -> Judgement {
-    let Judged { outcome, findings, recommended_actions, note, by_person, waived } = judged;
-    Judgement { outcome, findings, recommended_actions, note, by_person, waived }
+fn to_verification_result(judged: VerifyAnswer) -> VerificationResult {
+    let VerifyAnswer { outcome, findings, recommended_actions, note, by_person, waived } = judged;
+    VerificationResult { outcome, findings, recommended_actions, note, by_person, waived }
 }
 
 #[cfg(test)]
@@ -198,7 +215,7 @@ mod tests {
     use cynode_core::{ids::HandoffId, workflow::waits::WaitReason};
     use cynode_wire::{
         handoffs::{FailureDecision, RunHandoff},
-        workflow::{EndedWait, Resolution},
+        workflow::{EndedWait, WaitResolution},
     };
     use serde_json::json;
 
@@ -237,10 +254,10 @@ mod tests {
 
     #[test]
     fn a_question_has_one_name_in_whatever_order_its_parts_stand_and_whatever_a_person_answered() {
-        let name = |payload, answer| about(&question(payload, answer)).unwrap();
+        let name = |payload, answer| question_key(&question(payload, answer)).unwrap();
         let person = EndedWait {
             reason: WaitReason::HumanInput,
-            resolution: Resolution::Answered,
+            resolution: WaitResolution::Answered,
             question: Some("Which?".into()),
             answer: Some("go on".into()),
         };
@@ -254,11 +271,12 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_handed_off_once_waited_for_and_taken_when_it_is_there() {
-        let ask = |handed: Handed<'_>| asked(question(json!({}), None), handed, read);
-        let Ok(Reply::Later(request, name)) = ask(None) else { panic!("it is handed off") };
+        let ask =
+            |handed: PreviousHandoff<'_>| resolve_handoff(question(json!({}), None), handed, read);
+        let Ok(AgentReply::Later(request, name)) = ask(None) else { panic!("it is handed off") };
         assert_eq!(*request, question(json!({}), None));
         for open in [HandoffState::Queued, HandoffState::Claimed, HandoffState::Delegated] {
-            assert_eq!(ask(Some(&handed(&name, open, None))), Ok(Reply::Waiting));
+            assert_eq!(ask(Some(&handed(&name, open, None))), Ok(AgentReply::Waiting));
         }
         let decided = HandoffAnswer::Decided {
             decision: FailureDecision::Retry,
@@ -266,17 +284,20 @@ mod tests {
             by_person: false,
         };
         let done = handed(&name, HandoffState::Done, Some(decided.clone()));
-        assert_eq!(ask(Some(&done)), Ok(Reply::Done(FailureDecision::Retry, 7)));
+        assert_eq!(ask(Some(&done)), Ok(AgentReply::Done(FailureDecision::Retry, 7)));
         let person = HandoffAnswer::Ask { question: "Which?".into() };
         let asks = handed(&name, HandoffState::Done, Some(person));
-        assert_eq!(ask(Some(&asks)), Ok(Reply::Ask("Which?".into(), 7)));
+        assert_eq!(ask(Some(&asks)), Ok(AgentReply::Ask("Which?".into(), 7)));
         let other = HandoffAnswer::Replied { note: String::new() };
         let wrong = handed(&name, HandoffState::Done, Some(other));
-        assert!(matches!(ask(Some(&wrong)), Err(NodeError::Domain(_))));
+        assert!(matches!(ask(Some(&wrong)), Err(StepError::Domain(_))));
         let failed = ask(Some(&handed(&name, HandoffState::Failed, None))).unwrap_err();
         let why = "the project manager could not decide: no model";
-        assert_eq!(failed, NodeError::Undecided(why.into()));
+        assert_eq!(failed, StepError::Undecided(why.into()));
         let stale = handed("failure:0", HandoffState::Done, Some(decided));
-        assert!(matches!(ask(Some(&stale)), Ok(Reply::Later(..))), "an answer to another question");
+        assert!(
+            matches!(ask(Some(&stale)), Ok(AgentReply::Later(..))),
+            "an answer to another question"
+        );
     }
 }

@@ -20,6 +20,6 @@ pub mod mind;
 mod nodes;
 mod serve;
 
-pub use client::{Client, ClientError};
-pub use handed::Manager;
-pub use serve::{Options, serve};
+pub use client::{WorkflowClient, WorkflowClientError};
+pub use handed::HandoffBackend;
+pub use serve::{RunnerOptions, serve_runner};

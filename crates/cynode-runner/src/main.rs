@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clap::Parser;
-use cynode_runner::{Manager, cli::Cli};
+use cynode_runner::{HandoffBackend, cli::RunnerCli};
 
 fn main() -> anyhow::Result<()> {
-    Cli::parse().run(Arc::new(Manager))
+    RunnerCli::parse().serve_until_signal(Arc::new(HandoffBackend))
 }

@@ -10,15 +10,15 @@ use cynode_core::{
 use cynode_wire::{
     delivery::PullRequestRef,
     evidence::Evidence,
-    handoffs::{FailureDecision, HandoffRequest, JudgedOutcome, ReadyUnit, RunHandoff},
-    work::Work,
-    workflow::{EndedWait, Feedback, Finding, TaskContext, UnitView},
+    handoffs::{FailureDecision, HandoffRequest, ReadyUnit, RunHandoff, VerifyOutcome},
+    work::JobSpec,
+    workflow::{EndedWait, PlanFeedback, TaskContext, UnitView, VerificationFinding},
 };
 use serde_json::Value;
 
 /// Why a node's work came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NodeError {
+pub enum StepError {
     /// It may pass: tried again after a while.
     #[error("{0}")]
     Transient(String),
@@ -38,7 +38,7 @@ pub enum NodeError {
 
 /// What an agent gives: what was asked for, a question to a person, or its word that it comes later.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply<T> {
+pub enum AgentReply<T> {
     /// What was asked for, and what it cost in millionths.
     Done(T, u64),
     /// A person must say something first; what it cost to find that out.
@@ -50,7 +50,7 @@ pub enum Reply<T> {
 }
 
 /// What was handed off before, as the run found it.
-pub type Handed<'a> = Option<&'a RunHandoff>;
+pub type PreviousHandoff<'a> = Option<&'a RunHandoff>;
 
 /// What a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ pub struct PlanRequest<'a> {
     /// The plan before, when it is made anew.
     pub before: Option<&'a Plan>,
     /// What people said since.
-    pub feedback: &'a [Feedback],
+    pub feedback: &'a [PlanFeedback],
     /// The answer to the last question.
     pub answer: Option<&'a EndedWait>,
     /// Which attempt it is.
@@ -70,7 +70,7 @@ pub struct PlanRequest<'a> {
     /// The units of the plan before that have been begun.
     pub begun: &'a BTreeMap<UnitKey, u32>,
     /// What was handed off before.
-    pub handed: Handed<'a>,
+    pub handed: PreviousHandoff<'a>,
 }
 
 /// What is judged.
@@ -101,16 +101,16 @@ pub struct VerifyRequest<'a> {
     /// Which attempt of the judgement it is.
     pub attempt: u32,
     /// What was handed off before.
-    pub handed: Handed<'a>,
+    pub handed: PreviousHandoff<'a>,
 }
 
 /// A judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct VerificationResult {
     /// What follows.
-    pub outcome: JudgedOutcome,
+    pub outcome: VerifyOutcome,
     /// What was found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What to do about it.
     pub recommended_actions: Vec<String>,
     /// For the timeline.
@@ -127,7 +127,7 @@ pub struct DispatchRequest<'a> {
     /// The units.
     pub units: Vec<ReadyUnit>,
     /// What was handed off before.
-    pub handed: Handed<'a>,
+    pub handed: PreviousHandoff<'a>,
 }
 
 /// A unit that came to nothing.
@@ -146,12 +146,12 @@ pub struct FailureRequest<'a> {
     /// The answer to the last question.
     pub answer: Option<&'a EndedWait>,
     /// What was handed off before.
-    pub handed: Handed<'a>,
+    pub handed: PreviousHandoff<'a>,
 }
 
 /// What is to be done about a unit that came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remedy {
+pub struct FailureRemedy {
     /// What.
     pub decision: FailureDecision,
     /// Why, and what is to be done otherwise.
@@ -168,12 +168,12 @@ pub struct SummaryRequest<'a> {
     /// The answer to the last question.
     pub answer: Option<&'a EndedWait>,
     /// What was handed off before.
-    pub handed: Handed<'a>,
+    pub handed: PreviousHandoff<'a>,
 }
 
 /// What came of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct RunSummary {
     /// For whoever asked for it.
     pub text: String,
     /// What the work was delivered as.
@@ -181,45 +181,52 @@ pub struct Summary {
 }
 
 /// The future of a reply.
-pub type Thinking<'a, T> = Pin<Box<dyn Future<Output = Result<Reply<T>, NodeError>> + Send + 'a>>;
+pub type AgentFuture<'a, T> =
+    Pin<Box<dyn Future<Output = Result<AgentReply<T>, StepError>> + Send + 'a>>;
 
 /// The agents, as nodes see them. Asked the same twice, an answer may differ; only the one that is checkpointed counts.
-pub trait Mind: Send + Sync {
+pub trait AgentBackend: Send + Sync {
     /// Makes a plan.
-    fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan>;
+    fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan>;
 
     /// Judges a result.
-    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement>;
+    fn verify_result<'a>(
+        &'a self,
+        request: VerifyRequest<'a>,
+    ) -> AgentFuture<'a, VerificationResult>;
 
     /// Says who does units whose plan does not. Without a word they are sent as they are.
-    fn dispatch<'a>(&'a self, _: DispatchRequest<'a>) -> Thinking<'a, Vec<(UnitKey, Work)>> {
-        Box::pin(async { Ok(Reply::Done(Vec::new(), 0)) })
+    fn assign_units<'a>(
+        &'a self,
+        _: DispatchRequest<'a>,
+    ) -> AgentFuture<'a, Vec<(UnitKey, JobSpec)>> {
+        Box::pin(async { Ok(AgentReply::Done(Vec::new(), 0)) })
     }
 
     /// Says what to do about a unit that came to nothing: without a word it is tried again.
-    fn failure<'a>(&'a self, _: FailureRequest<'a>) -> Thinking<'a, Remedy> {
+    fn handle_unit_failure<'a>(&'a self, _: FailureRequest<'a>) -> AgentFuture<'a, FailureRemedy> {
         Box::pin(async {
             let (decision, note, by_person) = (FailureDecision::Retry, None, false);
-            Ok(Reply::Done(Remedy { decision, note, by_person }, 0))
+            Ok(AgentReply::Done(FailureRemedy { decision, note, by_person }, 0))
         })
     }
 
     /// Delivers what a task brought, and says what came of it; without a word it is counted.
-    fn summarise<'a>(&'a self, _: SummaryRequest<'a>) -> Thinking<'a, Option<Summary>> {
-        Box::pin(async { Ok(Reply::Done(None, 0)) })
+    fn summarize_run<'a>(&'a self, _: SummaryRequest<'a>) -> AgentFuture<'a, Option<RunSummary>> {
+        Box::pin(async { Ok(AgentReply::Done(None, 0)) })
     }
 }
 
 /// Nobody is there: runs wait until somebody is.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct DisconnectedBackend;
 
-impl Mind for Nobody {
-    fn plan<'a>(&'a self, _: PlanRequest<'a>) -> Thinking<'a, Plan> {
-        Box::pin(async { Err(NodeError::Unattended) })
+impl AgentBackend for DisconnectedBackend {
+    fn create_plan<'a>(&'a self, _: PlanRequest<'a>) -> AgentFuture<'a, Plan> {
+        Box::pin(async { Err(StepError::Unattended) })
     }
 
-    fn verify<'a>(&'a self, _: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
-        Box::pin(async { Err(NodeError::Unattended) })
+    fn verify_result<'a>(&'a self, _: VerifyRequest<'a>) -> AgentFuture<'a, VerificationResult> {
+        Box::pin(async { Err(StepError::Unattended) })
     }
 }

@@ -7,14 +7,14 @@ use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::Client,
-    driver::{Shared, TaskDriver},
-    mind::Mind,
+    client::WorkflowClient,
+    driver::{DriverContext, TaskDriver},
+    mind::AgentBackend,
 };
 
 /// How a runner is set up.
 #[derive(Debug)]
-pub struct Options {
+pub struct RunnerOptions {
     /// Where the engine calls it.
     pub listen: SocketAddr,
     /// The orchestrator's internal port, `http://127.0.0.1:12082`.
@@ -32,15 +32,15 @@ pub struct Options {
 }
 
 /// Serves the engine's calls until `stop`.
-pub async fn serve(
-    options: Options,
-    mind: Arc<dyn Mind>,
+pub async fn serve_runner(
+    options: RunnerOptions,
+    mind: Arc<dyn AgentBackend>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let client = Client::new(&options.orchestrator, options.token)?;
+    let client = WorkflowClient::new(&options.orchestrator, options.token)?;
     let instance = format!("{:032x}", rand::random::<u128>());
-    let Options { name: holder, lease, linger, .. } = options;
-    let shared = Shared { client, mind, holder, instance, lease, linger };
+    let RunnerOptions { name: holder, lease, linger, .. } = options;
+    let shared = DriverContext { client, mind, holder, instance, lease, linger };
     let endpoint = Endpoint::builder()
         .bind(TaskDriver(Arc::new(shared)))
         .identity_key(&options.engine_key)

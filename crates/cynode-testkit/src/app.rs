@@ -11,15 +11,15 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderMap, Method, Request, header},
 };
-use cynode_api::{AppState, Limits};
+use cynode_api::{AppState, RequestLimits};
 use cynode_app::{
-    App, Environment, Policy,
-    audit::{self, VerifyingKey, Writer},
-    gate::Parts,
-    inference::{self, ManagerPlace, Models},
-    keys::Keys,
+    App, AppEnvironment, LifetimePolicy,
+    audit::{self, AuditWriter, VerifyingKey},
+    gate::GatewayParts,
+    inference::{self, InferenceRuntime, ManagerEndpoint},
+    keys::InstallationKeys,
     notices,
-    repositories::Repositories,
+    repositories::RepositoryStore,
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
 };
@@ -27,13 +27,13 @@ use cynode_core::{
     accounts::{User, UserState},
     ids::{ProjectId, SessionId, UserId},
     projects::Project,
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_gateway::{
-    Egress, Gateway, Hosts,
-    upstream::{self, Upstreams},
+    AllowedHosts, EgressClient, Gateway,
+    upstream::{self, UpstreamPool},
 };
-use cynode_notify::{Courier, MailServer};
+use cynode_notify::{MailServer, NotificationSender};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use object_store::local::LocalFileSystem;
@@ -56,7 +56,7 @@ pub struct TestApp {
     pub clock: TestClock,
     /// Cancelled to end its streams.
     pub stop: CancellationToken,
-    environment: Environment,
+    environment: AppEnvironment,
     router: Router,
     internal: Router,
     gate: OnceCell<Gated>,
@@ -69,7 +69,7 @@ struct Gated {
     records: CancellationToken,
     tasks: TaskTracker,
     directory: TempDir,
-    writer: Arc<Writer>,
+    writer: Arc<AuditWriter>,
 }
 
 /// A gate beside the one that a [`TestApp`] has itself.
@@ -86,7 +86,7 @@ impl TestGate {
     }
 
     /// Its writer of records.
-    pub fn writer(&self) -> &Writer {
+    pub fn writer(&self) -> &AuditWriter {
         &self.gated.writer
     }
 
@@ -97,7 +97,7 @@ impl TestGate {
 
     /// Waits until everything that was recorded is in the database.
     pub async fn recorded(&self) {
-        self.gated.writer.flushed().await.unwrap();
+        self.gated.writer.wait_flushed().await.unwrap();
     }
 
     /// Ends it in good order and gives its directory.
@@ -119,8 +119,11 @@ impl Gated {
 }
 
 /// How records are kept in tests: shipped at once.
-fn records() -> audit::Options {
-    audit::Options { linger: Duration::from_millis(1), ..audit::Options::new("test") }
+fn records() -> audit::AuditWriterOptions {
+    audit::AuditWriterOptions {
+        linger: Duration::from_millis(1),
+        ..audit::AuditWriterOptions::new("test")
+    }
 }
 
 /// A caller of a [`TestApp`].
@@ -175,35 +178,38 @@ impl Reply {
 
 fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
-    let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
+    let limits = RequestLimits { body: 64 * 1024, time: Duration::from_secs(10) };
     let state = AppState { app, metrics, stop };
-    (cynode_api::router(state.clone(), limits), cynode_api::internal_router(state, limits))
+    (cynode_api::public_router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
 /// An app with everything that the gate needs.
 fn gated_app(
     db: &TestDb,
-    environment: &Environment,
+    environment: &AppEnvironment,
     mail: Option<MailServer>,
-    manager: Option<ManagerPlace>,
+    manager: Option<ManagerEndpoint>,
 ) -> (App, TempDir) {
     let objects = tempfile::tempdir().unwrap();
-    let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
-    let app = App::new(db.pool(), environment.clone(), Policy::default()).with_gate(Parts {
-        keys: Keys::from_master(&[7; 32]),
-        native: cynode_gateway::tools::definitions(),
-        reach: cynode_gateway::reach(upstreams),
-        objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
-        objects_directory: objects.path().to_owned(),
-        repositories: Repositories::new(objects.path().join("repositories")),
-        keep_records: time::Duration::days(365),
-        keep_transcripts: time::Duration::days(90),
-    });
-    let models = Models::open(&app, objects.path().join("cassettes")).unwrap();
+    let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default()).unwrap());
+    let app = App::new(db.pool(), environment.clone(), LifetimePolicy::default()).with_gateway(
+        GatewayParts {
+            keys: InstallationKeys::from_master(&[7; 32]),
+            native: cynode_gateway::tools::tool_definitions(),
+            reach: cynode_gateway::build_tool_server_adapter(upstreams),
+            objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
+            objects_directory: objects.path().to_owned(),
+            repositories: RepositoryStore::new(objects.path().join("repositories")),
+            keep_records: time::Duration::days(365),
+            keep_transcripts: time::Duration::days(90),
+        },
+    );
+    let models = InferenceRuntime::open_runtime(&app, objects.path().join("cassettes")).unwrap();
     let models = models.with_manager(manager);
     let public_url = Some("https://people.example".parse().unwrap());
-    let parts = notices::Parts { courier: Courier::new(mail).unwrap(), public_url };
-    (app.with_models(models).with_notices(parts), objects)
+    let parts =
+        notices::NotificationParts { courier: NotificationSender::new(mail).unwrap(), public_url };
+    (app.with_models(models).with_notifications(parts), objects)
 }
 
 impl TestApp {
@@ -219,7 +225,7 @@ impl TestApp {
 
     /// A migrated, empty installation whose project manager answers at that address.
     pub async fn with_manager(url: &str) -> Self {
-        let place = ManagerPlace::new(url.parse().unwrap(), "what-we-show".to_owned().into());
+        let place = ManagerEndpoint::new(url.parse().unwrap(), "what-we-show".to_owned().into());
         Self::made(TestDb::new().await, None, Some(place))
     }
 
@@ -228,14 +234,14 @@ impl TestApp {
         Self::made(db, None, None)
     }
 
-    fn made(db: TestDb, mail: Option<MailServer>, manager: Option<ManagerPlace>) -> Self {
+    fn made(db: TestDb, mail: Option<MailServer>, manager: Option<ManagerEndpoint>) -> Self {
         // nextest shows what a failing test wrote: the cause of a 500 is then there. A test is a process.
         let _ = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
             .with_test_writer()
             .try_init();
         let clock = TestClock::default();
-        let environment = Environment::new(clock.clone(), SeededRandom::new(1));
+        let environment = AppEnvironment::new(clock.clone(), SeededRandom::new(1));
         let (app, objects) = gated_app(&db, &environment, mail, manager);
         let stop = CancellationToken::new();
         let (router, internal) = routers(app.clone(), stop.clone());
@@ -266,23 +272,31 @@ impl TestApp {
         &self,
         app: App,
         directory: TempDir,
-        options: audit::Options,
+        options: audit::AuditWriterOptions,
         stop: &CancellationToken,
     ) -> Gated {
         let (tasks, records) = (TaskTracker::new(), CancellationToken::new());
         let path = directory.path().join("audit");
-        let writer = audit::open(&app, &path, options, &tasks, records.clone()).unwrap();
-        let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
-        let options = cynode_gateway::Options {
-            hosts: Hosts::default(),
+        let writer =
+            audit::open_audit_writer(&app, &path, options, &tasks, records.clone()).unwrap();
+        let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default()).unwrap());
+        let options = cynode_gateway::GatewayOptions {
+            hosts: AllowedHosts::default(),
             public_url: "http://people".into(),
             patience: Duration::from_secs(5),
             most_bytes: 1024 * 1024,
         };
-        let egress = Egress::new(Vec::new()).unwrap();
-        let gateway = Gateway::open(app, writer.clone(), upstreams, egress, options).await.unwrap();
-        gateway.start(&tasks, stop);
-        Gated { router: cynode_gateway::router(&gateway), records, tasks, directory, writer }
+        let egress = EgressClient::new(Vec::new()).unwrap();
+        let gateway =
+            Gateway::open_gateway(app, writer.clone(), upstreams, egress, options).await.unwrap();
+        gateway.spawn_background(&tasks, stop);
+        Gated {
+            router: cynode_gateway::gateway_router(&gateway),
+            records,
+            tasks,
+            directory,
+            writer,
+        }
     }
 
     /// Another gate over the same database, as another replica has, with its own directory of records.
@@ -291,15 +305,19 @@ impl TestApp {
     }
 
     /// Another gate over the same database and that directory of records.
-    pub async fn gate_over(&self, directory: TempDir, options: audit::Options) -> TestGate {
+    pub async fn gate_over(
+        &self,
+        directory: TempDir,
+        options: audit::AuditWriterOptions,
+    ) -> TestGate {
         self.gate_of(self.app.clone(), directory, options).await
     }
 
     /// Another gate over the same database whose master key is another one.
     pub async fn gate_with_another_key(&self) -> TestGate {
-        let parts = self.app.gate().unwrap();
-        let parts = Parts {
-            keys: Keys::from_master(&[8; 32]),
+        let parts = self.app.gateway_parts().unwrap();
+        let parts = GatewayParts {
+            keys: InstallationKeys::from_master(&[8; 32]),
             native: parts.native.clone(),
             reach: parts.reach.clone(),
             objects: parts.objects.clone(),
@@ -308,11 +326,16 @@ impl TestApp {
             keep_records: parts.keep_records,
             keep_transcripts: parts.keep_transcripts,
         };
-        let app = App::new(self.db.pool(), self.environment.clone(), Policy::default());
-        self.gate_of(app.with_gate(parts), tempfile::tempdir().unwrap(), records()).await
+        let app = App::new(self.db.pool(), self.environment.clone(), LifetimePolicy::default());
+        self.gate_of(app.with_gateway(parts), tempfile::tempdir().unwrap(), records()).await
     }
 
-    async fn gate_of(&self, app: App, directory: TempDir, options: audit::Options) -> TestGate {
+    async fn gate_of(
+        &self,
+        app: App,
+        directory: TempDir,
+        options: audit::AuditWriterOptions,
+    ) -> TestGate {
         let stop = CancellationToken::new();
         let gated = self.open_gate(app, directory, options, &stop).await;
         TestGate { gated, stop, nobody: self.anonymous() }
@@ -320,12 +343,12 @@ impl TestApp {
 
     /// Waits until everything that was recorded is in the database.
     pub async fn recorded(&self) {
-        self.gated().await.writer.flushed().await.unwrap();
+        self.gated().await.writer.wait_flushed().await.unwrap();
     }
 
     /// Waits until every answer of a model has been settled.
     pub async fn settled(&self) {
-        inference::settled(&self.app).await;
+        inference::wait_until_settled(&self.app).await;
     }
 
     /// Ends the gate in good order and gives its directory.
@@ -348,18 +371,23 @@ impl TestApp {
 
     /// The public key that records are checked with.
     pub fn verifying_key(&self) -> VerifyingKey {
-        self.app.gate().unwrap().keys.verifying()
+        self.app.gateway_parts().unwrap().keys.verifying_key()
     }
 
     /// A second process over the same database, with ids of its own.
     pub fn replica(&self) -> Client {
+        self.replica_app().1
+    }
+
+    /// The same, with its app.
+    pub fn replica_app(&self) -> (App, Client) {
         // Each process draws other ids.
         static PROCESSES: AtomicU64 = AtomicU64::new(1);
         let seed = PROCESSES.fetch_add(1, Ordering::Relaxed) << 40;
-        let environment = Environment::new(self.clock.clone(), SeededRandom::new(seed));
-        let app = App::new(self.db.pool(), environment, Policy::default());
-        let (router, _) = routers(app, self.stop.clone());
-        Client { router, token: None, headers: HeaderMap::new(), user: None }
+        let environment = AppEnvironment::new(self.clock.clone(), SeededRandom::new(seed));
+        let app = App::new(self.db.pool(), environment, LifetimePolicy::default());
+        let (router, _) = routers(app.clone(), self.stop.clone());
+        (app, Client { router, token: None, headers: HeaderMap::new(), user: None })
     }
 
     /// Somebody without a credential.
@@ -374,7 +402,8 @@ impl TestApp {
 
     /// A program of that kind and name, at the internal port.
     pub async fn service(&self, kind: ServiceKind, name: &str) -> Client {
-        let token = services::issue(&self.app, kind, &name.parse().unwrap()).await.unwrap();
+        let token =
+            services::issue_service_token(&self.app, kind, &name.parse().unwrap()).await.unwrap();
         self.at_internal_port().with_token(&token.0)
     }
 
@@ -385,13 +414,13 @@ impl TestApp {
 
     /// An admin of the installation.
     pub async fn admin(&self) -> Client {
-        self.user("admin", Some(Role::Admin)).await
+        self.user("admin", Some(UserRole::Admin)).await
     }
 
     /// A logged-in user with that role in the whole installation.
-    pub async fn user(&self, handle: &str, role: Option<Role>) -> Client {
+    pub async fn user(&self, handle: &str, role: Option<UserRole>) -> Client {
         let user = User {
-            id: UserId::from_uuid(self.environment.uuid(NOW)),
+            id: UserId::from_uuid(self.environment.new_uuid(NOW)),
             handle: handle.parse().unwrap(),
             display_name: handle.parse().unwrap(),
             email: None,
@@ -399,8 +428,8 @@ impl TestApp {
             state: UserState::Active,
             created_at: NOW,
         };
-        let (token, hash) = tokens::issue(TokenKind::Session, &self.environment);
-        let session = SessionId::from_uuid(self.environment.uuid(NOW));
+        let (token, hash) = tokens::issue_token(TokenKind::Session, &self.environment);
+        let session = SessionId::from_uuid(self.environment.new_uuid(NOW));
         let mut tx = self.db.begin().await;
         cynode_db::accounts::insert_user(&mut tx, &user).await.unwrap();
         let expires_at = NOW + time::Duration::hours(12);
@@ -416,19 +445,20 @@ impl TestApp {
     /// A project of that slug, made by `by`.
     pub async fn project(&self, by: &Client, slug: &str) -> ProjectId {
         let project = Project {
-            id: ProjectId::from_uuid(self.environment.uuid(NOW)),
+            id: ProjectId::from_uuid(self.environment.new_uuid(NOW)),
             slug: slug.parse().unwrap(),
             title: slug.parse().unwrap(),
             description: None,
             created_by: by.user.unwrap(),
             created_at: NOW,
+            archived_at: None,
         };
-        cynode_db::projects::insert(&mut *self.db.conn().await, &project).await.unwrap();
+        cynode_db::projects::insert_project(&mut *self.db.conn().await, &project).await.unwrap();
         project.id
     }
 
     /// Gives a user a role in a project.
-    pub async fn member(&self, project: ProjectId, client: &Client, role: Role) {
+    pub async fn member(&self, project: ProjectId, client: &Client, role: UserRole) {
         let mut conn = self.db.conn().await;
         let user = client.user.unwrap();
         cynode_db::projects::set_member(&mut conn, project, user, role, NOW).await.unwrap();

@@ -134,7 +134,7 @@ async fn template(admin: &mut Conn, cluster: &PgConnectOptions) -> String {
         execute(admin, format!("DROP DATABASE IF EXISTS {name}")).await;
         execute(admin, format!("CREATE DATABASE {name}")).await;
         let mut conn = PgConnection::connect_with(&cluster.clone().database(&name)).await.unwrap();
-        schema::migrate(&mut conn, NOW).await.unwrap();
+        schema::migrate_schema(&mut conn, NOW).await.unwrap();
         conn.close().await.unwrap();
         execute(admin, format!("ALTER DATABASE {name} IS_TEMPLATE true")).await;
     }

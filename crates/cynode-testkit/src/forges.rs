@@ -252,7 +252,7 @@ impl TestForge {
 
     /// Its API.
     pub fn api(&self) -> String {
-        self.kind.usual_api(&self.clone_url().parse().unwrap()).to_string()
+        self.kind.default_api_url(&self.clone_url().parse().unwrap()).to_string()
     }
 
     /// Its repository on disk.

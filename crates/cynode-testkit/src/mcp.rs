@@ -160,10 +160,15 @@ impl Agent {
         self.send("tools/call", params).await
     }
 
+    /// The tools that it is shown, whole.
+    pub async fn listed(&self) -> Vec<Value> {
+        let listed = self.send("tools/list", json!({})).await.0.expect(200).json();
+        listed["result"]["tools"].as_array().unwrap().clone()
+    }
+
     /// The names of the tools that it is shown.
     pub async fn tools(&self) -> Vec<String> {
-        let listed = self.send("tools/list", json!({})).await.0.expect(200).json();
-        let tools = listed["result"]["tools"].as_array().unwrap();
+        let tools = self.listed().await;
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 }

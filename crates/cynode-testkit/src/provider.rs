@@ -16,8 +16,8 @@ use axum::{
     routing::post,
 };
 use cynode_models::{
-    dialect::{Dialect, Reply, Speak as _, StreamWriter},
-    talk::{Answer, Event, Part, Stop, Usage},
+    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
+    talk::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
 };
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub struct Behaviour {
     /// The words of its answer, a piece each.
     pub words: Vec<String>,
     /// What it says was used; nothing when it is `None`.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// A failure instead of an answer: status, body and `retry-after`.
     pub fails: Option<(u16, Value, Option<u64>)>,
     /// The key for which alone it fails.
@@ -42,7 +42,7 @@ pub struct Behaviour {
     pub hangs_up: bool,
     /// How long it waits before each piece.
     pub pause: Duration,
-    /// Whether it stops after the first piece until it is let go on.
+    /// Whether it stops after the first piece, or before an answer that is not given piece by piece, until it is let go on.
     pub stalls: bool,
     /// Where it ends the connection.
     pub ends: Ends,
@@ -64,7 +64,7 @@ impl Default for Behaviour {
     fn default() -> Self {
         Self {
             words: ["Hello", " ", "there"].map(str::to_owned).into(),
-            usage: Some(Usage { input: 20, output: 3, ..Usage::default() }),
+            usage: Some(TokenUsage { input: 20, output: 3, ..TokenUsage::default() }),
             fails: None,
             only_for: None,
             hangs_up: false,
@@ -97,6 +97,18 @@ struct Shared {
     behaviour: Mutex<Behaviour>,
     sent: Mutex<Vec<Sent>>,
     go_on: Notify,
+    left: Notify,
+}
+
+/// Says that whoever asked went before there was an answer.
+struct Waited<'a>(&'a Shared, bool);
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.left.notify_one();
+        }
+    }
 }
 
 impl TestProvider {
@@ -113,6 +125,7 @@ impl TestProvider {
             behaviour: Mutex::new(behaviour),
             sent: Mutex::default(),
             go_on: Notify::new(),
+            left: Notify::new(),
         });
         let router = Router::new()
             .route("/v1/chat/completions", post(answer))
@@ -141,6 +154,11 @@ impl TestProvider {
     /// Lets an answer that stalls go on.
     pub fn go_on(&self) {
         self.shared.go_on.notify_one();
+    }
+
+    /// Ends when whoever asked has gone before there was an answer.
+    pub async fn until_left(&self) {
+        self.shared.left.notified().await;
     }
 
     /// What it was sent so far.
@@ -186,28 +204,41 @@ async fn answer(
         }
         return response;
     }
-    let answer = Answer {
+    let answer = CanonicalResponse {
         id: "answer-1".into(),
         model: body["model"].as_str().unwrap_or_default().to_owned(),
-        parts: vec![Part::text(behaviour.words.concat())],
-        stop: Stop::EndTurn,
+        parts: vec![ContentPart::from_text(behaviour.words.concat())],
+        stop: StopReason::EndTurn,
         usage: behaviour.usage,
     };
     let include_usage = body["stream_options"]["include_usage"] == json!(true);
-    let reply = Reply { created: 1, id: "answer-1".into(), include_usage, ..Reply::default() };
+    let reply = ResponseContext {
+        created: 1,
+        id: "answer-1".into(),
+        include_usage,
+        ..ResponseContext::default()
+    };
     if body["stream"] != json!(true) && uri.path() != MANAGER {
-        return axum::Json(dialect.write_answer(&answer, &reply).unwrap()).into_response();
+        if behaviour.stalls {
+            let mut waited = Waited(&shared, true);
+            shared.go_on.notified().await;
+            waited.1 = false;
+        }
+        return axum::Json(dialect.encode_response(&answer, &reply).unwrap()).into_response();
     }
-    let mut writer = StreamWriter::new(dialect, reply);
+    let mut writer = StreamEncoder::new(dialect, reply);
     let mut pieces = Vec::new();
-    for event in answer.events() {
+    for event in answer.to_events() {
         match event {
-            Event::TextDelta { index, .. } => {
+            CanonicalEvent::TextDelta { index, .. } => {
                 for text in &behaviour.words {
-                    pieces.push(writer.write(Event::TextDelta { index, text: text.clone() }));
+                    pieces.push(
+                        writer
+                            .encode_event(CanonicalEvent::TextDelta { index, text: text.clone() }),
+                    );
                 }
             }
-            event => pieces.push(writer.write(event)),
+            event => pieces.push(writer.encode_event(event)),
         }
     }
     pieces.retain(|piece| !piece.is_empty());

@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use cynode_core::workflow::plan::{Plan, PlanText};
 use cynode_runner::mind::{
-    Judgement, Mind, NodeError, PlanRequest, Reply, Thinking, VerifyRequest,
+    AgentBackend, AgentFuture, AgentReply, PlanRequest, StepError, VerificationResult,
+    VerifyRequest,
 };
 use cynode_wire::{
-    handoffs::JudgedOutcome,
+    handoffs::VerifyOutcome,
     jobs::JobOutcome,
-    workflow::{Finding, Resolution, Severity},
+    workflow::{FindingSeverity, VerificationFinding, WaitResolution},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -114,28 +115,28 @@ async fn think(script: &Script) {
 }
 
 impl ScriptedMind {
-    fn script(&self, description: &str) -> Result<(&str, &Script), NodeError> {
-        let none = || NodeError::Permanent(format!("no script is called `{description}`"));
+    fn script(&self, description: &str) -> Result<(&str, &Script), StepError> {
+        let none = || StepError::Permanent(format!("no script is called `{description}`"));
         self.0.of(description).ok_or_else(none)
     }
 }
 
-impl Mind for ScriptedMind {
-    fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan> {
+impl AgentBackend for ScriptedMind {
+    fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan> {
         Box::pin(async move {
             let (name, script) = self.script(request.task.description.as_str())?;
             think(script).await;
             let attempt = usize::try_from(request.attempt).unwrap_or(1).saturating_sub(1);
             match script.plan_failures.get(attempt) {
-                Some(Failure::Transient) => return Err(NodeError::Transient("scripted".into())),
-                Some(Failure::Domain) => return Err(NodeError::Domain("scripted".into())),
-                Some(Failure::Permanent) => return Err(NodeError::Permanent("scripted".into())),
+                Some(Failure::Transient) => return Err(StepError::Transient("scripted".into())),
+                Some(Failure::Domain) => return Err(StepError::Domain("scripted".into())),
+                Some(Failure::Permanent) => return Err(StepError::Permanent("scripted".into())),
                 None => {}
             }
             let answered =
-                request.answer.is_some_and(|wait| wait.resolution == Resolution::Answered);
+                request.answer.is_some_and(|wait| wait.resolution == WaitResolution::Answered);
             if let Some(question) = script.question.as_ref().filter(|_| !answered) {
-                return Ok(Reply::Ask(question.clone(), 0));
+                return Ok(AgentReply::Ask(question.clone(), 0));
             }
             let mut text = script.plan.clone();
             // Units that say what a node is to do keep it; the others are for the scripted worker.
@@ -146,38 +147,47 @@ impl Mind for ScriptedMind {
             for (number, said) in request.feedback.iter().enumerate() {
                 let key = format!("feedback-{}", number + 1);
                 text.steps.push(cynode_core::workflow::plan::PlannedUnit {
-                    key: key.parse().map_err(|_| NodeError::Permanent("a bad key".into()))?,
+                    key: key.parse().map_err(|_| StepError::Permanent("a bad key".into()))?,
                     title: said
                         .text
                         .parse()
-                        .map_err(|_| NodeError::Domain("a bad title".into()))?,
+                        .map_err(|_| StepError::Domain("a bad title".into()))?,
                     depends_on: Vec::new(),
                     payload: json!({ "script": name, "work_ms": script.work_ms }),
                 });
             }
             let plan =
-                Plan::try_from(text).map_err(|error| NodeError::Domain(error.to_string()))?;
-            Ok(Reply::Done(plan, 1000))
+                Plan::try_from(text).map_err(|error| StepError::Domain(error.to_string()))?;
+            Ok(AgentReply::Done(plan, 1000))
         })
     }
 
-    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+    fn verify_result<'a>(
+        &'a self,
+        request: VerifyRequest<'a>,
+    ) -> AgentFuture<'a, VerificationResult> {
         Box::pin(async move {
             let (name, script) = self.script(request.task.description.as_str())?;
             think(script).await;
             let bad =
                 self.0.attempt(name, request.unit.as_str(), request.unit_attempt) == Attempt::Bad;
             let findings = if bad {
-                vec![Finding::new(Severity::Major, "scripted finding")]
+                vec![VerificationFinding::new(FindingSeverity::Major, "scripted finding")]
             } else {
                 Vec::new()
             };
-            let outcome = if bad { JudgedOutcome::Redo } else { JudgedOutcome::Accept };
+            let outcome = if bad { VerifyOutcome::Redo } else { VerifyOutcome::Accept };
             let (recommended_actions, note) = (Vec::new(), String::new());
             let by_person = false;
-            let judged =
-                Judgement { outcome, findings, recommended_actions, note, by_person, waived: None };
-            Ok(Reply::Done(judged, 500))
+            let judged = VerificationResult {
+                outcome,
+                findings,
+                recommended_actions,
+                note,
+                by_person,
+                waived: None,
+            };
+            Ok(AgentReply::Done(judged, 500))
         })
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use cynode_app::{Clock, Random};
+use cynode_app::{Clock, RandomSource};
 use time::{Duration, OffsetDateTime, macros::datetime};
 
 /// The moment at which every test begins.
@@ -40,8 +40,8 @@ impl SeededRandom {
     }
 }
 
-impl Random for SeededRandom {
-    fn fill(&self, bytes: &mut [u8]) {
+impl RandomSource for SeededRandom {
+    fn fill_bytes(&self, bytes: &mut [u8]) {
         let mut state = self.0.lock().unwrap();
         for chunk in bytes.chunks_mut(8) {
             // splitmix64

@@ -149,9 +149,18 @@ pub struct World {
     http: reqwest::Client,
 }
 
-/// A port on loopback that is free now.
+/// How long PostgreSQL may need to start again after it was killed.
+const MAX_DATABASE_START: Duration = Duration::from_mins(1);
+
+/// Ports below those that the kernel gives to outgoing connections: while a process that listens there is dead, nobody takes its port by
+/// chance, not even a client that tries to reach it and would be connected to itself.
+const PORTS: std::ops::Range<u16> = 16_000..32_000;
+
+/// A port on loopback that is free now and that only somebody who asks for it gets.
 pub fn free_address() -> SocketAddr {
-    StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let ports = std::iter::repeat_with(|| rand::random_range(PORTS));
+    let mut bound = ports.take(1000).flat_map(|port| StdListener::bind(("127.0.0.1", port)));
+    bound.next().expect("a free port").local_addr().unwrap()
 }
 
 fn pid(child: &std::process::Child) -> Pid {
@@ -410,6 +419,14 @@ impl World {
         session["token"].as_str().unwrap().clone_into(&mut self.token);
         let project = self.post("/v1/projects", json!({ "slug": "web", "title": "Web" })).await;
         project["id"].as_str().unwrap().clone_into(&mut self.project);
+        // Nobody sits before a world: plans are carried out unasked unless whoever uses it says otherwise.
+        self.ask_about_plans(false, 0).await;
+    }
+
+    /// Whether a person is asked about plans, everywhere; the preference has that version now.
+    pub async fn ask_about_plans(&self, asks: bool, version: i64) {
+        let value = json!({ "value": asks, "expected_version": version });
+        self.put("/v1/preferences/workflow.approve_plan?scope_type=system", &value).await;
     }
 
     /// A second runner over the same orchestrator, with a way of its own to it. It is not part of the processes that can
@@ -597,7 +614,13 @@ fn start_postgres(setup: &Setup, root: &Path, address: SocketAddr, processes: &P
             .stdout(Stdio::null())
             .stderr(log(&log_path));
         // After a crash a dead server's children may still hold its memory for a moment: then the next one ends at once.
+        let first = Instant::now();
         loop {
+            assert!(
+                first.elapsed() < MAX_DATABASE_START,
+                "PostgreSQL does not start: {}",
+                log_path.display()
+            );
             let mut child = command.spawn().unwrap();
             let begun = Instant::now();
             let ended = loop {

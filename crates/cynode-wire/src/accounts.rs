@@ -2,9 +2,10 @@
 
 use cynode_core::{
     accounts::{ApiKey, Group, User, UserState},
+    budget::Currency,
     ids::{ApiKeyId, GroupId, UserId},
     names::{EmailAddress, GroupName, Handle, Title},
-    roles::Role,
+    roles::UserRole,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -24,7 +25,7 @@ impl std::fmt::Debug for SecretText {
 /// Makes the first admin with the one-time token.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Bootstrap {
+pub struct BootstrapRequest {
     /// The token that `cynode up` or `cynode admin bootstrap` printed.
     #[schema(value_type = String)]
     pub token: SecretText,
@@ -42,7 +43,7 @@ pub struct Bootstrap {
 /// Logs a user in.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Login {
+pub struct LoginRequest {
     /// The user's handle.
     #[schema(value_type = String)]
     pub handle: Handle,
@@ -71,7 +72,11 @@ pub struct MeView {
     pub user: UserView,
     /// The caller's role in the whole installation, groups counted.
     #[schema(value_type = Option<RoleName>)]
-    pub installation_role: Option<Role>,
+    pub installation_role: Option<UserRole>,
+    /// The currency of all prices and limits, as an ISO 4217 code.
+    #[serde(default)]
+    #[schema(value_type = String, example = "USD")]
+    pub currency: Currency,
 }
 
 /// Names of [`Role`] for the document.
@@ -106,7 +111,7 @@ pub struct CreateUser {
     /// A role in the whole installation; without it the user sees only their projects.
     #[serde(default)]
     #[schema(value_type = Option<RoleName>)]
-    pub role: Option<Role>,
+    pub role: Option<UserRole>,
 }
 
 /// Changes a user; what is absent stays.
@@ -143,13 +148,13 @@ pub enum RoleChange {
     Admin,
 }
 
-impl From<RoleChange> for Option<Role> {
+impl From<RoleChange> for Option<UserRole> {
     fn from(change: RoleChange) -> Self {
         match change {
             RoleChange::None => None,
-            RoleChange::Viewer => Some(Role::Viewer),
-            RoleChange::Operator => Some(Role::Operator),
-            RoleChange::Admin => Some(Role::Admin),
+            RoleChange::Viewer => Some(UserRole::Viewer),
+            RoleChange::Operator => Some(UserRole::Operator),
+            RoleChange::Admin => Some(UserRole::Admin),
         }
     }
 }
@@ -171,7 +176,7 @@ pub struct UserView {
     pub email: Option<EmailAddress>,
     /// The user's own role in the whole installation, groups not counted.
     #[schema(value_type = Option<RoleName>)]
-    pub role: Option<Role>,
+    pub role: Option<UserRole>,
     /// Whether the account may be used.
     pub active: bool,
     /// When it was made.
@@ -273,7 +278,7 @@ pub struct GroupView {
     pub name: GroupName,
     /// The role of its members in the whole installation.
     #[schema(value_type = Option<RoleName>)]
-    pub role: Option<Role>,
+    pub role: Option<UserRole>,
     /// Who is in it.
     #[schema(value_type = Vec<String>)]
     pub members: Vec<UserId>,

@@ -5,6 +5,7 @@ use cynode_core::{
     delivery::{Destination, PullRequestState, ReviewVerdict},
     ids::{CommentId, ProjectId, PullRequestId, ReviewId, TaskId, UserId},
     names::Prose,
+    tasks::TaskStateName,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -289,7 +290,7 @@ pub struct NewReview {
 
 /// A review that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Reviewed {
+pub struct ReviewReceipt {
     /// The review.
     pub review: ReviewView,
     /// The task that goes on with the pull request because of it.
@@ -315,6 +316,26 @@ pub struct DiffView {
     /// Whether it cannot be applied as it is, because a file is binary or not UTF-8; absent when it can.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inexact: bool,
+}
+
+/// What the work on a task has changed so far, offered or not, finished or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskDiff {
+    /// The unit that left the newest commit.
+    pub unit: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Where the task stands.
+    #[schema(value_type = crate::tasks::TaskStateView)]
+    pub state: TaskStateName,
+    /// How many checks were asked for at that commit.
+    pub checks: u32,
+    /// How many of them held.
+    pub checks_held: u32,
+    /// The files.
+    pub files: ChangedFiles,
+    /// The change.
+    pub diff: DiffView,
 }
 
 /// The files that are different.

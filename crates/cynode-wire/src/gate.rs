@@ -215,7 +215,7 @@ pub struct RuleView {
 /// Asks why a call would be allowed or refused. Nothing is called and nothing is recorded.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Explain {
+pub struct ExplainRequest {
     /// The token of the agent.
     #[schema(value_type = String)]
     pub agent_token_id: AgentTokenId,
@@ -232,7 +232,7 @@ pub struct Explain {
 
 /// Why a call would be allowed or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Explanation {
+pub struct PolicyExplanation {
     /// `allow`, `deny` or `needs_approval`.
     pub decision: String,
     /// The code of the refusal; `allowed` when there is none.
@@ -440,7 +440,7 @@ pub struct AcceptTools {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "the protocol names these four")]
-pub struct Annotations {
+pub struct ToolAnnotations {
     /// It changes nothing.
     #[serde(rename = "readOnlyHint")]
     pub read_only: bool,
@@ -455,18 +455,18 @@ pub struct Annotations {
     pub open_world: bool,
 }
 
-impl Annotations {
+impl ToolAnnotations {
     /// Looks and changes nothing.
-    pub const READS: Self =
+    pub const READ_ONLY: Self =
         Self { read_only: true, destructive: false, idempotent: true, open_world: false };
     /// Adds or changes, and a repeat does nothing more.
-    pub const WRITES: Self =
+    pub const IDEMPOTENT_WRITE: Self =
         Self { read_only: false, destructive: false, idempotent: true, open_world: false };
     /// Adds something new each time.
-    pub const ADDS: Self =
+    pub const ADDITIVE_WRITE: Self =
         Self { read_only: false, destructive: false, idempotent: false, open_world: false };
     /// Ends or removes something.
-    pub const ENDS: Self =
+    pub const DESTRUCTIVE_WRITE: Self =
         Self { read_only: false, destructive: true, idempotent: true, open_world: false };
     /// The worst: what is assumed of a tool that nobody has judged.
     pub const UNKNOWN: Self =

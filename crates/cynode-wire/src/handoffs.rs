@@ -28,8 +28,8 @@ use crate::{
     evidence::Evidence,
     reports::ReportView,
     tasks::CriterionView,
-    work::Work,
-    workflow::{EndedWait, Feedback, Finding, PlanView},
+    work::JobSpec,
+    workflow::{EndedWait, PlanFeedback, PlanView, VerificationFinding},
 };
 
 /// What a handoff asks for.
@@ -107,7 +107,7 @@ impl HandoffKind {
     }
 
     /// Which of the five it is.
-    pub const fn category(self) -> HandoffCategory {
+    pub const fn handoff_category(self) -> HandoffCategory {
         match self {
             Self::Chat => HandoffCategory::Chat,
             Self::Plan => HandoffCategory::Planning,
@@ -120,7 +120,7 @@ impl HandoffKind {
     }
 
     /// Who does it.
-    pub const fn role(self) -> AgentRole {
+    pub const fn assigned_role(self) -> AgentRole {
         match self {
             Self::Analyse => AgentRole::ProjectAnalyst,
             Self::Chat
@@ -150,7 +150,7 @@ pub enum HandoffRequest {
         #[schema(value_type = Option<PlanView>)]
         before: Option<Plan>,
         /// What was said since.
-        feedback: Vec<Feedback>,
+        feedback: Vec<PlanFeedback>,
         /// The answer to the last question.
         answer: Option<EndedWait>,
         /// Which attempt it is.
@@ -166,9 +166,9 @@ pub enum HandoffRequest {
         units: Vec<ReadyUnit>,
     },
     /// A judgement of a result.
-    Verify(Judge),
+    Verify(ResultVerification),
     /// The analyst's share of it.
-    Analyse(Judge),
+    Analyse(ResultVerification),
     /// What to do about a unit that came to nothing.
     Failure {
         /// The unit.
@@ -211,7 +211,7 @@ pub enum HandoffRequest {
 
 /// A result to be judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Judge {
+pub struct ResultVerification {
     /// The unit.
     #[schema(value_type = String)]
     pub unit: UnitKey,
@@ -252,7 +252,7 @@ pub struct ReadyUnit {
     /// Which attempt it will be.
     pub attempt: u32,
     /// What was found about the attempt before.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What the units it depends on brought, by key.
     pub results: BTreeMap<String, Value>,
 }
@@ -269,7 +269,7 @@ pub struct EndedUnit {
     /// How often it was tried.
     pub attempts: u32,
     /// What was noted.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What it brought.
     pub output: Value,
 }
@@ -286,7 +286,7 @@ pub struct ChatMessage {
 
 impl HandoffRequest {
     /// What kind it is.
-    pub const fn kind(&self) -> HandoffKind {
+    pub const fn handoff_kind(&self) -> HandoffKind {
         match self {
             Self::Chat { .. } => HandoffKind::Chat,
             Self::Plan { .. } => HandoffKind::Plan,
@@ -311,16 +311,16 @@ pub enum HandoffAnswer {
         question: String,
     },
     /// The plan.
-    Planned(Planned),
+    Planned(PlanAnswer),
     /// Who does what.
     Assigned {
         /// One for each unit that was asked for.
-        assignments: Vec<Assigned>,
+        assignments: Vec<WorkAssignment>,
     },
     /// The judgement.
-    Judged(Judged),
+    Judged(VerifyAnswer),
     /// The analyst's.
-    Analysed(Analysed),
+    Analysed(AnalysisAnswer),
     /// What to do about a failure.
     Decided {
         /// The decision.
@@ -361,7 +361,7 @@ pub enum HandoffAnswer {
 
 /// A plan, and how it came about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Planned {
+pub struct PlanAnswer {
     /// The plan. Its units have no `work` yet: that is decided when they are sent.
     #[schema(value_type = PlanView)]
     pub plan: Plan,
@@ -414,21 +414,21 @@ pub struct TraceEvent {
 /// Who does a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Assigned {
+pub struct WorkAssignment {
     /// The unit.
     #[schema(value_type = String)]
     pub unit: UnitKey,
     /// By whom, with what context, where.
-    pub work: Work,
+    pub work: JobSpec,
 }
 
 /// A judgement of a unit's result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Judged {
+pub struct VerifyAnswer {
     /// What follows.
-    pub outcome: JudgedOutcome,
+    pub outcome: VerifyOutcome,
     /// What was found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What to do about it.
     pub recommended_actions: Vec<String>,
     /// For the timeline.
@@ -444,7 +444,7 @@ pub struct Judged {
 /// What follows a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum JudgedOutcome {
+pub enum VerifyOutcome {
     /// The unit is done.
     Accept,
     /// The unit is tried again with the findings.
@@ -455,15 +455,15 @@ pub enum JudgedOutcome {
     GiveUp,
 }
 
-/// What a judgement sends back to planning. A runner that gets [`JudgedOutcome::Revise`] gives it to the next plan as
-/// [`Revision::feedback`], so that the project manager can tell it from the words of a person.
+/// What a judgement sends back to planning. A runner that gets [`VerifyOutcome::Revise`] gives it to the next plan as
+/// [`PlanRevision::feedback`], so that the project manager can tell it from the words of a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Revision {
+pub struct PlanRevision {
     /// The unit that was judged: a review, or tests.
     pub unit: UnitKey,
     /// What was found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What to do about it.
     pub recommended_actions: Vec<String>,
     /// What does not fit together, when the unit was to put it together.
@@ -485,49 +485,52 @@ pub struct UnitsConflict {
     pub files: Vec<String>,
 }
 
-impl Revision {
-    const MARK: &str = "cynode:revision ";
+impl PlanRevision {
+    const FEEDBACK_MARKER: &str = "cynode:revision ";
 
     /// Whether a text begins as ours do.
     pub fn is_marked(text: &str) -> bool {
-        text.trim_start().starts_with(Self::MARK.trim_end())
+        text.trim_start().starts_with(Self::FEEDBACK_MARKER.trim_end())
     }
 
     /// What the judgement of a unit sends back.
-    pub fn of(unit: UnitKey, judged: &Judged) -> Self {
+    pub fn from_verify_answer(unit: UnitKey, judged: &VerifyAnswer) -> Self {
         let findings = judged.findings.clone();
         let recommended_actions = judged.recommended_actions.clone();
         Self { unit, findings, recommended_actions, conflict: None }
     }
 
     /// As feedback on the plan.
-    pub fn feedback(&self) -> Feedback {
+    pub fn to_feedback(&self) -> PlanFeedback {
         let text = serde_json::to_string(self).unwrap_or_default();
-        Feedback { kind: InstructionKind::Revise, text: format!("{}{text}", Self::MARK) }
+        PlanFeedback {
+            kind: InstructionKind::Revise,
+            text: format!("{}{text}", Self::FEEDBACK_MARKER),
+        }
     }
 
     /// What a feedback sends back, if it is no person's.
-    pub fn read(feedback: &Feedback) -> Option<Self> {
+    pub fn from_feedback(feedback: &PlanFeedback) -> Option<Self> {
         let marked = (feedback.kind == InstructionKind::Revise).then_some(&feedback.text)?;
-        serde_json::from_str(marked.strip_prefix(Self::MARK)?).ok()
+        serde_json::from_str(marked.strip_prefix(Self::FEEDBACK_MARKER)?).ok()
     }
 }
 
 /// What an analyst found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Analysed {
+pub struct AnalysisAnswer {
     /// The task; the one that was handed off.
     #[schema(value_type = String)]
     pub task_id: TaskId,
     /// Whether it is good.
     pub status: AnalysisStatus,
     /// What was found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What to do about it.
     pub recommended_actions: Vec<String>,
     /// The preferences that were applied: scope and version by key.
-    #[schema(value_type = BTreeMap<String, PreferenceApplied>)]
-    pub preferences_applied: BTreeMap<DottedKey, PreferenceApplied>,
+    #[schema(value_type = BTreeMap<String, AppliedPreference>)]
+    pub preferences_applied: BTreeMap<DottedKey, AppliedPreference>,
 }
 
 /// Whether an analyst finds work good.
@@ -545,7 +548,7 @@ pub enum AnalysisStatus {
 /// Where a preference that was applied comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PreferenceApplied {
+pub struct AppliedPreference {
     /// `task`, `project`, `user`, `group` or `system`.
     pub scope: String,
     /// The version of the entry.
@@ -582,12 +585,12 @@ pub struct ClaimHandoff {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClaimedHandoff {
     /// A handoff, if there was one.
-    pub handoff: Option<Box<Handoff>>,
+    pub handoff: Option<Box<HandoffAssignment>>,
 }
 
 /// A handoff for whoever works on it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Handoff {
+pub struct HandoffAssignment {
     /// Its id.
     #[schema(value_type = String)]
     pub handoff_id: HandoffId,
@@ -606,10 +609,13 @@ pub struct Handoff {
     /// Those of them that call tools; the others are offered none.
     #[serde(default)]
     pub tool_models: Vec<String>,
+    /// How many seconds an answer of each of them may take, where somebody has said.
+    #[serde(default)]
+    pub think_seconds: BTreeMap<String, u32>,
     /// What was thought before, when somebody began it already: the answers hold.
-    pub thoughts: Vec<Thought>,
+    pub thoughts: Vec<ModelDecision>,
     /// What came of what was delegated.
-    pub delegated: Vec<Analysed>,
+    pub delegated: Vec<AnalysisAnswer>,
     /// Until when silence is believed.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
@@ -642,12 +648,12 @@ pub struct HandoffContext {
     #[schema(value_type = BTreeMap<String, Value>)]
     pub preferences: BTreeMap<DottedKey, Value>,
     /// Where each of them comes from.
-    #[schema(value_type = BTreeMap<String, PreferenceApplied>)]
-    pub preferences_applied: BTreeMap<DottedKey, PreferenceApplied>,
+    #[schema(value_type = BTreeMap<String, AppliedPreference>)]
+    pub preferences_applied: BTreeMap<DottedKey, AppliedPreference>,
     /// What agents reported about the unit's last attempt, oldest first.
     pub reports: Vec<ReportView>,
     /// How the present plan came about.
-    pub planned: Option<Box<Planned>>,
+    pub planned: Option<Box<PlanAnswer>>,
     /// The skill that says how to work with this system.
     pub skill: Option<String>,
 }
@@ -688,7 +694,7 @@ pub struct TaskFacts {
 /// Says that somebody still works on a handoff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KeepHandoff {
+pub struct RenewHandoff {
     /// Which.
     #[schema(value_type = String)]
     pub handoff_id: HandoffId,
@@ -745,7 +751,7 @@ pub struct DelegateHandoff {
 /// One decision that a model was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Thought {
+pub struct ModelDecision {
     /// The number of the decision in its handoff, from 0.
     pub step: u32,
     /// What was decided: `classify`, `assess_scope`, …
@@ -774,7 +780,7 @@ pub struct Thought {
 /// Says that a model is about to be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BeginThought {
+pub struct BeginDecision {
     /// The handoff.
     #[schema(value_type = String)]
     pub handoff_id: HandoffId,
@@ -785,7 +791,7 @@ pub struct BeginThought {
 /// Whether a model may be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct ThoughtBegun {
+pub struct DecisionPermit {
     /// A person paused the task. The handoff was taken back, with what was thought; it is given again when the task goes on.
     pub paused: bool,
 }
@@ -793,14 +799,14 @@ pub struct ThoughtBegun {
 /// Keeps a thought, before anything is done with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RecordThought {
+pub struct RecordDecision {
     /// The handoff.
     #[schema(value_type = String)]
     pub handoff_id: HandoffId,
     /// Of the claim.
     pub fencing_token: i64,
     /// The thought.
-    pub thought: Thought,
+    pub thought: ModelDecision,
     /// The whole question, kept apart and not for ever.
     pub prompt: Value,
     /// The calls at the model egress that it took.
@@ -860,7 +866,7 @@ pub struct HandoffView {
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
     /// What was thought.
-    pub thoughts: Vec<Thought>,
+    pub thoughts: Vec<ModelDecision>,
     /// What was asked; only where one handoff is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<HandoffRequest>>,

@@ -75,7 +75,7 @@ pub struct JobPayload {
 /// Says that a job is being worked on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct JobAlive {
+pub struct JobHeartbeat {
     /// The token of the claim.
     pub fencing_token: i64,
     /// How long it may be silent from now, 1 to 3600 seconds; 60 when it is left out.
@@ -107,7 +107,7 @@ pub enum JobOutcome {
 
 impl JobOutcome {
     /// The state that follows.
-    pub const fn state(self) -> JobState {
+    pub const fn job_state(self) -> JobState {
         match self {
             Self::Succeeded => JobState::Succeeded,
             Self::Failed => JobState::Failed,
@@ -117,7 +117,7 @@ impl JobOutcome {
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct JobStanding {
+pub struct JobStatusView {
     /// Its id.
     #[schema(value_type = String)]
     pub job_id: JobId,

@@ -3,7 +3,7 @@
 use cynode_core::{
     budget::Amount,
     ids::{BudgetId, CallId, ProjectId, ProviderId, ProviderKeyId, TaskId, UserId},
-    models::{Basis, CallOutcome, Dialect, ParkKind, Period, Prices, ProviderKind, Tier},
+    models::{Basis, CallOutcome, Dialect, ModelPrices, ParkKind, Period, ProviderKind, Tier},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -137,6 +137,9 @@ pub struct SetModel {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub project_id: Option<ProjectId>,
+    /// How many seconds an answer to the project manager may take, 1 to 3600; `manager.think_timeout_seconds` when it is left out.
+    #[serde(default)]
+    pub think_seconds: Option<i32>,
     /// The ways to it, in the order in which they are tried.
     pub routes: Vec<RouteView>,
 }
@@ -152,7 +155,7 @@ pub struct RouteView {
     /// What it costs there, in millionths of the currency for a million tokens; nothing when it is left out.
     #[serde(default)]
     #[schema(value_type = PricesView)]
-    pub prices: Prices,
+    pub prices: ModelPrices,
 }
 
 /// Prices, for the document.
@@ -198,6 +201,9 @@ pub struct ModelView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub project_id: Option<ProjectId>,
+    /// How many seconds an answer to the project manager may take, where it is not what holds for all models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub think_seconds: Option<i32>,
     /// The ways to it.
     pub routes: Vec<RouteView>,
 }
@@ -240,7 +246,7 @@ pub struct SetBudget {
 
 /// A ceiling and how near it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CeilingView {
+pub struct BudgetStatusView {
     /// Its id.
     #[schema(value_type = String)]
     pub budget_id: BudgetId,
@@ -268,6 +274,78 @@ pub struct CeilingView {
     pub spent_tokens: i64,
     /// Tokens that calls under way may still use.
     pub held_tokens: i64,
+    /// Where it comes from.
+    #[serde(default)]
+    pub source: BudgetSource,
+}
+
+/// Where a ceiling comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetSource {
+    /// It came with the installation; nobody has changed it since.
+    Default,
+    /// It came with its task: what was asked for, or the setting `budget.task_default`.
+    Task,
+    /// A person set it.
+    #[default]
+    Person,
+}
+
+/// Which model would be asked for each tier, and why no other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModelChoices {
+    /// In which project; outside of all when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub project_id: Option<ProjectId>,
+    /// By an agent of which role; by a person when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_role: Option<String>,
+    /// The tiers.
+    pub tiers: Vec<TierChoice>,
+    /// What keeps any model from being asked: ceilings without room.
+    pub blocked: Vec<String>,
+}
+
+/// Which model would be asked for a tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TierChoice {
+    /// The tier.
+    #[schema(value_type = String)]
+    pub tier: Tier,
+    /// The id that asks for it.
+    pub model_id: String,
+    /// The model that would be asked now; none when there is none.
+    pub model: Option<String>,
+    /// The tier whose model stands in, where none of this one can be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub instead: Option<Tier>,
+    /// The models of the tier: those that may be asked in their order, then those that may not.
+    pub choices: Vec<ModelChoice>,
+}
+
+/// A model, and why it would be asked or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModelChoice {
+    /// Its id.
+    pub model: String,
+    /// The provider that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// What the model is called there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// Whether it is of one project alone.
+    pub own: bool,
+    /// Its place in the order, from 1; none when it may not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
+    /// Whether it is the one that would be asked now.
+    pub used: bool,
+    /// Why it stands where it stands.
+    pub reason: String,
 }
 
 /// Why a task may not think now.

@@ -2,6 +2,7 @@
 //!
 //! Joining: `POST /v1/nodes/join`, once, with a one-time token. Then, for each of its short-lived tokens,
 //! `POST /v1/nodes/challenge` and `POST /v1/nodes/token` with the challenge signed by the node's Ed25519 key.
+//! `POST /v1/nodes/verify` takes the same signature, makes no token and disturbs nobody: it is for looking whether all is well.
 //! With that token: `report`, `claim`, `heartbeat`, and below `jobs/{job}`: `events`, `permission`, `blobs`, `result`, `git/…`.
 
 use std::collections::BTreeMap;
@@ -19,15 +20,15 @@ use uuid::Uuid;
 use crate::{
     accounts::SecretText,
     jobs::JobOutcome,
-    work::{SandboxBackend, Work},
+    work::{JobSpec, SandboxBackend},
 };
 
 /// What a node signs to show that it has its key: this text, the node's id and the challenge, each on a line.
-pub const SIGNED_FOR: &str = "cynode node token v1";
+pub const TOKEN_SIGNATURE_CONTEXT: &str = "cynode node token v1";
 
 /// The bytes that a node signs to get a token.
 pub fn signed_bytes(node: NodeId, challenge: &str) -> Vec<u8> {
-    format!("{SIGNED_FOR}\n{node}\n{challenge}").into_bytes()
+    format!("{TOKEN_SIGNATURE_CONTEXT}\n{node}\n{challenge}").into_bytes()
 }
 
 /// Makes a machine a node.
@@ -82,6 +83,37 @@ pub struct AskNodeToken {
     pub challenge: String,
     /// The signature over [`signed_bytes`], 64 bytes in hexadecimal.
     pub signature: String,
+    /// The generation of the process that renews its token. A process that starts leaves it out: it takes over from any other process
+    /// of the node, whose tokens end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+}
+
+/// Shows that a machine has the key of a node. No token is made and nothing changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VerifyNode {
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// The challenge.
+    pub challenge: String,
+    /// The signature over [`signed_bytes`], 64 bytes in hexadecimal.
+    pub signature: String,
+}
+
+/// A node as the control plane knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VerifiedNode {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// Whether it gets jobs.
+    pub state: NodeState,
+    /// Whether its program was heard of lately.
+    pub alive: bool,
 }
 
 /// A node's token.
@@ -92,6 +124,8 @@ pub struct NodeToken {
     pub token: SecretText,
     /// For how long it works.
     pub expires_in_seconds: u32,
+    /// The generation of the process that asked, to renew the token with.
+    pub generation: i64,
 }
 
 /// What a node can do, as it measured; nothing in it is taken on trust where it would widen what a job may.
@@ -112,6 +146,9 @@ pub struct NodeReport {
     pub backends: Vec<BackendReport>,
     /// The coding agents that it found.
     pub agents: Vec<AgentReport>,
+    /// What is wrong with its configuration, in a sentence each: it works without what they name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The kernel, the control groups (`v1` or `v2`) and other facts for people.
     pub facts: BTreeMap<String, String>,
 }
@@ -148,6 +185,8 @@ pub struct NodeView {
     pub state: NodeState,
     /// Whether it was heard of lately.
     pub alive: bool,
+    /// Whether its program has ever run; a machine that only joined takes no jobs.
+    pub started: bool,
     /// Its labels.
     pub labels: Vec<String>,
     /// The jobs it has.
@@ -242,14 +281,14 @@ pub struct ClaimAssignments {
 
 /// The jobs of a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Assignments {
+pub struct JobAssignments {
     /// The jobs, oldest first.
-    pub jobs: Vec<Assignment>,
+    pub jobs: Vec<JobAssignment>,
 }
 
 /// A job, with all that a node needs to do it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Assignment {
+pub struct JobAssignment {
     /// Its id.
     #[schema(value_type = String)]
     pub job_id: JobId,
@@ -272,7 +311,7 @@ pub struct Assignment {
     /// The token that everything said about the job must carry.
     pub fencing_token: i64,
     /// What is to be done. The feedback to the last attempt is in its context.
-    pub work: Work,
+    pub work: JobSpec,
     /// The commit to start from; none when the project has no repository: the workspace starts empty.
     pub base: Option<String>,
     /// Commits that are put together with the one to start from, in this order, before the worker begins. Where they do not fit, the
@@ -296,9 +335,9 @@ pub struct Assignment {
 /// Says what the node is at: one message for all its jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Heartbeat {
+pub struct NodeHeartbeat {
     /// The jobs that it has.
-    pub jobs: Vec<HeldJob>,
+    pub jobs: Vec<NodeJobStatus>,
     /// Instructions that it has passed on, by id: they are not given again.
     pub delivered: Vec<Uuid>,
 }
@@ -306,7 +345,7 @@ pub struct Heartbeat {
 /// A job that a node has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HeldJob {
+pub struct NodeJobStatus {
     /// The job.
     #[schema(value_type = String)]
     pub job_id: JobId,
@@ -382,7 +421,7 @@ pub struct JobEvents {
 
 /// How far the orchestrator has the events of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct EventsStored {
+pub struct EventsReceipt {
     /// The number it expects next.
     pub next: u64,
 }
@@ -394,13 +433,13 @@ pub struct JobEvent {
     pub at_ms: u64,
     /// What.
     #[serde(flatten)]
-    pub what: Happened,
+    pub what: JobEventData,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
-pub enum Happened {
+pub enum JobEventData {
     /// The job is in another phase.
     Phase {
         /// Which.
@@ -496,7 +535,7 @@ pub struct AskPermission {
 /// What a person said. Asked again in the same words while the job runs, the answer is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "answer")]
-pub enum Permission {
+pub enum PermissionAnswer {
     /// Do it.
     Allowed,
     /// Do not.
@@ -548,10 +587,10 @@ pub struct WorkResult {
     pub session: Option<String>,
     /// The commands that ran, for workers that run commands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<StepOutcome>,
+    pub steps: Vec<CommandOutcome>,
     /// Where commits did not fit together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<Conflict>,
+    pub conflict: Option<MergeConflict>,
     /// What the sandbox used.
     pub used: SandboxUse,
 }
@@ -559,7 +598,7 @@ pub struct WorkResult {
 /// Two commits that do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Conflict {
+pub struct MergeConflict {
     /// The commit that did not fit.
     pub commit: String,
     /// Those that had been put together before it.
@@ -571,7 +610,7 @@ pub struct Conflict {
 /// What came of one command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct StepOutcome {
+pub struct CommandOutcome {
     /// The command.
     pub argv: Vec<String>,
     /// Its exit code; 128 and the signal when one ended it, which is what shells say and what some programs give by themselves; none

@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
-    notices::{ChannelKind, ChannelScope, NoticeState},
+    notices::{ChannelKind, ChannelScope, NotificationState},
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -135,7 +135,7 @@ pub struct NotificationView {
     pub task_id: Option<TaskId>,
     /// `pending`, `sent`, `failed` or `dropped`.
     #[schema(value_type = String)]
-    pub state: NoticeState,
+    pub state: NotificationState,
     /// Why it was not told, or not yet.
     pub reason: Option<String>,
     /// When it happened.

@@ -92,7 +92,7 @@ impl RecordCursor {
     }
 
     /// When the record was written.
-    pub fn at(self) -> OffsetDateTime {
+    pub fn recorded_at(self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.micros) * 1000)
             .unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
@@ -134,12 +134,12 @@ pub struct PageRequest {
 
 impl PageRequest {
     /// Items on a page when the client does not say.
-    pub const DEFAULT: u16 = 50;
+    pub const DEFAULT_LIMIT: u16 = 50;
     /// Most items on a page.
-    pub const MAX: u16 = 200;
+    pub const MAX_LIMIT: u16 = 200;
 
     /// Cuts a list that was read with one item too many into a page.
-    pub fn cut<T>(self, mut items: Vec<T>, id: impl Fn(&T) -> Uuid) -> Page<T> {
+    pub fn into_page<T>(self, mut items: Vec<T>, id: impl Fn(&T) -> Uuid) -> Page<T> {
         let more = items.len() > usize::from(self.limit);
         items.truncate(usize::from(self.limit));
         let next_cursor = if more { items.last().map(|item| Cursor(id(item))) } else { None };
@@ -147,7 +147,7 @@ impl PageRequest {
     }
 
     /// How many rows to read: one more than fits, to know whether there is a next page.
-    pub fn rows(self) -> i64 {
+    pub fn row_limit(self) -> i64 {
         i64::from(self.limit) + 1
     }
 }

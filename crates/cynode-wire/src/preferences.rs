@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cynode_core::preferences::{Resolution, Scope, ScopeType};
+use cynode_core::preferences::{PreferenceResolution, PreferenceScope, ScopeType};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -56,30 +56,30 @@ pub enum ScopeTypeName {
     Task,
 }
 
-fn source(scope: Scope, version: i64) -> SourceView {
+fn to_source_view(scope: PreferenceScope, version: i64) -> SourceView {
     let scope_id = match scope {
-        Scope::System => None,
-        Scope::Group(id) => Some(id.to_string()),
-        Scope::User(id) => Some(id.to_string()),
-        Scope::Project(id) => Some(id.to_string()),
-        Scope::Task(id) => Some(id.to_string()),
+        PreferenceScope::System => None,
+        PreferenceScope::Group(id) => Some(id.to_string()),
+        PreferenceScope::User(id) => Some(id.to_string()),
+        PreferenceScope::Project(id) => Some(id.to_string()),
+        PreferenceScope::Task(id) => Some(id.to_string()),
     };
-    SourceView { scope_type: scope.kind(), scope_id, version }
+    SourceView { scope_type: scope.scope_type(), scope_id, version }
 }
 
-impl From<Resolution> for EffectiveView {
-    fn from(resolution: Resolution) -> Self {
+impl From<PreferenceResolution> for EffectiveView {
+    fn from(resolution: PreferenceResolution) -> Self {
         let mut view = Self {
             effective: BTreeMap::new(),
             sources: BTreeMap::new(),
             invalid: Vec::with_capacity(resolution.invalid.len()),
         };
         for (key, held) in resolution.effective {
-            view.sources.insert(key.to_string(), source(held.scope, held.version));
+            view.sources.insert(key.to_string(), to_source_view(held.scope, held.version));
             view.effective.insert(key.into(), held.value);
         }
         for entry in resolution.invalid {
-            let source = source(entry.scope, entry.version);
+            let source = to_source_view(entry.scope, entry.version);
             view.invalid.push(InvalidView { key: entry.key.into(), source });
         }
         view

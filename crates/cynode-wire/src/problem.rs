@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The media type of a [`Problem`].
+/// The media type of a [`ProblemDetails`].
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Why a request was not done, and what to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
+pub struct ProblemDetails {
     /// `urn:cynode:problem:` and the code.
     #[serde(rename = "type")]
     pub kind: String,

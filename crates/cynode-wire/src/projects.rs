@@ -3,8 +3,8 @@
 use cynode_core::{
     ids::{ProjectId, UserId},
     names::{Handle, ProjectSlug, Prose, Title},
-    projects::{Member, Project},
-    roles::Role,
+    projects::{Project, ProjectMember},
+    roles::UserRole,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -63,12 +63,19 @@ pub struct ProjectView {
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
+    /// Since when it is archived: no task can be asked for in it.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub archived_at: Option<OffsetDateTime>,
 }
 
 impl From<Project> for ProjectView {
     fn from(project: Project) -> Self {
-        let Project { id, slug, title, description, created_by, created_at } = project;
-        Self { id, slug, title, description, created_by, created_at }
+        let Project { id, slug, title, description, created_by, created_at, archived_at } = project;
+        Self { id, slug, title, description, created_by, created_at, archived_at }
     }
 }
 
@@ -78,7 +85,7 @@ impl From<Project> for ProjectView {
 pub struct SetMember {
     /// The role.
     #[schema(value_type = RoleName)]
-    pub role: Role,
+    pub role: UserRole,
 }
 
 /// Gives a group a role in a project.
@@ -100,15 +107,15 @@ pub struct MemberView {
     pub handle: Handle,
     /// The role.
     #[schema(value_type = RoleName)]
-    pub role: Role,
+    pub role: UserRole,
     /// Since when.
     #[serde(with = "time::serde::rfc3339")]
     pub added_at: OffsetDateTime,
 }
 
-impl From<Member> for MemberView {
-    fn from(member: Member) -> Self {
-        let Member { user, handle, role, added_at } = member;
+impl From<ProjectMember> for MemberView {
+    fn from(member: ProjectMember) -> Self {
+        let ProjectMember { user, handle, role, added_at } = member;
         Self { user_id: user, handle, role, added_at }
     }
 }

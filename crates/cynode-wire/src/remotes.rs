@@ -40,7 +40,7 @@ pub struct SetRemote {
     pub webhook_secret: Option<SecretText>,
     /// Which issues become tasks.
     #[serde(default)]
-    pub intake: Intake,
+    pub intake: IssueIntake,
     /// How often it is looked at, 10 to 86400 seconds; 120 when it is left out.
     #[serde(default)]
     pub poll_seconds: Option<u32>,
@@ -52,7 +52,7 @@ pub struct SetRemote {
 /// Which issues become tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Intake {
+pub struct IssueIntake {
     /// Those with this label.
     #[serde(default)]
     pub label: Option<String>,
@@ -84,7 +84,7 @@ pub struct RemoteView {
     /// Whose token it is, as the forge says.
     pub login: Option<String>,
     /// Which issues become tasks.
-    pub intake: Intake,
+    pub intake: IssueIntake,
     /// How often it is looked at.
     pub poll_seconds: i32,
     /// Where the forge sends its deliveries, below our own address.

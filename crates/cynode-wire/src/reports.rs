@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::workflow::{Finding, Severity};
+use crate::workflow::{FindingSeverity, VerificationFinding};
 
 /// What kind of report it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -64,12 +64,12 @@ impl ReportKind {
     }
 
     /// Whether the project manager must decide something while the agent still works.
-    pub const fn asks(self) -> bool {
+    pub const fn needs_decision(self) -> bool {
         matches!(self, Self::WorkBlocked | Self::NeedsClarification | Self::RequestHumanInput)
     }
 
     /// Reads what goes with a report of this kind; what is wrong is told in words.
-    pub fn payload(self, details: Value) -> Result<ReportPayload, String> {
+    pub fn parse_payload(self, details: Value) -> Result<ReportPayload, String> {
         let details =
             if details.is_null() { Value::Object(serde_json::Map::new()) } else { details };
         let wrong = |error: serde_json::Error| format!("`details` of {}: {error}", self.as_str());
@@ -81,8 +81,8 @@ impl ReportKind {
                 let mut feedback: ReviewFeedback =
                     serde_json::from_value(details).map_err(wrong)?;
                 feedback.verdict = match self {
-                    Self::ReviewApproved => ReviewVerdict::Approved,
-                    _ => ReviewVerdict::ChangesRequested,
+                    Self::ReviewApproved => ReviewOutcome::Approved,
+                    _ => ReviewOutcome::ChangesRequested,
                 };
                 ReportPayload::Review(feedback)
             }
@@ -104,7 +104,7 @@ impl ReportKind {
 #[serde(untagged)]
 pub enum ReportPayload {
     /// Of `work_completed`.
-    Completion(Completion),
+    Completion(CompletionInfo),
     /// Of `review_approved` and `review_changes_requested`.
     Review(ReviewFeedback),
     /// Of `tests_passed` and `tests_failed`.
@@ -118,7 +118,7 @@ pub enum ReportPayload {
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Completion {
+pub struct CompletionInfo {
     /// The files that were changed.
     pub files_modified: Vec<String>,
     /// What was left behind for others, by path.
@@ -132,7 +132,7 @@ pub struct Completion {
 #[serde(default, deny_unknown_fields)]
 pub struct ReviewFeedback {
     /// The verdict; the kind of the report decides it.
-    pub verdict: ReviewVerdict,
+    pub verdict: ReviewOutcome,
     /// Must be mended.
     pub critical_issues: Vec<ReviewIssue>,
     /// Should be mended.
@@ -147,7 +147,7 @@ pub struct ReviewFeedback {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ReviewOutcome)]
-pub enum ReviewVerdict {
+pub enum ReviewOutcome {
     /// It is good.
     Approved,
     /// It is not good yet.
@@ -171,14 +171,17 @@ pub struct ReviewIssue {
 
 impl ReviewFeedback {
     /// What everybody found, as one review: nothing that must or should be mended is a yes.
-    pub fn of<'a>(findings: impl IntoIterator<Item = &'a Finding>, summary: String) -> Self {
+    pub fn from_findings<'a>(
+        findings: impl IntoIterator<Item = &'a VerificationFinding>,
+        summary: String,
+    ) -> Self {
         let mut feedback = Self { summary, ..Self::default() };
         for finding in findings {
             let issues = match finding.severity {
-                Severity::Critical => &mut feedback.critical_issues,
-                Severity::Major => &mut feedback.major_issues,
-                Severity::Minor => &mut feedback.minor_issues,
-                Severity::Note => continue,
+                FindingSeverity::Critical => &mut feedback.critical_issues,
+                FindingSeverity::Major => &mut feedback.major_issues,
+                FindingSeverity::Minor => &mut feedback.minor_issues,
+                FindingSeverity::Note => continue,
             };
             let issue = ReviewIssue {
                 description: finding.text.clone(),
@@ -190,25 +193,25 @@ impl ReviewFeedback {
             }
         }
         if feedback.critical_issues.is_empty() && feedback.major_issues.is_empty() {
-            feedback.verdict = ReviewVerdict::Approved;
+            feedback.verdict = ReviewOutcome::Approved;
         }
         feedback
     }
 
     /// The findings, worst first.
-    pub fn findings(&self) -> Vec<Finding> {
+    pub fn to_findings(&self) -> Vec<VerificationFinding> {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let of = |severity: Severity, issues: &[ReviewIssue]| -> Vec<Finding> {
-            let found = issues.iter().map(|issue| Finding {
+        let of = |severity: FindingSeverity, issues: &[ReviewIssue]| -> Vec<VerificationFinding> {
+            let found = issues.iter().map(|issue| VerificationFinding {
                 at: given(&issue.file_location),
                 how_to_fix: given(&issue.how_to_fix),
-                ..Finding::new(severity, issue.description.as_str())
+                ..VerificationFinding::new(severity, issue.description.as_str())
             });
             found.collect()
         };
-        let mut findings = of(Severity::Critical, &self.critical_issues);
-        findings.extend(of(Severity::Major, &self.major_issues));
-        findings.extend(of(Severity::Minor, &self.minor_issues));
+        let mut findings = of(FindingSeverity::Critical, &self.critical_issues);
+        findings.extend(of(FindingSeverity::Major, &self.major_issues));
+        findings.extend(of(FindingSeverity::Minor, &self.minor_issues));
         findings
     }
 }

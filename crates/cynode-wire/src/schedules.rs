@@ -3,7 +3,7 @@
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
     names::TaskName,
-    schedules::{Cause, Missed, What, When},
+    schedules::{FiringCause, MissedPolicy, ScheduleAction, ScheduleTrigger},
     tasks::TaskStateName,
 };
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::{
 #[derive(ToSchema)]
 #[schema(as = When)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum WhenView {
+pub enum ScheduleTriggerView {
     /// Again and again.
     Cron {
         /// Five fields: minute, hour, day of the month, month, day of the week.
@@ -40,7 +40,7 @@ pub enum WhenView {
 #[derive(ToSchema)]
 #[schema(as = What)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum WhatView {
+pub enum ScheduleActionView {
     /// Words, which the project manager makes tasks of each time.
     Words {
         /// What is wanted.
@@ -61,7 +61,7 @@ pub enum WhatView {
 /// [`Missed`] for the document.
 #[derive(ToSchema)]
 #[schema(as = Missed, rename_all = "snake_case")]
-pub enum MissedView {
+pub enum MissedPolicyView {
     /// Nothing is done.
     Skip,
     /// It is done once, however many times were missed.
@@ -79,26 +79,26 @@ pub struct CreateSchedule {
     #[schema(value_type = String, example = "weekly-updates")]
     pub name: TaskName,
     /// When it is due.
-    #[schema(value_type = WhenView)]
-    pub when: When,
+    #[schema(value_type = ScheduleTriggerView)]
+    pub when: ScheduleTrigger,
     /// What it asks for.
-    #[schema(value_type = WhatView)]
-    pub what: What,
+    #[schema(value_type = ScheduleActionView)]
+    pub what: ScheduleAction,
     /// What is done about times at which CyNode did not run; `once` when it is left out.
-    #[serde(default = "once")]
-    #[schema(value_type = Option<MissedView>)]
-    pub missed: Missed,
+    #[serde(default = "default_missed_policy")]
+    #[schema(value_type = Option<MissedPolicyView>)]
+    pub missed: MissedPolicy,
     /// Whether it is switched on; it is when it is left out.
-    #[serde(default = "yes")]
+    #[serde(default = "default_enabled")]
     #[schema(value_type = Option<bool>)]
     pub enabled: bool,
 }
 
-const fn once() -> Missed {
-    Missed::Once
+const fn default_missed_policy() -> MissedPolicy {
+    MissedPolicy::Once
 }
 
-const fn yes() -> bool {
+const fn default_enabled() -> bool {
     true
 }
 
@@ -114,16 +114,16 @@ pub struct UpdateSchedule {
     pub name: Option<TaskName>,
     /// When it is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<WhenView>)]
-    pub when: Option<When>,
+    #[schema(value_type = Option<ScheduleTriggerView>)]
+    pub when: Option<ScheduleTrigger>,
     /// What it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<WhatView>)]
-    pub what: Option<What>,
+    #[schema(value_type = Option<ScheduleActionView>)]
+    pub what: Option<ScheduleAction>,
     /// What is done about times that are missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<MissedView>)]
-    pub missed: Option<Missed>,
+    #[schema(value_type = Option<MissedPolicyView>)]
+    pub missed: Option<MissedPolicy>,
     /// Whether it is switched on. Switched on again, it is due at its next time from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -142,14 +142,14 @@ pub struct ScheduleView {
     #[schema(value_type = String)]
     pub name: TaskName,
     /// When it is due.
-    #[schema(value_type = WhenView)]
-    pub when: When,
+    #[schema(value_type = ScheduleTriggerView)]
+    pub when: ScheduleTrigger,
     /// What it asks for.
-    #[schema(value_type = WhatView)]
-    pub what: What,
+    #[schema(value_type = ScheduleActionView)]
+    pub what: ScheduleAction,
     /// What is done about times that are missed.
-    #[schema(value_type = MissedView)]
-    pub missed: Missed,
+    #[schema(value_type = MissedPolicyView)]
+    pub missed: MissedPolicy,
     /// Whether it is switched on.
     pub enabled: bool,
     /// When it is due next; nothing when it is switched off or over.
@@ -182,7 +182,7 @@ pub struct FiringView {
     pub number: i64,
     /// `due` when its time had come, `asked` when a person did not wait for it.
     #[schema(value_type = String)]
-    pub cause: Cause,
+    pub cause: FiringCause,
     /// The time that had come.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,

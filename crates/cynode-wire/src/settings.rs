@@ -3,7 +3,7 @@
 use cynode_core::{
     ids::UserId,
     names::DottedKey,
-    settings::{Change, Expected, Versioned},
+    settings::{ExpectedVersion, ValueChange, VersionedValue},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,29 +15,31 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct SetValue {
     /// What to write.
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "deserialize_present")]
     pub value: Value,
     /// The version that you saw; 0 when there was none. Another writer in between is a conflict.
     pub expected_version: u32,
 }
 
 /// Tells a `null` that was written from a field that was left out, which is refused.
-fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Value, D::Error> {
     Value::deserialize(deserializer)
 }
 
 impl SetValue {
     /// What the writer believes is there.
-    pub const fn expected(&self) -> Expected {
-        expected(self.expected_version)
+    pub const fn expected_state(&self) -> ExpectedVersion {
+        parse_expected_version(self.expected_version)
     }
 }
 
 /// What a version number on the wire says.
-pub const fn expected(version: u32) -> Expected {
+pub const fn parse_expected_version(version: u32) -> ExpectedVersion {
     match version {
-        0 => Expected::Absent,
-        version => Expected::Version(version as i64),
+        0 => ExpectedVersion::Absent,
+        version => ExpectedVersion::Version(version as i64),
     }
 }
 
@@ -59,9 +61,9 @@ pub struct ValueView {
     pub updated_at: OffsetDateTime,
 }
 
-impl From<Versioned> for ValueView {
-    fn from(value: Versioned) -> Self {
-        let Versioned { key, value, version, updated_by, updated_at } = value;
+impl From<VersionedValue> for ValueView {
+    fn from(value: VersionedValue) -> Self {
+        let VersionedValue { key, value, version, updated_by, updated_at } = value;
         Self { key, value, version, updated_by, updated_at }
     }
 }
@@ -83,23 +85,23 @@ pub struct ChangeView {
     pub changed_at: OffsetDateTime,
 }
 
-impl From<Change> for ChangeView {
-    fn from(change: Change) -> Self {
-        let Change { version, value, changed_by, changed_at } = change;
+impl From<ValueChange> for ChangeView {
+    fn from(change: ValueChange) -> Self {
+        let ValueChange { version, value, changed_by, changed_at } = change;
         Self { version, deleted: value.is_none(), value, changed_by, changed_at }
     }
 }
 
 /// All values of one place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Values {
+pub struct ValueList {
     /// The values, by key.
     pub items: Vec<ValueView>,
 }
 
 /// All writes of one key, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct History {
+pub struct ValueHistory {
     /// The writes.
     pub items: Vec<ChangeView>,
 }

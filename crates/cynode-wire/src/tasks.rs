@@ -28,7 +28,7 @@ pub struct CreateTask {
     #[serde(default)]
     #[schema(value_type = Vec<CriterionView>)]
     pub acceptance_criteria: Vec<Criterion>,
-    /// What it may spend.
+    /// What it may spend. A task without any limit gets the installation's default (setting `budget.task_default`).
     #[serde(default)]
     #[schema(value_type = BudgetView)]
     pub budget: Budget,
@@ -36,6 +36,10 @@ pub struct CreateTask {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub depends_on: Vec<TaskId>,
+    /// Whether a person is asked about the plan; absent: what the preference `workflow.approve_plan` says. `false` is a yes in
+    /// advance. Agents cannot send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve_plan: Option<bool>,
 }
 
 /// One thing that must be shown.
@@ -151,7 +155,7 @@ pub struct TaskView {
 
 impl From<Task> for TaskView {
     fn from(task: Task) -> Self {
-        let state = task.state.name();
+        let state = task.state.state_name();
         let (started_at, ended_at, failure) = match task.state {
             TaskState::Queued => (None, None, None),
             TaskState::Running { since } => (Some(since), None, None),

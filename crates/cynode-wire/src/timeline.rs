@@ -5,7 +5,7 @@ use cynode_core::{
     ids::{InstructionId, JobId, PullRequestId, RunId, TaskId, WaitId},
     names::Prose,
     tasks::TaskStateName,
-    workflow::{Node, instructions::InstructionKind, waits::WaitReason},
+    workflow::{WorkflowStep, instructions::InstructionKind, waits::WaitReason},
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -14,12 +14,12 @@ use utoipa::ToSchema;
 use crate::{
     delivery::PullRequestStateView,
     tasks::TaskStateView,
-    workflow::{InstructionKindView, NodeView, UnitView, WaitReasonView},
+    workflow::{InstructionKindView, UnitView, WaitReasonView, WorkflowStepView},
 };
 
 /// The story of a task's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Timeline {
+pub struct TaskTimeline {
     /// The task.
     #[schema(value_type = String)]
     pub task_id: TaskId,
@@ -33,10 +33,13 @@ pub struct Timeline {
     pub state: TaskStateName,
     /// The node that is next; none when the run has ended or not begun.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NodeView>)]
-    pub node: Option<Node>,
+    #[schema(value_type = Option<WorkflowStepView>)]
+    pub node: Option<WorkflowStep>,
     /// One sentence: where it stands and who is needed.
     pub standing: String,
+    /// What it waits for and nobody takes, oldest first; empty while all goes on as it should.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stalls: Vec<StallView>,
     /// What came of it, once it has ended well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
@@ -59,6 +62,49 @@ pub struct Timeline {
     pub mermaid: String,
     /// The plan as a mermaid flowchart, each unit with its state.
     pub plan_mermaid: String,
+}
+
+/// Work that stands still because nobody takes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StallView {
+    /// What kind of work.
+    pub kind: StallKind,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+    /// What is wrong, in a sentence.
+    pub detail: String,
+    /// What to type, in this order.
+    pub commands: Vec<String>,
+}
+
+/// What kind of work stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StallKind {
+    /// A job that was placed on a node and is not claimed.
+    UnclaimedJob,
+    /// A job that fits no node.
+    UnplacedJob,
+    /// A question to the project manager or an analyst that nobody has taken.
+    UnclaimedHandoff,
+    /// A run that is due and that nobody drives.
+    UndrivenRun,
+    /// A decision that a model has not answered.
+    SlowModel,
+}
+
+impl StallKind {
+    /// The name on the wire and in the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnclaimedJob => "unclaimed_job",
+            Self::UnplacedJob => "unplaced_job",
+            Self::UnclaimedHandoff => "unclaimed_handoff",
+            Self::UndrivenRun => "undriven_run",
+            Self::SlowModel => "slow_model",
+        }
+    }
 }
 
 /// What a task was delivered as.
@@ -190,7 +236,7 @@ pub struct JobEntry {
 /// Tells a running task something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Instruct {
+pub struct InstructTask {
     /// What is to be done.
     #[schema(value_type = InstructionKindView)]
     pub kind: InstructionKind,
@@ -202,7 +248,7 @@ pub struct Instruct {
 
 /// An instruction that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Instructed {
+pub struct InstructionReceipt {
     /// Its id; none when it was carried out at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -218,7 +264,7 @@ pub struct Instructed {
 /// Says yes or no to a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Approve {
+pub struct ApprovePlan {
     /// Yes or no.
     pub approved: bool,
     /// Why; what should be different, when it is a no.

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use cynode_core::{agents::AgentRole, evidence::Check};
+use cynode_core::{agents::AgentRole, evidence::EvidenceCheck};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::workflow::Finding;
+use crate::workflow::VerificationFinding;
 
 /// The work of a unit; the field `work` of its payload. Units without it are for foreign workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Work {
+pub struct JobSpec {
     /// The role of the agent that does it.
     #[schema(value_type = String)]
     pub role: AgentRole,
@@ -31,7 +31,7 @@ pub struct Work {
     pub sandbox: SandboxNeeds,
     /// On which machine.
     #[serde(default)]
-    pub placement: Placement,
+    pub placement: PlacementSpec,
     /// Whether a result must bring a commit. Agents that say they are done without one have failed.
     #[serde(default)]
     pub commit: CommitRule,
@@ -56,7 +56,7 @@ pub enum WorkerChoice {
     Checks {
         /// The checks.
         #[schema(value_type = Vec<crate::tasks::CheckView>)]
-        checks: Vec<Check>,
+        checks: Vec<EvidenceCheck>,
         /// The commit from which files are taken that checks go by.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pinned_from: Option<String>,
@@ -66,10 +66,10 @@ pub enum WorkerChoice {
     /// A file of moves that are played: for tests and the demo.
     Scripted {
         /// The moves.
-        moves: Vec<Move>,
+        moves: Vec<ScriptedMove>,
         /// The moves of an attempt that is told what the last one got wrong; the same when it is left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        revised: Option<Vec<Move>>,
+        revised: Option<Vec<ScriptedMove>>,
     },
 }
 
@@ -101,7 +101,7 @@ pub enum OnFailure {
 /// One move of a scripted worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "move", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Move {
+pub enum ScriptedMove {
     /// Says something.
     Say {
         /// The text.
@@ -133,11 +133,11 @@ pub enum Move {
         path: String,
         /// The moves.
         #[schema(no_recursion)]
-        moves: Vec<Move>,
+        moves: Vec<ScriptedMove>,
         /// The moves that are played when it is not.
         #[serde(default)]
         #[schema(no_recursion)]
-        otherwise: Vec<Move>,
+        otherwise: Vec<ScriptedMove>,
     },
     /// Lets time pass.
     Wait {
@@ -198,7 +198,7 @@ pub struct RevisionFeedback {
     /// In short.
     pub summary: String,
     /// One by one.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
 }
 
 /// Where and how a job runs.
@@ -241,7 +241,7 @@ pub enum SandboxBackend {
 /// On which machine a job may run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Placement {
+pub struct PlacementSpec {
     /// This one and no other, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

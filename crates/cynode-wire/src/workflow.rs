@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
-    evidence::{Check, Odd},
+    evidence::{ChangeAnomaly, EvidenceCheck},
     ids::{HandoffId, ProjectId, RunId, TaskId},
     names::{DottedKey, Prose, TaskName},
     tasks::Criterion,
     workflow::{
-        Node, Verdict,
+        StepVerdict, WorkflowStep,
         instructions::InstructionKind,
         plan::{Plan, PlannedUnit, UnitKey},
         units::{JobState, UnitState},
@@ -21,10 +21,10 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::{
-    evidence::EvidenceView,
+    evidence::{BaseChecks, EvidenceView},
     handoffs::{HandoffRequest, RunHandoff},
     tasks::CriterionView,
-    work::Work,
+    work::JobSpec,
 };
 
 /// Asks for the lease of a task, and for everything needed to drive it.
@@ -54,7 +54,7 @@ pub struct ResumeWorkflow {
     /// The task.
     #[schema(value_type = String)]
     pub task_id: TaskId,
-    /// Answers only when more than this has happened to the run (see [`Position::wakes`]), or when `wait_ms` is over.
+    /// Answers only when more than this has happened to the run (see [`WorkflowPosition::wakes`]), or when `wait_ms` is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_wakes: Option<i64>,
     /// How long to wait for it, at most 20000; 0 when it is left out.
@@ -94,26 +94,26 @@ pub struct RenewLease {
 /// What a node did: state, history and effects are stored together or not at all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Checkpoint {
+pub struct StepCheckpoint {
     /// The lease under which it was done.
     pub lease: LeaseRef,
     /// The number of this checkpoint: one more than the last.
     pub sequence: i64,
     /// The node that ran.
-    #[schema(value_type = NodeView)]
-    pub node: Node,
+    #[schema(value_type = WorkflowStepView)]
+    pub node: WorkflowStep,
     /// What it found.
-    #[schema(value_type = VerdictView)]
-    pub verdict: Verdict,
+    #[schema(value_type = StepVerdictView)]
+    pub verdict: StepVerdict,
     /// What later nodes need.
     pub state: RunState,
     /// What it changes.
     #[serde(default)]
-    pub effects: Vec<Effect>,
+    pub effects: Vec<StepEffect>,
     /// What is waited for; with the verdict `wait`, and only with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<NewWait>,
-    /// How many things had happened to the run when the node looked; see [`Position::wakes`].
+    /// How many things had happened to the run when the node looked; see [`WorkflowPosition::wakes`].
     pub seen_wakes: i64,
     /// The unit it was about, for the timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,7 +134,7 @@ pub struct Checkpoint {
 /// One change that a node makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "effect", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Effect {
+pub enum StepEffect {
     /// The plan's units exist from now on. Units that are done stay; others that the plan does not name are cancelled with their jobs.
     PlanUnits {
         /// Every unit of the plan.
@@ -143,7 +143,7 @@ pub enum Effect {
     },
     /// The project manager is asked something; the run is woken by the answer. What was asked before is dropped.
     HandOff {
-        /// Names the question, so that the node knows the answer: see [`Position::handoff`].
+        /// Names the question, so that the node knows the answer: see [`WorkflowPosition::handoff`].
         about: String,
         /// What is asked.
         #[schema(value_type = HandoffRequest)]
@@ -167,8 +167,8 @@ pub enum Effect {
         remedy: Value,
         /// Who does it, where that was not in the plan; it becomes `work` of the unit's payload.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[schema(value_type = Option<Work>)]
-        work: Option<Box<Work>>,
+        #[schema(value_type = Option<JobSpec>)]
+        work: Option<Box<JobSpec>>,
         /// Most seconds from claim to result.
         timeout_seconds: u32,
     },
@@ -190,9 +190,27 @@ pub enum Effect {
         attempt: u32,
         /// The checks.
         #[schema(value_type = Vec<crate::tasks::CheckView>)]
-        checks: Vec<Check>,
+        checks: Vec<EvidenceCheck>,
         /// Most seconds from claim to result.
         timeout_seconds: u32,
+        /// Whether checks that could not run on the machine are run again: somebody has mended it since.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
+    },
+    /// Checks are tried on the base commit, before any change; the run is woken when they have ended. What is known stays; what could not
+    /// run is tried again.
+    TryChecks {
+        /// The checks.
+        #[schema(value_type = Vec<crate::tasks::CheckView>)]
+        checks: Vec<EvidenceCheck>,
+    },
+    /// Checks that no node has taken need not be tried any more.
+    SkipChecks,
+    /// The task is done when this is shown: a person named another check.
+    SetCriteria {
+        /// What must be shown.
+        #[schema(value_type = Vec<CriterionView>)]
+        criteria: Vec<Criterion>,
     },
     /// A unit's job came to nothing, or its result was judged bad: it is to be tried again.
     RetryUnit {
@@ -203,7 +221,7 @@ pub enum Effect {
         attempt: u32,
         /// Why.
         #[serde(default)]
-        findings: Vec<Finding>,
+        findings: Vec<VerificationFinding>,
     },
     /// A unit's result was judged good.
     AcceptUnit {
@@ -214,7 +232,7 @@ pub enum Effect {
         attempt: u32,
         /// What was noted.
         #[serde(default)]
-        findings: Vec<Finding>,
+        findings: Vec<VerificationFinding>,
         /// Why it is taken though its evidence is not good: a person's word, or a policy's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waived: Option<String>,
@@ -224,7 +242,7 @@ pub enum Effect {
         /// What that person was shown.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schema(value_type = Vec<serde_json::Value>)]
-        shown: Vec<Odd>,
+        shown: Vec<ChangeAnomaly>,
     },
     /// A unit is given up.
     FailUnit {
@@ -235,7 +253,7 @@ pub enum Effect {
         attempt: u32,
         /// Why.
         #[serde(default)]
-        findings: Vec<Finding>,
+        findings: Vec<VerificationFinding>,
     },
 }
 
@@ -260,9 +278,9 @@ pub struct NewWait {
 /// One thing that verification noted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Finding {
+pub struct VerificationFinding {
     /// How bad it is: `critical`, `major`, `minor` or `note`.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// What was found.
     pub text: String,
     /// Where, as `src/x.rs:42`.
@@ -273,14 +291,14 @@ pub struct Finding {
     pub how_to_fix: Option<String>,
 }
 
-impl Finding {
+impl VerificationFinding {
     /// Something that was found.
-    pub fn new(severity: Severity, text: impl Into<String>) -> Self {
+    pub fn new(severity: FindingSeverity, text: impl Into<String>) -> Self {
         Self { severity, text: text.into(), at: None, how_to_fix: None }
     }
 
     /// In one line: where, what, and what to do about it.
-    pub fn told(&self) -> String {
+    pub fn describe_finding(&self) -> String {
         let place = self.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
         let remedy = self.how_to_fix.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
         format!("{place}{}{remedy}", self.text)
@@ -290,7 +308,7 @@ impl Finding {
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum FindingSeverity {
     /// It must not be so.
     Critical,
     /// It should not be so.
@@ -329,10 +347,10 @@ pub struct RunState {
     pub last_result: Option<StepResult>,
     /// The last judgement.
     #[serde(default)]
-    pub verification: Option<Verification>,
+    pub verification: Option<StepVerification>,
     /// What people said since the plan was made.
     #[serde(default)]
-    pub feedback: Vec<Feedback>,
+    pub feedback: Vec<PlanFeedback>,
     /// The unit that a person, or the project manager after a failure, was last asked about: the answer is about no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -343,6 +361,9 @@ pub struct RunState {
     /// Whether a person was asked because the node that is next could not be decided: the answer is about that, and about nothing in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undecided: bool,
+    /// Where trying the checks on the base commit stands, once it was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_trial: Option<CheckTrial>,
     /// How often less was planned because a unit came to nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reduced: u32,
@@ -359,6 +380,20 @@ pub struct RunState {
     /// it of which sequence it is.
     #[serde(default)]
     pub runner: Value,
+}
+
+/// Where trying the checks on the base commit stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CheckTrial {
+    /// Whether the plan waits for it.
+    pub open: bool,
+    /// Whether a person is asked about the plan afterwards.
+    pub approve_plan: bool,
+    /// Checks that cannot run here and that a person wants to go on with: they are asked about them once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<crate::tasks::CheckView>)]
+    pub accepted: Vec<EvidenceCheck>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -382,7 +417,7 @@ pub struct StepResult {
 /// A judgement of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Verification {
+pub struct StepVerification {
     /// The unit.
     #[schema(value_type = String)]
     pub unit: UnitKey,
@@ -390,7 +425,7 @@ pub struct Verification {
     pub status: VerificationStatus,
     /// What was found.
     #[serde(default)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// What to do about it.
     #[serde(default)]
     pub recommended_actions: Vec<String>,
@@ -411,7 +446,7 @@ pub enum VerificationStatus {
 /// What a person said about the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Feedback {
+pub struct PlanFeedback {
     /// What kind of instruction it was.
     #[schema(value_type = InstructionKindView)]
     pub kind: InstructionKind,
@@ -421,7 +456,7 @@ pub struct Feedback {
 
 /// Where a run stands, and everything that its next node needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Position {
+pub struct WorkflowPosition {
     /// The task.
     #[schema(value_type = String)]
     pub task_id: TaskId,
@@ -452,6 +487,9 @@ pub struct Position {
     /// What is known about the results that wait to be judged; for Verify Step Result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceView>,
+    /// What the checks came to on the base commit; for Plan Steps, once they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_checks: Option<BaseChecks>,
 }
 
 /// What follows.
@@ -461,14 +499,14 @@ pub enum NextStep {
     /// Run this node.
     Run {
         /// The node.
-        #[schema(value_type = NodeView)]
-        node: Node,
+        #[schema(value_type = WorkflowStepView)]
+        node: WorkflowStep,
     },
     /// Stop driving: the run waits, and the lease was given back. Whoever is needed then starts it again.
     Wait {
         /// The node that will run.
-        #[schema(value_type = NodeView)]
-        node: Node,
+        #[schema(value_type = WorkflowStepView)]
+        node: WorkflowStep,
         /// What is waited for.
         #[schema(value_type = WaitReasonView)]
         reason: WaitReason,
@@ -487,7 +525,7 @@ pub struct EndedWait {
     #[schema(value_type = WaitReasonView)]
     pub reason: WaitReason,
     /// `woken`, `approved`, `rejected`, `answered`, `continued`, `expired` or `cancelled`.
-    pub resolution: Resolution,
+    pub resolution: WaitResolution,
     /// What a person was asked, when they were asked something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
@@ -499,7 +537,7 @@ pub struct EndedWait {
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Resolution {
+pub enum WaitResolution {
     /// What was waited for has come.
     Woken,
     /// A person said yes.
@@ -516,7 +554,7 @@ pub enum Resolution {
     Cancelled,
 }
 
-impl Resolution {
+impl WaitResolution {
     const ALL: [Self; 7] = [
         Self::Woken,
         Self::Approved,
@@ -564,7 +602,7 @@ pub struct UnitView {
     /// How often it was tried.
     pub attempts: u32,
     /// What was found about its last attempt.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// Its last job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<UnitJob>,
@@ -587,7 +625,7 @@ pub struct UnitJob {
 
 /// The answer to a start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Started {
+pub struct StartWorkflowResult {
     /// `started`, or `already_running` when the same holder has it under the same key.
     pub status: StartStatus,
     /// The lease.
@@ -595,7 +633,7 @@ pub struct Started {
     /// The task.
     pub task: TaskContext,
     /// Where the run stands.
-    pub position: Position,
+    pub position: WorkflowPosition,
 }
 
 /// Whether a start began something.
@@ -610,15 +648,15 @@ pub enum StartStatus {
 
 /// The answer to a resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Resumed {
+pub struct ResumeWorkflowResult {
     /// The task.
     pub task: TaskContext,
     /// Where the run stands.
-    pub position: Position,
+    pub position: WorkflowPosition,
     /// The node that ran last.
     #[serde(default)]
-    #[schema(value_type = Option<NodeView>)]
-    pub last_node: Option<Node>,
+    #[schema(value_type = Option<WorkflowStepView>)]
+    pub last_node: Option<WorkflowStep>,
     /// When the last checkpoint was written.
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
@@ -663,7 +701,7 @@ pub struct TaskContext {
 /// Names of [`Node`] for the document.
 #[derive(ToSchema)]
 #[schema(as = WorkflowNode, rename_all = "snake_case")]
-pub enum NodeView {
+pub enum WorkflowStepView {
     /// Reads the task, its criteria and the preferences that hold.
     LoadTaskContext,
     /// Makes the plan: a graph of work units.
@@ -683,7 +721,7 @@ pub enum NodeView {
 /// Names of [`Verdict`] for the document.
 #[derive(ToSchema)]
 #[schema(as = Verdict, rename_all = "snake_case")]
-pub enum VerdictView {
+pub enum StepVerdictView {
     /// Its work is done; the next node follows.
     Pass,
     /// Nothing is left to do.

@@ -4,6 +4,7 @@
 //! is never reachable over the network. Killed at any moment, it recovers by itself at the next start.
 
 use std::{
+    convert::Infallible,
     fs::{self, File},
     io::{ErrorKind, Write},
     os::unix::{
@@ -17,28 +18,34 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use cynode_app::Environment;
-use cynode_db::Options;
+use cynode_app::AppEnvironment;
+use cynode_db::DbOptions;
 use data_encoding::HEXLOWER;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::process::{Child, Command};
 
+use crate::output;
+
 /// How long PostgreSQL may take to start; after a crash it replays its journal first.
-const PATIENCE: Duration = Duration::from_mins(1);
+const START_STOP_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// First and longest pause before a server that does not start is tried again.
+const RESTART_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
 /// The oldest version whose features the schema uses (`NULLS NOT DISTINCT`).
-pub(crate) const OLDEST: u32 = 15;
+pub(crate) const MIN_POSTGRES_VERSION: u32 = 15;
 
 /// A running cluster.
-pub(crate) struct Cluster {
-    paths: Paths,
+pub(crate) struct PostgresCluster {
+    paths: ClusterPaths,
     password: SecretString,
+    programs: PathBuf,
     /// `None` when it was running already: an earlier `up` was killed and left it.
     child: Option<Child>,
 }
 
-struct Paths {
+struct ClusterPaths {
     dir: PathBuf,
     data: PathBuf,
     socket: PathBuf,
@@ -47,10 +54,10 @@ struct Paths {
 }
 
 /// The name that PostgreSQL gives its socket.
-const SOCKET: &str = ".s.PGSQL.5432";
+const SOCKET_FILE_NAME: &str = ".s.PGSQL.5432";
 
-impl Paths {
-    fn below(dir: &Path) -> Self {
+impl ClusterPaths {
+    fn in_data_dir(dir: &Path) -> Self {
         Self {
             dir: dir.join("postgres"),
             data: dir.join("postgres/data"),
@@ -60,20 +67,20 @@ impl Paths {
         }
     }
 
-    fn url(&self, password: &SecretString) -> SecretString {
-        let (password, socket) = (password.expose_secret(), encoded(&self.socket));
+    fn connection_url(&self, password: &SecretString) -> SecretString {
+        let (password, socket) = (password.expose_secret(), percent_encode_path(&self.socket));
         format!("postgres://cynode:{password}@localhost/postgres?host={socket}").into()
     }
 }
 
 /// Whether a cluster was made below that directory.
-pub(crate) fn is_in(dir: &Path) -> bool {
-    Paths::below(dir).data.exists()
+pub(crate) fn has_cluster(dir: &Path) -> bool {
+    ClusterPaths::in_data_dir(dir).data.exists()
 }
 
 /// The URL of the cluster that a `cynode up` over that directory runs.
-pub(crate) fn url_in(dir: &Path) -> anyhow::Result<SecretString> {
-    let paths = Paths::below(dir);
+pub(crate) fn running_cluster_url(dir: &Path) -> anyhow::Result<SecretString> {
+    let paths = ClusterPaths::in_data_dir(dir);
     let place = dir.display();
     ensure!(
         paths.password.exists(),
@@ -83,10 +90,10 @@ pub(crate) fn url_in(dir: &Path) -> anyhow::Result<SecretString> {
         format!("only the account that starts `cynode up` over {place} may do this")
     })?;
     ensure!(
-        UnixStream::connect(paths.socket.join(SOCKET)).is_ok(),
+        UnixStream::connect(paths.socket.join(SOCKET_FILE_NAME)).is_ok(),
         "the database of {place} does not run: start `cynode up --data-dir {place}` first"
     );
-    Ok(paths.url(&password.trim().to_owned().into()))
+    Ok(paths.connection_url(&password.trim().to_owned().into()))
 }
 
 /// Where PostgreSQL's programs are; those of `version` if a cluster needs them.
@@ -110,7 +117,7 @@ pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
 }
 
 /// What a server says of its version, and the number in it that its clusters go by.
-pub(crate) fn version_of(programs: &Path) -> (String, Option<u32>) {
+pub(crate) fn server_version(programs: &Path) -> (String, Option<u32>) {
     let printed = std::process::Command::new(programs.join("postgres")).arg("--version").output();
     let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let version = printed.unwrap_or_default();
@@ -118,12 +125,12 @@ pub(crate) fn version_of(programs: &Path) -> (String, Option<u32>) {
     (version, major)
 }
 
-impl Cluster {
+impl PostgresCluster {
     /// Makes the cluster if there is none, and starts it if it does not run.
-    pub(crate) async fn start(dir: &Path) -> anyhow::Result<Self> {
-        let paths = Paths::below(dir);
+    pub(crate) async fn start_in(dir: &Path) -> anyhow::Result<Self> {
+        let paths = ClusterPaths::in_data_dir(dir);
         // The kernel's limit on the path of a socket.
-        let socket = paths.socket.join(SOCKET);
+        let socket = paths.socket.join(SOCKET_FILE_NAME);
         ensure!(
             socket.as_os_str().len() <= 107,
             "the path {} is too long for a socket: choose a shorter --data-dir",
@@ -136,7 +143,7 @@ impl Cluster {
             "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
              or set DATABASE_URL to a database elsewhere",
         )?;
-        if let (Some(made_by), (_, Some(there))) = (version, version_of(&programs)) {
+        if let (Some(made_by), (_, Some(there))) = (version, server_version(&programs)) {
             ensure!(
                 made_by == there,
                 "the database in {} was made by PostgreSQL {made_by}, and {} has {there}: `apt-get install postgresql-{made_by}`, \
@@ -145,67 +152,123 @@ impl Cluster {
                 programs.display()
             );
         }
-        prepare(&paths)?;
-        let password = password(&paths)?;
+        prepare_directories(&paths)?;
+        let password = load_or_create_password(&paths)?;
         if !paths.data.exists() {
-            initialise(&programs, &paths).await?;
+            initialize_cluster(&programs, &paths).await?;
         }
-        let mut cluster = Self { paths, password, child: None };
-        if !cluster.adopt().await? {
-            cluster.spawn(&programs)?;
-            cluster.wait_until_ready(&programs).await?;
+        let mut cluster = Self { paths, password, programs, child: None };
+        if !cluster.attach_to_running().await? {
+            cluster.spawn_server()?;
+            cluster.wait_until_ready().await?;
         }
         tracing::info!(event = "backend.started", backend = "postgresql", "the database runs");
         Ok(cluster)
     }
 
     /// The URL under which it is reached. It holds the password.
-    pub(crate) fn url(&self) -> SecretString {
-        self.paths.url(&self.password)
+    pub(crate) fn connection_url(&self) -> SecretString {
+        self.paths.connection_url(&self.password)
     }
 
-    /// Ends when the server has ended without being told to.
-    pub(crate) async fn ended(&mut self) -> anyhow::Error {
-        let log = self.paths.log.display();
-        match &mut self.child {
-            Some(child) => match child.wait().await {
-                Ok(status) => {
-                    anyhow::anyhow!("PostgreSQL ended by itself with {status}; see {log}")
-                }
-                Err(error) => anyhow::anyhow!("PostgreSQL cannot be watched: {error}"),
-            },
-            None => std::future::pending().await,
+    /// Keeps the server running: ended without being told to, it is started again, for as long as it takes. It never returns.
+    pub(crate) async fn supervise_server(&mut self) -> Infallible {
+        loop {
+            let ended = self.wait_for_exit().await;
+            let log = self.paths.log.display().to_string();
+            tracing::error!(
+                event = "backend.ended",
+                backend = "postgresql",
+                log,
+                "{ended}; it is started again"
+            );
+            output::print_line(&format!(
+                "PostgreSQL {ended}; it is started again, nothing that was committed is lost"
+            ));
+            let mut pause = RESTART_BACKOFF.0;
+            while let Err(error) = self.restart_server().await {
+                let why = format!("{error:#}");
+                tracing::error!(
+                    event = "backend.not_started",
+                    backend = "postgresql",
+                    error = why,
+                    "tried again"
+                );
+                output::print_line(&format!(
+                    "PostgreSQL does not start: {why}; it is tried again. Read {log}, and make room with `df -h` if a disk is full"
+                ));
+                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+                pause = (pause * 2).min(RESTART_BACKOFF.1);
+            }
+            tracing::info!(
+                event = "backend.started",
+                backend = "postgresql",
+                "the database runs again"
+            );
+            output::print_line("PostgreSQL runs again");
         }
     }
 
+    /// Ends when the server has ended without being told to; how it ended.
+    async fn wait_for_exit(&mut self) -> String {
+        match &mut self.child {
+            Some(child) => match child.wait().await {
+                Ok(status) => format!("ended by itself with {status}"),
+                Err(error) => format!("cannot be watched: {error}"),
+            },
+            // One that an earlier `up` started is not our child.
+            None => {
+                let mut turn = tokio::time::interval(Duration::from_millis(500));
+                while running_server_pid(&self.paths).is_some() {
+                    turn.tick().await;
+                }
+                "ended by itself".to_owned()
+            }
+        }
+    }
+
+    /// Starts it again. What is left of the processes of the one that ended is waited for: two servers must never share the data.
+    async fn restart_server(&mut self) -> anyhow::Result<()> {
+        if let Some(child) = &mut self.child
+            && child.try_wait()?.is_none()
+        {
+            // It was started before and is not ready yet.
+            return self.wait_until_ready().await;
+        }
+        self.spawn_server()?;
+        self.wait_until_ready().await
+    }
+
     /// Ends it: running statements are cut off, what was committed is kept.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+    pub(crate) async fn stop_server(self) -> anyhow::Result<()> {
         // A child that has ended has no id any more.
         let own = self
             .child
             .as_ref()
             .map(|child| child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
-        if let Some(pid) = own.unwrap_or_else(|| running(&self.paths)) {
+        if let Some(pid) = own.unwrap_or_else(|| running_server_pid(&self.paths)) {
             kill_process(pid, Signal::INT).context("PostgreSQL could not be told to stop")?;
         }
         let late = || format!("PostgreSQL did not stop; see {}", self.paths.log.display());
         match self.child {
             Some(mut child) => {
-                tokio::time::timeout(PATIENCE, child.wait()).await.with_context(late)??;
+                tokio::time::timeout(START_STOP_TIMEOUT, child.wait())
+                    .await
+                    .with_context(late)??;
             }
-            None => wait_until_gone(&self.paths).await?,
+            None => wait_for_shutdown(&self.paths).await?,
         }
         Ok(())
     }
 
     /// Takes over a server that an earlier `up` left behind. `false` when none runs.
-    async fn adopt(&self) -> anyhow::Result<bool> {
+    async fn attach_to_running(&self) -> anyhow::Result<bool> {
         let mut turn = tokio::time::interval(Duration::from_millis(50));
-        for _ in 0..PATIENCE.as_millis() / 50 {
-            if running(&self.paths).is_none() {
+        for _ in 0..START_STOP_TIMEOUT.as_millis() / 50 {
+            if running_server_pid(&self.paths).is_none() {
                 return Ok(false);
             }
-            if self.answers().await {
+            if self.accepts_connections().await {
                 return Ok(true);
             }
             // It is starting, or on its way out.
@@ -217,9 +280,9 @@ impl Cluster {
         )
     }
 
-    fn spawn(&mut self, programs: &Path) -> anyhow::Result<()> {
+    fn spawn_server(&mut self) -> anyhow::Result<()> {
         let log = fs::OpenOptions::new().create(true).append(true).open(&self.paths.log)?;
-        let mut command = as_owner(&programs.join("postgres"), Some("INT"));
+        let mut command = command_as_postgres(&self.programs.join("postgres"), Some("INT"));
         command
             .arg("-D")
             .arg(&self.paths.data)
@@ -236,11 +299,11 @@ impl Cluster {
         Ok(())
     }
 
-    async fn wait_until_ready(&mut self, programs: &Path) -> anyhow::Result<()> {
+    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let mut turn = tokio::time::interval(Duration::from_millis(20));
-        for _ in 0..PATIENCE.as_millis() / 20 {
+        for _ in 0..START_STOP_TIMEOUT.as_millis() / 20 {
             turn.tick().await;
-            if self.answers().await {
+            if self.accepts_connections().await {
                 return Ok(());
             }
             if let Some(child) = &mut self.child
@@ -254,7 +317,7 @@ impl Cluster {
                 for _ in 0..5 {
                     turn.tick().await;
                 }
-                self.spawn(programs)?;
+                self.spawn_server()?;
             }
         }
         bail!("PostgreSQL did not become ready; see {}", self.paths.log.display())
@@ -267,17 +330,17 @@ impl Cluster {
         Ok(String::from_utf8_lossy(tail).contains(text))
     }
 
-    async fn answers(&self) -> bool {
-        let options = Options {
-            url: self.url().expose_secret().to_owned(),
+    async fn accepts_connections(&self) -> bool {
+        let options = DbOptions {
+            url: self.connection_url().expose_secret().to_owned(),
             max_connections: 1,
             // A refused connection is tried again inside; we would rather look at the process.
             acquire_timeout: Duration::from_millis(300),
             statement_timeout: Duration::from_secs(2),
         };
-        let Ok(pool) = cynode_db::connect(&options) else { return false };
+        let Ok(pool) = cynode_db::connect_pool(&options) else { return false };
         let answers = match pool.acquire().await {
-            Ok(mut conn) => cynode_db::health::ping(&mut conn).await.is_ok(),
+            Ok(mut conn) => cynode_db::health::ping_database(&mut conn).await.is_ok(),
             Err(_) => false,
         };
         pool.close().await;
@@ -285,10 +348,10 @@ impl Cluster {
     }
 }
 
-async fn wait_until_gone(paths: &Paths) -> anyhow::Result<()> {
+async fn wait_for_shutdown(paths: &ClusterPaths) -> anyhow::Result<()> {
     let mut turn = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..PATIENCE.as_millis() / 50 {
-        if running(paths).is_none() {
+    for _ in 0..START_STOP_TIMEOUT.as_millis() / 50 {
+        if running_server_pid(paths).is_none() {
             return Ok(());
         }
         turn.tick().await;
@@ -298,7 +361,7 @@ async fn wait_until_gone(paths: &Paths) -> anyhow::Result<()> {
 
 /// The server that runs in the data directory, if one does. A number that another process got meanwhile is
 /// recognised by where that process works.
-fn running(paths: &Paths) -> Option<Pid> {
+fn running_server_pid(paths: &ClusterPaths) -> Option<Pid> {
     let text = fs::read_to_string(paths.data.join("postmaster.pid")).ok()?;
     let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?)?;
     test_kill_process(pid).ok()?;
@@ -308,17 +371,17 @@ fn running(paths: &Paths) -> Option<Pid> {
 
 /// Makes the directories. The one around is ours, so that PostgreSQL's user can put nothing in the place of
 /// what we write to or give away; only `data` and `run` are its own.
-fn prepare(paths: &Paths) -> anyhow::Result<()> {
+fn prepare_directories(paths: &ClusterPaths) -> anyhow::Result<()> {
     let root = rustix::process::geteuid().is_root();
-    make(&paths.dir, if root { 0o711 } else { 0o700 })?;
-    if make(&paths.socket, 0o700)? {
-        own(&paths.socket)?;
+    create_directory(&paths.dir, if root { 0o711 } else { 0o700 })?;
+    if create_directory(&paths.socket, 0o700)? {
+        chown_to_postgres(&paths.socket)?;
     }
     Ok(())
 }
 
 /// Makes a directory; `false` when it was there. What is there and is no directory is refused.
-fn make(dir: &Path, mode: u32) -> anyhow::Result<bool> {
+fn create_directory(dir: &Path, mode: u32) -> anyhow::Result<bool> {
     match fs::DirBuilder::new().mode(mode).create(dir) {
         Ok(()) => {
             // Whatever the umask took away.
@@ -334,11 +397,11 @@ fn make(dir: &Path, mode: u32) -> anyhow::Result<bool> {
 }
 
 /// The password of this installation's database; made once.
-fn password(paths: &Paths) -> anyhow::Result<SecretString> {
+fn load_or_create_password(paths: &ClusterPaths) -> anyhow::Result<SecretString> {
     match fs::read_to_string(&paths.password) {
         Ok(text) => Ok(text.trim().to_owned().into()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let text = HEXLOWER.encode(&Environment::system().bytes::<32>());
+            let text = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<32>());
             // Written beside, made durable and renamed: killed or without power in between, there is no half
             // password.
             let draft = paths.dir.join("password.new");
@@ -350,7 +413,7 @@ fn password(paths: &Paths) -> anyhow::Result<SecretString> {
                 .open(&draft)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            own(&draft)?;
+            chown_to_postgres(&draft)?;
             fs::rename(&draft, &paths.password)?;
             File::open(&paths.dir)?.sync_all()?;
             Ok(text.into())
@@ -360,14 +423,14 @@ fn password(paths: &Paths) -> anyhow::Result<SecretString> {
 }
 
 /// Makes the cluster beside its place and renames it: killed in between, the next start begins anew.
-async fn initialise(programs: &Path, paths: &Paths) -> anyhow::Result<()> {
+async fn initialize_cluster(programs: &Path, paths: &ClusterPaths) -> anyhow::Result<()> {
     let draft = paths.dir.join("data.new");
     if draft.exists() {
         fs::remove_dir_all(&draft)?;
     }
-    make(&draft, 0o700)?;
-    own(&draft)?;
-    let mut command = as_owner(&programs.join("initdb"), None);
+    create_directory(&draft, 0o700)?;
+    chown_to_postgres(&draft)?;
+    let mut command = command_as_postgres(&programs.join("initdb"), None);
     command
         .arg("-D")
         .arg(&draft)
@@ -385,7 +448,7 @@ async fn initialise(programs: &Path, paths: &Paths) -> anyhow::Result<()> {
 }
 
 /// A path as a part of a URL.
-fn encoded(path: &Path) -> String {
+fn percent_encode_path(path: &Path) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for byte in path.as_os_str().as_bytes() {
@@ -403,7 +466,7 @@ fn encoded(path: &Path) -> String {
 
 /// A program under PostgreSQL's user, since PostgreSQL refuses to run as root, and with a signal that it
 /// gets when we die.
-fn as_owner(program: &Path, on_death: Option<&str>) -> Command {
+fn command_as_postgres(program: &Path, on_death: Option<&str>) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {
         command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]);
@@ -416,7 +479,7 @@ fn as_owner(program: &Path, on_death: Option<&str>) -> Command {
 }
 
 /// Gives a file to PostgreSQL's user, when we are root.
-fn own(path: &Path) -> anyhow::Result<()> {
+fn chown_to_postgres(path: &Path) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }

@@ -12,10 +12,10 @@ pub(crate) mod up;
 use std::future::Future;
 
 use anyhow::Context;
-use cynode_app::{App, Environment};
-use cynode_db::Options;
+use cynode_app::{App, AppEnvironment};
+use cynode_db::DbOptions;
 
-use crate::config::Config;
+use crate::config::CynodeConfig;
 
 /// Runs a future to its end on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -24,12 +24,12 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 }
 
 /// The operations over a database.
-fn app(config: &Config, options: &Options) -> anyhow::Result<App> {
-    let pool = cynode_db::connect(options)?;
-    Ok(App::new(pool, Environment::system(), config.auth.policy))
+fn open_app(config: &CynodeConfig, options: &DbOptions) -> anyhow::Result<App> {
+    let pool = cynode_db::connect_pool(options)?;
+    Ok(App::new(pool, AppEnvironment::from_system(), config.auth.policy))
 }
 
 /// The link with which the first admin is made. The token is behind the `#`, so that no server logs it.
-fn bootstrap_link(config: &Config, token: &str) -> String {
+fn bootstrap_link(config: &CynodeConfig, token: &str) -> String {
     format!("http://{}/#bootstrap={token}", config.server.listen)
 }

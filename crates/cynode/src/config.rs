@@ -20,18 +20,18 @@ mod telemetry;
 
 use std::fmt;
 
-use cynode_core::tuning::Note;
+use cynode_core::tuning::TuningNote;
 
-pub(crate) use auth::Auth;
-pub(crate) use database::Database;
-pub(crate) use engine::{Engine, Ports};
-pub(crate) use gate::Gate;
-pub(crate) use mail::Mail;
-pub(crate) use manager::Manager;
-pub(crate) use planner::Planner;
-pub(crate) use reader::{Effective, Sources};
-pub(crate) use server::Server;
-pub(crate) use telemetry::Telemetry;
+pub(crate) use auth::AuthConfig;
+pub(crate) use database::DatabaseConfig;
+pub(crate) use engine::{EngineConfig, EnginePorts};
+pub(crate) use gate::GatewayConfig;
+pub(crate) use mail::MailConfig;
+pub(crate) use manager::ManagerConfig;
+pub(crate) use planner::PlannerConfig;
+pub(crate) use reader::{ConfigSources, EffectiveSetting};
+pub(crate) use server::ServerConfig;
+pub(crate) use telemetry::TelemetryConfig;
 
 /// The directories in which programs are looked for.
 #[expect(clippy::disallowed_methods, reason = "this is the config module")]
@@ -41,42 +41,42 @@ pub(crate) fn search_path() -> Vec<std::path::PathBuf> {
 
 /// Whether whoever runs this wants no colours (<https://no-color.org>).
 #[expect(clippy::disallowed_methods, reason = "this is the config module")]
-pub(crate) fn no_colour() -> bool {
+pub(crate) fn is_color_disabled() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// Every key with its default and what it means.
-pub(crate) const DEFAULT: &str = include_str!("../config.default.toml");
+pub(crate) const DEFAULT_CONFIG_TOML: &str = include_str!("../config.default.toml");
 
 /// Everything that can be configured.
 #[derive(Debug)]
-pub(crate) struct Config {
-    pub(crate) server: Server,
-    pub(crate) database: Database,
-    pub(crate) engine: Engine,
-    pub(crate) gate: Gate,
+pub(crate) struct CynodeConfig {
+    pub(crate) server: ServerConfig,
+    pub(crate) database: DatabaseConfig,
+    pub(crate) engine: EngineConfig,
+    pub(crate) gate: GatewayConfig,
     /// The project manager.
-    pub(crate) manager: Manager,
+    pub(crate) manager: ManagerConfig,
     /// Mail that is sent.
-    pub(crate) mail: Mail,
-    pub(crate) telemetry: Telemetry,
-    pub(crate) auth: Auth,
-    pub(crate) planner: Planner,
+    pub(crate) mail: MailConfig,
+    pub(crate) telemetry: TelemetryConfig,
+    pub(crate) auth: AuthConfig,
+    pub(crate) planner: PlannerConfig,
 }
 
 /// A configuration that holds, and how it came about.
 #[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) config: Config,
-    pub(crate) effective: Vec<Effective>,
-    pub(crate) notes: Vec<Note>,
+pub(crate) struct LoadedConfig {
+    pub(crate) config: CynodeConfig,
+    pub(crate) effective: Vec<EffectiveSetting>,
+    pub(crate) notes: Vec<TuningNote>,
 }
 
 /// Everything that is wrong with a configuration.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Problems(Vec<String>);
+pub(crate) struct ConfigProblems(Vec<String>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the configuration is wrong:")?;
         for problem in &self.0 {
@@ -86,31 +86,31 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}
 
-impl Config {
+impl CynodeConfig {
     /// Reads every section, or says everything that is wrong.
-    pub(crate) fn load(sources: Sources) -> Result<Loaded, Problems> {
-        let mut reader = reader::Reader::new(sources);
+    pub(crate) fn load_from(sources: ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
+        let mut reader = reader::ConfigReader::new(sources);
         let config = Self {
-            server: Server::read(&mut reader),
-            database: Database::read(&mut reader),
-            engine: Engine::read(&mut reader),
-            gate: Gate::read(&mut reader),
-            manager: Manager::read(&mut reader),
-            mail: Mail::read(&mut reader),
-            telemetry: Telemetry::read(&mut reader),
-            auth: Auth::read(&mut reader),
-            planner: Planner::read(&mut reader),
+            server: ServerConfig::read_section(&mut reader),
+            database: DatabaseConfig::read_section(&mut reader),
+            engine: EngineConfig::read_section(&mut reader),
+            gate: GatewayConfig::read_section(&mut reader),
+            manager: ManagerConfig::read_section(&mut reader),
+            mail: MailConfig::read_section(&mut reader),
+            telemetry: TelemetryConfig::read_section(&mut reader),
+            auth: AuthConfig::read_section(&mut reader),
+            planner: PlannerConfig::read_section(&mut reader),
         };
-        let (effective, notes) = reader.finish().map_err(Problems)?;
-        Ok(Loaded { config, effective, notes })
+        let (effective, notes) = reader.finish_reading().map_err(ConfigProblems)?;
+        Ok(LoadedConfig { config, effective, notes })
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Says in the log what was clamped.
-    pub(crate) fn warn(&self) {
+    pub(crate) fn log_adjustments(&self) {
         for note in &self.notes {
             tracing::warn!(event = "config.adjusted", "{note}");
         }

@@ -6,18 +6,18 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use anyhow::{Context, bail};
-use cynode_app::sweep::{Due, Engine, EngineError};
+use cynode_app::sweep::{DueRun, EngineError, EngineHealth, WorkflowEngine};
 use reqwest::StatusCode;
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::{net::TcpStream, sync::Mutex};
 
 use crate::config;
 
 /// Longest time of one call.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An engine that is reached over HTTP.
-pub(crate) struct Restate {
+pub(crate) struct RestateClient {
     http: reqwest::Client,
     ingress: String,
     admin: Option<String>,
@@ -27,21 +27,21 @@ pub(crate) struct Restate {
 }
 
 /// Where the engine is, and where it finds the runner.
-pub(crate) struct Places {
+pub(crate) struct EngineEndpoints {
     pub(crate) ingress: String,
     pub(crate) admin: Option<String>,
     pub(crate) runner: Option<String>,
 }
 
-impl Places {
+impl EngineEndpoints {
     /// Those of an engine that runs elsewhere, if one is configured.
-    pub(crate) fn elsewhere(config: &config::Engine) -> Option<Self> {
+    pub(crate) fn from_config(config: &config::EngineConfig) -> Option<Self> {
         let ingress = config.ingress_url.clone()?;
         Some(Self { ingress, admin: config.admin_url.clone(), runner: config.runner_url.clone() })
     }
 
     /// Those of the engine that `up` starts.
-    pub(crate) fn own(ports: config::Ports) -> Self {
+    pub(crate) fn for_local_engine(ports: config::EnginePorts) -> Self {
         Self {
             ingress: format!("http://{}", ports.ingress),
             admin: Some(format!("http://{}", ports.admin)),
@@ -52,14 +52,14 @@ impl Places {
 
 /// Why the runner is made known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum RegistrationReason {
     FirstTime,
     Forgotten,
 }
 
-impl Restate {
-    pub(crate) fn new(places: Places) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build()?;
+impl RestateClient {
+    pub(crate) fn new(places: EngineEndpoints) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build()?;
         let trim = |url: String| url.trim_end_matches('/').to_owned();
         Ok(Self {
             http,
@@ -70,7 +70,7 @@ impl Restate {
         })
     }
 
-    async fn send(&self, due: &Due) -> anyhow::Result<StatusCode> {
+    async fn post_advance(&self, due: &DueRun) -> anyhow::Result<StatusCode> {
         let url = format!("{}/TaskDriver/{}/advance/send", self.ingress, due.task);
         // The same wish said twice is one call; what came since, or a call that was made since, is another.
         let key = format!("{}:{}:{}", due.run, due.wakes, due.fencing_token);
@@ -78,13 +78,13 @@ impl Restate {
         Ok(answer.status())
     }
 
-    async fn told(&self, due: &Due) -> anyhow::Result<()> {
+    async fn advance_run(&self, due: &DueRun) -> anyhow::Result<()> {
         // Once in a life, since the runner may have moved or changed; and whenever the engine has forgotten it.
-        self.register(Why::FirstTime).await?;
-        let mut status = self.send(due).await?;
+        self.register_runner(RegistrationReason::FirstTime).await?;
+        let mut status = self.post_advance(due).await?;
         if status == StatusCode::NOT_FOUND {
-            self.register(Why::Forgotten).await?;
-            status = self.send(due).await?;
+            self.register_runner(RegistrationReason::Forgotten).await?;
+            status = self.post_advance(due).await?;
         }
         // A conflict says that it was told before.
         if status.is_success() || status == StatusCode::CONFLICT {
@@ -94,21 +94,21 @@ impl Restate {
     }
 
     /// Makes the runner known to the engine.
-    async fn register(&self, why: Why) -> anyhow::Result<()> {
+    async fn register_runner(&self, why: RegistrationReason) -> anyhow::Result<()> {
         let mut registered = self.registered.lock().await;
         let (Some(admin), Some(runner)) = (&self.admin, &self.runner) else {
             // Whoever runs the engine made the runner known to it, or must.
             return match why {
-                Why::FirstTime => Ok(()),
-                Why::Forgotten => bail!(
+                RegistrationReason::FirstTime => Ok(()),
+                RegistrationReason::Forgotten => bail!(
                     "it does not know the runner, and engine.admin_url or engine.runner_url is not set"
                 ),
             };
         };
         match why {
-            Why::FirstTime if *registered => return Ok(()),
-            Why::FirstTime => {}
-            Why::Forgotten => {
+            RegistrationReason::FirstTime if *registered => return Ok(()),
+            RegistrationReason::FirstTime => {}
+            RegistrationReason::Forgotten => {
                 // Somebody may have done it while we waited.
                 let known = self.http.get(format!("{admin}/services/TaskDriver")).send().await?;
                 if known.status().is_success() {
@@ -129,13 +129,48 @@ impl Restate {
     }
 }
 
-impl Engine for Restate {
-    fn tell<'a>(
+/// Longest time of a look whether something answers.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl RestateClient {
+    async fn probe_engine(&self) -> Result<String, String> {
+        let url = format!("{}/restate/health", self.ingress);
+        let answer = self.http.get(url).timeout(PROBE_TIMEOUT).send().await;
+        match answer.map(|answer| answer.status()) {
+            Ok(status) if status.is_success() => Ok("the engine answers".to_owned()),
+            Ok(status) => Err(format!("the engine at {} answers {status}", self.ingress)),
+            Err(_) => Err(format!("the engine at {} does not answer", self.ingress)),
+        }
+    }
+
+    /// Looks whether anybody listens where the engine calls the runner; none when that is not known here.
+    async fn probe_runner(&self) -> Option<Result<String, String>> {
+        let address = self.runner.as_ref()?;
+        let url = url::Url::parse(address).ok()?;
+        let place = (url.host_str()?.to_owned(), url.port_or_known_default()?);
+        let connected = tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(place)).await;
+        Some(match connected {
+            Ok(Ok(_)) => Ok("the runner listens".to_owned()),
+            Ok(Err(_)) | Err(_) => Err(format!("the runner at {address} does not answer")),
+        })
+    }
+}
+
+impl WorkflowEngine for RestateClient {
+    fn check_health(&self) -> Pin<Box<dyn Future<Output = EngineHealth> + Send + '_>> {
+        Box::pin(async move {
+            let (engine, runner) = tokio::join!(self.probe_engine(), self.probe_runner());
+            EngineHealth { engine: Some(engine), runner }
+        })
+    }
+
+    fn dispatch_run<'a>(
         &'a self,
-        due: &'a Due,
+        due: &'a DueRun,
     ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>> {
         Box::pin(async move {
-            let told = self.told(due).await.with_context(|| format!("engine at {}", self.ingress));
+            let told =
+                self.advance_run(due).await.with_context(|| format!("engine at {}", self.ingress));
             told.map_err(|error| EngineError(format!("{error:#}")))
         })
     }

@@ -9,46 +9,46 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use cynode_app::{
-    App, Environment, audit,
-    gate::Parts,
-    inference::{self, ManagerPlace, Models},
-    keys::Keys,
+    App, AppEnvironment, audit,
+    gate::GatewayParts,
+    inference::{self, InferenceRuntime, ManagerEndpoint},
+    keys::InstallationKeys,
     notices,
-    repositories::Repositories,
+    repositories::RepositoryStore,
 };
 use cynode_gateway::{
-    Egress, Gateway, Hosts, Options, tools,
-    upstream::{self, Upstreams},
+    AllowedHosts, EgressClient, Gateway, GatewayOptions, tools,
+    upstream::{self, UpstreamPool},
 };
-use cynode_notify::Courier;
+use cynode_notify::NotificationSender;
 use data_encoding::HEXLOWER;
 use object_store::local::LocalFileSystem;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
 use crate::{
-    config::Config,
-    restate::{keep_private, write_secret},
+    config::CynodeConfig,
+    restate::{create_private_dir, write_private_file},
 };
 
 /// Writes a new master key.
-pub(crate) fn make_key(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn create_master_key(path: &Path) -> anyhow::Result<()> {
     ensure!(!path.exists(), "{} is there already; it is not overwritten", path.display());
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let key = Environment::system().bytes::<32>();
-    write_secret(path, &format!("{}\n", HEXLOWER.encode(&key)))
+    let key = AppEnvironment::from_system().random_bytes::<32>();
+    write_private_file(path, &format!("{}\n", HEXLOWER.encode(&key)))
 }
 
 /// Whether the configuration says where the master key is.
-pub(crate) const fn names_key(config: &Config) -> bool {
+pub(crate) const fn has_key_location(config: &CynodeConfig) -> bool {
     config.gate.key_file.is_some() || config.gate.directory.is_some()
 }
 
 /// Reads the master key of an installation. Another key would find everything wrong, so none is made.
-pub(crate) fn keys(config: &Config) -> anyhow::Result<Keys> {
-    let path = key_file(config)?;
+pub(crate) fn load_keys(config: &CynodeConfig) -> anyhow::Result<InstallationKeys> {
+    let path = key_file_path(config)?;
     let text = fs::read_to_string(&path).with_context(|| {
         format!(
             "cannot read the master key {}: point gate.directory or gate.key_file at the installation's",
@@ -63,10 +63,10 @@ pub(crate) fn keys(config: &Config) -> anyhow::Result<Keys> {
     );
     let key = HEXLOWER.decode(text.trim().as_bytes()).ok().and_then(|key| key.try_into().ok());
     let key: [u8; 32] = key.with_context(|| format!("{} holds no master key", path.display()))?;
-    Ok(Keys::from_master(&key))
+    Ok(InstallationKeys::from_master(&key))
 }
 
-fn key_file(config: &Config) -> anyhow::Result<PathBuf> {
+fn key_file_path(config: &CynodeConfig) -> anyhow::Result<PathBuf> {
     match (&config.gate.key_file, &config.gate.directory) {
         (Some(file), _) => Ok(file.clone()),
         (None, Some(directory)) => Ok(directory.join("master.key")),
@@ -77,7 +77,7 @@ fn key_file(config: &Config) -> anyhow::Result<PathBuf> {
 }
 
 /// Where the project manager answers, if one is connected.
-fn manager(config: &Config) -> anyhow::Result<Option<ManagerPlace>> {
+fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpoint>> {
     let (Some(url), Some(file)) = (&config.manager.url, &config.manager.credential_file) else {
         return Ok(None);
     };
@@ -88,12 +88,12 @@ fn manager(config: &Config) -> anyhow::Result<Option<ManagerPlace>> {
     if credential.len() < 32 {
         bail!("manager.credential_file {} holds fewer than 32 characters", file.display());
     }
-    Ok(Some(ManagerPlace::new(url, credential.to_owned().into())))
+    Ok(Some(ManagerEndpoint::new(url, credential.to_owned().into())))
 }
 
 /// How people are told, and where they answer.
-fn way_to_people(config: &Config) -> anyhow::Result<notices::Parts> {
-    let courier = Courier::new(config.mail.server()?).context("in [mail]")?;
+fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notices::NotificationParts> {
+    let courier = NotificationSender::new(config.mail.mail_server()?).context("in [mail]")?;
     let public = config.server.public_url.as_ref().or(config.gate.public_url.as_ref());
     let public_url = public.map(|text| -> anyhow::Result<Url> {
         let url: Url = text.parse().with_context(|| format!("`{text}` is no address"))?;
@@ -102,61 +102,71 @@ fn way_to_people(config: &Config) -> anyhow::Result<notices::Parts> {
         Ok(url)
     });
     let public_url = public_url.transpose().context("in server.public_url")?;
-    Ok(notices::Parts { courier, public_url })
+    Ok(notices::NotificationParts { courier, public_url })
 }
 
 /// What runs behind the gate of this process.
-pub(crate) struct Opened {
+pub(crate) struct RunningGateway {
     pub(crate) app: App,
     pub(crate) gateway: Gateway,
 }
 
 /// Opens the gate: takes over what a dead process left, and starts what works in the background. Records are shipped until
 /// `records` is cancelled, which is to be after the last call.
-pub(crate) async fn open(
-    config: &Config,
+pub(crate) async fn start_gateway(
+    config: &CynodeConfig,
     app: App,
     tasks: &TaskTracker,
     stop: &CancellationToken,
     records: CancellationToken,
-) -> anyhow::Result<Opened> {
+) -> anyhow::Result<RunningGateway> {
     let directory =
         config.gate.directory.clone().context("set gate.directory, or use `cynode up`")?;
-    let key = key_file(config)?;
+    let key = key_file_path(config)?;
     ensure!(
         key.exists(),
         "there is no master key {0}: point gate.directory or gate.key_file at the installation's, \
          or make one for a new installation with `cynode admin master-key {0}`",
         key.display()
     );
-    let keys = keys(config)?;
+    let keys = load_keys(config)?;
     // Below it is the source of every project, its artifacts and what models answered.
-    keep_private(&directory)?;
+    create_private_dir(&directory)?;
     let artifacts = directory.join("artifacts");
     fs::create_dir_all(&artifacts)
         .with_context(|| format!("cannot make {}", artifacts.display()))?;
-    let upstreams = Arc::new(Upstreams::new(upstream::Options::default())?);
-    let app = app.with_gate(Parts {
+    let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default())?);
+    let app = app.with_gateway(GatewayParts {
         keys,
-        native: tools::definitions(),
-        reach: cynode_gateway::reach(upstreams.clone()),
+        native: tools::tool_definitions(),
+        reach: cynode_gateway::build_tool_server_adapter(upstreams.clone()),
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
         objects_directory: artifacts,
-        repositories: Repositories::new(directory.join("repositories")),
+        repositories: RepositoryStore::new(directory.join("repositories")),
         keep_records: time::Duration::days(config.gate.audit_days),
         keep_transcripts: time::Duration::days(config.gate.transcript_days),
     });
-    let models = Models::open(&app, directory.join("cassettes"))?.with_manager(manager(config)?);
-    let app = app.with_models(models).with_notices(way_to_people(config)?);
-    tasks.spawn(inference::keep(app.clone(), stop.clone()));
-    tasks.spawn(notices::run(app.clone(), notices::Pace::default(), stop.clone()));
+    let models = InferenceRuntime::open_runtime(&app, directory.join("cassettes"))?
+        .with_manager(manager_endpoint(config)?);
+    let app = app.with_models(models).with_notifications(notification_parts(config)?);
+    tasks.spawn(inference::run_reservation_upkeep(app.clone(), stop.clone()));
+    tasks.spawn(notices::run_outbox_worker(
+        app.clone(),
+        notices::OutboxTiming::default(),
+        stop.clone(),
+    ));
     // Unlike any other replica: of two chains of one writer the older one must have been closed.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let writer = format!("gateway {host} {}", config.server.internal_listen);
-    let writer =
-        audit::open(&app, &directory.join("audit"), audit::Options::new(writer), tasks, records)?;
-    let options = Options {
-        hosts: Hosts(config.gate.hosts.clone()),
+    let writer = audit::open_audit_writer(
+        &app,
+        &directory.join("audit"),
+        audit::AuditWriterOptions::new(writer),
+        tasks,
+        records,
+    )?;
+    let options = GatewayOptions {
+        hosts: AllowedHosts(config.gate.hosts.clone()),
         public_url: config
             .gate
             .public_url
@@ -166,8 +176,8 @@ pub(crate) async fn open(
         patience: config.server.limits.time,
         most_bytes: config.server.limits.body.max(8 * 1024 * 1024),
     };
-    let egress = Egress::new(config.gate.opened.clone())?;
-    let gateway = Gateway::open(app.clone(), writer, upstreams, egress, options).await?;
-    gateway.start(tasks, stop);
-    Ok(Opened { app, gateway })
+    let egress = EgressClient::new(config.gate.opened.clone())?;
+    let gateway = Gateway::open_gateway(app.clone(), writer, upstreams, egress, options).await?;
+    gateway.spawn_background(tasks, stop);
+    Ok(RunningGateway { app, gateway })
 }

@@ -5,43 +5,51 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use crate::{cluster, config::Config, restate::write_secret};
+use crate::{cluster, config::CynodeConfig, restate::write_private_file};
 
 /// Which installation is meant.
 #[derive(Args)]
-pub(crate) struct Installation {
+pub(crate) struct InstallationArgs {
     /// The data directory of an installation of `cynode up`. Default: as `cynode up`, when no database is configured.
     #[arg(long, global = true, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
 }
 
-impl Installation {
+impl InstallationArgs {
     /// Puts its database, when it is asked, and its gate where the configuration names none.
-    pub(crate) fn fill(&self, config: &mut Config, asks_database: bool) -> anyhow::Result<()> {
-        let Some(dir) = self.dir(config)? else { return Ok(()) };
+    pub(crate) fn fill_config(
+        &self,
+        config: &mut CynodeConfig,
+        asks_database: bool,
+    ) -> anyhow::Result<()> {
+        let Some(dir) = self.find_data_dir(config)? else { return Ok(()) };
         let gate = dir.join("gate");
         if config.gate.directory.is_none() && gate.is_dir() {
             config.gate.directory = Some(gate);
         }
         if asks_database && config.database.url.is_none() {
-            config.database.url = Some(cluster::url_in(&dir)?);
+            config.database.url = Some(cluster::running_cluster_url(&dir)?);
         }
         Ok(())
     }
 
     /// Its data directory; none when the configuration names a database and nobody named a directory.
-    fn dir(&self, config: &Config) -> anyhow::Result<Option<PathBuf>> {
+    fn find_data_dir(&self, config: &CynodeConfig) -> anyhow::Result<Option<PathBuf>> {
         if let Some(dir) = &self.data_dir {
             let dir = std::path::absolute(dir)?;
-            ensure!(is_in(&dir), "there is no installation of `cynode up` in {}", dir.display());
-            same_database(&dir, config)?;
+            ensure!(
+                has_installation(&dir),
+                "there is no installation of `cynode up` in {}",
+                dir.display()
+            );
+            ensure_same_database(&dir, config)?;
             return Ok(Some(dir));
         }
         if config.database.url.is_some() {
             return Ok(None);
         }
         let dir = default_data_dir()?;
-        if !is_in(&dir) {
+        if !has_installation(&dir) {
             bail!(
                 "no database is configured, and there is no installation of `cynode up` in {}: \
                  give --data-dir, or set DATABASE_URL or database.url_file",
@@ -53,47 +61,47 @@ impl Installation {
 }
 
 /// Whether a `cynode up` was over that directory.
-fn is_in(dir: &Path) -> bool {
+fn has_installation(dir: &Path) -> bool {
     dir.join("lock").exists()
 }
 
 /// The two places where a database can be, as they are written down.
-const OWN: &str = "own";
-const ELSEWHERE: &str = "elsewhere";
+const OWN_DATABASE: &str = "own";
+const EXTERNAL_DATABASE: &str = "elsewhere";
 
-fn record(dir: &Path) -> PathBuf {
+fn database_record_path(dir: &Path) -> PathBuf {
     dir.join("database")
 }
 
 /// Refuses another database than the one that the installation has: a variable of the shell must not exchange it unnoticed.
-pub(crate) fn same_database(dir: &Path, config: &Config) -> anyhow::Result<()> {
-    let written = std::fs::read_to_string(record(dir)).ok();
+pub(crate) fn ensure_same_database(dir: &Path, config: &CynodeConfig) -> anyhow::Result<()> {
+    let written = std::fs::read_to_string(database_record_path(dir)).ok();
     let before = match written.as_deref().map(str::trim) {
-        Some(ELSEWHERE) => ELSEWHERE,
-        Some(OWN) => OWN,
+        Some(EXTERNAL_DATABASE) => EXTERNAL_DATABASE,
+        Some(OWN_DATABASE) => OWN_DATABASE,
         // An older version wrote nothing down.
-        _ if cluster::is_in(dir) => OWN,
+        _ if cluster::has_cluster(dir) => OWN_DATABASE,
         _ => return Ok(()),
     };
-    let (place, file) = (dir.display(), record(dir));
+    let (place, file) = (dir.display(), database_record_path(dir));
     let file = file.display();
     match (before, &config.database.url) {
-        (OWN, Some(_)) => bail!(
+        (OWN_DATABASE, Some(_)) => bail!(
             "the installation in {place} has a database of its own, and another is configured: unset DATABASE_URL \
-             (database.url, database.url_file); to use the other from now on, write `{ELSEWHERE}` into {file}"
+             (database.url, database.url_file); to use the other from now on, write `{EXTERNAL_DATABASE}` into {file}"
         ),
-        (ELSEWHERE, None) => bail!(
+        (EXTERNAL_DATABASE, None) => bail!(
             "the database of the installation in {place} is elsewhere, and none is configured: set DATABASE_URL or \
-             database.url_file; to begin with an empty one of its own, write `{OWN}` into {file}"
+             database.url_file; to begin with an empty one of its own, write `{OWN_DATABASE}` into {file}"
         ),
         _ => Ok(()),
     }
 }
 
 /// Writes down which database the installation has.
-pub(crate) fn remember_database(dir: &Path, config: &Config) -> anyhow::Result<()> {
-    let now = if config.database.url.is_some() { ELSEWHERE } else { OWN };
-    write_secret(&record(dir), &format!("{now}\n"))
+pub(crate) fn record_database(dir: &Path, config: &CynodeConfig) -> anyhow::Result<()> {
+    let now = if config.database.url.is_some() { EXTERNAL_DATABASE } else { OWN_DATABASE };
+    write_private_file(&database_record_path(dir), &format!("{now}\n"))
 }
 
 /// Where `cynode up` keeps everything when nobody says where.

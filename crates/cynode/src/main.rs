@@ -19,23 +19,23 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    config::{Config, Sources},
-    installation::Installation,
+    config::{ConfigSources, CynodeConfig},
+    installation::InstallationArgs,
 };
 
 /// CyNode: a self-hosted control plane for teams of AI agents that build software.
 #[derive(Parser)]
 #[command(version, about, disable_help_subcommand = true)]
-struct Cli {
+struct CynodeCli {
     #[command(flatten)]
-    settings: Settings,
+    settings: ConfigArgs,
     #[command(subcommand)]
-    command: Command,
+    command: CynodeCommand,
 }
 
 /// Where settings come from: these flags, then the file, then the environment.
 #[derive(Args)]
-struct Settings {
+struct ConfigArgs {
     /// A configuration file (TOML); `cynode config default` prints one with every key.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -45,33 +45,33 @@ struct Settings {
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CynodeCommand {
     /// Starts everything on this machine: a database of its own, the engine, the runner, the server, a link for the first admin.
-    Up(commands::up::Up),
+    Up(commands::up::UpArgs),
     /// Shows one task from its words to its merge on this machine: no key, no network, in a minute.
-    Demo(commands::demo::Demo),
+    Demo(commands::demo::DemoArgs),
     /// Serves the HTTP interface over a database that exists.
     Serve,
     /// Brings the database's schema up to date.
-    Migrate(Installation),
+    Migrate(InstallationArgs),
     /// Looks at this machine and says how to mend what is missing.
-    Doctor(commands::doctor::Doctor),
+    Doctor(commands::doctor::DoctorArgs),
     /// Shows and checks the configuration.
     #[command(subcommand)]
-    Config(commands::config::Command),
+    Config(commands::config::CynodeConfigCommand),
     /// Things that only the person at the machine may do.
     Admin {
         #[command(flatten)]
-        installation: Installation,
+        installation: InstallationArgs,
         #[command(subcommand)]
-        command: commands::admin::Command,
+        command: commands::admin::AdminCommand,
     },
     /// Records of tool calls: whether they are all there and unchanged.
     Audit {
         #[command(flatten)]
-        installation: Installation,
+        installation: InstallationArgs,
         #[command(subcommand)]
-        command: commands::audit::Command,
+        command: commands::audit::CynodeAuditCommand,
     },
     /// Prints the OpenAPI document.
     Openapi {
@@ -82,47 +82,52 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(_) if output::lost() => ExitCode::FAILURE,
+    let cli = CynodeCli::parse();
+    match run_command(cli) {
+        Ok(_) if output::has_stdout_failed() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            output::print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run_command(cli: CynodeCli) -> anyhow::Result<ExitCode> {
     // These need no configuration, and must work when it is broken.
     match &cli.command {
-        Command::Openapi { internal } => {
-            let document =
-                if *internal { cynode_api::internal_openapi() } else { cynode_api::openapi() };
-            output::json(&document)?;
+        CynodeCommand::Openapi { internal } => {
+            let document = if *internal {
+                cynode_api::internal_openapi()
+            } else {
+                cynode_api::public_openapi()
+            };
+            output::print_json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Config(commands::config::Command::Default) => {
-            output::say(config::DEFAULT.trim_end());
+        CynodeCommand::Config(commands::config::CynodeConfigCommand::Default) => {
+            output::print_line(config::DEFAULT_CONFIG_TOML.trim_end());
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}
     }
-    let sources = Sources::of_process(cli.settings.config.as_deref(), &cli.settings.set)?;
-    let mut loaded = Config::load(sources)?;
+    let sources = ConfigSources::from_process(cli.settings.config.as_deref(), &cli.settings.set)?;
+    let mut loaded = CynodeConfig::load_from(sources)?;
     match cli.command {
-        Command::Up(up) => commands::up::run(up, &mut loaded),
-        Command::Demo(demo) => commands::demo::run(demo, &loaded.config),
-        Command::Serve => commands::serve::run(loaded),
-        Command::Migrate(installation) => commands::migrate::run(&installation, &mut loaded),
-        Command::Doctor(doctor) => commands::doctor::run(&doctor, &loaded.config),
-        Command::Config(command) => commands::config::run(&command, &loaded),
-        Command::Admin { installation, command } => {
-            commands::admin::run(&command, &installation, &mut loaded)
+        CynodeCommand::Up(up) => commands::up::run_up(up, &mut loaded),
+        CynodeCommand::Demo(demo) => commands::demo::run_demo(demo, &loaded.config),
+        CynodeCommand::Serve => commands::serve::run_serve(loaded),
+        CynodeCommand::Migrate(installation) => {
+            commands::migrate::run_migrate(&installation, &mut loaded)
         }
-        Command::Audit { installation, command } => {
-            commands::audit::run(&command, &installation, &mut loaded)
+        CynodeCommand::Doctor(doctor) => commands::doctor::run_doctor(&doctor, &loaded.config),
+        CynodeCommand::Config(command) => commands::config::run_config(&command, &loaded),
+        CynodeCommand::Admin { installation, command } => {
+            commands::admin::run_admin(&command, &installation, &mut loaded)
         }
-        Command::Openapi { .. } => Ok(ExitCode::SUCCESS),
+        CynodeCommand::Audit { installation, command } => {
+            commands::audit::run_audit(&command, &installation, &mut loaded)
+        }
+        CynodeCommand::Openapi { .. } => Ok(ExitCode::SUCCESS),
     }
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// What stands in place of a secret.
 pub(crate) const MASK: &str = "[redacted]";
 
-static SECRET: LazyLock<Regex> = LazyLock::new(|| {
+static SECRET_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let patterns = [
         // our own tokens, and those of the providers we will talk to
         r"\bcyn_[a-z]+_[A-Za-z0-9_-]{16,}",
@@ -37,8 +37,8 @@ static SECRET: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The text without secrets and addresses.
-pub(crate) fn redact(text: &[u8]) -> Cow<'_, [u8]> {
-    SECRET.replace_all(text, |found: &Captures<'_>| {
+pub(crate) fn redact_secrets(text: &[u8]) -> Cow<'_, [u8]> {
+    SECRET_PATTERN.replace_all(text, |found: &Captures<'_>| {
         let part = |name| found.name(name).map(|part| part.as_bytes());
         let named = part("qname").or(part("name"));
         match (named, part("qsep").or(part("sep")), part("scheme")) {
@@ -50,9 +50,9 @@ pub(crate) fn redact(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Writes log lines to `W`, redacted. The formatter hands over one whole line at a time.
-pub(crate) struct Redacting<M>(pub(crate) M);
+pub(crate) struct RedactingMakeWriter<M>(pub(crate) M);
 
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Redacting<M> {
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for RedactingMakeWriter<M> {
     type Writer = RedactingWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
@@ -60,12 +60,12 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Redacting<M> {
     }
 }
 
-/// See [`Redacting`].
+/// See [`RedactingMakeWriter`].
 pub(crate) struct RedactingWriter<W>(W);
 
 impl<W: io::Write> io::Write for RedactingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_all(&redact(bytes))?;
+        self.0.write_all(&redact_secrets(bytes))?;
         Ok(bytes.len())
     }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::MASK;
 
     fn redact(text: &str) -> String {
-        String::from_utf8(super::redact(text.as_bytes()).into_owned()).unwrap()
+        String::from_utf8(super::redact_secrets(text.as_bytes()).into_owned()).unwrap()
     }
 
     #[test]

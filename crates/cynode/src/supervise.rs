@@ -3,97 +3,157 @@
 use std::{
     ffi::OsString,
     fs,
+    io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
+    pin::pin,
     process::Stdio,
     time::Duration,
 };
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
 use tokio::{
     process::{Child, Command},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::output;
+
 /// First and longest pause before a program that ended is started again.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+const RESTART_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 /// How long a program must have run for its next end to count as the first.
-const HEALTHY: Duration = Duration::from_mins(1);
+const HEALTHY_UPTIME: Duration = Duration::from_mins(1);
 
 /// How long a program may take to end when it is told to.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often in a row a program must have ended soon after its start for a person to be told.
+const MIN_REPORTED_EXITS: u32 = 2;
+
+/// How long it must then run for the person to be told that it runs again.
+const RECOVERY_UPTIME: Duration = Duration::from_secs(10);
+
+/// Most bytes of a log that are looked at for why a program ended.
+const LOG_TAIL_BYTES: u64 = 16 * 1024;
+/// How often it is tried what is to be done with a process once it has started, and how many times.
+const TUNE_INTERVAL: Duration = Duration::from_millis(500);
+const TUNE_ATTEMPTS: usize = 20;
 
 /// A program to be kept running.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct SupervisedProgram {
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) log: PathBuf,
+    /// What a person types to see what is wrong, beside reading the log.
+    pub(crate) advice: Option<String>,
+    /// What is done with the process once it has started; asked again for a while until it says that it is done.
+    pub(crate) after_start: Option<fn(u32) -> bool>,
 }
 
-impl Program {
-    /// Keeps it running until `stop`; then ends it and whatever it started.
-    pub(crate) async fn keep(self, stop: CancellationToken) {
-        let mut pause = PAUSE.0;
+impl SupervisedProgram {
+    /// Keeps it running until `stop`; then ends it and whatever it started. One that keeps ending is told of in the terminal.
+    pub(crate) async fn run_supervised(self, stop: CancellationToken) {
+        let mut pause = RESTART_BACKOFF.0;
+        let mut ends = ExitHistory::default();
         loop {
             let begun = Instant::now();
-            match self.spawn() {
+            let logged = self.log_length();
+            let ended = match self.spawn_child() {
                 Ok(mut child) => {
                     // Known only while it runs.
-                    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-                    let ended = tokio::select! {
-                        () = stop.cancelled() => return end(&mut child, group).await,
-                        ended = child.wait() => ended,
+                    let child_id = child.id();
+                    let group = child_id.and_then(|id| Pid::from_raw(id.cast_signed()));
+                    let mut tuning = pin!(async {
+                        self.tune_process(child_id).await;
+                        std::future::pending::<()>().await;
+                    });
+                    let ended = loop {
+                        tokio::select! {
+                            () = stop.cancelled() => break None,
+                            ended = child.wait() => break Some(ended),
+                            () = &mut tuning => {}
+                            () = tokio::time::sleep_until(begun + RECOVERY_UPTIME), if ends.is_reported() => {
+                                ends = ExitHistory::default();
+                                output::print_line(&format!("{} runs again", self.name));
+                            }
+                        }
+                    };
+                    let Some(ended) = ended else {
+                        return terminate_child(&mut child, group).await;
                     };
                     // Whatever it had started must not live beside its successor.
                     kill_group(group, Signal::KILL);
-                    self.complain(&match ended {
+                    match ended {
                         Ok(status) => format!("ended with {status}"),
                         Err(error) => format!("cannot be watched: {error}"),
-                    });
+                    }
                 }
-                Err(error) => self.complain(&format!("could not be started: {error:#}")),
+                Err(error) => format!("could not be started: {error:#}"),
+            };
+            self.log_exit(&ended);
+            if begun.elapsed() > HEALTHY_UPTIME {
+                (pause, ends) = (RESTART_BACKOFF.0, ExitHistory::default());
             }
-            if begun.elapsed() > HEALTHY {
-                pause = PAUSE.0;
+            if let Some(told) = ends.record_exit(&self.exit_reason(logged, &ended)) {
+                output::print_line(&self.describe_failure(&told));
             }
             if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
                 return;
             }
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(RESTART_BACKOFF.1);
         }
     }
 
     /// Runs it until it has succeeded once; `false` when it was told to stop before.
-    pub(crate) async fn once(&self, stop: &CancellationToken) -> bool {
+    pub(crate) async fn run_until_success(&self, stop: &CancellationToken) -> bool {
+        let mut ends = ExitHistory::default();
         loop {
-            match self.spawn() {
+            let logged = self.log_length();
+            let ended = match self.spawn_child() {
                 Ok(mut child) => {
                     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
                     tokio::select! {
                         () = stop.cancelled() => {
-                            end(&mut child, group).await;
+                            terminate_child(&mut child, group).await;
                             return false;
                         }
-                        ended = child.wait() => {
-                            if ended.is_ok_and(|status| status.success()) {
-                                return true;
-                            }
+                        ended = child.wait() => match ended {
+                            Ok(status) if status.success() => return true,
+                            Ok(status) => format!("ended with {status}"),
+                            Err(error) => format!("cannot be watched: {error}"),
                         }
                     }
                 }
-                Err(error) => self.complain(&format!("could not be started: {error:#}")),
+                Err(error) => format!("could not be started: {error:#}"),
+            };
+            self.log_exit(&ended);
+            if let Some(told) = ends.record_exit(&self.exit_reason(logged, &ended)) {
+                output::print_line(&self.describe_failure(&told));
             }
-            if tokio::time::timeout(PAUSE.0 * 5, stop.cancelled()).await.is_ok() {
+            if tokio::time::timeout(RESTART_BACKOFF.0 * 5, stop.cancelled()).await.is_ok() {
                 return false;
             }
         }
     }
 
-    fn complain(&self, what: &str) {
+    /// Does what is to be done with the process once it has started.
+    async fn tune_process(&self, process: Option<u32>) {
+        let (Some(after_start), Some(process)) = (self.after_start, process) else { return };
+        let mut turn = tokio::time::interval(TUNE_INTERVAL);
+        for _ in 0..TUNE_ATTEMPTS {
+            turn.tick().await;
+            if after_start(process) {
+                return;
+            }
+        }
+    }
+
+    fn log_exit(&self, what: &str) {
         let (name, log) = (self.name, self.log.display());
         tracing::warn!(
             event = "program.ended",
@@ -102,7 +162,33 @@ impl Program {
         );
     }
 
-    fn spawn(&self) -> anyhow::Result<Child> {
+    fn log_length(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |meta| meta.len())
+    }
+
+    /// Why it ended: the last error that it wrote since `from`, else how it ended.
+    fn exit_reason(&self, from: u64, ended: &str) -> String {
+        let written = || -> std::io::Result<String> {
+            let mut file = fs::File::open(&self.log)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(from.max(length.saturating_sub(LOG_TAIL_BYTES))))?;
+            let mut text = Vec::new();
+            file.take(LOG_TAIL_BYTES).read_to_end(&mut text)?;
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        };
+        written().ok().and_then(|text| last_error(&text)).unwrap_or_else(|| ended.to_owned())
+    }
+
+    fn describe_failure(&self, reason: &str) -> String {
+        let (name, log) = (self.name, self.log.display());
+        let advice = match &self.advice {
+            Some(command) => format!("`{command}` says more, and {log} has it all"),
+            None => format!("read {log}"),
+        };
+        format!("{name} keeps ending: {reason}; it is started again and again. {advice}")
+    }
+
+    fn spawn_child(&self) -> anyhow::Result<Child> {
         let log = fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = Command::new("setpriv");
         command
@@ -120,6 +206,44 @@ impl Program {
     }
 }
 
+/// How often a program ended in a row, and what the person was told about it.
+#[derive(Debug, Default)]
+struct ExitHistory {
+    count: u32,
+    told: Option<String>,
+}
+
+impl ExitHistory {
+    /// Counts an end; gives the reason when the person is to be told: once, and again when it is another one.
+    fn record_exit(&mut self, reason: &str) -> Option<String> {
+        self.count = self.count.saturating_add(1);
+        if self.count < MIN_REPORTED_EXITS || self.told.as_deref() == Some(reason) {
+            return None;
+        }
+        self.told = Some(reason.to_owned());
+        self.told.clone()
+    }
+
+    const fn is_reported(&self) -> bool {
+        self.told.is_some()
+    }
+}
+
+/// The last error in what a program wrote: a line of a log that says so, or one that is for people.
+fn last_error(text: &str) -> Option<String> {
+    text.lines().rev().map(str::trim).filter(|line| !line.is_empty()).find_map(|line| {
+        let Ok(Value::Object(told)) = serde_json::from_str(line) else {
+            return Some(line.chars().take(400).collect());
+        };
+        let word = |key: &str| told.get(key).and_then(Value::as_str);
+        if !matches!(word("level"), Some("ERROR" | "WARN")) {
+            return None;
+        }
+        let parts = [word("message"), word("error")].into_iter().flatten();
+        Some(parts.collect::<Vec<_>>().join(": ").chars().take(400).collect())
+    })
+}
+
 fn kill_group(group: Option<Pid>, signal: Signal) {
     if let Some(pid) = group {
         let _ = kill_process_group(pid, signal);
@@ -127,9 +251,9 @@ fn kill_group(group: Option<Pid>, signal: Signal) {
 }
 
 /// Asks politely, then insists; what it had started ends with it.
-async fn end(child: &mut Child, group: Option<Pid>) {
+async fn terminate_child(child: &mut Child, group: Option<Pid>) {
     kill_group(group, Signal::TERM);
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, child.wait()).await.is_err() {
         kill_group(group, Signal::KILL);
         let _ = child.wait().await;
     }
@@ -137,14 +261,38 @@ async fn end(child: &mut Child, group: Option<Pid>) {
 }
 
 /// The program of that name on the search path.
-pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
     crate::config::search_path().into_iter().map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
 /// The program of that name beside this one.
-pub(crate) fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn find_sibling_program(name: &str) -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe().context("the place of this program is not known")?;
     let beside = us.parent().unwrap_or(Path::new("/")).join(name);
     anyhow::ensure!(beside.is_file(), "{} is not installed beside this program", beside.display());
     Ok(beside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_an_end_is_the_last_error_that_was_written() {
+        let info = r#"{"level":"INFO","event":"node.swept","message":"left over from before"}"#;
+        let warn = r#"{"level":"WARN","message":"it does not work here","error":"no bwrap"}"#;
+        let person = "cynode-node: no sandbox works here; `cynode-node doctor` says why";
+        let found = |lines: &[&str]| last_error(&lines.join("\n"));
+        assert_eq!(found(&[info, warn, person, ""]).as_deref(), Some(person));
+        assert_eq!(found(&[warn, info]).as_deref(), Some("it does not work here: no bwrap"));
+        assert_eq!(found(&[info]), None);
+    }
+
+    #[test]
+    fn a_person_is_told_once_for_each_reason_and_not_of_the_first_end() {
+        let mut ends = ExitHistory::default();
+        let told: Vec<_> =
+            ["a", "a", "a", "b", "b"].iter().map(|reason| ends.record_exit(reason)).collect();
+        assert_eq!(told, [None, Some("a".to_owned()), None, Some("b".to_owned()), None]);
+    }
 }

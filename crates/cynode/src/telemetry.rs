@@ -10,10 +10,10 @@ use tracing_subscriber::{
     EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-use crate::{config::Telemetry, redact::Redacting};
+use crate::{config::TelemetryConfig, redact::RedactingMakeWriter};
 
 /// Where log lines go.
-pub(crate) enum Sink<'a> {
+pub(crate) enum LogSink<'a> {
     /// Standard error, for whoever supervises the process.
     Stderr,
     /// Standard error, beside the answer to a person: only what is wrong, unless more was asked for.
@@ -23,9 +23,9 @@ pub(crate) enum Sink<'a> {
 }
 
 /// Ends telemetry: what was not yet exported is exported when it is dropped.
-pub(crate) struct Guard(Option<SdkTracerProvider>);
+pub(crate) struct TelemetryGuard(Option<SdkTracerProvider>);
 
-impl Drop for Guard {
+impl Drop for TelemetryGuard {
     fn drop(&mut self) {
         if let Some(provider) = self.0.take()
             && let Err(error) = provider.shutdown()
@@ -37,29 +37,32 @@ impl Drop for Guard {
 
 /// Sets up logs and, when an endpoint is configured, the export of traces. It must be called before
 /// the async runtime starts: the exporter has a thread and a client of its own.
-pub(crate) fn start(config: &Telemetry, sink: &Sink<'_>) -> anyhow::Result<Guard> {
+pub(crate) fn start_telemetry(
+    config: &TelemetryConfig,
+    sink: &LogSink<'_>,
+) -> anyhow::Result<TelemetryGuard> {
     let wanted = match sink {
-        Sink::Person if config.log == Telemetry::USUAL => "warn",
-        Sink::Person | Sink::Stderr | Sink::File(_) => &config.log,
+        LogSink::Person if config.log == TelemetryConfig::DEFAULT_LOG_FILTER => "warn",
+        LogSink::Person | LogSink::Stderr | LogSink::File(_) => &config.log,
     };
     let filter = EnvFilter::try_new(wanted).context("telemetry.log is not a log filter")?;
-    let provider = config.otlp_endpoint.as_deref().map(exporter).transpose()?;
+    let provider = config.otlp_endpoint.as_deref().map(build_exporter).transpose()?;
     let traces = provider
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("cynode")));
     let logs = match sink {
-        Sink::Stderr | Sink::Person => json_lines(std::io::stderr),
-        Sink::File(path) => {
+        LogSink::Stderr | LogSink::Person => json_log_layer(std::io::stderr),
+        LogSink::File(path) => {
             let file = OpenOptions::new().create(true).append(true).open(path);
             let file = file.with_context(|| format!("cannot write the log {}", path.display()))?;
-            json_lines(Mutex::new(file))
+            json_log_layer(Mutex::new(file))
         }
     };
     tracing_subscriber::registry().with(vec![logs]).with(traces).with(filter).try_init()?;
-    Ok(Guard(provider))
+    Ok(TelemetryGuard(provider))
 }
 
-fn json_lines<W>(writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
+fn json_log_layer<W>(writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -67,11 +70,11 @@ where
         .json()
         .flatten_event(true)
         .with_current_span(false)
-        .with_writer(Redacting(writer))
+        .with_writer(RedactingMakeWriter(writer))
         .boxed()
 }
 
-fn exporter(endpoint: &str) -> anyhow::Result<SdkTracerProvider> {
+fn build_exporter(endpoint: &str) -> anyhow::Result<SdkTracerProvider> {
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))

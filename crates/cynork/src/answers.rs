@@ -5,22 +5,24 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    client::{Call, Items},
-    context::Context,
-    failure::{Failure, Result},
-    look::{Look, all_visible, pretty, visible},
-    output::{Form, Output, record, say, table, tell},
-    terminal::Style,
+    client::{ApiRequest, ListResponse},
+    context::CliContext,
+    failure::{CliError, Result},
+    look::{ValueFormatter, escape_invisible, escape_invisible_in_json, to_pretty_json},
+    output::{
+        CliOutput, CliOutputFormat, print_line, print_stderr_line, render_record, render_table,
+    },
+    terminal::TextStyle,
 };
 
 /// Most items of a page.
-const MOST: u32 = 200;
+const MAX_PAGE_SIZE: u32 = 200;
 
 /// Which part of a list.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Pages {
+pub(crate) struct PageArgs {
     /// At most as many, 1 to 200.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PAGE_SIZE)))]
     limit: Option<u32>,
     /// Goes on behind a page: its `next_cursor`.
     #[arg(long)]
@@ -30,30 +32,38 @@ pub(crate) struct Pages {
     all: bool,
 }
 
-impl Pages {
+impl PageArgs {
     /// The same; at most as many where nobody said how many.
-    pub(crate) fn or(mut self, limit: u32) -> Self {
+    pub(crate) fn or_limit(mut self, limit: u32) -> Self {
         self.limit = self.limit.or(Some(limit));
         self
     }
 
     /// Reads that part of a list.
-    pub(crate) async fn read(&self, context: &Context, call: &Call) -> Result<Value> {
+    pub(crate) async fn fetch_page(
+        &self,
+        context: &CliContext,
+        call: &ApiRequest,
+    ) -> Result<Value> {
         if self.all {
-            return whole(context, call).await;
+            return fetch_all_pages(context, call).await;
         }
-        let call = call.clone().query("limit", self.limit).query("cursor", self.cursor.as_ref());
-        context.ask(&call).await
+        let call =
+            call.clone().with_query("limit", self.limit).with_query("cursor", self.cursor.as_ref());
+        context.send_request(&call).await
     }
 }
 
 /// Reads every page of a list, as one.
-pub(crate) async fn whole(context: &Context, call: &Call) -> Result<Value> {
+pub(crate) async fn fetch_all_pages(context: &CliContext, call: &ApiRequest) -> Result<Value> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let page = call.clone().query("limit", Some(MOST)).query("cursor", cursor.as_ref());
-        let mut page = context.ask(&page).await?;
+        let page = call
+            .clone()
+            .with_query("limit", Some(MAX_PAGE_SIZE))
+            .with_query("cursor", cursor.as_ref());
+        let mut page = context.send_request(&page).await?;
         if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
             items.extend(more);
         }
@@ -64,77 +74,77 @@ pub(crate) async fn whole(context: &Context, call: &Call) -> Result<Value> {
     }
 }
 
-impl Context {
+impl CliContext {
     /// How things look now.
-    pub(crate) fn look(&self) -> Look {
-        Look::now(self.out.paint)
+    pub(crate) fn value_formatter(&self) -> ValueFormatter {
+        ValueFormatter::with_current_time(self.out.paint, self.currency())
     }
 
     /// Shows an answer. What a newer server says in words that are not known here is shown as it came.
-    pub(crate) fn show<T: DeserializeOwned>(
+    pub(crate) fn show_answer<T: DeserializeOwned>(
         &self,
         value: &Value,
         names: impl FnOnce(&T) -> Vec<String>,
-        text: impl FnOnce(&T, &Look) -> String,
+        text: impl FnOnce(&T, &ValueFormatter) -> String,
     ) -> Result<()> {
-        if self.out.form == Form::Json {
-            return Output::json(value);
+        if self.out.form == CliOutputFormat::Json {
+            return CliOutput::print_json(value);
         }
-        match serde_json::from_value::<T>(all_visible(value.clone())) {
-            Ok(read) if self.out.form == Form::Quiet => {
+        match serde_json::from_value::<T>(escape_invisible_in_json(value.clone())) {
+            Ok(read) if self.out.form == CliOutputFormat::Quiet => {
                 for name in names(&read) {
-                    say(&name);
+                    print_line(&name);
                 }
                 Ok(())
             }
             Ok(read) => {
-                say(text(&read, &self.look()).trim_end_matches('\n'));
+                print_line(text(&read, &self.value_formatter()).trim_end_matches('\n'));
                 Ok(())
             }
             Err(error) => {
-                let error = visible(&error.to_string());
-                tell(&format!(
+                let error = escape_invisible(&error.to_string());
+                print_stderr_line(&format!(
                     "cynork: the server is newer than this program ({error}); its answer as it came:"
                 ));
-                say(&pretty(&all_visible(value.clone())));
+                print_line(&to_pretty_json(&escape_invisible_in_json(value.clone())));
                 Ok(())
             }
         }
     }
 
     /// Lists things as a table.
-    pub(crate) async fn list<T: DeserializeOwned, const N: usize>(
+    pub(crate) async fn show_list<T: DeserializeOwned, const N: usize>(
         &self,
-        call: &Call,
-        pages: Option<&Pages>,
+        call: &ApiRequest,
+        pages: Option<&PageArgs>,
         name: impl Fn(&T) -> String,
         heads: [&str; N],
-        row: impl Fn(&T, &Look) -> [String; N],
+        row: impl Fn(&T, &ValueFormatter) -> [String; N],
     ) -> Result<()> {
         let value = match pages {
-            Some(pages) => pages.read(self, call).await?,
-            None => self.ask(call).await?,
+            Some(pages) => pages.fetch_page(self, call).await?,
+            None => self.send_request(call).await?,
         };
-        self.table(&value, name, heads, row)
+        self.show_table(&value, name, heads, row)
     }
 
     /// Shows a list that was read as a table.
-    pub(crate) fn table<T: DeserializeOwned, const N: usize>(
+    pub(crate) fn show_table<T: DeserializeOwned, const N: usize>(
         &self,
         value: &Value,
         name: impl Fn(&T) -> String,
         heads: [&str; N],
-        row: impl Fn(&T, &Look) -> [String; N],
+        row: impl Fn(&T, &ValueFormatter) -> [String; N],
     ) -> Result<()> {
-        self.show::<Items<T>>(
+        self.show_answer::<ListResponse<T>>(
             value,
             |list| list.items.iter().map(&name).collect(),
             |list, look| {
                 let rows = list.items.iter().map(|item| row(item, look)).collect();
-                let mut text = table(look.paint, heads, rows);
+                let mut text = render_table(look.paint, heads, rows);
                 if let Some(next) = &list.next_cursor {
                     let more = format!("\nthere is more: --all, or --cursor {next}");
-                    text.push_str(&look.dim(&more));
+                    text.push_str(&look.style_dim(&more));
                 }
                 text
             },
@@ -142,43 +152,49 @@ impl Context {
     }
 
     /// Shows one thing, a line for each of its sides.
-    pub(crate) async fn one<T: DeserializeOwned>(
+    pub(crate) async fn show_item<T: DeserializeOwned>(
         &self,
-        call: &Call,
+        call: &ApiRequest,
         name: impl FnOnce(&T) -> String,
-        sides: impl FnOnce(&T, &Look) -> Vec<(&'static str, String)>,
+        sides: impl FnOnce(&T, &ValueFormatter) -> Vec<(&'static str, String)>,
     ) -> Result<()> {
-        let value = self.ask(call).await?;
-        self.show::<T>(&value, |it| vec![name(it)], |it, look| record(look.paint, &sides(it, look)))
+        let value = self.send_request(call).await?;
+        self.show_answer::<T>(
+            &value,
+            |it| vec![name(it)],
+            |it, look| render_record(look.paint, &sides(it, look)),
+        )
     }
 
     /// Does something and says what came of it.
-    pub(crate) async fn told<T: DeserializeOwned>(
+    pub(crate) async fn show_outcome<T: DeserializeOwned>(
         &self,
-        call: &Call,
+        call: &ApiRequest,
         name: impl FnOnce(&T) -> String,
-        sentence: impl FnOnce(&T, &Look) -> String,
+        sentence: impl FnOnce(&T, &ValueFormatter) -> String,
     ) -> Result<()> {
-        let value = self.ask(call).await?;
-        self.show::<T>(
+        let value = self.send_request(call).await?;
+        self.show_answer::<T>(
             &value,
             |it| vec![name(it)],
-            |it, look| format!("{} {}", look.paint.dye(Style::Green, "✓"), sentence(it, look)),
+            |it, look| {
+                format!("{} {}", look.paint.apply_style(TextStyle::Green, "✓"), sentence(it, look))
+            },
         )
     }
 
     /// Does something that has no answer, and says that it was done.
-    pub(crate) async fn done(&self, call: &Call, sentence: &str) -> Result<()> {
-        let value = self.ask(call).await?;
-        self.out.done(&value, sentence)
+    pub(crate) async fn send_and_confirm(&self, call: &ApiRequest, sentence: &str) -> Result<()> {
+        let value = self.send_request(call).await?;
+        self.out.print_success(&value, sentence)
     }
 
     /// Reads an answer into a type.
-    pub(crate) async fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        let value = self.ask(call).await?;
+    pub(crate) async fn fetch_as<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
+        let value = self.send_request(call).await?;
         serde_json::from_value(value).map_err(|error| {
-            Failure::internal(format!("the answer cannot be read: {error}"))
-                .fix("is this `cynork` as new as the server?")
+            CliError::internal_error(format!("the answer cannot be read: {error}"))
+                .with_fix("is this `cynork` as new as the server?")
         })
     }
 }

@@ -1,18 +1,23 @@
 //! The command line: what may be said, and who does it.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::OnceLock};
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    Args, CommandFactory, FromArgMatches, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use clap_complete::CompleteEnv;
 use cynode_core::trace::TraceId;
 use secrecy::SecretString;
 
 use crate::{
-    client::Client,
-    commands,
-    config::{DEFAULT_URL, Environment, File},
-    context::Context,
-    failure::{Failure, Kind, Result},
-    output::{self, Form, Output},
+    client::ApiClient,
+    commands, complete,
+    config::{CliEnvironment, ConfigFile, DEFAULT_URL},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    guesses,
+    output::{self, CliOutput, CliOutputFormat},
 };
 
 /// CyNode from a terminal: ask for work, watch it, answer it, look after the installation.
@@ -25,19 +30,19 @@ use crate::{
                   Exit codes: 0 done, 1 it ended badly, 2 not understood, 3 refused, 4 not found, 5 conflict, 6 not valid, \
                   7 unreachable, 8 internal."
 )]
-pub(crate) struct Cli {
+pub(crate) struct CynorkCli {
     #[command(flatten)]
-    pub(crate) globals: Globals,
+    pub(crate) globals: GlobalArgs,
     /// Without a command, the terminal screen opens.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CynorkCommand>,
 }
 
 /// What every command takes.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
 #[command(next_help_heading = "Everywhere")]
-pub(crate) struct Globals {
+pub(crate) struct GlobalArgs {
     /// The installation; else `CYNORK_URL`, else the one you logged in to, else `http://127.0.0.1:12080`.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -65,193 +70,239 @@ pub(crate) struct Globals {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CynorkCommand {
     #[command(flatten)]
-    Account(commands::account::Account),
+    Account(commands::account::AccountCommand),
     /// Asks for work, shows the plan, follows it to its end.
-    Run(commands::run::Run),
+    Run(commands::run::RunArgs),
     /// Makes a small repository to try a first task with, and a script in place of a model.
-    Sample(commands::sample::Sample),
+    Sample(commands::sample::SampleArgs),
     /// Tasks: what was asked for and what became of it.
     #[command(subcommand)]
-    Task(commands::task::Task),
+    Task(commands::task::TaskCommand),
     /// Projects: who may do what where, and which repository.
     #[command(subcommand)]
-    Project(commands::project::Project),
+    Project(commands::project::ProjectCommand),
     /// The repository of a project on a forge.
     #[command(subcommand)]
-    Remote(commands::remote::Remote),
+    Remote(commands::remote::RemoteCommand),
     /// Pull requests: what tasks brought.
     #[command(subcommand)]
-    Pr(commands::pr::Pr),
-    Chat(commands::chat::Chat),
+    Pr(commands::pr::PullRequestCommand),
+    Chat(commands::chat::ChatArgs),
     /// Calls of agents that wait for your answer.
     #[command(subcommand)]
-    Approval(commands::approval::Approval),
-    Events(commands::events::Events),
+    Approval(commands::approval::ApprovalCommand),
+    Events(commands::events::EventsArgs),
     /// Models: what may be asked, what it costs, the ways to it.
     #[command(subcommand)]
-    Model(commands::model::Model),
+    Model(commands::model::ModelCommand),
     /// Providers of models, and the keys to them.
     #[command(subcommand)]
-    Provider(commands::provider::Provider),
-    /// Ceilings on what models may cost.
+    Provider(commands::provider::ProviderCommand),
+    /// Budgets: the most that models may cost.
     #[command(subcommand)]
-    Budget(commands::budget::Budget),
+    Budget(commands::budget::BudgetCommand),
     /// What models were used for.
     #[command(subcommand)]
-    Usage(commands::usage::Usage),
+    Usage(commands::usage::UsageCommand),
     /// Tools of agents, and the servers that offer them.
     #[command(subcommand)]
-    Tool(commands::tool::Tool),
+    Tool(commands::tool::ToolCommand),
     /// Rules of the gate.
     #[command(subcommand)]
-    Rule(commands::rule::Rule),
+    Rule(commands::rule::RuleCommand),
     /// Keys for your programs, and tokens of agents.
     #[command(subcommand)]
-    Token(commands::token::Token),
+    Token(commands::token::ApiKeyCommand),
     /// Records of tool calls.
     #[command(subcommand)]
-    Audit(commands::audit::Audit),
+    Audit(commands::audit::AuditCommand),
     /// The machines that run jobs.
     #[command(subcommand)]
-    Node(commands::node::Node),
+    Node(commands::node::NodeCommand),
     /// Images that sandboxes may be made from.
     #[command(subcommand)]
-    Image(commands::image::Image),
+    Image(commands::image::ImageCommand),
     /// Work that is asked for at its time.
     #[command(subcommand)]
-    Schedule(commands::schedule::Schedule),
+    Schedule(commands::schedule::ScheduleCommand),
     /// Instructions that agents of a project may be given.
     #[command(subcommand)]
-    Skill(commands::skill::Skill),
+    Skill(commands::skill::SkillCommand),
     /// What people prefer; the more specific scope holds.
     #[command(subcommand)]
-    Prefs(commands::prefs::Prefs),
+    Prefs(commands::prefs::PreferencesCommand),
     /// What holds for the whole installation.
     #[command(subcommand)]
-    Settings(commands::settings::Settings),
+    Settings(commands::settings::SettingsCommand),
     /// People with an account.
     #[command(subcommand)]
-    User(commands::user::User),
+    User(commands::user::UserCommand),
     /// Groups of people who have a role together.
     #[command(subcommand)]
-    Group(commands::group::Group),
-    /// The ways by which people are told.
+    Group(commands::group::GroupCommand),
+    /// Notification channels: how people hear of what happens.
     #[command(subcommand)]
-    Channel(commands::channel::Channel),
-    /// What people were told and what is to be told.
+    Channel(commands::channel::ChannelCommand),
+    /// Notifications that were sent, or are to be sent.
     #[command(subcommand)]
-    Notice(commands::notice::Notice),
-    /// What was given to the project manager, and what it thought.
+    Notice(commands::notice::NotificationCommand),
+    /// Work that was given to the project manager, and what it decided.
     #[command(subcommand)]
-    Handoff(commands::handoff::Handoff),
-    /// The page behind a link of a notice.
+    Handoff(commands::handoff::HandoffCommand),
+    /// The page behind a link of a notification.
     #[command(subcommand)]
-    Link(commands::link::Link),
-    Metrics(commands::metrics::Metrics),
-    Api(commands::api::Api),
+    Link(commands::link::LinkCommand),
+    Metrics(commands::metrics::MetricsArgs),
+    Api(commands::api::ApiArgs),
     #[command(flatten)]
-    Own(commands::own::Own),
+    Own(commands::own::MetaCommand),
 }
 
 /// The command line as it is parsed; for help, completions, pages of the manual and tests.
-pub fn command() -> clap::Command {
-    Cli::command()
+pub fn build_command() -> clap::Command {
+    complete::with_name_completion(CynorkCli::command())
 }
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let environment = Environment::read();
+    // A shell that completes a line asks for candidates; the program ends with them.
+    CompleteEnv::with_factory(build_command).complete();
+    let environment = CliEnvironment::from_process();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let json = arguments.iter().any(|argument| argument == "--json");
-    let cli =
-        match command().try_get_matches_from(arguments).and_then(|it| Cli::from_arg_matches(&it)) {
-            Ok(cli) => cli,
-            Err(error) => return not_understood(&error, json),
-        };
-    let form = match (cli.globals.json, cli.globals.quiet) {
-        (true, _) => Form::Json,
-        (_, true) => Form::Quiet,
-        _ => Form::Readable,
+    let cli = match build_command()
+        .try_get_matches_from(&arguments)
+        .and_then(|it| CynorkCli::from_arg_matches(&it))
+    {
+        Ok(cli) => cli,
+        Err(error) => return report_usage_error(&error, &arguments, json),
     };
-    let out = Output::new(form, !cli.globals.no_color && !environment.no_colour);
-    ended(begin(cli, environment, out).and_then(|()| output::written()), out)
+    let form = match (cli.globals.json, cli.globals.quiet) {
+        (true, _) => CliOutputFormat::Json,
+        (_, true) => CliOutputFormat::Quiet,
+        _ => CliOutputFormat::Readable,
+    };
+    let out = CliOutput::new(form, !cli.globals.no_color && !environment.no_colour);
+    to_exit_code(run_cli(cli, environment, out).and_then(|()| output::check_stdout()), out)
 }
 
 /// What the shell is told; why it failed is told to the person first.
-fn ended(done: Result<()>, out: Output) -> ExitCode {
+fn to_exit_code(done: Result<()>, out: CliOutput) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            out.complain(&failure);
+            out.print_error(&failure);
             ExitCode::from(failure.kind as u8)
         }
     }
 }
 
 /// Help and version are answers; everything else was not understood, which programs are told in their own way.
-fn not_understood(error: &clap::Error, json: bool) -> ExitCode {
+fn report_usage_error(error: &clap::Error, arguments: &[OsString], json: bool) -> ExitCode {
     if !error.use_stderr() {
-        let printed = error.print().or_else(|error| output::unless_gone(&error));
-        return ended(printed, Output::new(Form::Readable, false));
+        let printed = error.print().or_else(|error| output::ignore_broken_pipe(&error));
+        return to_exit_code(printed, CliOutput::new(CliOutputFormat::Readable, false));
     }
+    let hint = suggest_command(error, arguments);
     if json {
         let said = error.render().to_string();
         let first =
             said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let failure = Failure::new(Kind::Usage, first).fix("see --help");
-        Output::new(Form::Json, false).complain(&failure);
+        let failure =
+            CliError::new(CliErrorKind::Usage, first).with_fix(hint.unwrap_or("see --help"));
+        CliOutput::new(CliOutputFormat::Json, false).print_error(&failure);
     } else {
         let _ = error.print();
+        if let Some(hint) = hint {
+            output::print_stderr_line(&format!("\n  tip: {hint}"));
+        }
     }
-    ExitCode::from(Kind::Usage as u8)
+    ExitCode::from(CliErrorKind::Usage as u8)
 }
 
-fn begin(cli: Cli, environment: Environment, out: Output) -> Result<()> {
-    let file = File::read(cli.globals.config, &environment)?;
-    let url = cli.globals.url.or_else(|| environment.url.clone());
-    let url = url.or_else(|| file.kept.url.clone()).unwrap_or_else(|| DEFAULT_URL.to_owned());
-    let mut client = Client::new(&address(&url)?)?.telling(cli.globals.verbose);
-    if let Some(trace) = cli.globals.trace_id {
-        client = client.in_trace(trace);
+/// What to type instead of a command that other tools have.
+fn suggest_command(error: &clap::Error, arguments: &[OsString]) -> Option<&'static str> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
     }
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let words: Vec<&str> = arguments.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let end = words.iter().position(|word| word == unknown)?;
+    let words: Vec<&str> =
+        words[..=end].iter().copied().filter(|word| !word.starts_with('-')).collect();
+    guesses::find_command_hint(&words)
+}
+
+/// A client of the installation that is meant, with the session that is kept for it.
+pub(crate) fn connect_client(
+    url: Option<String>,
+    config: Option<PathBuf>,
+    environment: &CliEnvironment,
+) -> Result<(ApiClient, ConfigFile)> {
+    let file = ConfigFile::load_config(config, environment)?;
+    let url = url.or_else(|| environment.url.clone());
+    let url = url.or_else(|| file.kept.url.clone()).unwrap_or_else(|| DEFAULT_URL.to_owned());
+    let mut client = ApiClient::new(&validate_base_url(&url)?)?;
     // A session is given to the installation that gave it and to no other.
     let ours =
-        file.kept.url.as_deref().is_none_or(|kept| kept.trim_end_matches('/') == client.base());
+        file.kept.url.as_deref().is_none_or(|kept| kept.trim_end_matches('/') == client.base_url());
     let token: Option<SecretString> = match &environment.token {
         Some(token) => Some(token.clone()),
-        None if ours => file.token()?,
+        None if ours => file.load_token()?,
         None => None,
     };
     if let Some(token) = token {
         client = client.with_token(token);
     }
-    let mut context = Context { client, out, file, environment, yes: cli.globals.yes };
+    Ok((client, file))
+}
+
+fn run_cli(cli: CynorkCli, environment: CliEnvironment, out: CliOutput) -> Result<()> {
+    let (client, file) = connect_client(cli.globals.url, cli.globals.config, &environment)?;
+    let mut client = client.with_call_log(cli.globals.verbose);
+    if let Some(trace) = cli.globals.trace_id {
+        client = client.with_trace(trace);
+    }
+    let mut context = CliContext {
+        client,
+        out,
+        file,
+        environment,
+        yes: cli.globals.yes,
+        currency: OnceLock::new(),
+        subject: OnceLock::new(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal(error.to_string()))?;
+        .map_err(|error| CliError::internal_error(error.to_string()))?;
     runtime.block_on(async {
         match cli.command {
-            None => commands::screen::open(&mut context).await,
+            None => commands::screen::open_screen(&mut context).await,
             Some(command) => command.run(&mut context).await,
         }
     })
 }
 
 /// An address with its scheme; a session goes over an open line only on this machine.
-pub(crate) fn address(given: &str) -> Result<String> {
+pub(crate) fn validate_base_url(given: &str) -> Result<String> {
     let url = url::Url::parse(given).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| {
-        Failure::new(Kind::Usage, format!("`{given}` is not the address of an installation"))
-            .fix(format!("write it like {DEFAULT_URL}"))
+        CliError::new(
+            CliErrorKind::Usage,
+            format!("`{given}` is not the address of an installation"),
+        )
+        .with_fix(format!("write it like {DEFAULT_URL}"))
     })?;
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-impl Command {
-    async fn run(self, context: &mut Context) -> Result<()> {
+impl CynorkCommand {
+    async fn run(self, context: &mut CliContext) -> Result<()> {
         match self {
             Self::Account(account) => account.run(context).await,
             Self::Run(run) => run.run(context).await,

@@ -3,32 +3,33 @@
 use std::{fmt::Write as _, time::Duration};
 
 use cynode_core::trace::{TraceId, TraceParent};
+use cynode_wire::{events::STREAM_FAILED_KIND, problem::ProblemDetails};
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-pub use crate::failure::{Failure, Kind, Result};
+pub use crate::failure::{CliError, CliErrorKind, Result};
 use crate::operations::{self, Operation};
 
 /// How long one try may take.
-const TRY: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a person waits gladly for somebody who is being started again.
-const WHILE: Duration = Duration::from_mins(1);
+const RETRY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a stream of events may be silent: the server says every 15 seconds that it is there.
-pub(crate) const SILENCE: Duration = Duration::from_secs(45);
+pub(crate) const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// How long a merge may take.
-pub(crate) const MERGING: Duration = Duration::from_mins(2);
+pub(crate) const MERGE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The pause before the next.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A list, whole or a page of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Items<T> {
+pub struct ListResponse<T> {
     /// What is in it.
     pub items: Vec<T>,
     /// How to ask for more.
@@ -38,7 +39,7 @@ pub struct Items<T> {
 
 /// A client of one installation.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ApiClient {
     http: reqwest::Client,
     base: String,
     token: Option<SecretString>,
@@ -50,7 +51,7 @@ pub struct Client {
 
 /// One call, before it is made.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ApiRequest {
     operation: Operation,
     path: String,
     query: Vec<(&'static str, String)>,
@@ -59,19 +60,22 @@ pub struct Call {
     key: Option<String>,
 }
 
-impl Call {
+impl ApiRequest {
     /// A call of an operation whose path has no places.
-    pub fn of(operation: Operation) -> Self {
-        Self::to(operation, [""; 0])
+    pub fn for_operation(operation: Operation) -> Self {
+        Self::with_path_params(operation, [""; 0])
     }
 
     /// A call of whatever is at a path; what it is called is that of `operation`.
-    pub fn at(operation: Operation, path: impl Into<String>) -> Self {
-        Self { path: path.into(), ..Self::of(operation) }
+    pub fn at_path(operation: Operation, path: impl Into<String>) -> Self {
+        Self { path: path.into(), ..Self::for_operation(operation) }
     }
 
     /// A call of an operation; the values take the places in its path, in order.
-    pub fn to<S: AsRef<str>>(operation: Operation, places: impl IntoIterator<Item = S>) -> Self {
+    pub fn with_path_params<S: AsRef<str>>(
+        operation: Operation,
+        places: impl IntoIterator<Item = S>,
+    ) -> Self {
         let mut path = String::new();
         let mut places = places.into_iter();
         for (at, part) in operation.path.split('/').enumerate() {
@@ -79,7 +83,7 @@ impl Call {
                 path.push('/');
             }
             if part.starts_with('{') {
-                path.push_str(&encoded(places.next().as_ref().map_or("", AsRef::as_ref)));
+                path.push_str(&percent_encode(places.next().as_ref().map_or("", AsRef::as_ref)));
             } else {
                 path.push_str(part);
             }
@@ -90,54 +94,54 @@ impl Call {
 
     /// With a word of the query, if there is one.
     #[must_use]
-    pub fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
+    pub fn with_query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
         self.query.extend(value.map(|value| (name, value.to_string())));
         self
     }
 
     /// With a header.
     #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
     /// With a body.
     #[must_use]
-    pub fn body(mut self, body: &Value) -> Self {
+    pub fn with_json_body(mut self, body: &Value) -> Self {
         self.body = Some((body.to_string().into_bytes(), "application/json".to_owned()));
         self
     }
 
     /// With a file as its body.
     #[must_use]
-    pub fn file(mut self, bytes: Vec<u8>, kind: impl Into<String>) -> Self {
+    pub fn with_file_body(mut self, bytes: Vec<u8>, kind: impl Into<String>) -> Self {
         self.body = Some((bytes, kind.into()));
         self
     }
 
     /// Sent again, it is known by this key.
     #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
+    pub fn with_idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// The path with its query.
-    fn target(&self) -> String {
+    fn request_target(&self) -> String {
         let mut target = self.path.clone();
         for (at, (name, value)) in self.query.iter().enumerate() {
             target.push(if at == 0 { '?' } else { '&' });
             target.push_str(name);
             target.push('=');
-            target.push_str(&encoded(value));
+            target.push_str(&percent_encode(value));
         }
         target
     }
 }
 
 #[cfg(test)]
-impl Call {
+impl ApiRequest {
     /// The value that it carries.
     pub(crate) fn carried(&self) -> Value {
         let bytes = self.body.as_ref().map_or(b"null".as_slice(), |(bytes, _)| bytes.as_slice());
@@ -146,7 +150,7 @@ impl Call {
 }
 
 /// A word as it is written in a path or a query.
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -158,7 +162,7 @@ fn encoded(text: &str) -> String {
     written
 }
 
-impl Client {
+impl ApiClient {
     /// A client of the installation at an address.
     pub fn new(base: &str) -> Result<Self> {
         let mut http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
@@ -166,9 +170,9 @@ impl Client {
         if base.starts_with("http://") {
             http = http.tls_certs_only([]).no_proxy();
         }
-        let http = http
-            .build()
-            .map_err(|error| Failure::internal(format!("no HTTP client could be made: {error}")))?;
+        let http = http.build().map_err(|error| {
+            CliError::internal_error(format!("no HTTP client could be made: {error}"))
+        })?;
         let base = base.trim_end_matches('/').to_owned();
         let trace = TraceId::from_random(rand::random);
         Ok(Self { http, base, token: None, trace, told: false })
@@ -183,21 +187,21 @@ impl Client {
 
     /// The same; each call is told on standard error.
     #[must_use]
-    pub fn telling(mut self, told: bool) -> Self {
+    pub fn with_call_log(mut self, told: bool) -> Self {
         self.told = told;
         self
     }
 
     /// The same; its calls belong to this trace.
     #[must_use]
-    pub fn in_trace(mut self, trace: TraceId) -> Self {
+    pub fn with_trace(mut self, trace: TraceId) -> Self {
         self.trace = trace;
         self
     }
 
     /// A client of another installation, told like this one. It has no session: that is for the one that gave it.
-    pub fn elsewhere(&self, base: &str) -> Result<Self> {
-        Ok(Self::new(base)?.telling(self.told).in_trace(self.trace))
+    pub fn for_base_url(&self, base: &str) -> Result<Self> {
+        Ok(Self::new(base)?.with_call_log(self.told).with_trace(self.trace))
     }
 
     /// Whether somebody has logged in.
@@ -206,98 +210,105 @@ impl Client {
     }
 
     /// The session, for programs that make calls beside this one.
-    pub fn token(&self) -> Option<&SecretString> {
+    pub fn session_token(&self) -> Option<&SecretString> {
         self.token.as_ref()
     }
 
     /// Tells of a call that another program made, and that went well.
-    pub fn tell(&self, call: &Call) {
+    pub fn log_call(&self, call: &ApiRequest) {
         if self.told {
             let Operation { id, method, .. } = call.operation;
-            crate::output::tell(&format!("{id} {method} {} 200", call.path));
+            crate::output::print_stderr_line(&format!("{id} {method} {} 200", call.path));
         }
     }
 
     /// Where the installation is.
-    pub fn base(&self) -> &str {
+    pub fn base_url(&self) -> &str {
         &self.base
     }
 
     /// Makes a call once and reads its answer; `null` when there is none.
-    pub async fn send<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        read_answer(call, &self.bytes(call, TRY).await?)
+    pub async fn send<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
+        parse_response(call, &self.fetch_bytes(call, REQUEST_TIMEOUT).await?)
     }
 
     /// The same for what may take long, such as a file that is sent.
-    pub async fn send_slowly<T: DeserializeOwned>(
+    pub async fn send_with_timeout<T: DeserializeOwned>(
         &self,
-        call: &Call,
+        call: &ApiRequest,
         limit: Duration,
     ) -> Result<T> {
-        read_answer(call, &self.bytes(call, limit).await?)
+        parse_response(call, &self.fetch_bytes(call, limit).await?)
     }
 
     /// Makes a call, again and again while nobody answers: for what must not be lost when a process is killed. A call that
     /// changes something needs a [`Call::key`].
-    pub async fn until_taken<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        self.patiently(call, |_| {}).await
+    pub async fn send_with_retry<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
+        self.send_with_retry_hook(call, |_| {}).await
     }
 
     /// The same for as long as a person waits gladly; then the last failure is given.
-    pub async fn for_a_while<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        match tokio::time::timeout(WHILE, self.until_taken(call)).await {
+    pub async fn send_with_retry_timeout<T: DeserializeOwned>(
+        &self,
+        call: &ApiRequest,
+    ) -> Result<T> {
+        match tokio::time::timeout(RETRY_TIMEOUT, self.send_with_retry(call)).await {
             Ok(answer) => answer,
             Err(_) => self.send(call).await,
         }
     }
 
     /// The same; each time that nobody answers is told.
-    pub async fn patiently<T: DeserializeOwned>(
+    pub async fn send_with_retry_hook<T: DeserializeOwned>(
         &self,
-        call: &Call,
-        mut missed: impl FnMut(&Failure),
+        call: &ApiRequest,
+        mut missed: impl FnMut(&CliError),
     ) -> Result<T> {
-        let mut turn = tokio::time::interval(PAUSE);
+        let mut turn = tokio::time::interval(RETRY_INTERVAL);
         loop {
             turn.tick().await;
-            match self.bytes(call, TRY).await {
-                Err(failure) if failure.may_pass() => missed(&failure),
+            match self.fetch_bytes(call, REQUEST_TIMEOUT).await {
+                Err(failure) if failure.is_transient() => missed(&failure),
                 // What cannot be read the first time cannot be read the second time either.
-                answer => return read_answer(call, &answer?),
+                answer => return parse_response(call, &answer?),
             }
         }
     }
 
-    async fn bytes(&self, call: &Call, limit: Duration) -> Result<Vec<u8>> {
-        let response = self.open(call, Some(limit)).await?;
-        let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+    async fn fetch_bytes(&self, call: &ApiRequest, limit: Duration) -> Result<Vec<u8>> {
+        let response = self.open_response(call, Some(limit)).await?;
+        let bytes = response.bytes().await.map_err(|error| self.unreachable_error(&error))?;
         Ok(bytes.to_vec())
     }
 
     /// Makes a call and gives its answer as text.
-    pub async fn text(&self, call: &Call) -> Result<String> {
-        let response = self.open(call, Some(TRY)).await?;
-        response.text().await.map_err(|error| self.unreachable(&error))
+    pub async fn fetch_text(&self, call: &ApiRequest) -> Result<String> {
+        let response = self.open_response(call, Some(REQUEST_TIMEOUT)).await?;
+        response.text().await.map_err(|error| self.unreachable_error(&error))
     }
 
     /// Makes a call and gives the answer while it still comes.
-    pub async fn open(&self, call: &Call, limit: Option<Duration>) -> Result<Response> {
-        let answer = self.whatever(call, limit).await?;
+    pub async fn open_response(
+        &self,
+        call: &ApiRequest,
+        limit: Option<Duration>,
+    ) -> Result<Response> {
+        let answer = self.send_raw(call, limit).await?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         let status = answer.status().as_u16();
         let body = answer.bytes().await.unwrap_or_default();
-        Err(self.refused(call, status, &body))
+        Err(self.refusal_error(call, status, &body))
     }
 
     /// What a server said to a call, in words for whoever made it.
-    fn refused(&self, call: &Call, status: u16, body: &[u8]) -> Failure {
-        let failure = Failure::of(status, body);
+    fn refusal_error(&self, call: &ApiRequest, status: u16, body: &[u8]) -> CliError {
+        let failure = CliError::from_response(status, body);
         match failure.code.as_deref() {
-            Some("unauthenticated") => unknown(failure, call.operation, self.has_token()),
+            Some("unauthenticated") => unauthenticated_error(failure, call.operation, self.has_token()),
             // Only the command `api` takes paths from people.
-            Some("no_such_path") if call.operation.id != "api" => failure.fix(
+            Some("no_such_path") if call.operation.id != "api" => failure.with_fix(
                 "is this the port for people, whose address `cynode up` prints, of a server that is as new as this `cynork`?",
             ),
             _ => failure,
@@ -305,10 +316,11 @@ impl Client {
     }
 
     /// Makes a call and gives the answer, whatever its status.
-    async fn whatever(&self, call: &Call, limit: Option<Duration>) -> Result<Response> {
+    async fn send_raw(&self, call: &ApiRequest, limit: Option<Duration>) -> Result<Response> {
         let method = Method::from_bytes(call.operation.method.as_bytes())
-            .map_err(|_| Failure::internal("no such method"))?;
-        let mut request = self.http.request(method.clone(), self.base.clone() + &call.target());
+            .map_err(|_| CliError::internal_error("no such method"))?;
+        let mut request =
+            self.http.request(method.clone(), self.base.clone() + &call.request_target());
         if let Some(limit) = limit {
             request = request.timeout(limit);
         }
@@ -328,56 +340,60 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose_secret());
         }
-        let answer = request.send().await.map_err(|error| self.unreachable(&error));
+        let answer = request.send().await.map_err(|error| self.unreachable_error(&error));
         if self.told {
             let status = answer.as_ref().map_or("-".into(), |it| it.status().as_u16().to_string());
             let path = call.path.split('?').next().unwrap_or_default();
-            crate::output::tell(&format!("{} {method} {path} {status}", call.operation.id));
+            crate::output::print_stderr_line(&format!(
+                "{} {method} {path} {status}",
+                call.operation.id
+            ));
         }
         answer
     }
 
     /// Makes a call and reads its answer, also that of a server that is not ready.
-    pub async fn ready<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        let answer = self.whatever(call, Some(TRY)).await?;
+    pub async fn send_any_status<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
+        let answer = self.send_raw(call, Some(REQUEST_TIMEOUT)).await?;
         let status = answer.status().as_u16();
-        let body = answer.bytes().await.map_err(|error| self.unreachable(&error))?;
-        serde_json::from_slice(&body).map_err(|_| self.refused(call, status, &body))
+        let body = answer.bytes().await.map_err(|error| self.unreachable_error(&error))?;
+        serde_json::from_slice(&body).map_err(|_| self.refusal_error(call, status, &body))
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    fn unreachable_error(&self, error: &reqwest::Error) -> CliError {
         let mut why = error.to_string();
         let mut source = std::error::Error::source(error);
         while let Some(inner) = source {
             why = inner.to_string();
             source = inner.source();
         }
-        silent(&self.base, &why)
+        no_answer_error(&self.base, &why)
     }
 
     /// What happens from now on, or behind the last event that was heard.
-    pub async fn events(&self, call: &Call) -> Result<Events> {
-        let response = self.open(call, None).await?;
-        Ok(Events { response, rest: Vec::new(), silence: Duration::MAX })
+    pub async fn open_event_stream(&self, call: &ApiRequest) -> Result<EventStream> {
+        let response = self.open_response(call, None).await?;
+        Ok(EventStream { response, rest: Vec::new(), silence: Duration::MAX, failure: None })
     }
 }
 
 /// Nobody answers there, or not so that it can be understood.
-fn silent(base: &str, why: &str) -> Failure {
+fn no_answer_error(base: &str, why: &str) -> CliError {
     // What is no TLS at all is told by its first byte.
     if let Some(rest) = base.strip_prefix("https://")
         && why.contains("InvalidContentType")
     {
         let what = format!("no answer from {base}: what is there does not speak TLS");
-        return Failure::new(Kind::Unreachable, what).fix(format!("try http://{rest}"));
+        return CliError::new(CliErrorKind::Unreachable, what)
+            .with_fix(format!("try http://{rest}"));
     }
-    Failure::new(Kind::Unreachable, format!("no answer from {base}: {why}"))
-        .fix("start it with `cynode up`, or name another with `--url` or `cynork login URL`")
+    CliError::new(CliErrorKind::Unreachable, format!("no answer from {base}: {why}"))
+        .with_fix("start it with `cynode up`, or name another with `--url` or `cynork login URL`")
 }
 
 /// Why somebody was not let in, in the words of what they tried: the server has one sentence for all of it. Whether there is
 /// such a name nobody is told.
-fn unknown(failure: Failure, tried: Operation, has_token: bool) -> Failure {
+fn unauthenticated_error(failure: CliError, tried: Operation, has_token: bool) -> CliError {
     let again = "log in with `cynork login`";
     let (detail, fix) = if tried == operations::LOGIN {
         ("the name or the password is wrong", None)
@@ -393,30 +409,32 @@ fn unknown(failure: Failure, tried: Operation, has_token: bool) -> Failure {
     } else {
         ("you are not logged in", Some(again))
     };
-    Failure { detail: detail.to_owned(), fix: fix.map(str::to_owned), ..failure }
+    CliError { detail: detail.to_owned(), fix: fix.map(str::to_owned), ..failure }
 }
 
 /// An answer in its form; nothing at all is `null`.
-fn read_answer<T: DeserializeOwned>(call: &Call, bytes: &[u8]) -> Result<T> {
+fn parse_response<T: DeserializeOwned>(call: &ApiRequest, bytes: &[u8]) -> Result<T> {
     let bytes = if bytes.is_empty() { b"null".as_slice() } else { bytes };
     serde_json::from_slice(bytes).map_err(|error| {
         let what = format!("the answer of {} cannot be read: {error}", call.operation.id);
-        Failure::internal(what).fix("is this `cynork` as new as the server?")
+        CliError::internal_error(what).with_fix("is this `cynork` as new as the server?")
     })
 }
 
 /// Server-sent events, as they come.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventStream {
     response: Response,
     rest: Vec<u8>,
     /// How long nothing may come.
     silence: Duration,
+    /// Why the server ended the stream, if it said so.
+    failure: Option<CliError>,
 }
 
 /// One server-sent event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ServerSentEvent {
     /// Where a client goes on behind it.
     pub id: String,
     /// What kind.
@@ -425,21 +443,30 @@ pub struct Heard {
     pub data: String,
 }
 
-impl Events {
+impl EventStream {
     /// The same; when nothing at all comes for so long, not even a sign of life, the stream has broken.
     #[must_use]
-    pub fn at_most_silent(mut self, silence: Duration) -> Self {
+    pub fn with_idle_timeout(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
+    /// Why the server ended the stream; `None` when it only broke.
+    pub fn take_error(&mut self) -> Option<CliError> {
+        self.failure.take()
+    }
+
     /// The next; `None` when the stream has ended or broken.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<ServerSentEvent> {
         loop {
-            while let Some((block, behind)) = split(&self.rest) {
-                let heard = read(&self.rest[..block]);
+            while let Some((block, behind)) = find_event_end(&self.rest) {
+                let heard = parse_event(&self.rest[..block]);
                 self.rest.drain(..behind);
-                if heard != Heard::default() {
+                if heard.event == STREAM_FAILED_KIND {
+                    self.failure = Some(parse_stream_error(&heard.data));
+                    return None;
+                }
+                if heard != ServerSentEvent::default() {
                     return Some(heard);
                 }
             }
@@ -450,8 +477,14 @@ impl Events {
     }
 }
 
+/// The problem with which a server ended a stream.
+fn parse_stream_error(data: &str) -> CliError {
+    let status = serde_json::from_str::<ProblemDetails>(data).map_or(500, |problem| problem.status);
+    CliError::from_response(status, data.as_bytes())
+}
+
 /// Where the first whole event ends, and where the next begins.
-fn split(bytes: &[u8]) -> Option<(usize, usize)> {
+fn find_event_end(bytes: &[u8]) -> Option<(usize, usize)> {
     let plain = bytes.windows(2).position(|pair| pair == b"\n\n").map(|at| (at, at + 2));
     let carriage = bytes.windows(4).position(|it| it == b"\r\n\r\n").map(|at| (at, at + 4));
     match (plain, carriage) {
@@ -460,8 +493,8 @@ fn split(bytes: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-fn read(block: &[u8]) -> Heard {
-    let mut heard = Heard::default();
+fn parse_event(block: &[u8]) -> ServerSentEvent {
+    let mut heard = ServerSentEvent::default();
     for line in String::from_utf8_lossy(block).lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
         let value = value.strip_prefix(' ').unwrap_or(value);

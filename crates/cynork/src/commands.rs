@@ -21,6 +21,7 @@ pub(crate) mod pr;
 pub(crate) mod prefs;
 pub(crate) mod project;
 pub(crate) mod provider;
+mod readiness;
 pub(crate) mod remote;
 pub(crate) mod rule;
 pub(crate) mod run;

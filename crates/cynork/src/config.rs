@@ -13,30 +13,31 @@ use std::{
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, Kind, Result};
+use crate::failure::{CliError, CliErrorKind, Result};
 
 /// Where `cynode up` serves.
 pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:12080";
 
 /// What the environment says.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Environment {
+pub(crate) struct CliEnvironment {
     pub(crate) url: Option<String>,
     pub(crate) token: Option<SecretString>,
     pub(crate) no_colour: bool,
     /// The terminal only takes lines, one below the other.
     pub(crate) dumb: bool,
     pub(crate) editor: Option<String>,
+    pub(crate) pager: Option<String>,
     directory: Option<PathBuf>,
 }
 
-impl Environment {
+impl CliEnvironment {
     /// Reads it.
     #[expect(
         clippy::disallowed_methods,
         reason = "this module is the one that reads the environment"
     )]
-    pub(crate) fn read() -> Self {
+    pub(crate) fn from_process() -> Self {
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let text = |name: &str| given(name).and_then(|value| value.into_string().ok());
         let home = given("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -48,6 +49,7 @@ impl Environment {
             no_colour: given("NO_COLOR").is_some() || dumb,
             dumb,
             editor: text("VISUAL").or_else(|| text("EDITOR")),
+            pager: text("PAGER"),
             directory: home.map(|home| home.join("cynork")),
         }
     }
@@ -56,7 +58,7 @@ impl Environment {
 /// What the file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
+pub(crate) struct StoredConfig {
     /// Where the installation is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
@@ -73,73 +75,82 @@ pub(crate) struct Kept {
 
 /// The file and what it holds.
 #[derive(Clone, Debug)]
-pub(crate) struct File {
+pub(crate) struct ConfigFile {
     path: PathBuf,
-    pub(crate) kept: Kept,
+    pub(crate) kept: StoredConfig,
 }
 
-impl File {
+impl ConfigFile {
     /// Reads the file, if it is there.
-    pub(crate) fn read(named: Option<PathBuf>, environment: &Environment) -> Result<Self> {
+    pub(crate) fn load_config(
+        named: Option<PathBuf>,
+        environment: &CliEnvironment,
+    ) -> Result<Self> {
         let path = named
             .or_else(|| environment.directory.as_ref().map(|it| it.join("config.toml")))
             .ok_or_else(|| {
-                Failure::new(Kind::Usage, "there is no home directory to keep a configuration in")
-                    .fix("name a file with --config")
+                CliError::new(
+                    CliErrorKind::Usage,
+                    "there is no home directory to keep a configuration in",
+                )
+                .with_fix("name a file with --config")
             })?;
         let kept = match fs::read_to_string(&path) {
             Ok(text) => {
-                closed(&path)?;
+                ensure_private(&path)?;
                 toml::from_str(&text).map_err(|error| {
                     let line = error.message().to_owned();
-                    Failure::new(Kind::Usage, format!("{} cannot be read: {line}", path.display()))
-                        .fix("mend the file, or remove it and log in again")
+                    CliError::new(
+                        CliErrorKind::Usage,
+                        format!("{} cannot be read: {line}", path.display()),
+                    )
+                    .with_fix("mend the file, or remove it and log in again")
                 })?
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Kept::default(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => StoredConfig::default(),
             Err(error) => {
                 let what = format!("{} cannot be read: {error}", path.display());
-                return Err(Failure::new(Kind::Usage, what));
+                return Err(CliError::new(CliErrorKind::Usage, what));
             }
         };
         Ok(Self { path, kept })
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn file_path(&self) -> &Path {
         &self.path
     }
 
     /// The session that is kept.
-    pub(crate) fn token(&self) -> Result<Option<SecretString>> {
+    pub(crate) fn load_token(&self) -> Result<Option<SecretString>> {
         if let Some(token) = &self.kept.token {
             return Ok(Some(token.clone().into()));
         }
         let Some(helper) = &self.kept.credential_helper else { return Ok(None) };
-        let answer = helped(helper, &Asked { action: "get", secret: None })?;
+        let answer = run_helper(helper, &HelperRequest { action: "get", secret: None })?;
         Ok(answer.secret.map(SecretString::from))
     }
 
     /// Keeps a session, or none; in the helper if there is one.
-    pub(crate) fn keep(&mut self, token: Option<&SecretString>) -> Result<()> {
+    pub(crate) fn store_token(&mut self, token: Option<&SecretString>) -> Result<()> {
         let secret = token.map(|token| token.expose_secret().to_owned());
         if let Some(helper) = &self.kept.credential_helper {
             self.kept.token = None;
             let action = if secret.is_some() { "store" } else { "erase" };
-            helped(helper, &Asked { action, secret })?;
+            run_helper(helper, &HelperRequest { action, secret })?;
         } else {
             self.kept.token = secret;
         }
-        self.write()
+        self.write_config()
     }
 
     /// Writes the file anew, whole or not at all; only its owner may read it.
-    pub(crate) fn write(&self) -> Result<()> {
+    pub(crate) fn write_config(&self) -> Result<()> {
         let failed = |error: std::io::Error| {
-            Failure::internal(format!("{} cannot be written: {error}", self.path.display()))
+            CliError::internal_error(format!("{} cannot be written: {error}", self.path.display()))
         };
-        let text =
-            toml::to_string(&self.kept).map_err(|error| Failure::internal(error.to_string()))?;
+        let text = toml::to_string(&self.kept)
+            .map_err(|error| CliError::internal_error(error.to_string()))?;
         if let Some(parent) = self.path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
         }
@@ -157,19 +168,19 @@ impl File {
 }
 
 /// A file with a session that others may read is not used.
-fn closed(path: &Path) -> Result<()> {
+fn ensure_private(path: &Path) -> Result<()> {
     let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
     if mode & 0o077 != 0 {
         let what = format!("{} may be read by others (mode {:o})", path.display(), mode & 0o777);
         let fix = format!("chmod 600 {}", path.display());
-        return Err(Failure::new(Kind::Refused, what).fix(fix));
+        return Err(CliError::new(CliErrorKind::Refused, what).with_fix(fix));
     }
     Ok(())
 }
 
 /// What a helper is asked, as one line of JSON.
 #[derive(Serialize)]
-struct Asked {
+struct HelperRequest {
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
@@ -177,15 +188,15 @@ struct Asked {
 
 /// What a helper answers, as one line of JSON.
 #[derive(Default, Deserialize)]
-struct Helped {
+struct HelperResponse {
     secret: Option<String>,
     error: Option<String>,
 }
 
-fn helped(helper: &[String], asked: &Asked) -> Result<Helped> {
+fn run_helper(helper: &[String], asked: &HelperRequest) -> Result<HelperResponse> {
     let failed = |why: String| {
-        Failure::new(Kind::Refused, format!("the credential helper failed: {why}"))
-            .fix("see `credential_helper` in the configuration of cynork")
+        CliError::new(CliErrorKind::Refused, format!("the credential helper failed: {why}"))
+            .with_fix("see `credential_helper` in the configuration of cynork")
     };
     let Some((program, arguments)) = helper.split_first() else {
         return Err(failed("its command is empty".into()));
@@ -207,9 +218,9 @@ fn helped(helper: &[String], asked: &Asked) -> Result<Helped> {
     }
     let first = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
     if first.is_empty() {
-        return Ok(Helped::default());
+        return Ok(HelperResponse::default());
     }
-    let answer: Helped =
+    let answer: HelperResponse =
         serde_json::from_slice(first).map_err(|_| failed("its answer is not JSON".into()))?;
     match answer.error {
         Some(why) => Err(failed(why)),

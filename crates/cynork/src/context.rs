@@ -4,78 +4,134 @@ use std::{
     io::IsTerminal,
     path::Path,
     process::{Command, Stdio},
+    sync::OnceLock,
 };
 
+use cynode_core::{budget::Currency, ids::ProjectId};
+use cynode_wire::{
+    accounts::MeView, delivery::PullRequestView, projects::ProjectView, tasks::TaskView,
+};
 use dialoguer::console::{Key, Term};
 use serde_json::Value;
 
 use crate::{
-    client::{Call, Client},
-    config::{Environment, File},
-    failure::{Failure, Kind, Result},
-    output::{Form, Output},
+    client::{ApiClient, ApiRequest},
+    config::{CliEnvironment, ConfigFile},
+    failure::{CliError, CliErrorKind, Result},
+    operations,
+    output::{CliOutput, CliOutputFormat},
 };
 
 /// What a command has.
 #[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) client: Client,
-    pub(crate) out: Output,
-    pub(crate) file: File,
-    pub(crate) environment: Environment,
+pub(crate) struct CliContext {
+    pub(crate) client: ApiClient,
+    pub(crate) out: CliOutput,
+    pub(crate) file: ConfigFile,
+    pub(crate) environment: CliEnvironment,
     /// Every question is answered with yes.
     pub(crate) yes: bool,
+    /// What money is counted in, once somebody has asked.
+    pub(crate) currency: OnceLock<Currency>,
+    /// The project that the command is about, by id and name, once it is known.
+    pub(crate) subject: OnceLock<(ProjectId, String)>,
 }
 
-impl Context {
+impl CliContext {
     /// Asks and reads a value, whatever it is.
-    pub(crate) async fn ask(&self, call: &Call) -> Result<Value> {
+    pub(crate) async fn send_request(&self, call: &ApiRequest) -> Result<Value> {
         self.client.send(call).await
     }
 
-    /// The project that is meant where no path is named: see [`Context::meant`].
-    pub(crate) fn project(&self, named: Option<String>) -> Result<String> {
-        self.project_at(named, Path::new("."))
+    /// What money is counted in, as far as [`CliContext::fetch_currency`] found it out.
+    pub(crate) fn currency(&self) -> Currency {
+        self.currency.get().copied().unwrap_or_default()
+    }
+
+    /// Finds out what money is counted in, before money is shown to a person. Nothing fails for want of it.
+    pub(crate) async fn fetch_currency(&self) {
+        if self.out.form != CliOutputFormat::Readable || self.currency.get().is_some() {
+            return;
+        }
+        if let Ok(me) = self.client.send::<MeView>(&ApiRequest::for_operation(operations::ME)).await
+        {
+            let _ = self.currency.set(me.currency);
+        }
+    }
+
+    /// The project that is meant where no path is named: see [`CliContext::meant`].
+    pub(crate) fn require_project(&self, named: Option<String>) -> Result<String> {
+        self.require_project_at(named, Path::new("."))
     }
 
     /// The project that is meant with a path.
-    pub(crate) fn project_at(&self, named: Option<String>, path: &Path) -> Result<String> {
-        self.meant(named, path).ok_or_else(|| {
-            Failure::new(Kind::Usage, "which project?").fix(
+    pub(crate) fn require_project_at(&self, named: Option<String>, path: &Path) -> Result<String> {
+        self.resolve_project(named, path).ok_or_else(|| {
+            CliError::new(CliErrorKind::Usage, "which project?").with_fix(
                 "name it with --project, or choose one for good with `cynork project use NAME`",
             )
         })
     }
 
     /// The project that was named, else the one of the repository that a path is in, else the one chosen with `project use`.
-    pub(crate) fn meant(&self, named: Option<String>, path: &Path) -> Option<String> {
-        let meant = named.or_else(|| project_of(path));
+    pub(crate) fn resolve_project(&self, named: Option<String>, path: &Path) -> Option<String> {
+        let meant = named.or_else(|| project_of_repository(path));
         meant.or_else(|| self.file.kept.project.clone())
     }
 
+    /// Notes which project the command is about.
+    pub(crate) fn record_project(&self, project: &ProjectView) {
+        let _ = self.subject.set((project.id, project.slug.to_string()));
+    }
+
+    /// What must be said behind a name so that a command typed here means this project: nothing where it is meant anyway.
+    fn project_flag(&self, project: ProjectId) -> Option<String> {
+        let name = self.subject.get().filter(|(id, _)| *id == project).map(|(_, name)| name);
+        let meant = self.resolve_project(None, Path::new("."));
+        if meant.is_some_and(|it| it == project.to_string() || Some(&it) == name) {
+            return Some(String::new());
+        }
+        name.map(|name| format!(" --project {name}"))
+    }
+
+    /// How a task is named in a command that is typed next: by its name where that is enough, else by its id.
+    pub(crate) fn task_reference(&self, task: &TaskView) -> String {
+        let flag = self.project_flag(task.project_id).filter(|_| task.name.as_str() != "last");
+        flag.map_or_else(|| task.id.to_string(), |flag| format!("{}{flag}", task.name))
+    }
+
+    /// The same of a pull request: by its number, else by its id.
+    pub(crate) fn pull_request_reference(&self, pull: &PullRequestView) -> String {
+        let flag = self.project_flag(pull.project_id);
+        flag.map_or_else(|| pull.id.to_string(), |flag| format!("{}{flag}", pull.number))
+    }
+
     /// Whether there is a person who can be asked.
-    pub(crate) fn person(&self) -> bool {
-        self.out.form == Form::Readable
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.out.form == CliOutputFormat::Readable
             && std::io::stdin().is_terminal()
             && std::io::stdout().is_terminal()
     }
 
     /// Asks the person before something that cannot be taken back; without a person it must have been said with `--yes`.
-    pub(crate) fn sure(&self, question: &str) -> Result<()> {
+    pub(crate) fn confirm_action(&self, question: &str) -> Result<()> {
         if self.yes {
             return Ok(());
         }
-        if !self.person() {
-            return Err(Failure::new(Kind::Usage, format!("{question} Nobody is there to ask."))
-                .fix("say it with --yes"));
+        if !self.is_interactive() {
+            return Err(CliError::new(
+                CliErrorKind::Usage,
+                format!("{question} Nobody is there to ask."),
+            )
+            .with_fix("say it with --yes"));
         }
-        let said = pressed(question).unwrap_or(Err(Kind::EndedBadly));
-        said.map_err(|kind| Failure::new(kind, "nothing was done"))
+        let said = prompt_yes_no(question).unwrap_or(Err(CliErrorKind::EndedBadly));
+        said.map_err(|kind| CliError::new(kind, "nothing was done"))
     }
 }
 
 /// Asks, and takes the first key that is an answer. The cursor is not hidden meanwhile: whoever leaves must find it.
-fn pressed(question: &str) -> std::io::Result<Result<(), Kind>> {
+fn prompt_yes_no(question: &str) -> std::io::Result<Result<(), CliErrorKind>> {
     let terminal = Term::stderr();
     // Without one no key would ever come.
     if !terminal.is_term() {
@@ -83,7 +139,7 @@ fn pressed(question: &str) -> std::io::Result<Result<(), Kind>> {
     }
     terminal.write_str(&format!("{question} [y/N] "))?;
     let answer = loop {
-        if let Some(answer) = meant(&terminal.read_key_raw()?) {
+        if let Some(answer) = parse_answer_key(&terminal.read_key_raw()?) {
             break answer;
         }
     };
@@ -93,17 +149,17 @@ fn pressed(question: &str) -> std::io::Result<Result<(), Kind>> {
 }
 
 /// What a key means where something is to be done or not.
-fn meant(key: &Key) -> Option<Result<(), Kind>> {
+fn parse_answer_key(key: &Key) -> Option<Result<(), CliErrorKind>> {
     match key {
         Key::Char('y' | 'Y') => Some(Ok(())),
-        Key::Char('n' | 'N') | Key::Enter => Some(Err(Kind::EndedBadly)),
-        Key::CtrlC => Some(Err(Kind::Left)),
+        Key::Char('n' | 'N') | Key::Enter => Some(Err(CliErrorKind::EndedBadly)),
+        Key::CtrlC => Some(Err(CliErrorKind::Left)),
         _ => None,
     }
 }
 
 /// The project that the repository around a path belongs to, as `cynork` noted it there.
-pub(crate) fn project_of(repository: &Path) -> Option<String> {
+pub(crate) fn project_of_repository(repository: &Path) -> Option<String> {
     let mut git = Command::new("git");
     git.arg("-C").arg(repository).args(["config", "--get", "cynork.project"]);
     let said = git.stderr(Stdio::null()).output().ok().filter(|it| it.status.success())?;
@@ -115,13 +171,22 @@ pub(crate) fn project_of(repository: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn context(kept: Option<&str>) -> Context {
+    fn context(kept: Option<&str>) -> CliContext {
         let place = tempfile::tempdir().unwrap();
-        let environment = Environment::default();
-        let mut file = File::read(Some(place.path().join("none")), &environment).unwrap();
+        let environment = CliEnvironment::default();
+        let mut file =
+            ConfigFile::load_config(Some(place.path().join("none")), &environment).unwrap();
         file.kept.project = kept.map(str::to_owned);
-        let client = Client::new("http://127.0.0.1:1").unwrap();
-        Context { client, out: Output::new(Form::Json, false), file, environment, yes: false }
+        let client = ApiClient::new("http://127.0.0.1:1").unwrap();
+        CliContext {
+            client,
+            out: CliOutput::new(CliOutputFormat::Json, false),
+            file,
+            environment,
+            yes: false,
+            currency: OnceLock::new(),
+            subject: OnceLock::new(),
+        }
     }
 
     fn git(path: &Path, words: &[&str]) {
@@ -134,15 +199,44 @@ mod tests {
         git(place.path(), &["init", "--quiet"]);
         let context = self::context(Some("kept"));
         let meant = |named: Option<&str>| {
-            context.project_at(named.map(str::to_owned), place.path()).unwrap()
+            context.require_project_at(named.map(str::to_owned), place.path()).unwrap()
         };
         assert_eq!(meant(None), "kept", "a repository that nobody noted a project in");
         git(place.path(), &["config", "cynork.project", "prj_1"]);
         assert_eq!([meant(Some("named")), meant(None)], ["named", "prj_1"]);
         let other = tempfile::tempdir().unwrap();
-        assert_eq!(context.project_at(None, other.path()).unwrap(), "kept");
-        let failure = self::context(None).project_at(None, other.path()).unwrap_err();
-        assert_eq!(failure.kind, Kind::Usage);
+        assert_eq!(context.require_project_at(None, other.path()).unwrap(), "kept");
+        let failure = self::context(None).require_project_at(None, other.path()).unwrap_err();
+        assert_eq!(failure.kind, CliErrorKind::Usage);
+    }
+
+    #[test]
+    fn a_task_is_named_as_short_as_it_is_understood_here() {
+        let id = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+        let project = "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+        let task = |name: &str| -> TaskView {
+            serde_json::from_value(
+                serde_json::json!({ "id": id, "project_id": project, "name": name,
+                "description": "x", "acceptance_criteria": [], "budget": {}, "state": "queued",
+                "depends_on": [], "created_by": "usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+                "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z" }),
+            )
+            .unwrap()
+        };
+        let known = |kept: Option<&str>| {
+            let context = self::context(kept);
+            let _ = context.subject.set((project.parse().unwrap(), "web".to_owned()));
+            context
+        };
+        assert_eq!(known(Some("web")).task_reference(&task("fix")), "fix");
+        assert_eq!(known(Some(project)).task_reference(&task("fix")), "fix");
+        assert_eq!(known(Some("other")).task_reference(&task("fix")), "fix --project web");
+        assert_eq!(known(None).task_reference(&task("last")), id, "`last` is another one");
+        assert_eq!(
+            self::context(None).task_reference(&task("fix")),
+            id,
+            "nobody knows its project"
+        );
     }
 
     #[test]
@@ -150,20 +244,20 @@ mod tests {
         for (key, wanted) in [
             (Key::Char('y'), Some(Ok(()))),
             (Key::Char('Y'), Some(Ok(()))),
-            (Key::Char('n'), Some(Err(Kind::EndedBadly))),
-            (Key::Enter, Some(Err(Kind::EndedBadly))),
-            (Key::CtrlC, Some(Err(Kind::Left))),
+            (Key::Char('n'), Some(Err(CliErrorKind::EndedBadly))),
+            (Key::Enter, Some(Err(CliErrorKind::EndedBadly))),
+            (Key::CtrlC, Some(Err(CliErrorKind::Left))),
             (Key::Char('x'), None),
             (Key::Escape, None),
         ] {
-            assert_eq!(meant(&key), wanted, "{key:?}");
+            assert_eq!(parse_answer_key(&key), wanted, "{key:?}");
         }
     }
 
     #[test]
     fn without_a_person_nothing_is_sure_unless_it_was_said() {
         let context = self::context(None);
-        assert_eq!(context.sure("May it?").unwrap_err().kind, Kind::Usage);
-        assert_eq!(Context { yes: true, ..context }.sure("May it?"), Ok(()));
+        assert_eq!(context.confirm_action("May it?").unwrap_err().kind, CliErrorKind::Usage);
+        assert_eq!(CliContext { yes: true, ..context }.confirm_action("May it?"), Ok(()));
     }
 }

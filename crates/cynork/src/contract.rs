@@ -12,7 +12,7 @@ mod forms;
 
 /// What a command writes with `--json`.
 #[derive(Clone, Copy, Debug)]
-pub enum Answer {
+pub enum JsonAnswer {
     /// One value of this schema of the OpenAPI document.
     Document(&'static str),
     /// A value of this schema of the OpenAPI document in each line.
@@ -27,19 +27,19 @@ pub enum Answer {
 
 /// What one command promises.
 #[derive(Clone, Copy, Debug)]
-pub struct Promise {
+pub struct CommandContract {
     /// Its words, without `cynork`.
     pub command: &'static str,
     /// The operations it may call; the last is the one that answers.
     pub operations: &'static [Operation],
     /// What it writes with `--json`.
-    pub answer: Answer,
+    pub answer: JsonAnswer,
 }
 
 macro_rules! promises {
     ($($command:literal calls [$($operation:ident)*] gives $answer:expr;)*) => {
         /// Every promise, by noun.
-        pub const PROMISES: &[Promise] = &[$(Promise {
+        pub const PROMISES: &[CommandContract] = &[$(CommandContract {
             command: $command,
             operations: &[$(operations::$operation),*],
             answer: $answer,
@@ -47,63 +47,66 @@ macro_rules! promises {
     };
 }
 
-use Answer::{Anything, Document, Lines, Nothing, Own};
+use JsonAnswer::{Anything, Document, Lines, Nothing, Own};
 
 promises! {
     "setup" calls [LOGIN BOOTSTRAP] gives Document("UserView");
     "login" calls [LOGIN ME] gives Document("MeView");
     "logout" calls [LOGOUT] gives Nothing;
     "whoami" calls [ME] gives Document("MeView");
-    "status" calls [HEALTHZ READYZ] gives Own(forms::status);
-    "run" calls [GET_PROJECT CREATE_PROJECT GET_REPOSITORY IMPORT_REPOSITORY CREATE_TASK LIST_TASKS GET_TASK
+    "status" calls [HEALTHZ READYZ READINESS GET_PROJECT] gives Own(forms::status_schema);
+    "run" calls [ME READINESS GET_PROJECT CREATE_PROJECT GET_REPOSITORY IMPORT_REPOSITORY CREATE_TASK LIST_TASKS GET_TASK
         FOLLOW_EVENTS TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF LIST_REPORTS SUM_USAGE JOB_EVENTS LIST_APPROVALS
-        GET_APPROVAL DECIDE_APPROVAL LIST_REGISTRY EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
-        GET_PULL_REQUEST] gives Own(forms::run);
+        GET_APPROVAL DECIDE_APPROVAL EXPLAIN_MODELS EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
+        GET_PULL_REQUEST] gives Own(forms::run_schema);
     "schedule list" calls [LIST_SCHEDULES] gives Document("Page_ScheduleView");
     "schedule show" calls [LIST_SCHEDULES GET_SCHEDULE] gives Document("ScheduleView");
     "schedule create" calls [GET_PROJECT CREATE_SCHEDULE] gives Document("ScheduleView");
     "schedule change" calls [LIST_SCHEDULES GET_SCHEDULE UPDATE_SCHEDULE] gives Document("ScheduleView");
     "schedule run" calls [LIST_SCHEDULES RUN_SCHEDULE] gives Document("FiringView");
     "schedule remove" calls [LIST_SCHEDULES DELETE_SCHEDULE] gives Nothing;
-    "skill list" calls [LIST_SKILLS] gives Document("Whole_SkillSummary");
+    "skill list" calls [LIST_SKILLS] gives Document("UnpagedList_SkillSummary");
     "skill show" calls [LIST_SKILLS GET_SKILL] gives Document("SkillView");
     "skill create" calls [GET_PROJECT CREATE_SKILL] gives Document("SkillView");
     "skill change" calls [LIST_SKILLS GET_SKILL UPDATE_SKILL] gives Document("SkillView");
     "skill remove" calls [LIST_SKILLS DELETE_SKILL] gives Nothing;
     "audit verify" calls [VERIFY_AUDIT] gives Document("AuditReport");
-    "audit proof" calls [PROVE_CALL] gives Document("Whole_AuditProof");
-    "sample" calls [ME SET_PROVIDER SET_MODEL CREATE_PROJECT IMPORT_REPOSITORY SET_PREFERENCE] gives Own(forms::sample);
-    "project pull" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::pull);
-    "project clone" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::copy);
-    "task create" calls [GET_PROJECT GET_TASK CREATE_TASK] gives Document("TaskView");
+    "audit proof" calls [PROVE_CALL] gives Document("UnpagedList_AuditProof");
+    "sample" calls [ME SET_PROVIDER SET_MODEL CREATE_PROJECT IMPORT_REPOSITORY SET_PREFERENCE] gives Own(forms::sample_schema);
+    "project pull" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::pull_schema);
+    "project clone" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::clone_schema);
+    "task create" calls [GET_PROJECT ME LIST_TASKS GET_TASK CREATE_TASK] gives Document("TaskView");
     "task list" calls [LIST_TASKS] gives Document("Page_TaskView");
     "task show" calls [ME LIST_TASKS TASK_TIMELINE GET_PROJECT GET_TASK] gives Document("TaskView");
     "task watch" calls [ME LIST_TASKS GET_TASK FOLLOW_EVENTS TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF LIST_REPORTS SUM_USAGE JOB_EVENTS LIST_APPROVALS
-        GET_APPROVAL DECIDE_APPROVAL LIST_REGISTRY EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
-        GET_PULL_REQUEST] gives Own(forms::run);
-    "task plan" calls [ME LIST_TASKS GET_TASK LIST_HANDOFFS GET_HANDOFF TASK_TIMELINE] gives Own(forms::plan);
-    "task timeline" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE] gives Document("Timeline");
-    "task logs" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE FOLLOW_EVENTS JOB_EVENTS] gives Own(forms::logs);
-    "task diff" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE PULL_REQUEST_FILES DIFF_PULL_REQUEST] gives Own(forms::diff);
+        GET_APPROVAL DECIDE_APPROVAL EXPLAIN_MODELS EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
+        GET_PULL_REQUEST] gives Own(forms::run_schema);
+    "task plan" calls [ME LIST_TASKS GET_TASK LIST_HANDOFFS GET_HANDOFF TASK_TIMELINE] gives Own(forms::plan_schema);
+    "task timeline" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE] gives Document("TaskTimeline");
+    "task logs" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE FOLLOW_EVENTS JOB_EVENTS] gives Own(forms::logs_schema);
+    "task diff" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE PULL_REQUEST_FILES DIFF_PULL_REQUEST TASK_DIFF] gives Own(forms::diff_schema);
     "task evidence" calls [ME LIST_TASKS GET_TASK TASK_EVIDENCE] gives Document("TaskEvidence");
-    "task cost" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE SUM_USAGE] gives Own(forms::cost);
-    "task reports" calls [ME LIST_TASKS GET_TASK LIST_REPORTS] gives Document("Whole_ReportView");
-    "task approve" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF APPROVE_TASK] gives Document("TaskView");
+    "task cost" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE SUM_USAGE] gives Own(forms::cost_schema);
+    "task reports" calls [ME LIST_TASKS GET_TASK LIST_REPORTS] gives Document("UnpagedList_ReportView");
+    "task approve" calls [ME LIST_TASKS GET_TASK SUM_USAGE EXPLAIN_MODELS EFFECTIVE_PREFERENCES TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF APPROVE_TASK] gives Document("TaskView");
     "task answer" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE ANSWER_TASK] gives Document("TaskView");
-    "task pause" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("Instructed");
-    "task resume" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("Instructed");
-    "task revise" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("Instructed");
-    "task expand" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("Instructed");
-    "task reduce" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("Instructed");
-    "task abort" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("Instructed");
-    "task retry" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE INSTRUCT_TASK ANSWER_TASK CREATE_TASK] gives Document("TaskView");
+    "task pause" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
+    "task resume" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
+    "task revise" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
+    "task expand" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
+    "task reduce" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
+    "task abort" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
+    "task retry" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE INSTRUCT_TASK ANSWER_TASK RETRY_TASK] gives Document("TaskView");
     "task cancel" calls [ME LIST_TASKS GET_TASK CANCEL_TASK] gives Document("TaskView");
-    "task parked" calls [ME LIST_TASKS GET_TASK GET_PARK] gives Own(forms::parked);
+    "task parked" calls [ME LIST_TASKS GET_TASK GET_PARK] gives Own(forms::park_schema);
     "task unpark" calls [ME LIST_TASKS GET_TASK UNPARK] gives Nothing;
     "project list" calls [LIST_PROJECTS] gives Document("Page_ProjectView");
     "project create" calls [CREATE_PROJECT] gives Document("ProjectView");
     "project show" calls [GET_PROJECT] gives Document("ProjectView");
     "project change" calls [UPDATE_PROJECT] gives Document("ProjectView");
+    "project archive" calls [ARCHIVE_PROJECT] gives Document("ProjectView");
+    "project unarchive" calls [UNARCHIVE_PROJECT] gives Document("ProjectView");
+    "project delete" calls [GET_PROJECT DELETE_PROJECT] gives Nothing;
     "project members" calls [LIST_MEMBERS] gives Document("Page_MemberView");
     "project grant" calls [LIST_USERS ME SET_MEMBER] gives Nothing;
     "project revoke" calls [LIST_USERS ME REMOVE_MEMBER] gives Nothing;
@@ -114,83 +117,84 @@ promises! {
     "remote show" calls [GET_REMOTE] gives Document("RemoteView");
     "remote set" calls [SET_REMOTE] gives Document("RemoteView");
     "remote remove" calls [REMOVE_REMOTE] gives Nothing;
-    "remote issues" calls [LIST_ISSUES] gives Document("Whole_WantedIssueView");
+    "remote issues" calls [LIST_ISSUES] gives Document("UnpagedList_WantedIssueView");
     "pr list" calls [LIST_PULL_REQUESTS] gives Document("Page_PullRequestView");
     "pr show" calls [LIST_PULL_REQUESTS GET_PULL_REQUEST] gives Document("PullRequestDetail");
     "pr files" calls [LIST_PULL_REQUESTS PULL_REQUEST_FILES] gives Document("ChangedFiles");
     "pr diff" calls [LIST_PULL_REQUESTS DIFF_PULL_REQUEST] gives Document("DiffView");
     "pr comment" calls [LIST_PULL_REQUESTS COMMENT_PULL_REQUEST] gives Document("CommentView");
-    "pr review" calls [LIST_PULL_REQUESTS REVIEW_PULL_REQUEST] gives Document("Reviewed");
+    "pr review" calls [LIST_PULL_REQUESTS REVIEW_PULL_REQUEST] gives Document("ReviewReceipt");
     "pr merge" calls [LIST_PULL_REQUESTS MERGE_PULL_REQUEST] gives Document("PullRequestView");
     "pr close" calls [LIST_PULL_REQUESTS CLOSE_PULL_REQUEST] gives Document("PullRequestView");
-    "chat" calls [GET_PROJECT COMPLETIONS] gives Own(forms::answered);
+    "chat" calls [GET_PROJECT COMPLETIONS] gives Own(forms::chat_schema);
     "chat threads" calls [LIST_THREADS] gives Document("Page_ThreadView");
-    "chat show" calls [LIST_THREADS LIST_MESSAGES] gives Document("Whole_ChatTurn");
-    "approval list" calls [LIST_APPROVALS] gives Document("Whole_ApprovalView");
+    "chat show" calls [LIST_THREADS LIST_MESSAGES] gives Document("UnpagedList_ChatTurn");
+    "approval list" calls [LIST_APPROVALS] gives Document("UnpagedList_ApprovalView");
     "approval show" calls [GET_APPROVAL] gives Document("ApprovalView");
     "approval approve" calls [GET_APPROVAL DECIDE_APPROVAL] gives Document("ApprovalView");
     "approval deny" calls [DECIDE_APPROVAL] gives Document("ApprovalView");
-    "events" calls [GET_PROJECT GET_TASK FOLLOW_EVENTS] gives Lines("EventView");
-    "model list" calls [LIST_REGISTRY] gives Document("Whole_ModelView");
-    "model set" calls [GET_PROJECT SET_MODEL] gives Document("ModelView");
+    "events" calls [GET_PROJECT ME LIST_TASKS GET_TASK FOLLOW_EVENTS] gives Lines("EventView");
+    "model list" calls [ME LIST_REGISTRY] gives Document("UnpagedList_ModelView");
+    "model explain" calls [GET_PROJECT EXPLAIN_MODELS] gives Document("ModelChoices");
+    "model set" calls [GET_PROJECT LIST_REGISTRY SET_MODEL] gives Document("ModelView");
     "model remove" calls [REMOVE_MODEL] gives Nothing;
-    "provider list" calls [LIST_PROVIDERS] gives Document("Whole_ProviderView");
+    "provider list" calls [LIST_PROVIDERS] gives Document("UnpagedList_ProviderView");
     "provider set" calls [SET_PROVIDER] gives Document("ProviderView");
     "provider add-key" calls [ADD_PROVIDER_KEY] gives Document("ProviderKeyView");
     "provider remove-key" calls [LIST_PROVIDERS REMOVE_PROVIDER_KEY] gives Nothing;
     "provider remove" calls [REMOVE_PROVIDER] gives Nothing;
-    "budget list" calls [GET_PROJECT GET_TASK LIST_USERS ME LIST_BUDGETS] gives Document("Whole_CeilingView");
-    "budget set" calls [GET_PROJECT GET_TASK LIST_USERS ME SET_BUDGET] gives Document("CeilingView");
+    "budget list" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME LIST_BUDGETS] gives Document("UnpagedList_BudgetStatusView");
+    "budget set" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME SET_BUDGET] gives Document("BudgetStatusView");
     "budget remove" calls [REMOVE_BUDGET] gives Nothing;
-    "usage sum" calls [GET_PROJECT GET_TASK LIST_USERS ME SUM_USAGE] gives Document("Whole_UsageSum");
-    "usage calls" calls [GET_PROJECT GET_TASK LIST_USERS ME LIST_CALLS] gives Document("Page_UsageCall");
-    "tool list" calls [LIST_TOOLS] gives Document("Whole_ToolView");
+    "usage sum" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME SUM_USAGE] gives Document("UnpagedList_UsageSum");
+    "usage calls" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME LIST_CALLS] gives Document("Page_UsageCall");
+    "tool list" calls [LIST_TOOLS] gives Document("UnpagedList_ToolView");
     "tool enable" calls [SET_TOOL] gives Document("ToolView");
     "tool disable" calls [SET_TOOL] gives Document("ToolView");
     "tool scope" calls [SET_TOOL] gives Document("ToolView");
-    "tool allowlists" calls [LIST_ALLOWLISTS] gives Document("Whole_AllowlistView");
-    "tool explain" calls [EXPLAIN] gives Document("Explanation");
+    "tool allowlists" calls [LIST_ALLOWLISTS] gives Document("UnpagedList_AllowlistView");
+    "tool explain" calls [EXPLAIN] gives Document("PolicyExplanation");
     "tool install" calls [GET_PROJECT INSTALL_SERVER] gives Document("ServerView");
-    "tool servers" calls [LIST_SERVERS] gives Document("Whole_ServerView");
+    "tool servers" calls [LIST_SERVERS] gives Document("UnpagedList_ServerView");
     "tool server" calls [LIST_SERVERS GET_SERVER] gives Document("ServerView");
     "tool change" calls [LIST_SERVERS UPDATE_SERVER] gives Document("ServerView");
     "tool accept" calls [LIST_SERVERS GET_SERVER ACCEPT_TOOLS] gives Document("ServerView");
     "tool refresh" calls [LIST_SERVERS REFRESH_SERVER] gives Document("ServerView");
     "tool judge" calls [LIST_SERVERS JUDGE_TOOL] gives Document("ServerView");
     "tool uninstall" calls [LIST_SERVERS REMOVE_SERVER] gives Nothing;
-    "rule list" calls [LIST_RULES] gives Document("Whole_RuleView");
+    "rule list" calls [LIST_RULES] gives Document("UnpagedList_RuleView");
     "rule set" calls [SET_RULE] gives Document("RuleView");
     "rule remove" calls [DELETE_RULE] gives Nothing;
     "token list" calls [LIST_USERS ME LIST_API_KEYS] gives Document("Page_ApiKeyView");
     "token create" calls [CREATE_API_KEY] gives Document("CreatedApiKey");
     "token revoke" calls [LIST_API_KEYS REVOKE_API_KEY] gives Document("ApiKeyView");
     "token agent list" calls [GET_PROJECT LIST_AGENT_TOKENS] gives Document("Page_AgentTokenView");
-    "token agent issue" calls [GET_PROJECT GET_TASK ISSUE_AGENT_TOKEN] gives Document("IssuedAgentToken");
+    "token agent issue" calls [GET_PROJECT ME LIST_TASKS GET_TASK ISSUE_AGENT_TOKEN] gives Document("IssuedAgentToken");
     "token agent revoke" calls [REVOKE_AGENT_TOKEN] gives Nothing;
-    "audit search" calls [GET_PROJECT GET_TASK SEARCH_AUDIT] gives Document("AuditPage");
-    "audit export" calls [GET_PROJECT GET_TASK SEARCH_AUDIT] gives Lines("AuditView");
-    "node list" calls [LIST_NODES] gives Document("Whole_NodeView");
+    "audit search" calls [GET_PROJECT ME LIST_TASKS GET_TASK SEARCH_AUDIT] gives Document("AuditPage");
+    "audit export" calls [GET_PROJECT ME LIST_TASKS GET_TASK SEARCH_AUDIT] gives Lines("AuditView");
+    "node list" calls [LIST_NODES] gives Document("UnpagedList_NodeView");
     "node show" calls [LIST_NODES GET_NODE] gives Document("NodeView");
     "node join-token" calls [ISSUE_JOIN_TOKEN] gives Document("IssuedJoinToken");
     "node drain" calls [LIST_NODES CHANGE_NODE] gives Document("NodeView");
     "node undrain" calls [LIST_NODES CHANGE_NODE] gives Document("NodeView");
     "node label" calls [LIST_NODES CHANGE_NODE] gives Document("NodeView");
     "node remove" calls [LIST_NODES REMOVE_NODE] gives Nothing;
-    "image list" calls [LIST_IMAGES] gives Document("Whole_String");
+    "image list" calls [LIST_IMAGES] gives Document("UnpagedList_String");
     "image allow" calls [ADD_IMAGE] gives Nothing;
     "image forbid" calls [REMOVE_IMAGE] gives Nothing;
-    "prefs list" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT GET_TASK LIST_PREFERENCES] gives Document("Values");
-    "prefs get" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT GET_TASK GET_PREFERENCE] gives Document("ValueView");
-    "prefs set" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT GET_TASK GET_PREFERENCE SET_PREFERENCE]
+    "prefs list" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK LIST_PREFERENCES] gives Document("ValueList");
+    "prefs get" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK GET_PREFERENCE] gives Document("ValueView");
+    "prefs set" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK GET_PREFERENCE SET_PREFERENCE]
         gives Document("ValueView");
-    "prefs delete" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT GET_TASK GET_PREFERENCE DELETE_PREFERENCE] gives Nothing;
-    "prefs history" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT GET_TASK PREFERENCE_HISTORY] gives Document("History");
-    "prefs effective" calls [GET_PROJECT GET_TASK EFFECTIVE_PREFERENCES] gives Document("EffectiveView");
-    "settings list" calls [LIST_SETTINGS] gives Document("Values");
+    "prefs delete" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK GET_PREFERENCE DELETE_PREFERENCE] gives Nothing;
+    "prefs history" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK PREFERENCE_HISTORY] gives Document("ValueHistory");
+    "prefs effective" calls [GET_PROJECT ME LIST_TASKS GET_TASK EFFECTIVE_PREFERENCES] gives Document("EffectiveView");
+    "settings list" calls [LIST_SETTINGS] gives Document("ValueList");
     "settings get" calls [GET_SETTING] gives Document("ValueView");
     "settings set" calls [GET_SETTING SET_SETTING] gives Document("ValueView");
     "settings delete" calls [GET_SETTING DELETE_SETTING] gives Nothing;
-    "settings history" calls [SETTING_HISTORY] gives Document("History");
+    "settings history" calls [SETTING_HISTORY] gives Document("ValueHistory");
     "user list" calls [LIST_USERS] gives Document("Page_UserView");
     "user create" calls [CREATE_USER] gives Document("UserView");
     "user show" calls [LIST_USERS ME GET_USER] gives Document("UserView");
@@ -206,23 +210,23 @@ promises! {
     "channel test" calls [LIST_CHANNELS TRY_CHANNEL] gives Document("NotificationView");
     "notice list" calls [LIST_NOTIFICATIONS] gives Document("Page_NotificationView");
     "notice replay" calls [REPLAY_NOTIFICATION] gives Document("NotificationView");
-    "handoff list" calls [GET_TASK LIST_HANDOFFS] gives Document("Page_HandoffView");
-    "handoff show" calls [GET_HANDOFF] gives Document("HandoffView");
-    "handoff prompt" calls [GET_PROMPT] gives Own(forms::object);
-    "link show" calls [LOOK] gives Own(forms::link);
-    "link answer" calls [ANSWER] gives Own(forms::said);
-    "metrics" calls [METRICS] gives Own(forms::metrics);
+    "handoff list" calls [ME LIST_TASKS GET_TASK LIST_HANDOFFS] gives Document("Page_HandoffView");
+    "handoff show" calls [ME GET_HANDOFF] gives Document("HandoffView");
+    "handoff prompt" calls [GET_PROMPT] gives Own(forms::object_schema);
+    "link show" calls [LOOK] gives Own(forms::link_schema);
+    "link answer" calls [ANSWER] gives Own(forms::link_answer_schema);
+    "metrics" calls [METRICS] gives Own(forms::metrics_schema);
     "api" calls [HOME RECEIVE_HOOK] gives Anything;
-    "completions" calls [] gives Own(forms::completions);
-    "man" calls [] gives Own(forms::pages);
-    "config show" calls [] gives Own(forms::config);
-    "config set" calls [] gives Own(forms::config);
-    "contract" calls [] gives Own(forms::object);
+    "completions" calls [] gives Own(forms::completions_schema);
+    "man" calls [] gives Own(forms::man_pages_schema);
+    "config show" calls [] gives Own(forms::config_schema);
+    "config set" calls [] gives Own(forms::config_schema);
+    "contract" calls [] gives Own(forms::object_schema);
 }
 
 /// A command that does something, with its words.
 #[derive(Clone, Debug)]
-pub struct Leaf {
+pub struct LeafCommand {
     /// Its words, without `cynork`.
     pub command: String,
     /// As it is parsed.
@@ -230,42 +234,42 @@ pub struct Leaf {
 }
 
 /// Every command that does something, in the order of the help.
-pub fn leaves() -> Vec<Leaf> {
-    let mut root = crate::command();
+pub fn list_leaf_commands() -> Vec<LeafCommand> {
+    let mut root = crate::build_command();
     root.build();
-    root.get_subcommands().flat_map(|command| below(command, "")).collect()
+    root.get_subcommands().flat_map(|command| collect_leaf_commands(command, "")).collect()
 }
 
-fn below(command: &Command, above: &str) -> Vec<Leaf> {
+fn collect_leaf_commands(command: &Command, above: &str) -> Vec<LeafCommand> {
     let words = format!("{above} {}", command.get_name()).trim().to_owned();
-    let inner = command.get_subcommands().flat_map(|it| below(it, &words));
-    let mut found: Vec<Leaf> = inner.collect();
+    let inner = command.get_subcommands().flat_map(|it| collect_leaf_commands(it, &words));
+    let mut found: Vec<LeafCommand> = inner.collect();
     // One with others below it does something of its own only if it can stand alone.
     if !command.has_subcommands() || !command.is_subcommand_required_set() {
-        found.insert(0, Leaf { command: words, parsed: command.clone() });
+        found.insert(0, LeafCommand { command: words, parsed: command.clone() });
     }
     found
 }
 
-impl Leaf {
+impl LeafCommand {
     /// Its example, as it is typed.
-    pub fn example(&self) -> Option<String> {
+    pub fn usage_example(&self) -> Option<String> {
         let help = self.parsed.get_after_help()?.to_string();
         help.lines().find_map(|line| line.strip_prefix("Example: ")).map(str::to_owned)
     }
 
     /// What it promises.
-    pub fn promise(&self) -> Option<&'static Promise> {
+    pub fn find_contract(&self) -> Option<&'static CommandContract> {
         PROMISES.iter().find(|promise| promise.command == self.command)
     }
 }
 
 /// Whether an argument is taken by every command.
-fn everywhere(argument: &Arg) -> bool {
+fn is_global_argument(argument: &Arg) -> bool {
     argument.is_global_set() || matches!(argument.get_id().as_str(), "help" | "version")
 }
 
-fn described(argument: &Arg) -> Value {
+fn describe_argument(argument: &Arg) -> Value {
     let mut about = Map::new();
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
     match argument.get_long() {
@@ -292,7 +296,7 @@ fn described(argument: &Arg) -> Value {
     Value::Object(about)
 }
 
-fn schema(answer: Answer) -> Value {
+fn answer_schema(answer: JsonAnswer) -> Value {
     let reference =
         |name: &str| json!({ "$ref": format!("openapi.json#/components/schemas/{name}") });
     let (form, schema) = match answer {
@@ -306,23 +310,24 @@ fn schema(answer: Answer) -> Value {
 }
 
 /// All of it, as `docs/cynork.json` has it.
-pub fn document() -> Value {
-    let mut root = crate::command();
+pub fn contract_document() -> Value {
+    let mut root = crate::build_command();
     root.build();
     let globals: Vec<Value> =
-        root.get_arguments().filter(|it| it.is_global_set()).map(described).collect();
-    let commands = leaves().into_iter().map(|leaf| {
-        let promise = leaf.promise();
+        root.get_arguments().filter(|it| it.is_global_set()).map(describe_argument).collect();
+    let commands = list_leaf_commands().into_iter().map(|leaf| {
+        let promise = leaf.find_contract();
         let calls = promise.map_or(&[][..], |it| it.operations);
-        let arguments = leaf.parsed.get_arguments().filter(|it| !everywhere(it)).map(described);
+        let arguments =
+            leaf.parsed.get_arguments().filter(|it| !is_global_argument(it)).map(describe_argument);
         json!({
             "command": leaf.command,
             "about": leaf.parsed.get_about().map(ToString::to_string),
-            "example": leaf.example(),
+            "example": leaf.usage_example(),
             "hidden": leaf.parsed.is_hide_set(),
             "arguments": arguments.collect::<Vec<_>>(),
             "operations": calls.iter().map(|it| it.id).collect::<Vec<_>>(),
-            "answer": promise.map(|it| schema(it.answer)),
+            "answer": promise.map(|it| answer_schema(it.answer)),
         })
     });
     json!({
@@ -334,9 +339,9 @@ pub fn document() -> Value {
 }
 
 /// The commands as a table of Markdown, as `docs/cynork.md` has it.
-pub fn table() -> String {
+pub fn commands_table() -> String {
     let mut text = "| command | what it does |\n|---|---|\n".to_owned();
-    for leaf in leaves().iter().filter(|leaf| !leaf.parsed.is_hide_set()) {
+    for leaf in list_leaf_commands().iter().filter(|leaf| !leaf.parsed.is_hide_set()) {
         let usage = leaf.parsed.clone().render_usage().to_string();
         let usage = usage.lines().next().unwrap_or_default();
         let usage =

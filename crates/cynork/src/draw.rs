@@ -6,82 +6,85 @@ mod live;
 mod spending;
 
 use cynode_core::{
-    evidence::Tally,
+    evidence::{CheckTally, base::BaseOutcome},
     workflow::{
         plan::{Plan, UnitKey},
         units::UnitState,
     },
 };
 use cynode_wire::{
-    evidence::{CheckResult, EvidenceView},
+    evidence::{BaseChecks, CheckResult, EvidenceState, EvidenceView},
     reports::ReportView,
-    timeline::{StepEntry, Timeline},
+    timeline::{StepEntry, TaskTimeline},
     workflow::UnitView,
 };
 use serde_json::Value;
 
 pub use self::{
-    change::{diff, files, findings, headed},
-    job::{happened, said},
-    live::{Live, live, stands, waits_for},
-    spending::{bar, cost, money, spent},
+    change::{mark_header_lines, render_changed_files, render_diff, render_findings},
+    job::{render_job_event, render_job_highlight},
+    live::{TaskProgress, describe_standing, describe_wait, render_progress, render_stalls},
+    spending::{format_amount, format_money, render_bar, render_spending, render_task_cost},
 };
-use crate::terminal::{Paint, Style, clean, clock, first_line, fit, shown};
+use crate::terminal::{
+    Colorizer, TextStyle, escape_for_terminal, first_line, format_clock, sanitize_text,
+    truncate_to_width,
+};
 
 /// How much of the note of a step is shown.
-const NOTE: usize = 220;
+const MAX_NOTE_COLUMNS: usize = 220;
 
 /// Most lines of what a check wrote.
-const LINES: usize = 6;
+const MAX_EXCERPT_LINES: usize = 6;
 
 /// A plan: each unit below what it waits for, with what must hold and what shows it.
-pub fn plan(plan: &Plan, paint: Paint) -> Vec<String> {
-    planned(plan, &[], paint)
+pub fn render_plan(plan: &Plan, paint: Colorizer) -> Vec<String> {
+    render_plan_status(plan, &[], paint)
 }
 
 /// A plan and where its units stand.
-pub fn planned(plan: &Plan, units: &[UnitView], paint: Paint) -> Vec<String> {
-    let leaves: Vec<Leaf> = plan
-        .steps()
+pub fn render_plan_status(plan: &Plan, units: &[UnitView], paint: Colorizer) -> Vec<String> {
+    let leaves: Vec<PlanTreeItem> = plan
+        .planned_units()
         .iter()
-        .map(|unit| Leaf {
+        .map(|unit| PlanTreeItem {
             key: unit.key.as_str().to_owned(),
             title: first_line(unit.title.as_str()),
-            after: names(&unit.depends_on),
+            after: unit_key_names(&unit.depends_on),
             state: units.iter().find(|it| it.key == unit.key).map(|it| (it.state, it.attempts)),
-            notes: notes(&unit.payload),
+            notes: unit_notes(&unit.payload),
         })
         .collect();
     let mut lines = Vec::new();
-    branch(&leaves, None, "", paint, &mut lines);
+    render_subtree(&leaves, None, "", paint, &mut lines);
     for assumption in plan.assumptions() {
-        let assumption = shown(assumption.as_str()).replace('\n', " ");
-        lines.push(paint.dye(Style::Dim, &format!("assumed: {assumption}")));
+        let assumption = escape_for_terminal(assumption.as_str()).replace('\n', " ");
+        lines.push(paint.apply_style(TextStyle::Dim, &format!("assumed: {assumption}")));
     }
     lines
 }
 
 /// The units of a plan, where nothing more is known of it.
-pub fn units(units: &[UnitView], paint: Paint) -> Vec<String> {
-    let leaf = |unit: &UnitView| Leaf {
+pub fn render_units(units: &[UnitView], paint: Colorizer) -> Vec<String> {
+    let leaf = |unit: &UnitView| PlanTreeItem {
         key: unit.key.as_str().to_owned(),
         title: first_line(unit.title.as_str()),
-        after: names(&unit.depends_on),
+        after: unit_key_names(&unit.depends_on),
         state: Some((unit.state, unit.attempts)),
         notes: Vec::new(),
     };
-    let leaves: Vec<Leaf> = units.iter().map(leaf).collect();
+    let leaves: Vec<PlanTreeItem> = units.iter().map(leaf).collect();
     let mut lines = Vec::new();
-    branch(&leaves, None, "", paint, &mut lines);
+    render_subtree(&leaves, None, "", paint, &mut lines);
     lines
 }
 
-fn names(keys: &[UnitKey]) -> Vec<String> {
+fn unit_key_names(keys: &[UnitKey]) -> Vec<String> {
     keys.iter().map(|key| key.as_str().to_owned()).collect()
 }
 
 /// One unit as it is drawn.
-struct Leaf {
+struct PlanTreeItem {
     key: String,
     title: String,
     after: Vec<String>,
@@ -90,23 +93,23 @@ struct Leaf {
 }
 
 /// Draws the units that wait for `parent` last, and what waits for them.
-fn branch(
-    units: &[Leaf],
+fn render_subtree(
+    units: &[PlanTreeItem],
     parent: Option<&str>,
     indent: &str,
-    paint: Paint,
+    paint: Colorizer,
     lines: &mut Vec<String>,
 ) {
-    let below = |unit: &&Leaf| unit.after.last().map(String::as_str) == parent;
-    let here: Vec<&Leaf> = units.iter().filter(below).collect();
+    let below = |unit: &&PlanTreeItem| unit.after.last().map(String::as_str) == parent;
+    let here: Vec<&PlanTreeItem> = units.iter().filter(below).collect();
     for (at, unit) in here.iter().enumerate() {
         let last = at + 1 == here.len();
         let (mark, rest) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        let mut line = format!("{indent}{mark}{}", paint.dye(Style::Bold, &unit.title));
+        let mut line = format!("{indent}{mark}{}", paint.apply_style(TextStyle::Bold, &unit.title));
         if let Some((state, attempts)) = unit.state {
-            let (sign, style) = standing(state);
+            let (sign, style) = unit_state_mark(state);
             let tried = if attempts > 1 { format!(", attempt {attempts}") } else { String::new() };
-            let word = paint.dye(style, &format!("{sign} {}{tried}", state.as_str()));
+            let word = paint.apply_style(style, &format!("{sign} {}{tried}", state.as_str()));
             line.push_str("  ");
             line.push_str(&word);
         }
@@ -117,30 +120,32 @@ fn branch(
         for (name, text) in &unit.notes {
             lines.push(format!(
                 "{inner}{bar}{} {text}",
-                paint.dye(Style::Dim, &format!("{name:<6}"))
+                paint.apply_style(TextStyle::Dim, &format!("{name:<6}"))
             ));
         }
-        branch(units, Some(&unit.key), &inner, paint, lines);
+        render_subtree(units, Some(&unit.key), &inner, paint, lines);
     }
 }
 
 /// How the state of a unit is marked.
-const fn standing(state: UnitState) -> (&'static str, Style) {
+const fn unit_state_mark(state: UnitState) -> (&'static str, TextStyle) {
     match state {
-        UnitState::Pending => ("·", Style::Dim),
-        UnitState::Dispatched => ("▶", Style::Cyan),
-        UnitState::Collected => ("◆", Style::Yellow),
-        UnitState::Done => ("✓", Style::Green),
-        UnitState::Failed => ("✗", Style::Red),
-        UnitState::Cancelled => ("–", Style::Dim),
+        UnitState::Pending => ("·", TextStyle::Dim),
+        UnitState::Dispatched => ("▶", TextStyle::Cyan),
+        UnitState::Collected => ("◆", TextStyle::Yellow),
+        UnitState::Done => ("✓", TextStyle::Green),
+        UnitState::Failed => ("✗", TextStyle::Red),
+        UnitState::Cancelled => ("–", TextStyle::Dim),
     }
 }
 
 /// What the plan says of a unit, as far as people want to see it.
-fn notes(payload: &Value) -> Vec<(&'static str, String)> {
+fn unit_notes(payload: &Value) -> Vec<(&'static str, String)> {
     let texts = |value: &Value| -> Vec<String> {
         let texts = value.as_array().into_iter().flatten();
-        texts.filter_map(|text| text.as_str().map(|it| shown(it).replace('\n', " "))).collect()
+        texts
+            .filter_map(|text| text.as_str().map(|it| escape_for_terminal(it).replace('\n', " ")))
+            .collect()
     };
     let mut notes = Vec::new();
     if let Some(kind) = payload["kind"].as_str() {
@@ -154,15 +159,42 @@ fn notes(payload: &Value) -> Vec<(&'static str, String)> {
         notes.extend(texts(&payload["brief"]["requirements"]).into_iter().map(|it| ("must", it)));
     }
     for check in payload["checks"].as_array().into_iter().flatten() {
-        if let Ok(check) = serde_json::from_value::<cynode_core::evidence::Check>(check.clone()) {
-            notes.push(("check", shown(&check.told()).replace('\n', " ")));
+        if let Ok(check) =
+            serde_json::from_value::<cynode_core::evidence::EvidenceCheck>(check.clone())
+        {
+            notes.push(("check", escape_for_terminal(&check.command_line()).replace('\n', " ")));
         }
     }
     notes
 }
 
+/// What the checks came to before any change, and what to do about those that cannot run.
+pub fn render_base_checks(base: &BaseChecks, paint: Colorizer) -> Vec<String> {
+    let commit = base.commit.as_deref().map_or("none", |commit| &commit[..commit.len().min(10)]);
+    let mut lines = vec![format!("checks before any change, commit {commit}:")];
+    if base.state == EvidenceState::Gathering {
+        lines.push(paint.apply_style(TextStyle::Dim, "  they are being tried"));
+    }
+    for result in &base.checks {
+        let (mark, style) = match result.outcome {
+            BaseOutcome::Passes => ("✓", TextStyle::Green),
+            BaseOutcome::Fails => ("·", TextStyle::Yellow),
+            BaseOutcome::CannotRun => ("✗", TextStyle::Red),
+            BaseOutcome::TimedOut | BaseOutcome::NotTried => ("…", TextStyle::Dim),
+        };
+        lines.push(format!(
+            "  {} {}",
+            paint.apply_style(style, mark),
+            first_line(&result.describe_result())
+        ));
+    }
+    let trouble = base.trouble.iter().map(|_| first_line(&base.summary_line()));
+    lines.extend(trouble.map(|why| format!("  {}", paint.apply_style(TextStyle::Yellow, &why))));
+    lines
+}
+
 /// What the checks of one commit came to.
-pub fn evidence(view: &EvidenceView, paint: Paint) -> Vec<String> {
+pub fn render_evidence(view: &EvidenceView, paint: Colorizer) -> Vec<String> {
     let commit = view.commit.as_deref().map_or("none", |commit| &commit[..commit.len().min(10)]);
     let mut lines = vec![format!(
         "evidence for attempt {} of {}, commit {commit}: {}",
@@ -170,78 +202,96 @@ pub fn evidence(view: &EvidenceView, paint: Paint) -> Vec<String> {
         view.unit,
         view.state.as_str()
     )];
-    let width = view.checks.iter().map(|it| told(it).chars().count()).max().unwrap_or(0);
+    let width = view.checks.iter().map(|it| check_label(it).chars().count()).max().unwrap_or(0);
     for result in &view.checks {
-        lines.push(row(result, width, paint));
+        lines.push(render_check_row(result, width, paint));
         if !result.tally.is_good() {
-            let words = clean(&result.excerpt);
+            let words = sanitize_text(&result.excerpt);
             let shown: Vec<&str> = words.lines().filter(|it| !it.is_empty()).collect();
-            let from = shown.len().saturating_sub(LINES);
+            let from = shown.len().saturating_sub(MAX_EXCERPT_LINES);
             let shown = shown[from..].iter();
-            lines.extend(shown.map(|line| paint.dye(Style::Dim, &format!("      {line}"))));
+            lines.extend(
+                shown.map(|line| paint.apply_style(TextStyle::Dim, &format!("      {line}"))),
+            );
         }
     }
     for (word, why) in [("", &view.trouble), ("taken though: ", &view.waived)] {
         let why = why.iter().map(|why| format!("{word}{}", first_line(why)));
-        lines.extend(why.map(|why| format!("  {}", paint.dye(Style::Yellow, &why))));
+        lines.extend(why.map(|why| format!("  {}", paint.apply_style(TextStyle::Yellow, &why))));
     }
     lines
 }
 
-fn told(result: &CheckResult) -> String {
-    first_line(&result.check.told())
+fn check_label(result: &CheckResult) -> String {
+    first_line(&result.check.command_line())
 }
 
-fn row(result: &CheckResult, width: usize, paint: Paint) -> String {
+fn render_check_row(result: &CheckResult, width: usize, paint: Colorizer) -> String {
     let (mark, word, style) = match result.tally {
-        Tally::Passed => ("✓", "passed", Style::Green),
-        Tally::Flaky => ("~", "flaky", Style::Yellow),
-        Tally::Before => ("~", "before", Style::Yellow),
-        Tally::Failed => ("✗", "failed", Style::Red),
-        Tally::Again => ("…", "runs", Style::Dim),
+        CheckTally::Passed => ("✓", "passed", TextStyle::Green),
+        CheckTally::Flaky => ("~", "flaky", TextStyle::Yellow),
+        CheckTally::Before => ("~", "before", TextStyle::Yellow),
+        CheckTally::Failed => ("✗", "failed", TextStyle::Red),
+        CheckTally::Again => ("…", "runs", TextStyle::Dim),
     };
     let exit = result.exit_code.map_or("ended".to_owned(), |code| format!("exit {code}"));
-    let (told, rounds) = (told(result), result.rounds);
+    let (told, rounds) = (check_label(result), result.rounds);
     let runs = if rounds == 1 { String::new() } else { format!(", {rounds} runs") };
-    let word = paint.dye(style, &format!("{mark} {word:<6}"));
+    let word = paint.apply_style(style, &format!("{mark} {word:<6}"));
     format!("  {word}  {told:<width$}  {exit}, {} ms{runs}", result.milliseconds)
 }
 
 /// What happened, step by step, without those that only waited.
-pub fn timeline(timeline: &Timeline, paint: Paint) -> Vec<String> {
+pub fn render_timeline(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String> {
     let Some(first) = timeline.steps.first().map(|step| step.at) else { return Vec::new() };
     let told = timeline.steps.iter().filter(|step| step.verdict != "wait");
     let told = told.map(|step| {
         let after = std::time::Duration::try_from(step.at - first).unwrap_or_default();
-        one_step(step, &clock(after), paint)
+        render_step(step, &format_clock(after), paint)
     });
     told.collect()
 }
 
-fn one_step(step: &StepEntry, after: &str, paint: Paint) -> String {
-    let style = match step.verdict.as_str() {
-        "pass" | "done" => Style::Green,
-        "fail" => Style::Red,
-        _ => Style::Yellow,
+/// What a step of the workflow does, for people; the word of the wire when it is not known here.
+pub fn step_label(name: &str) -> String {
+    let words = match name {
+        "load_task_context" => "read the task",
+        "plan_steps" => "plan",
+        "dispatch_step" => "start work",
+        "collect_result" => "wait for work",
+        "verify_step_result" => "check work",
+        "finalize_summary" => "sum up",
+        "mark_failed" => "give up",
+        other => return other.replace('_', " "),
     };
-    let verdict = paint.dye(style, &format!("{:<6}", step.verdict));
+    words.to_owned()
+}
+
+fn render_step(step: &StepEntry, after: &str, paint: Colorizer) -> String {
+    let style = match step.verdict.as_str() {
+        "pass" | "done" => TextStyle::Green,
+        "fail" => TextStyle::Red,
+        _ => TextStyle::Yellow,
+    };
+    let verdict = paint.apply_style(style, &format!("{:<6}", step.verdict));
     let about = step.unit.as_deref().unwrap_or_default();
-    let note = fit(&first_line(step.note.as_deref().unwrap_or_default()), NOTE);
+    let note =
+        truncate_to_width(&first_line(step.note.as_deref().unwrap_or_default()), MAX_NOTE_COLUMNS);
     let note = note.trim_end_matches(':');
-    let line = format!("{after:>5}  {:<18} {verdict} {about}  {note}", step.node);
+    let line = format!("{after:>5}  {:<18} {verdict} {about}  {note}", step_label(&step.node));
     line.trim_end().to_owned()
 }
 
 /// What agents reported, each with what goes with it.
-pub fn reports(reports: &[ReportView], paint: Paint) -> Vec<String> {
+pub fn render_reports(reports: &[ReportView], paint: Colorizer) -> Vec<String> {
     let mut lines = Vec::new();
     for report in reports {
-        let role = paint.dye(Style::Cyan, report.agent_role.as_str());
+        let role = paint.apply_style(TextStyle::Cyan, report.agent_role.as_str());
         let unit = report.unit.as_deref().map(|unit| format!(" about {}", first_line(unit)));
         let unit = unit.unwrap_or_default();
-        let kind = paint.dye(Style::Bold, report.kind.as_str());
+        let kind = paint.apply_style(TextStyle::Bold, report.kind.as_str());
         lines.push(format!("{role}{unit}  {kind}"));
-        lines.extend(shown(&report.summary).lines().map(|line| format!("  {line}")));
+        lines.extend(escape_for_terminal(&report.summary).lines().map(|line| format!("  {line}")));
     }
     lines
 }

@@ -5,22 +5,25 @@
 
 mod seen;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use cynode_core::{
-    judgement::{IssueScope, Stage, WorkClass},
+    judgement::{IssueScope, PipelineStage, WorkClass},
     tasks::TaskStateName,
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
-    evidence::{EvidenceView, TaskEvidence},
+    evidence::{BaseChecks, EvidenceView, TaskEvidence},
     gate::ApprovalView,
-    handoffs::{Assigned, HandoffView, Planned},
+    handoffs::{HandoffView, PlanAnswer, WorkAssignment},
     models::UsageSum,
     nodes::JobEventView,
     reports::ReportView,
     tasks::TaskView,
-    timeline::{JobEntry, PullRequestEntry, StepEntry, Timeline, WaitEntry},
+    timeline::{JobEntry, PullRequestEntry, StepEntry, TaskTimeline, WaitEntry},
 };
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
@@ -32,37 +35,39 @@ use tokio_util::{
 
 pub use self::seen::job_name;
 
-use self::seen::Seen;
+use self::seen::UpdateDedup;
 use crate::{
-    client::{Call, Client, Failure, Items, Kind, Result, SILENCE},
+    client::{
+        ApiClient, ApiRequest, CliError, CliErrorKind, ListResponse, Result, STREAM_IDLE_TIMEOUT,
+    },
     operations,
 };
 
 /// How often the task is looked at though nothing was heard of it.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pause before the stream is asked for again.
-const PAUSE: Duration = Duration::from_millis(300);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Most events of a job in one answer.
-const MOST_EVENTS: usize = 500;
+const MAX_JOB_EVENTS: usize = 500;
 
 /// After how many looks it is asked for what may have changed though nothing shows it: the cost of work, what thinking waits for.
-const SELDOM: u32 = 5;
+const POLLS_PER_SLOW_POLL: u32 = 5;
 
 /// Something new about a task.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum TaskUpdate {
     /// What kind of work it is, and why.
     Class(WorkClass, String),
     /// How much it touches, and why.
     Scope(IssueScope, String),
     /// The stages that such work has.
-    Workflow(&'static [Stage]),
+    Workflow(&'static [PipelineStage]),
     /// The plan, or another one in its place.
-    Plan(Box<Planned>),
+    Plan(Box<PlanAnswer>),
     /// Who does which unit, and with what models.
-    Assigned(Vec<Assigned>),
+    Assigned(Vec<WorkAssignment>),
     /// A step of its run.
     Step(StepEntry),
     /// It waits; again after a look at it that found another question.
@@ -70,9 +75,11 @@ pub enum News {
     /// That wait has ended.
     Waited(WaitEntry),
     /// Something happened in a job.
-    Job(Box<InJob>),
+    Job(Box<JobUpdate>),
     /// What an agent says. A claim.
     Report(Box<ReportView>),
+    /// What the checks came to before any change.
+    BaseChecks(Box<BaseChecks>),
     /// What checks showed.
     Evidence(Box<EvidenceView>),
     /// A call of a tool waits for a person; with its arguments.
@@ -84,37 +91,37 @@ pub enum News {
     /// Why the project manager gets nowhere for now, or that it goes on; it tries again by itself.
     Held(Option<String>),
     /// Where it stands, whenever that has changed.
-    Standing(Box<Timeline>),
+    Standing(Box<TaskTimeline>),
     /// Nobody answers; it is asked again.
     Away(String),
     /// Somebody answers again.
     Back,
     /// It has ended; nothing follows.
-    Ended(Box<Timeline>),
+    Ended(Box<TaskTimeline>),
 }
 
 /// News, and when it happened.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct TimedUpdate {
     /// When; none for what holds now.
     pub at: Option<OffsetDateTime>,
     /// What.
-    pub news: News,
+    pub news: TaskUpdate,
 }
 
-impl News {
-    const fn at(self, at: OffsetDateTime) -> Told {
-        Told { at: Some(at), news: self }
+impl TaskUpdate {
+    const fn at_time(self, at: OffsetDateTime) -> TimedUpdate {
+        TimedUpdate { at: Some(at), news: self }
     }
 
-    const fn now(self) -> Told {
-        Told { at: None, news: self }
+    const fn into_current(self) -> TimedUpdate {
+        TimedUpdate { at: None, news: self }
     }
 }
 
 /// Something that happened in a job.
 #[derive(Clone, Debug)]
-pub struct InJob {
+pub struct JobUpdate {
     /// The job.
     pub job: JobEntry,
     /// What people call it: its unit, or the checks of its unit.
@@ -125,47 +132,67 @@ pub struct InJob {
 
 /// A task that is followed. Dropped, nothing is asked any more.
 #[derive(Debug)]
-pub struct Follow {
-    news: mpsc::UnboundedReceiver<Result<Told>>,
+pub struct TaskUpdateStream {
+    news: mpsc::UnboundedReceiver<Result<TimedUpdate>>,
     _stop: DropGuard,
 }
 
-impl Follow {
+impl TaskUpdateStream {
     /// Follows a task, by its id.
-    pub fn begin(client: Client, task: impl Into<String>) -> Self {
+    pub fn follow_task(client: ApiClient, task: impl Into<String>) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let task = task.into();
         let (call, heard) = mpsc::unbounded_channel();
         let tracker = TaskTracker::new();
-        let ears = listen(client.clone(), task.clone(), call);
-        let looking =
-            Eyes { client, task, tell, seen: Seen::default(), found: Vec::new(), looks: 0 }
-                .watch(heard);
+        let ears = forward_task_events(client.clone(), task.clone(), call);
+        let looking = TaskPoller {
+            client,
+            task,
+            tell,
+            seen: UpdateDedup::default(),
+            found: Vec::new(),
+            looks: 0,
+            interrupted: AtomicBool::new(false),
+        }
+        .poll_task(heard);
         tracker.spawn(stop.clone().run_until_cancelled_owned(ears));
         tracker.spawn(stop.clone().run_until_cancelled_owned(looking));
         Self { news, _stop: stop.drop_guard() }
     }
 
     /// The next news; `None` behind the end. Given up in between, nothing is lost.
-    pub async fn next(&mut self) -> Option<Result<Told>> {
+    pub async fn next(&mut self) -> Option<Result<TimedUpdate>> {
         self.news.recv().await
     }
 }
 
+/// What the stream of a task brings.
+#[derive(Debug)]
+pub enum StreamSignal {
+    /// Something has happened.
+    Event,
+    /// The server ended the stream and said why.
+    Interrupted(CliError),
+}
+
 /// Says that something has happened to a task. Cut off, it goes on behind the last event that was heard.
-pub async fn listen(client: Client, task: String, tell: mpsc::UnboundedSender<String>) {
+pub async fn forward_task_events(
+    client: ApiClient,
+    task: String,
+    tell: mpsc::UnboundedSender<StreamSignal>,
+) {
     let mut last = "0.0".to_owned();
-    let mut turn = tokio::time::interval(PAUSE);
+    let mut turn = tokio::time::interval(RECONNECT_INTERVAL);
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !tell.is_closed() {
         turn.tick().await;
-        let call = Call::to(operations::FOLLOW_EVENTS, [""; 0])
-            .query("task_id", Some(&task))
-            .query("after", Some(&last));
-        let mut events = match client.events(&call).await {
-            Ok(events) => events.at_most_silent(SILENCE),
-            Err(failure) if failure.may_pass() => continue,
+        let call = ApiRequest::with_path_params(operations::FOLLOW_EVENTS, [""; 0])
+            .with_query("task_id", Some(&task))
+            .with_query("after", Some(&last));
+        let mut events = match client.open_event_stream(&call).await {
+            Ok(events) => events.with_idle_timeout(STREAM_IDLE_TIMEOUT),
+            Err(failure) if failure.is_transient() => continue,
             // Whoever may not listen can still look.
             Err(_) => return,
         };
@@ -173,113 +200,143 @@ pub async fn listen(client: Client, task: String, tell: mpsc::UnboundedSender<St
             if !heard.id.is_empty() {
                 last = heard.id;
             }
-            if tell.send(heard.event).is_err() {
+            if tell.send(StreamSignal::Event).is_err() {
                 return;
             }
+        }
+        if let Some(failure) = events.take_error() {
+            let _ = tell.send(StreamSignal::Interrupted(failure));
         }
     }
 }
 
 /// Who looks at the task.
-struct Eyes {
-    client: Client,
+struct TaskPoller {
+    client: ApiClient,
     task: String,
-    tell: mpsc::UnboundedSender<Result<Told>>,
-    seen: Seen,
+    tell: mpsc::UnboundedSender<Result<TimedUpdate>>,
+    seen: UpdateDedup,
     /// What was found in this look.
-    found: Vec<Told>,
+    found: Vec<TimedUpdate>,
     looks: u32,
+    /// The stream was ended by a failure, and nobody has answered since.
+    interrupted: AtomicBool,
 }
 
-impl Eyes {
-    async fn watch(mut self, mut heard: mpsc::UnboundedReceiver<String>) {
-        if let Err(failure) = self.until_ended(&mut heard).await {
+impl TaskPoller {
+    async fn poll_task(mut self, mut heard: mpsc::UnboundedReceiver<StreamSignal>) {
+        if let Err(failure) = self.poll_until_final(&mut heard).await {
             let _ = self.tell.send(Err(failure));
         }
     }
 
-    async fn until_ended(&mut self, heard: &mut mpsc::UnboundedReceiver<String>) -> Result<()> {
-        let task: TaskView = self.ask(&Call::to(operations::GET_TASK, [&self.task])).await?;
+    async fn poll_until_final(
+        &mut self,
+        heard: &mut mpsc::UnboundedReceiver<StreamSignal>,
+    ) -> Result<()> {
+        let task: TaskView = self
+            .fetch_with_retry(&ApiRequest::with_path_params(operations::GET_TASK, [&self.task]))
+            .await?;
         let project = task.project_id.to_string();
-        let mut turn = tokio::time::interval(POLL);
+        let mut turn = tokio::time::interval(POLL_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut deaf = false;
         loop {
-            let ended = self.look(&project).await?;
+            let ended = self.poll_changes(&project).await?;
             if ended {
                 return Ok(());
             }
             tokio::select! {
-                kind = heard.recv(), if !deaf => deaf = kind.is_none(),
+                signal = heard.recv(), if !deaf => match signal {
+                    Some(signal) => self.handle_signal(signal),
+                    None => deaf = true,
+                },
                 _ = turn.tick() => {}
             }
-            while heard.try_recv().is_ok() {}
+            while let Ok(signal) = heard.try_recv() {
+                self.handle_signal(signal);
+            }
+        }
+    }
+
+    /// An interruption is told once; the next answer says that it is over.
+    fn handle_signal(&self, signal: StreamSignal) {
+        if let StreamSignal::Interrupted(failure) = signal
+            && failure.is_transient()
+            && !self.interrupted.swap(true, Ordering::SeqCst)
+        {
+            let _ = self.tell.send(Ok(TaskUpdate::Away(failure.detail).into_current()));
         }
     }
 
     /// Asks, again and again while nobody answers; that nobody does, and that somebody does again, is told once.
-    async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        let mut away = false;
-        let answer = self.client.patiently(call, |failure| {
+    async fn fetch_with_retry<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
+        let mut away = self.interrupted.swap(false, Ordering::SeqCst);
+        let answer = self.client.send_with_retry_hook(call, |failure| {
             if !away {
                 away = true;
-                let _ = self.tell.send(Ok(News::Away(failure.detail.clone()).now()));
+                let _ = self.tell.send(Ok(TaskUpdate::Away(failure.detail.clone()).into_current()));
             }
         });
         let answer = answer.await;
         if away {
-            let _ = self.tell.send(Ok(News::Back.now()));
+            let _ = self.tell.send(Ok(TaskUpdate::Back.into_current()));
         }
         answer
     }
 
     /// Looks at everything that may have changed; whether it has ended.
-    async fn look(&mut self, project: &str) -> Result<bool> {
-        let timeline: Timeline =
-            self.ask(&Call::to(operations::TASK_TIMELINE, [&self.task])).await?;
-        let changed = self.seen.is_other(&timeline);
+    async fn poll_changes(&mut self, project: &str) -> Result<bool> {
+        let timeline: TaskTimeline = self
+            .fetch_with_retry(&ApiRequest::with_path_params(
+                operations::TASK_TIMELINE,
+                [&self.task],
+            ))
+            .await?;
+        let changed = self.seen.has_changed(&timeline);
         self.looks += 1;
         let thinking = timeline
             .waits
             .last()
             .is_some_and(|wait| wait.reason == WaitReason::Agent && wait.resolved_at.is_none());
-        let seldom = self.looks.is_multiple_of(SELDOM);
-        if changed || !self.seen.is_planned() || thinking && seldom {
-            self.handoffs(project).await?;
+        let seldom = self.looks.is_multiple_of(POLLS_PER_SLOW_POLL);
+        if changed || !self.seen.has_plan() || thinking && seldom {
+            self.poll_handoffs(project).await?;
         }
         if changed {
-            self.found.extend(self.seen.timeline(&timeline));
+            self.found.extend(self.seen.collect_timeline(&timeline));
         }
         let mut happened = false;
         for job in self.seen.open_jobs(&timeline) {
-            happened |= self.job(&job).await?;
+            happened |= self.poll_job_events(&job).await?;
         }
         if changed || happened {
-            self.reports().await?;
+            self.poll_reports().await?;
         }
         let working = timeline.jobs.iter().any(|job| job.state == "running");
         if working {
-            self.approvals(&timeline).await?;
+            self.poll_approvals(&timeline).await?;
         }
         if changed || working && seldom {
-            self.cost(timeline.cost_micros).await?;
+            self.poll_cost(timeline.cost_micros).await?;
         }
         let ended = match timeline.state {
             TaskStateName::Queued | TaskStateName::Running => false,
             TaskStateName::Completed | TaskStateName::Failed | TaskStateName::Cancelled => true,
         };
-        self.tell_found();
+        self.send_updates();
         if changed {
-            let _ = self.tell.send(Ok(News::Standing(Box::new(timeline.clone())).now()));
+            let _ =
+                self.tell.send(Ok(TaskUpdate::Standing(Box::new(timeline.clone())).into_current()));
         }
         if ended {
-            let _ = self.tell.send(Ok(News::Ended(Box::new(timeline)).now()));
+            let _ = self.tell.send(Ok(TaskUpdate::Ended(Box::new(timeline)).into_current()));
         }
         Ok(ended)
     }
 
     /// Tells what was found in the order in which it happened; what holds now comes last.
-    fn tell_found(&mut self) {
+    fn send_updates(&mut self) {
         self.found.sort_by_key(|told| (told.at.is_none(), told.at));
         for told in self.found.drain(..) {
             // Nobody listens any more: then nobody looks any more either.
@@ -288,90 +345,97 @@ impl Eyes {
     }
 
     /// What the project manager thought: class, scope, plans, who does what.
-    async fn handoffs(&mut self, project: &str) -> Result<()> {
-        let call = Call::to(operations::LIST_HANDOFFS, [project])
-            .query("task_id", Some(&self.task))
-            .query("limit", Some(200));
-        let listed: Result<Items<HandoffView>> = self.ask(&call).await;
-        let listed = match allowed(listed)? {
+    async fn poll_handoffs(&mut self, project: &str) -> Result<()> {
+        let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [project])
+            .with_query("task_id", Some(&self.task))
+            .with_query("limit", Some(200));
+        let listed: Result<ListResponse<HandoffView>> = self.fetch_with_retry(&call).await;
+        let listed = match skip_inaccessible(listed)? {
             Some(listed) => listed.items,
             None => return Ok(()),
         };
-        self.found.extend(self.seen.thoughts(&listed));
-        for id in self.seen.untold(&listed) {
-            let whole: HandoffView = self.ask(&Call::to(operations::GET_HANDOFF, [&id])).await?;
-            self.found.extend(self.seen.handoff(&whole));
+        self.found.extend(self.seen.collect_decisions(&listed));
+        for id in self.seen.unreported_handoffs(&listed) {
+            let whole: HandoffView = self
+                .fetch_with_retry(&ApiRequest::with_path_params(operations::GET_HANDOFF, [&id]))
+                .await?;
+            self.found.extend(self.seen.collect_handoff(&whole));
         }
         Ok(())
     }
 
     /// What happened in a job since the last look; whether anything did.
-    async fn job(&mut self, job: &JobEntry) -> Result<bool> {
+    async fn poll_job_events(&mut self, job: &JobEntry) -> Result<bool> {
         let mut happened = false;
         loop {
-            let call = Call::to(operations::JOB_EVENTS, [job.job_id.to_string()])
-                .query("from", Some(self.seen.next_event(job)))
-                .query("limit", Some(MOST_EVENTS));
-            let events: Items<JobEventView> = self.ask(&call).await?;
-            let full = events.items.len() == MOST_EVENTS;
+            let call =
+                ApiRequest::with_path_params(operations::JOB_EVENTS, [job.job_id.to_string()])
+                    .with_query("from", Some(self.seen.next_event(job)))
+                    .with_query("limit", Some(MAX_JOB_EVENTS));
+            let events: ListResponse<JobEventView> = self.fetch_with_retry(&call).await?;
+            let full = events.items.len() == MAX_JOB_EVENTS;
             happened |= !events.items.is_empty();
-            self.found.extend(self.seen.events(job, events.items, full));
+            self.found.extend(self.seen.collect_job_events(job, events.items, full));
             if !full {
                 return Ok(happened);
             }
         }
     }
 
-    async fn reports(&mut self) -> Result<()> {
-        let call = Call::to(operations::LIST_REPORTS, [&self.task]);
-        let reports: Items<ReportView> = self.ask(&call).await?;
-        self.found.extend(self.seen.reports(reports.items));
-        let call = Call::to(operations::TASK_EVIDENCE, [&self.task]);
-        let shown: TaskEvidence = self.ask(&call).await?;
-        self.found.extend(self.seen.evidence(shown.evidence));
+    async fn poll_reports(&mut self) -> Result<()> {
+        let call = ApiRequest::with_path_params(operations::LIST_REPORTS, [&self.task]);
+        let reports: ListResponse<ReportView> = self.fetch_with_retry(&call).await?;
+        self.found.extend(self.seen.collect_reports(reports.items));
+        let call = ApiRequest::with_path_params(operations::TASK_EVIDENCE, [&self.task]);
+        let shown: TaskEvidence = self.fetch_with_retry(&call).await?;
+        self.found.extend(shown.base.and_then(|base| self.seen.collect_base_checks(base)));
+        self.found.extend(self.seen.collect_evidence(shown.evidence));
         Ok(())
     }
 
-    async fn approvals(&mut self, timeline: &Timeline) -> Result<()> {
-        let call = Call::to(operations::LIST_APPROVALS, [""; 0]);
-        let Some(waiting) = allowed(self.ask::<Items<ApprovalView>>(&call).await)? else {
+    async fn poll_approvals(&mut self, timeline: &TaskTimeline) -> Result<()> {
+        let call = ApiRequest::with_path_params(operations::LIST_APPROVALS, [""; 0]);
+        let Some(waiting) =
+            skip_inaccessible(self.fetch_with_retry::<ListResponse<ApprovalView>>(&call).await)?
+        else {
             return Ok(());
         };
-        for id in self.seen.unasked(timeline, &waiting.items) {
+        for id in self.seen.unreported_approvals(timeline, &waiting.items) {
             // Answered in between, it need not be asked any more.
-            let call = Call::to(operations::GET_APPROVAL, [&id]);
-            if let Some(whole) = allowed(self.ask::<ApprovalView>(&call).await)?
+            let call = ApiRequest::with_path_params(operations::GET_APPROVAL, [&id]);
+            if let Some(whole) =
+                skip_inaccessible(self.fetch_with_retry::<ApprovalView>(&call).await)?
                 && whole.state == "asked"
             {
                 let asked = whole.asked_at;
-                self.found.push(News::Approval(Box::new(whole)).at(asked));
+                self.found.push(TaskUpdate::Approval(Box::new(whole)).at_time(asked));
             }
         }
         Ok(())
     }
 
     /// What models were paid for it, or what its steps say if that is more.
-    async fn cost(&mut self, steps: u64) -> Result<()> {
-        let call = Call::to(operations::SUM_USAGE, [""; 0])
-            .query("task_id", Some(&self.task))
-            .query("by", Some("model"));
-        let used = allowed(self.ask::<Items<UsageSum>>(&call).await)?;
-        let used = used.map_or(0, |sums| spent(&sums.items));
-        self.found.extend(self.seen.cost(used.max(steps)));
+    async fn poll_cost(&mut self, steps: u64) -> Result<()> {
+        let call = ApiRequest::with_path_params(operations::SUM_USAGE, [""; 0])
+            .with_query("task_id", Some(&self.task))
+            .with_query("by", Some("model"));
+        let used = skip_inaccessible(self.fetch_with_retry::<ListResponse<UsageSum>>(&call).await)?;
+        let used = used.map_or(0, |sums| sum_cost_micros(&sums.items));
+        self.found.extend(self.seen.collect_cost(used.max(steps)));
         Ok(())
     }
 }
 
 /// What calls of models cost together, in millionths.
-pub fn spent(sums: &[UsageSum]) -> u64 {
+pub fn sum_cost_micros(sums: &[UsageSum]) -> u64 {
     sums.iter().map(|sum| u64::try_from(sum.cost_micros).unwrap_or(0)).sum()
 }
 
 /// What was found; nothing when it is not there any more or not for this person.
-fn allowed<T>(answer: Result<T>) -> Result<Option<T>> {
+fn skip_inaccessible<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
-        Err(Failure { kind: Kind::Refused | Kind::NotFound, .. }) => Ok(None),
+        Err(CliError { kind: CliErrorKind::Refused | CliErrorKind::NotFound, .. }) => Ok(None),
         Err(failure) => Err(failure),
     }
 }

@@ -14,14 +14,16 @@ pub mod terminal;
 mod answers;
 mod cli;
 mod commands;
+mod complete;
 mod config;
 mod context;
 mod failure;
 mod given;
+mod guesses;
 mod look;
 mod names;
 mod output;
 mod page;
 
-pub use cli::{command, main};
-pub use commands::run::SCHEMA as RUN_SCHEMA;
+pub use cli::{build_command, main};
+pub use commands::run::RUN_OUTPUT_SCHEMA as RUN_SCHEMA;

@@ -1,78 +1,90 @@
 //! How things look to a person: times as distances from now, states in their colours, numbers that can be read.
 
+use cynode_core::budget::Currency;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use crate::{
     draw,
-    terminal::{Paint, Style},
+    terminal::{Colorizer, TextStyle},
 };
 
 /// How things look now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub(crate) paint: Paint,
+pub(crate) struct ValueFormatter {
+    pub(crate) paint: Colorizer,
     pub(crate) now: OffsetDateTime,
+    /// What money is counted in.
+    pub(crate) currency: Currency,
 }
 
-impl Look {
+impl ValueFormatter {
     /// By the clock of this machine.
     #[expect(clippy::disallowed_methods, reason = "this is the clock of the command line")]
-    pub(crate) fn now(paint: Paint) -> Self {
-        Self { paint, now: OffsetDateTime::now_utc() }
+    pub(crate) fn with_current_time(paint: Colorizer, currency: Currency) -> Self {
+        Self { paint, now: OffsetDateTime::now_utc(), currency }
+    }
+
+    /// Money, from millionths; what is owed has a minus.
+    pub(crate) fn format_money(&self, micros: i64) -> String {
+        format!("{} {}", format_signed_amount(micros), self.currency)
     }
 
     /// How long ago, or in how long.
-    pub(crate) fn when(&self, at: OffsetDateTime) -> String {
+    pub(crate) fn format_relative_time(&self, at: OffsetDateTime) -> String {
         let away = at - self.now;
         if away.is_positive() && away > Duration::seconds(1) {
-            return format!("in {}", length(away));
+            return format!("in {}", format_duration(away));
         }
-        match length(away.abs()).as_str() {
+        match format_duration(away.abs()).as_str() {
             "0 s" => "now".to_owned(),
             length => format!("{length} ago"),
         }
     }
 
     /// The same, if ever.
-    pub(crate) fn when_ever(&self, at: Option<OffsetDateTime>) -> String {
-        at.map(|at| self.when(at)).unwrap_or_default()
+    pub(crate) fn format_optional_time(&self, at: Option<OffsetDateTime>) -> String {
+        at.map(|at| self.format_relative_time(at)).unwrap_or_default()
     }
 
     /// A state in the colour of what it means.
-    pub(crate) fn state(&self, word: &str) -> String {
+    pub(crate) fn style_state(&self, word: &str) -> String {
         let style = match word {
             "active" | "allow" | "accepted" | "answered" | "approved" | "alive" | "completed"
-            | "done" | "merged" | "ok" | "passed" | "sent" | "used" | "whole" => Style::Green,
+            | "done" | "merged" | "ok" | "passed" | "sent" | "used" | "whole" => TextStyle::Green,
             "deny" | "dropped" | "failed" | "gone" | "lost" | "refused" | "removed" | "silent" => {
-                Style::Red
+                TextStyle::Red
             }
             "asked" | "changed" | "draining" | "given_up" | "interrupted" | "needs_approval"
-            | "new" | "parked" | "pending" | "revoked" | "unavailable" => Style::Yellow,
-            "claimed" | "delegated" | "open" | "opening" | "running" => Style::Cyan,
-            _ => Style::Dim,
+            | "new" | "parked" | "pending" | "revoked" | "unavailable" => TextStyle::Yellow,
+            "claimed" | "delegated" | "open" | "opening" | "running" => TextStyle::Cyan,
+            _ => TextStyle::Dim,
         };
-        self.paint.dye(style, word)
+        self.paint.apply_style(style, word)
     }
 
     /// Whether something holds.
-    pub(crate) fn yes(&self, holds: bool) -> String {
-        if holds { self.paint.dye(Style::Green, "yes") } else { self.paint.dye(Style::Dim, "no") }
+    pub(crate) fn format_yes_no(&self, holds: bool) -> String {
+        if holds {
+            self.paint.apply_style(TextStyle::Green, "yes")
+        } else {
+            self.paint.apply_style(TextStyle::Dim, "no")
+        }
     }
 
     /// What matters most.
-    pub(crate) fn bold(&self, text: &str) -> String {
-        self.paint.dye(Style::Bold, text)
+    pub(crate) fn style_bold(&self, text: &str) -> String {
+        self.paint.apply_style(TextStyle::Bold, text)
     }
 
     /// What matters least.
-    pub(crate) fn dim(&self, text: &str) -> String {
-        self.paint.dye(Style::Dim, text)
+    pub(crate) fn style_dim(&self, text: &str) -> String {
+        self.paint.apply_style(TextStyle::Dim, text)
     }
 }
 
 /// A stretch of time in its largest unit, rounded.
-fn length(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     let seconds = time.whole_seconds();
     let rounded = |unit: i64| (seconds + unit / 2) / unit;
     match seconds {
@@ -83,14 +95,14 @@ fn length(time: Duration) -> String {
     }
 }
 
-/// Money, from millionths; what is owed has a minus.
-pub(crate) fn money(micros: i64) -> String {
+/// An amount of money, from millionths, where the currency stands beside it; what is owed has a minus.
+pub(crate) fn format_signed_amount(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
-    format!("{sign}{}", draw::money(micros.unsigned_abs()))
+    format!("{sign}{}", draw::format_amount(micros.unsigned_abs()))
 }
 
 /// A number in groups of three.
-pub(crate) fn number(number: i64) -> String {
+pub(crate) fn group_digits(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut written = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -104,7 +116,7 @@ pub(crate) fn number(number: i64) -> String {
 
 /// A text of others with what a terminal would obey, or what cannot be seen, written out: nobody decides about what is
 /// hidden. Lines and tabs stay.
-pub(crate) fn visible(text: &str) -> String {
+pub(crate) fn escape_invisible(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for character in text.chars() {
         let hidden = match character {
@@ -126,24 +138,25 @@ pub(crate) fn visible(text: &str) -> String {
 }
 
 /// The same for every text in a value.
-pub(crate) fn all_visible(value: Value) -> Value {
+pub(crate) fn escape_invisible_in_json(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(visible(&text)),
-        Value::Array(items) => items.into_iter().map(all_visible).collect(),
-        Value::Object(fields) => {
-            fields.into_iter().map(|(name, value)| (visible(&name), all_visible(value))).collect()
-        }
+        Value::String(text) => Value::String(escape_invisible(&text)),
+        Value::Array(items) => items.into_iter().map(escape_invisible_in_json).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (escape_invisible(&name), escape_invisible_in_json(value)))
+            .collect(),
         other => other,
     }
 }
 
 /// A value of JSON on one line, a text without its quotation marks.
-pub(crate) fn plain(value: &Value) -> String {
+pub(crate) fn to_plain_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A value of JSON as people read it.
-pub(crate) fn pretty(value: &Value) -> String {
+pub(crate) fn to_pretty_json(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
@@ -155,7 +168,11 @@ mod tests {
 
     #[test]
     fn times_are_told_from_now_in_their_largest_unit() {
-        let look = Look { paint: Paint(false), now: datetime!(2026-11-15 12:00 UTC) };
+        let look = ValueFormatter {
+            paint: Colorizer(false),
+            now: datetime!(2026-11-15 12:00 UTC),
+            currency: Currency::USD,
+        };
         let told = [
             (datetime!(2026-11-15 12:00 UTC), "now"),
             (datetime!(2026-11-15 11:59:30 UTC), "30 s ago"),
@@ -165,31 +182,41 @@ mod tests {
             (datetime!(2026-11-15 14:00 UTC), "in 2 h"),
         ];
         for (at, words) in told {
-            assert_eq!(look.when(at), words);
+            assert_eq!(look.format_relative_time(at), words);
         }
     }
 
     #[test]
     fn what_hides_is_written_out_and_lines_and_tabs_stay() {
-        assert_eq!(visible("a\u{1b}[8mb\n\tc\u{202e}d"), "a\\u{1b}[8mb\n\tc\\u{202e}d");
+        assert_eq!(escape_invisible("a\u{1b}[8mb\n\tc\u{202e}d"), "a\\u{1b}[8mb\n\tc\\u{202e}d");
         let value = serde_json::json!({ "a": ["\u{7}", 1], "b\u{200b}": null });
         assert_eq!(
-            all_visible(value),
+            escape_invisible_in_json(value),
             serde_json::json!({ "a": ["\\u{7}", 1], "b\\u{200b}": null })
         );
     }
 
     #[test]
     fn numbers_are_grouped_and_money_has_its_sign() {
-        assert_eq!([0, 999, 1_000, -1_234_567].map(number), ["0", "999", "1,000", "-1,234,567"]);
-        assert_eq!([1_500_000, -250_000].map(money), ["1.5000", "-0.2500"]);
+        assert_eq!(
+            [0, 999, 1_000, -1_234_567].map(group_digits),
+            ["0", "999", "1,000", "-1,234,567"]
+        );
+        assert_eq!([1_500_000, -250_000].map(format_signed_amount), ["1.5000", "-0.2500"]);
     }
 
     #[test]
     fn a_state_has_the_colour_of_what_it_means_and_none_without_colours() {
-        let look = Look { paint: Paint(true), now: datetime!(2026-11-15 12:00 UTC) };
-        assert_eq!(look.state("failed"), "\u{1b}[31mfailed\u{1b}[0m");
-        let look = Look { paint: Paint(false), ..look };
-        assert_eq!((look.state("failed"), look.yes(true)), ("failed".to_owned(), "yes".to_owned()));
+        let look = ValueFormatter {
+            paint: Colorizer(true),
+            now: datetime!(2026-11-15 12:00 UTC),
+            currency: Currency::USD,
+        };
+        assert_eq!(look.style_state("failed"), "\u{1b}[31mfailed\u{1b}[0m");
+        let look = ValueFormatter { paint: Colorizer(false), ..look };
+        assert_eq!(
+            (look.style_state("failed"), look.format_yes_no(true)),
+            ("failed".to_owned(), "yes".to_owned())
+        );
     }
 }

@@ -5,16 +5,17 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    answers::whole,
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    answers::fetch_all_pages,
+    client::ApiRequest,
+    commands::task,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     operations::{self, Operation},
 };
 
 /// A kind of thing that is found by its name in a list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedResource {
     /// What it is.
     what: &'static str,
     /// What its ids begin with.
@@ -30,7 +31,7 @@ pub(crate) struct Named {
 }
 
 /// A person.
-pub(crate) const USER: Named = Named {
+pub(crate) const USER: NamedResource = NamedResource {
     what: "user",
     prefix: "usr_",
     list: operations::LIST_USERS,
@@ -40,7 +41,7 @@ pub(crate) const USER: Named = Named {
 };
 
 /// A group of people.
-pub(crate) const GROUP: Named = Named {
+pub(crate) const GROUP: NamedResource = NamedResource {
     what: "group",
     prefix: "grp_",
     list: operations::LIST_GROUPS,
@@ -50,7 +51,7 @@ pub(crate) const GROUP: Named = Named {
 };
 
 /// A tool server.
-pub(crate) const SERVER: Named = Named {
+pub(crate) const SERVER: NamedResource = NamedResource {
     what: "tool server",
     prefix: "srv_",
     list: operations::LIST_SERVERS,
@@ -60,7 +61,7 @@ pub(crate) const SERVER: Named = Named {
 };
 
 /// A node.
-pub(crate) const NODE: Named = Named {
+pub(crate) const NODE: NamedResource = NamedResource {
     what: "node",
     prefix: "nod_",
     list: operations::LIST_NODES,
@@ -70,7 +71,7 @@ pub(crate) const NODE: Named = Named {
 };
 
 /// A schedule.
-pub(crate) const SCHEDULE: Named = Named {
+pub(crate) const SCHEDULE: NamedResource = NamedResource {
     what: "schedule",
     prefix: "sch_",
     list: operations::LIST_SCHEDULES,
@@ -80,7 +81,7 @@ pub(crate) const SCHEDULE: Named = Named {
 };
 
 /// A channel of notices.
-pub(crate) const CHANNEL: Named = Named {
+pub(crate) const CHANNEL: NamedResource = NamedResource {
     what: "channel",
     prefix: "cnl_",
     list: operations::LIST_CHANNELS,
@@ -90,7 +91,7 @@ pub(crate) const CHANNEL: Named = Named {
 };
 
 /// An API key.
-pub(crate) const API_KEY: Named = Named {
+pub(crate) const API_KEY: NamedResource = NamedResource {
     what: "API key",
     prefix: "key_",
     list: operations::LIST_API_KEYS,
@@ -99,33 +100,36 @@ pub(crate) const API_KEY: Named = Named {
     paged: true,
 };
 
-impl Named {
+impl NamedResource {
     /// The id behind a name; an id is taken as it is.
-    pub(crate) async fn id(self, context: &Context, named: &str) -> Result<String> {
+    pub(crate) async fn resolve_id(self, context: &CliContext, named: &str) -> Result<String> {
         if named.starts_with(self.prefix) {
             return Ok(named.to_owned());
         }
-        let call = Call::of(self.list);
-        let list =
-            if self.paged { whole(context, &call).await? } else { context.ask(&call).await? };
-        self.among(&list, named)
+        let call = ApiRequest::for_operation(self.list);
+        let list = if self.paged {
+            fetch_all_pages(context, &call).await?
+        } else {
+            context.send_request(&call).await?
+        };
+        self.find_id_in_list(&list, named)
     }
 
     /// The id behind a name in a list. Of two with the same name neither is meant.
-    fn among(self, list: &Value, named: &str) -> Result<String> {
+    fn find_id_in_list(self, list: &Value, named: &str) -> Result<String> {
         let items = list["items"].as_array().into_iter().flatten();
         let alive = items.filter(|item| item["revoked_at"].is_null());
         let mut found = alive.filter(|item| item[self.name].as_str() == Some(named));
         let (first, second) = (found.next(), found.next());
         match (first.and_then(|item| item[self.id].as_str()), second) {
             (Some(id), None) => Ok(id.to_owned()),
-            (Some(_), Some(_)) => Err(Failure::new(
-                Kind::Conflict,
+            (Some(_), Some(_)) => Err(CliError::new(
+                CliErrorKind::Conflict,
                 format!("more than one {} is called `{named}`", self.what),
             )
-            .fix("name it by its id; the list has them with --json")),
-            (None, _) => Err(Failure::new(
-                Kind::NotFound,
+            .with_fix("name it by its id; the list has them with --json")),
+            (None, _) => Err(CliError::new(
+                CliErrorKind::NotFound,
                 format!("there is no {} called `{named}`, or not for you", self.what),
             )),
         }
@@ -134,20 +138,20 @@ impl Named {
 
 /// In which project.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct In {
+pub(crate) struct ProjectSelector {
     /// The project, by name or id; else that of the repository that is meant, else the one chosen with `cynork project use`.
     #[arg(long, short)]
     pub(crate) project: Option<String>,
 }
 
-impl Context {
+impl CliContext {
     /// The id of a user: a handle, an id, or `me`.
-    pub(crate) async fn user(&self, named: &str) -> Result<String> {
+    pub(crate) async fn user_id(&self, named: &str) -> Result<String> {
         if named == "me" {
-            let me = self.ask(&Call::of(operations::ME)).await?;
-            return text(&me["user"]["id"]);
+            let me = self.send_request(&ApiRequest::for_operation(operations::ME)).await?;
+            return id_from_value(&me["user"]["id"]);
         }
-        USER.id(self, named).await
+        USER.resolve_id(self, named).await
     }
 
     /// The id of a project: a name or an id.
@@ -155,31 +159,27 @@ impl Context {
         if named.starts_with("prj_") {
             return Ok(named.to_owned());
         }
-        let project = self.ask(&Call::to(operations::GET_PROJECT, [named])).await?;
-        text(&project["id"])
+        let project = self
+            .send_request(&ApiRequest::with_path_params(operations::GET_PROJECT, [named]))
+            .await?;
+        id_from_value(&project["id"])
     }
 
     /// The ids of something optional.
-    pub(crate) async fn project_id_if(&self, named: Option<&str>) -> Result<Option<String>> {
+    pub(crate) async fn optional_project_id(&self, named: Option<&str>) -> Result<Option<String>> {
         match named {
             Some(named) => self.project_id(named).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// The id of a task: an id, or a name in the project that is meant.
+    /// The id of a task: a name in the project that is meant, an id or a beginning of one, or `last`.
     pub(crate) async fn task_id(&self, named: &str, project: Option<String>) -> Result<String> {
-        if named.starts_with("tsk_") {
-            return Ok(named.to_owned());
-        }
-        let project = self.project(project)?;
-        let call = Call::to(operations::GET_TASK, [named]).query("project", Some(project));
-        let task = self.ask(&call).await?;
-        text(&task["id"])
+        task::TaskSelector::new(named, project).resolve_task_id(self).await
     }
 
     /// The same, of something optional.
-    pub(crate) async fn task_id_if(
+    pub(crate) async fn optional_task_id(
         &self,
         named: Option<&str>,
         project: Option<&str>,
@@ -191,17 +191,17 @@ impl Context {
     }
 
     /// The id of a user, if one was named.
-    pub(crate) async fn user_if(&self, named: Option<&str>) -> Result<Option<String>> {
+    pub(crate) async fn optional_user_id(&self, named: Option<&str>) -> Result<Option<String>> {
         match named {
-            Some(named) => self.user(named).await.map(Some),
+            Some(named) => self.user_id(named).await.map(Some),
             None => Ok(None),
         }
     }
 }
 
-fn text(value: &Value) -> Result<String> {
+fn id_from_value(value: &Value) -> Result<String> {
     let id = value.as_str().map(str::to_owned);
-    id.ok_or_else(|| Failure::internal("the answer has no id in it"))
+    id.ok_or_else(|| CliError::internal_error("the answer has no id in it"))
 }
 
 #[cfg(test)]
@@ -218,8 +218,14 @@ mod tests {
             { "name": "twin", "id": "key_3" },
             { "name": "twin", "id": "key_4" },
         ] });
-        assert_eq!(API_KEY.among(&list, "ci").unwrap(), "key_2");
-        assert_eq!(API_KEY.among(&list, "twin").unwrap_err().kind, Kind::Conflict);
-        assert_eq!(API_KEY.among(&list, "none").unwrap_err().kind, Kind::NotFound);
+        assert_eq!(API_KEY.find_id_in_list(&list, "ci").unwrap(), "key_2");
+        assert_eq!(
+            API_KEY.find_id_in_list(&list, "twin").unwrap_err().kind,
+            CliErrorKind::Conflict
+        );
+        assert_eq!(
+            API_KEY.find_id_in_list(&list, "none").unwrap_err().kind,
+            CliErrorKind::NotFound
+        );
     }
 }

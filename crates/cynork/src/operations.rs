@@ -42,6 +42,7 @@ operations! {
     ANSWER = "answer" "POST" "/answer/{token}" by "link answer";
     ANSWER_TASK = "answer_task" "POST" "/v1/tasks/{task}/answer" by "task answer";
     APPROVE_TASK = "approve_task" "POST" "/v1/tasks/{task}/approve" by "task approve";
+    ARCHIVE_PROJECT = "archive_project" "POST" "/v1/projects/{project}/archive" by "project archive";
     BOOTSTRAP = "bootstrap" "POST" "/v1/bootstrap" by "setup";
     CANCEL_TASK = "cancel_task" "POST" "/v1/tasks/{task}/cancel" by "task cancel";
     CHANGE_NODE = "change_node" "PATCH" "/v1/nodes/{node}" by "node drain";
@@ -57,6 +58,7 @@ operations! {
     CREATE_USER = "create_user" "POST" "/v1/users" by "user create";
     DECIDE_APPROVAL = "decide_approval" "POST" "/v1/approvals/{approval}" by "approval approve";
     DELETE_PREFERENCE = "delete_preference" "DELETE" "/v1/preferences/{key}" by "prefs delete";
+    DELETE_PROJECT = "delete_project" "DELETE" "/v1/projects/{project}" by "project delete";
     DELETE_RULE = "delete_rule" "DELETE" "/v1/rules/{name}" by "rule remove";
     DELETE_SCHEDULE = "delete_schedule" "DELETE" "/v1/schedules/{schedule}" by "schedule remove";
     DELETE_SETTING = "delete_setting" "DELETE" "/v1/settings/{key}" by "settings delete";
@@ -64,6 +66,7 @@ operations! {
     DIFF_PULL_REQUEST = "diff_pull_request" "GET" "/v1/pull-requests/{pull_request}/diff" by "pr diff";
     EFFECTIVE_PREFERENCES = "effective_preferences" "GET" "/v1/effective-preferences" by "prefs effective";
     EXPLAIN = "explain" "POST" "/v1/policy/explain" by "tool explain";
+    EXPLAIN_MODELS = "explain_models" "GET" "/v1/model-choices" by "model explain";
     FOLLOW_EVENTS = "follow_events" "GET" "/v1/events" by "events";
     GET_APPROVAL = "get_approval" "GET" "/v1/approvals/{approval}" by "approval show";
     GET_CHANNEL = "get_channel" "GET" "/v1/notification-channels/{channel}" by "channel show";
@@ -132,6 +135,7 @@ operations! {
     PROJECT_REFS = "project_refs" "GET" "/v1/projects/{project}/git/info/refs" by "project pull";
     PROVE_CALL = "prove_call" "GET" "/v1/audit/{call}/proof" by "audit proof";
     PULL_REQUEST_FILES = "pull_request_files" "GET" "/v1/pull-requests/{pull_request}/files" by "pr files";
+    READINESS = "readiness" "GET" "/v1/readiness" by "status";
     READYZ = "readyz" "GET" "/readyz" by "status";
     RECEIVE_HOOK = "receive_hook" "POST" "/v1/hooks/{project}/{forge}" by "api";
     REFRESH_SERVER = "refresh_server" "POST" "/v1/tool-servers/{server}/refresh" by "tool refresh";
@@ -146,6 +150,7 @@ operations! {
     REMOVE_REMOTE = "remove_remote" "DELETE" "/v1/projects/{project}/remote" by "remote remove";
     REMOVE_SERVER = "remove_server" "DELETE" "/v1/tool-servers/{server}" by "tool uninstall";
     REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notice replay";
+    RETRY_TASK = "retry_task" "POST" "/v1/tasks/{task}/retry" by "task retry";
     REVIEW_PULL_REQUEST = "review_pull_request" "POST" "/v1/pull-requests/{pull_request}/reviews" by "pr review";
     REVOKE_AGENT_TOKEN = "revoke_agent_token" "DELETE" "/v1/agent-tokens/{token}" by "token agent revoke";
     REVOKE_API_KEY = "revoke_api_key" "DELETE" "/v1/api-keys/{api_key}" by "token revoke";
@@ -163,9 +168,11 @@ operations! {
     SET_SETTING = "set_setting" "PUT" "/v1/settings/{key}" by "settings set";
     SET_TOOL = "set_tool" "PUT" "/v1/tools/{name}" by "tool enable";
     SUM_USAGE = "sum_usage" "GET" "/v1/usage" by "usage sum";
+    TASK_DIFF = "task_diff" "GET" "/v1/tasks/{task}/diff" by "task diff";
     TASK_EVIDENCE = "task_evidence" "GET" "/v1/tasks/{task}/evidence" by "task evidence";
     TASK_TIMELINE = "task_timeline" "GET" "/v1/tasks/{task}/timeline" by "task timeline";
     TRY_CHANNEL = "try_channel" "POST" "/v1/notification-channels/{channel}/test" by "channel test";
+    UNARCHIVE_PROJECT = "unarchive_project" "POST" "/v1/projects/{project}/unarchive" by "project unarchive";
     UNPARK = "unpark" "DELETE" "/v1/tasks/{task}/park" by "task unpark";
     UPDATE_CHANNEL = "update_channel" "PATCH" "/v1/notification-channels/{channel}" by "channel change";
     UPDATE_GROUP = "update_group" "PATCH" "/v1/groups/{group}" by "group change";

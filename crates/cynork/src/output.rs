@@ -11,14 +11,14 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, TableStyle, Width
 use serde::Serialize;
 
 use crate::{
-    failure::{Failure, Result},
-    look::visible,
-    terminal::{self, Paint, Style},
+    failure::{CliError, Result},
+    look::escape_invisible,
+    terminal::{self, Colorizer, TextStyle},
 };
 
 /// How answers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum CliOutputFormat {
     /// For people.
     Readable,
     /// One JSON value.
@@ -29,74 +29,78 @@ pub(crate) enum Form {
 
 /// Where answers go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
-    pub(crate) form: Form,
-    pub(crate) paint: Paint,
+pub(crate) struct CliOutput {
+    pub(crate) form: CliOutputFormat,
+    pub(crate) paint: Colorizer,
 }
 
 /// Set once nothing can be written to standard output any more: to a failure, unless only its reader has gone away.
-static CLOSED: OnceLock<Result<()>> = OnceLock::new();
+static STDOUT_CLOSED: OnceLock<Result<()>> = OnceLock::new();
 
 /// Writes a line to standard output.
-pub(crate) fn say(line: &str) {
-    put(&format!("{line}\n"));
+pub(crate) fn print_line(line: &str) {
+    write_stdout(&format!("{line}\n"));
 }
 
 /// Writes words to standard output as they are. Behind something that could not be written comes nothing more.
-pub(crate) fn put(words: &str) {
-    if closed() {
+pub(crate) fn write_stdout(words: &str) {
+    if is_stdout_closed() {
         return;
     }
     let mut out = std::io::stdout();
     if let Err(error) = out.write_all(words.as_bytes()).and_then(|()| out.flush()) {
-        let _ = CLOSED.set(unless_gone(&error));
+        let _ = STDOUT_CLOSED.set(ignore_broken_pipe(&error));
     }
 }
 
 /// Whether nothing can be written to standard output any more: what only tells has nothing left to do.
-pub(crate) fn closed() -> bool {
-    CLOSED.get().is_some()
+pub(crate) fn is_stdout_closed() -> bool {
+    STDOUT_CLOSED.get().is_some()
 }
 
 /// Whether all that was asked for was written.
-pub(crate) fn written() -> Result<()> {
-    CLOSED.get().cloned().unwrap_or(Ok(()))
+pub(crate) fn check_stdout() -> Result<()> {
+    STDOUT_CLOSED.get().cloned().unwrap_or(Ok(()))
 }
 
 /// Why standard output cannot be written. A reader that has gone away is no reason to fail.
-pub(crate) fn unless_gone(error: &std::io::Error) -> Result<()> {
+pub(crate) fn ignore_broken_pipe(error: &std::io::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(Failure::internal(format!("standard output cannot be written: {error}"))),
+        _ => Err(CliError::internal_error(format!("standard output cannot be written: {error}"))),
     }
 }
 
 /// Writes a line to standard error.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn print_stderr_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-impl Output {
+impl CliOutput {
     /// Output in a form; in colour only for a person at a terminal who wants it.
-    pub(crate) fn new(form: Form, colour: bool) -> Self {
-        let colour = colour && form == Form::Readable && std::io::stdout().is_terminal();
-        Self { form, paint: Paint(colour) }
+    pub(crate) fn new(form: CliOutputFormat, colour: bool) -> Self {
+        let colour = colour && form == CliOutputFormat::Readable && std::io::stdout().is_terminal();
+        Self { form, paint: Colorizer(colour) }
     }
 
     /// Writes one answer: the value for programs, its names when only those are wanted, a text for people.
-    pub(crate) fn show<T: Serialize>(
+    pub(crate) fn print_answer<T: Serialize>(
         self,
         value: &T,
         names: impl FnOnce(&T) -> Vec<String>,
-        text: impl FnOnce(&T, Paint) -> String,
+        text: impl FnOnce(&T, Colorizer) -> String,
     ) -> Result<()> {
         match self.form {
-            Form::Json => Self::json(value)?,
-            Form::Quiet => names(value).iter().for_each(|name| say(&visible(name))),
-            Form::Readable => {
+            CliOutputFormat::Json => Self::print_json(value)?,
+            CliOutputFormat::Quiet => {
+                for name in names(value) {
+                    print_line(&escape_invisible(&name));
+                }
+            }
+            CliOutputFormat::Readable => {
                 let text = text(value, self.paint);
                 if !text.is_empty() {
-                    say(text.trim_end_matches('\n'));
+                    print_line(text.trim_end_matches('\n'));
                 }
             }
         }
@@ -104,112 +108,131 @@ impl Output {
     }
 
     /// Writes one JSON value.
-    pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
-        let text = serde_json::to_string_pretty(value)
-            .map_err(|error| Failure::internal(format!("the answer cannot be written: {error}")))?;
-        say(&text);
+    pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
+        let text = serde_json::to_string_pretty(value).map_err(|error| {
+            CliError::internal_error(format!("the answer cannot be written: {error}"))
+        })?;
+        print_line(&text);
         Ok(())
     }
 
     /// Writes what was done, for people; programs are given `value`.
-    pub(crate) fn done<T: Serialize>(self, value: &T, sentence: &str) -> Result<()> {
+    pub(crate) fn print_success<T: Serialize>(self, value: &T, sentence: &str) -> Result<()> {
         match self.form {
-            Form::Json => Self::json(value)?,
-            Form::Quiet => {}
-            Form::Readable => {
-                let tick = self.paint.dye(Style::Green, "✓");
-                say(&format!("{tick} {}", visible(sentence)));
+            CliOutputFormat::Json => Self::print_json(value)?,
+            CliOutputFormat::Quiet => {}
+            CliOutputFormat::Readable => {
+                let tick = self.paint.apply_style(TextStyle::Green, "✓");
+                print_line(&format!("{tick} {}", escape_invisible(sentence)));
             }
         }
         Ok(())
     }
 
     /// Writes why nothing came of it, and what to do next.
-    pub(crate) fn complain(self, failure: &Failure) {
-        if self.form == Form::Json
+    pub(crate) fn print_error(self, failure: &CliError) {
+        if self.form == CliOutputFormat::Json
             && let Ok(text) = serde_json::to_string(failure)
         {
-            tell(&text);
+            print_stderr_line(&text);
             return;
         }
         let colour = self.paint.0 && std::io::stderr().is_terminal();
-        for line in complaint(failure, Paint(colour)) {
-            tell(&line);
+        for line in render_error_lines(failure, Colorizer(colour)) {
+            print_stderr_line(&line);
         }
     }
 }
 
 /// Why nothing came of it, for people; what hides in the words of a server is written out.
-fn complaint(failure: &Failure, paint: Paint) -> Vec<String> {
-    let mut lines =
-        vec![format!("{} {}", paint.dye(Style::Red, "cynork:"), visible(&failure.detail))];
+fn render_error_lines(failure: &CliError, paint: Colorizer) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} {}",
+        paint.apply_style(TextStyle::Red, "cynork:"),
+        escape_invisible(&failure.detail)
+    )];
     if let Some(fix) = &failure.fix {
-        lines.push(format!("        {} {}", paint.dye(Style::Bold, "next:"), visible(fix)));
+        lines.push(format!(
+            "        {} {}",
+            paint.apply_style(TextStyle::Bold, "next:"),
+            escape_invisible(fix)
+        ));
     }
     if let Some(trace) = &failure.trace_id {
-        lines.push(paint.dye(Style::Dim, &format!("        trace {}", visible(trace))));
+        lines.push(
+            paint
+                .apply_style(TextStyle::Dim, &format!("        trace {}", escape_invisible(trace))),
+        );
     }
     lines
 }
 
 /// Least columns that a sentence is given where there is not room for all of it.
-const LEAST: usize = 16;
+const MIN_SENTENCE_COLUMNS: usize = 16;
 
 /// Widest word that stays whole: an id is narrower.
-const WORD: usize = 40;
+const MAX_WORD_COLUMNS: usize = 40;
 
 /// Columns between two.
-const GAP: u16 = 2;
+const COLUMN_GAP: u16 = 2;
 
 /// How many columns a text takes, colours aside.
-fn wide(text: &str) -> usize {
-    terminal::clean(text).lines().map(terminal::width).max().unwrap_or(0)
+fn text_columns(text: &str) -> usize {
+    terminal::sanitize_text(text).lines().map(terminal::display_width).max().unwrap_or(0)
 }
 
 /// Whether a text may be broken between lines: sentences may, while ids, names, addresses and times stay whole.
-fn is_long(text: &str) -> bool {
-    text.contains(' ') && wide(text) > LEAST
+fn is_wrappable(text: &str) -> bool {
+    text.contains(' ') && text_columns(text) > MIN_SENTENCE_COLUMNS
 }
 
 /// Least columns that all of a column can be shown in, and whether that is less than it would take.
-fn least(head: &str, cells: &[&str]) -> (usize, bool) {
-    if !cells.iter().any(|cell| is_long(cell)) {
-        return (cells.iter().map(|cell| wide(cell)).fold(wide(head), usize::max), false);
+fn min_column_width(head: &str, cells: &[&str]) -> (usize, bool) {
+    if !cells.iter().any(|cell| is_wrappable(cell)) {
+        return (
+            cells.iter().map(|cell| text_columns(cell)).fold(text_columns(head), usize::max),
+            false,
+        );
     }
-    let words = cells.iter().flat_map(|cell| cell.split_whitespace()).map(wide);
-    let words = words.filter(|word| *word <= WORD).fold(wide(head), usize::max);
-    (words.max(LEAST), true)
+    let words = cells.iter().flat_map(|cell| cell.split_whitespace()).map(text_columns);
+    let words = words.filter(|word| *word <= MAX_WORD_COLUMNS).fold(text_columns(head), usize::max);
+    (words.max(MIN_SENTENCE_COLUMNS), true)
 }
 
 /// A table with a line of names above it.
-pub(crate) fn table<const N: usize>(
-    paint: Paint,
+pub(crate) fn render_table<const N: usize>(
+    paint: Colorizer,
     heads: [&str; N],
     rows: Vec<[String; N]>,
 ) -> String {
     if rows.is_empty() {
-        return paint.dye(Style::Dim, "nothing");
+        return paint.apply_style(TextStyle::Dim, "nothing");
     }
     let rows = rows.into_iter().map(Vec::from).collect();
-    match terminal::columns() {
-        Some(columns) => within(paint, &heads, rows, columns),
+    match terminal::terminal_columns() {
+        Some(columns) => render_table_within(paint, &heads, rows, columns),
         None => {
-            let columns = std::io::stdout().is_terminal().then(|| terminal::size().0);
-            lined(paint, &heads, rows, columns)
+            let columns = std::io::stdout().is_terminal().then(|| terminal::terminal_size().0);
+            layout_table(paint, &heads, rows, columns)
         }
     }
 }
 
 /// A table no wider than that. Where there is not room for it, the ids of what has names are left out; and where that does
 /// not help, each of its lines becomes a record, so that no id is broken.
-fn within(paint: Paint, heads: &[&str], mut rows: Vec<Vec<String>>, columns: usize) -> String {
+fn render_table_within(
+    paint: Colorizer,
+    heads: &[&str],
+    mut rows: Vec<Vec<String>>,
+    columns: usize,
+) -> String {
     let taken = |at: usize| {
         let cells: Vec<&str> = rows.iter().map(|row| row[at].as_str()).collect();
-        least(heads[at], &cells).0 + usize::from(GAP)
+        min_column_width(heads[at], &cells).0 + usize::from(COLUMN_GAP)
     };
     let all: usize = (0..heads.len()).map(taken).sum();
     if all <= columns {
-        return lined(paint, heads, rows, Some(columns));
+        return layout_table(paint, heads, rows, Some(columns));
     }
     let named = heads.iter().any(|head| matches!(*head, "name" | "handle"));
     let id = heads.iter().position(|head| *head == "id").filter(|_| named);
@@ -219,23 +242,29 @@ fn within(paint: Paint, heads: &[&str], mut rows: Vec<Vec<String>>, columns: usi
         for row in &mut rows {
             row.remove(id);
         }
-        return lined(paint, &heads, rows, Some(columns));
+        return layout_table(paint, &heads, rows, Some(columns));
     }
-    let room = heads.iter().map(|head| wide(head)).max().unwrap_or(0) + usize::from(GAP);
+    let room =
+        heads.iter().map(|head| text_columns(head)).max().unwrap_or(0) + usize::from(COLUMN_GAP);
     let room = columns.saturating_sub(room);
     let broken = |text: &String| {
-        let lines = text.lines().map(|line| terminal::wrapped(line, room));
+        let lines = text.lines().map(|line| terminal::wrap_line(line, room));
         lines.collect::<Vec<_>>().join("\n")
     };
     let records = rows.iter().map(|row| {
         let sides: Vec<_> = heads.iter().copied().zip(row.iter().map(broken)).collect();
-        record(paint, &sides)
+        render_record(paint, &sides)
     });
     records.collect::<Vec<_>>().join("\n").trim_end_matches('\n').to_owned()
 }
 
 /// A table, its sentences broken where it would be wider than that.
-fn lined(paint: Paint, heads: &[&str], rows: Vec<Vec<String>>, columns: Option<usize>) -> String {
+fn layout_table(
+    paint: Colorizer,
+    heads: &[&str],
+    rows: Vec<Vec<String>>,
+    columns: Option<usize>,
+) -> String {
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
     if let Some(columns) = columns {
@@ -247,32 +276,36 @@ fn lined(paint: Paint, heads: &[&str], rows: Vec<Vec<String>>, columns: Option<u
         .enumerate()
         .map(|(at, head)| {
             let cells: Vec<&str> = rows.iter().map(|row| row[at].as_str()).collect();
-            match least(head, &cells) {
+            match min_column_width(head, &cells) {
                 (columns, true) => {
                     let columns = u16::try_from(columns).unwrap_or(u16::MAX);
-                    ColumnConstraint::LowerBoundary(Width::Fixed(columns.saturating_add(GAP)))
+                    ColumnConstraint::LowerBoundary(Width::Fixed(
+                        columns.saturating_add(COLUMN_GAP),
+                    ))
                 }
                 (_, false) => ColumnConstraint::ContentWidth,
             }
         })
         .collect();
-    table.set_header(heads.iter().map(|head| paint.dye(Style::Bold, &head.to_uppercase())));
+    table.set_header(
+        heads.iter().map(|head| paint.apply_style(TextStyle::Bold, &head.to_uppercase())),
+    );
     for row in rows {
         table.add_row(row);
     }
     for (column, constraint) in table.column_iter_mut().zip(constraints) {
-        column.set_padding((0, GAP)).set_constraint(constraint);
+        column.set_padding((0, COLUMN_GAP)).set_constraint(constraint);
     }
     let lines = table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
     lines.join("\n")
 }
 
 /// One thing, a line for each of its sides; what is empty is left out.
-pub(crate) fn record(paint: Paint, sides: &[(&str, String)]) -> String {
+pub(crate) fn render_record(paint: Colorizer, sides: &[(&str, String)]) -> String {
     let width = sides.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, value) in sides.iter().filter(|(_, value)| !value.is_empty()) {
-        let head = paint.dye(Style::Dim, &format!("{name:<width$}"));
+        let head = paint.apply_style(TextStyle::Dim, &format!("{name:<width$}"));
         let inner = format!("\n{:width$}  ", "");
         let _ = writeln!(text, "{head}  {}", value.replace('\n', &inner));
     }
@@ -282,7 +315,7 @@ pub(crate) fn record(paint: Paint, sides: &[(&str, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Kind;
+    use crate::failure::CliErrorKind;
 
     const TASK: &str = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
@@ -296,7 +329,7 @@ mod tests {
         let heads = ["id", "state", "name", "what"];
         let rows =
             || vec![[TASK, "running", "add-a-logo", "Add a logo"].map(str::to_owned).to_vec()];
-        let shown = |columns| within(Paint(false), &heads, rows(), columns);
+        let shown = |columns| render_table_within(Colorizer(false), &heads, rows(), columns);
         assert_eq!(
             words(&shown(80)),
             [
@@ -317,7 +350,7 @@ mod tests {
         let row = [whose.as_str(), "total", "0.1000 of 0.5000", "", budget];
         let rows = || vec![row.map(str::to_owned).to_vec()];
         let heads = ["whose", "per", "money", "since", "id"];
-        let shown = |columns| within(Paint(false), &heads, rows(), columns);
+        let shown = |columns| render_table_within(Colorizer(false), &heads, rows(), columns);
         assert!(shown(140).lines().any(|line| line.contains(TASK) && line.contains(budget)));
         assert_eq!(
             shown(80),
@@ -330,7 +363,7 @@ mod tests {
         let rows = vec![
             [TASK, "It was asked which of the two colours is meant"].map(str::to_owned).to_vec(),
         ];
-        let text = within(Paint(false), &["id", "what"], rows, 60);
+        let text = render_table_within(Colorizer(false), &["id", "what"], rows, 60);
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         assert!(text.contains(TASK), "{text}");
         let told: Vec<_> = text.split_whitespace().filter(|word| *word != TASK).collect();
@@ -339,12 +372,12 @@ mod tests {
 
     #[test]
     fn a_complaint_obeys_no_server() {
-        let failure = Failure {
+        let failure = CliError {
             trace_id: Some("0a\u{9b}".to_owned()),
-            ..Failure::new(Kind::Invalid, "no\u{1b}[2J").fix("try\u{202e} it")
+            ..CliError::new(CliErrorKind::Invalid, "no\u{1b}[2J").with_fix("try\u{202e} it")
         };
         assert_eq!(
-            complaint(&failure, Paint(false)),
+            render_error_lines(&failure, Colorizer(false)),
             ["cynork: no\\u{1b}[2J", "        next: try\\u{202e} it", "        trace 0a\\u{9b}"]
         );
     }

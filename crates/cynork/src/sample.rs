@@ -12,13 +12,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Call, Client},
-    failure::{Failure, Kind, Result},
+    client::{ApiClient, ApiRequest},
+    failure::{CliError, CliErrorKind, Result},
     operations,
 };
 
 /// The repository: where each file is, what it says.
-const FILES: [(&str, &str); 6] = [
+const REPOSITORY_FILES: [(&str, &str); 6] = [
     ("slug", include_str!("sample/repository/slug")),
     ("README.md", include_str!("sample/repository/README.md")),
     ("CLAUDE.md", include_str!("sample/repository/CLAUDE.md")),
@@ -28,97 +28,98 @@ const FILES: [(&str, &str); 6] = [
 ];
 
 /// The file that can be run.
-const PROGRAM: &str = "slug";
+const PROGRAM_FILE: &str = "slug";
 
 /// What the developer writes at first: it cuts names within words.
-const FIRST: &str = include_str!("sample/first/slug");
+const FIRST_ATTEMPT_SOURCE: &str = include_str!("sample/first/slug");
 
 /// What the developer writes when told so.
-const SECOND: &str = include_str!("sample/second/slug");
+const SECOND_ATTEMPT_SOURCE: &str = include_str!("sample/second/slug");
 
-const README: &str = include_str!("sample/first/README.md");
+const README_SOURCE: &str = include_str!("sample/first/README.md");
 
-const ANSWERS: &str = include_str!("sample/answers.json");
+const MODEL_ANSWERS_JSON: &str = include_str!("sample/answers.json");
 
 /// What is asked for.
-pub const WORDS: &str =
+pub const TASK_DESCRIPTION: &str =
     "Add an option --max LENGTH to slug: no name is longer, and names are cut between words.";
 
 /// What must be shown for it to be done, and by what command.
-pub const CRITERION: (&str, [&str; 2]) =
+pub const ACCEPTANCE_CRITERION: (&str, [&str; 2]) =
     ("`slug --max LENGTH` does what its tests say", ["sh", "tests/max_test.sh"]);
 
 /// The most that it may cost, in millionths.
-pub const CAP_MICROS: u64 = 500_000;
+pub const BUDGET_MICROS: u64 = 500_000;
 
 /// How long an agent takes to think before it writes, so that there is something to watch.
-const THINKING: u32 = 1500;
+const THINKING_MILLISECONDS: u32 = 1500;
 
 /// One kind of question to the model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answered {
+struct ScriptedAnswer {
     /// How the question begins, as a pattern.
     asked: String,
     answer: Value,
 }
 
 /// The script of the model, as the provider takes it.
-pub fn script() -> Result<Value> {
-    let answers: BTreeMap<String, Answered> = serde_json::from_str(ANSWERS).map_err(|error| {
-        Failure::internal(format!("the sample's answers cannot be read: {error}"))
-    })?;
-    let rules = answers.into_values().map(|Answered { asked, answer }| {
+pub fn model_script() -> Result<Value> {
+    let answers: BTreeMap<String, ScriptedAnswer> = serde_json::from_str(MODEL_ANSWERS_JSON)
+        .map_err(|error| {
+            CliError::internal_error(format!("the sample's answers cannot be read: {error}"))
+        })?;
+    let rules = answers.into_values().map(|ScriptedAnswer { asked, answer }| {
         json!({ "when": { "user_matches": asked }, "answer": { "text": answer.to_string() } })
     });
     Ok(json!({ "rules": rules.collect::<Vec<_>>() }))
 }
 
 /// The task, as it is asked for.
-pub fn task(project: &str) -> Value {
-    let (text, argv) = CRITERION;
+pub fn task_request(project: &str) -> Value {
+    let (text, argv) = ACCEPTANCE_CRITERION;
     json!({
         "project_id": project,
         "name": "slug-max",
-        "description": WORDS,
+        "description": TASK_DESCRIPTION,
         "acceptance_criteria": [{ "text": text, "check": { "argv": argv } }],
-        "budget": { "max_cost_micros": CAP_MICROS, "max_tokens": null },
+        "budget": { "max_cost_micros": BUDGET_MICROS, "max_tokens": null },
     })
 }
 
 /// Who plays which role, as preferences name them.
-pub fn workers() -> [(&'static str, Value); 2] {
-    [("developer", developer()), ("reviewer", reviewer())]
+pub fn scripted_workers() -> [(&'static str, Value); 2] {
+    [("developer", developer_script()), ("reviewer", reviewer_script())]
 }
 
 /// Says first that it is done and is not; then mends it.
-fn developer() -> Value {
+fn developer_script() -> Value {
     let first = "Done: slug has --max, and the README says so. It works for all lengths.";
     let second = "The name was cut within words. It is cut between them now.";
     json!({
         "kind": "scripted",
         "moves": [
-            say("I read slug and its tests."),
-            wait(THINKING),
-            write(PROGRAM, FIRST),
-            write("README.md", README),
-            run(&["sh", "tests/names_test.sh"]),
-            say(first),
-            completed(first),
+            say_move("I read slug and its tests."),
+            wait_move(THINKING_MILLISECONDS),
+            write_move(PROGRAM_FILE, FIRST_ATTEMPT_SOURCE),
+            write_move("README.md", README_SOURCE),
+            run_move(&["sh", "tests/names_test.sh"]),
+            say_move(first),
+            completion_move(first),
         ],
         "revised": [
-            say("The checks show what is wrong: `hello-wide-` and `hello-wi`."),
-            wait(THINKING),
-            write(PROGRAM, SECOND),
-            write("README.md", README),
-            run(&["sh", "tests/max_test.sh"]),
-            say(second),
-            completed(second),
+            say_move("The checks show what is wrong: `hello-wide-` and `hello-wi`."),
+            wait_move(THINKING_MILLISECONDS),
+            write_move(PROGRAM_FILE, SECOND_ATTEMPT_SOURCE),
+            write_move("README.md", README_SOURCE),
+            run_move(&["sh", "tests/max_test.sh"]),
+            say_move(second),
+            completion_move(second),
         ],
     })
 }
 
-fn reviewer() -> Value {
+fn reviewer_script() -> Value {
     let said = "Cuts between words, one place, described.";
     let minor = json!({
         "description": "A LENGTH that is no number ends with the shell's own words",
@@ -130,38 +131,39 @@ fn reviewer() -> Value {
     json!({
         "kind": "scripted",
         "moves": [
-            run(&["sh", "tests/names_test.sh"]),
-            wait(THINKING),
-            say(said),
+            run_move(&["sh", "tests/names_test.sh"]),
+            wait_move(THINKING_MILLISECONDS),
+            say_move(said),
             { "move": "tool", "name": "pm.report", "arguments": report },
         ],
     })
 }
 
-fn say(text: &str) -> Value {
+fn say_move(text: &str) -> Value {
     json!({ "move": "say", "text": text })
 }
 
-fn wait(milliseconds: u32) -> Value {
+fn wait_move(milliseconds: u32) -> Value {
     json!({ "move": "wait", "milliseconds": milliseconds })
 }
 
-fn write(path: &str, text: &str) -> Value {
+fn write_move(path: &str, text: &str) -> Value {
     json!({ "move": "write", "path": path, "text": text })
 }
 
-fn run(argv: &[&str]) -> Value {
+fn run_move(argv: &[&str]) -> Value {
     json!({ "move": "run", "argv": argv })
 }
 
-fn completed(summary: &str) -> Value {
-    let details = json!({ "files_modified": [PROGRAM, "README.md"], "artifacts": [], "notes": [] });
+fn completion_move(summary: &str) -> Value {
+    let details =
+        json!({ "files_modified": [PROGRAM_FILE, "README.md"], "artifacts": [], "notes": [] });
     let report = json!({ "kind": "work_completed", "summary": summary, "details": details });
     json!({ "move": "tool", "name": "pm.report", "arguments": report })
 }
 
 /// The models of one project, one for each tier. They play a script, so no other project may ask them.
-fn models(slug: &str, project: &str) -> Vec<(String, Value)> {
+fn scripted_models(slug: &str, project: &str) -> Vec<(String, Value)> {
     let prices = json!({ "input": 1_000_000, "cached": 100_000, "cache_write": 1_000_000, "output": 4_000_000 });
     let model = |tier: &str| {
         let model = json!({
@@ -176,88 +178,101 @@ fn models(slug: &str, project: &str) -> Vec<(String, Value)> {
 
 /// A project with the sample, a scripted model for each tier that only it may ask, agents that play their moves, a person
 /// who is asked. Done again, it is done once.
-pub async fn set_up(client: &Client, repository: &Repository, slug: &str) -> Result<String> {
+pub async fn set_up(
+    client: &ApiClient,
+    repository: &SampleRepository,
+    slug: &str,
+) -> Result<String> {
     let body = json!({ "slug": slug, "title": slug });
-    let call = Call::to(operations::CREATE_PROJECT, NONE).body(&body);
-    let project: Value = client.until_taken(&call.key(format!("sample-project-{slug}"))).await?;
+    let call = ApiRequest::with_path_params(operations::CREATE_PROJECT, NO_PATH_PARAMS)
+        .with_json_body(&body);
+    let project: Value = client
+        .send_with_retry(&call.with_idempotency_key(format!("sample-project-{slug}")))
+        .await?;
     let project =
-        project["id"].as_str().ok_or_else(|| Failure::internal("a project without id"))?;
-    let provider = json!({ "kind": "scripted", "script": script()? });
-    let call = Call::to(operations::SET_PROVIDER, ["sample"]).body(&provider);
-    let _: Value = client.until_taken(&call.key("sample-provider")).await?;
-    for (name, model) in models(slug, project) {
+        project["id"].as_str().ok_or_else(|| CliError::internal_error("a project without id"))?;
+    let provider = json!({ "kind": "scripted", "script": model_script()? });
+    let call = ApiRequest::with_path_params(operations::SET_PROVIDER, ["sample"])
+        .with_json_body(&provider);
+    let _: Value = client.send_with_retry(&call.with_idempotency_key("sample-provider")).await?;
+    for (name, model) in scripted_models(slug, project) {
         let key = format!("{name}-{project}");
-        let call = Call::to(operations::SET_MODEL, [name]).body(&model);
-        let _: Value = client.until_taken(&call.key(key)).await?;
+        let call =
+            ApiRequest::with_path_params(operations::SET_MODEL, [name]).with_json_body(&model);
+        let _: Value = client.send_with_retry(&call.with_idempotency_key(key)).await?;
     }
-    let call = Call::to(operations::IMPORT_REPOSITORY, [project])
-        .file(repository.bundle()?, "application/x-git-bundle");
-    let _: Value = client.until_taken(&call.key(format!("sample-repository-{project}"))).await?;
-    let mut preferences: Vec<(String, Value)> = workers()
+    let call = ApiRequest::with_path_params(operations::IMPORT_REPOSITORY, [project])
+        .with_file_body(repository.create_bundle()?, "application/x-git-bundle");
+    let _: Value = client
+        .send_with_retry(&call.with_idempotency_key(format!("sample-repository-{project}")))
+        .await?;
+    let mut preferences: Vec<(String, Value)> = scripted_workers()
         .into_iter()
         .map(|(role, worker)| (format!("agents.project_manager.workers.{role}"), worker))
         .collect();
     preferences.push(("workflow.approve_plan".to_owned(), json!(true)));
     for (key, value) in preferences {
         let body = json!({ "value": value, "expected_version": 0 });
-        let call = Call::to(operations::SET_PREFERENCE, [&key])
-            .query("scope_type", Some("project"))
-            .query("scope_id", Some(project))
-            .body(&body);
-        let _: Value = client.until_taken(&call.key(format!("sample-{project}-{key}"))).await?;
+        let call = ApiRequest::with_path_params(operations::SET_PREFERENCE, [&key])
+            .with_query("scope_type", Some("project"))
+            .with_query("scope_id", Some(project))
+            .with_json_body(&body);
+        let _: Value = client
+            .send_with_retry(&call.with_idempotency_key(format!("sample-{project}-{key}")))
+            .await?;
     }
     Ok(project.to_owned())
 }
 
 /// No places in a path.
-const NONE: [&str; 0] = [];
+const NO_PATH_PARAMS: [&str; 0] = [];
 
-fn unwritten(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::invalid(format!("{} cannot be written: {error}", file.display()))
+fn write_error(file: &Path, error: &std::io::Error) -> CliError {
+    CliError::invalid_input(format!("{} cannot be written: {error}", file.display()))
 }
 
 /// The repository of the person who tries it: a working copy with one commit.
 #[derive(Debug)]
-pub struct Repository {
+pub struct SampleRepository {
     /// Where it is.
     pub path: PathBuf,
 }
 
-impl Repository {
+impl SampleRepository {
     /// Writes the sample into `path` and makes its first commit: always the same one.
-    pub fn create(path: PathBuf) -> Result<Self> {
-        for (name, text) in FILES {
+    pub fn create_at(path: PathBuf) -> Result<Self> {
+        for (name, text) in REPOSITORY_FILES {
             let file = path.join(name);
             let written = file.parent().map_or(Ok(()), fs::create_dir_all);
             let written = written.and_then(|()| fs::write(&file, text));
-            written.map_err(|error| unwritten(&file, &error))?;
+            written.map_err(|error| write_error(&file, &error))?;
         }
-        fs::set_permissions(path.join(PROGRAM), fs::Permissions::from_mode(0o755))
-            .map_err(|error| unwritten(&path, &error))?;
+        fs::set_permissions(path.join(PROGRAM_FILE), fs::Permissions::from_mode(0o755))
+            .map_err(|error| write_error(&path, &error))?;
         let repository = Self { path };
-        repository.git(&["init", "--quiet", "--initial-branch=main"])?;
-        repository.git(&["add", "--all"])?;
-        repository.git(&["commit", "--quiet", "--message=Titles as names of files"])?;
+        repository.run_git(&["init", "--quiet", "--initial-branch=main"])?;
+        repository.run_git(&["add", "--all"])?;
+        repository.run_git(&["commit", "--quiet", "--message=Titles as names of files"])?;
         Ok(repository)
     }
 
     /// All of it, to be sent.
-    pub fn bundle(&self) -> Result<Vec<u8>> {
-        self.git(&["bundle", "create", "--quiet", ".git/demo.bundle", "main"])?;
+    pub fn create_bundle(&self) -> Result<Vec<u8>> {
+        self.run_git(&["bundle", "create", "--quiet", ".git/demo.bundle", "main"])?;
         let file = self.path.join(".git/demo.bundle");
         let bundle = fs::read(&file).and_then(|bundle| fs::remove_file(&file).map(|()| bundle));
-        bundle.map_err(|error| unwritten(&file, &error))
+        bundle.map_err(|error| write_error(&file, &error))
     }
 
     /// Brings the working copy up to what was merged.
-    pub fn pull(&self, from: &Path) -> Result<()> {
+    pub fn pull_from(&self, from: &Path) -> Result<()> {
         let from = from.to_string_lossy();
-        self.git(&["pull", "--quiet", "--ff-only", &from, "main"])?;
+        self.run_git(&["pull", "--quiet", "--ff-only", &from, "main"])?;
         Ok(())
     }
 
     /// Runs git as nobody in particular and without the settings of whoever runs this.
-    pub fn git(&self, arguments: &[&str]) -> Result<String> {
+    pub fn run_git(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("git")
             .args(["-c", "user.name=CyNode demo", "-c", "user.email=demo@localhost"])
             .args(["-c", "commit.gpgsign=false", "-c", "safe.directory=*"])
@@ -269,13 +284,13 @@ impl Repository {
             .env("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")
             .output()
             .map_err(|error| {
-                Failure::internal(format!("git cannot be run: {error}"))
-                    .fix("`apt-get install -y git`")
+                CliError::internal_error(format!("git cannot be run: {error}"))
+                    .with_fix("`apt-get install -y git`")
             })?;
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
             let what = format!("git {}: {}", arguments.join(" "), said.trim());
-            return Err(Failure::new(Kind::EndedBadly, what));
+            return Err(CliError::new(CliErrorKind::EndedBadly, what));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }

@@ -10,8 +10,8 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 use cynode_app::{
-    links::{self, Refused, Said, Sheet},
-    notices::Asked,
+    links::{self, AnswerPage, LinkAnswer, LinkError},
+    notices::QuestionRef,
 };
 use data_encoding::BASE64;
 use sha2::{Digest, Sha256};
@@ -19,11 +19,11 @@ use url::form_urlencoded;
 
 use crate::{AppState, extract::Path};
 
-const STYLE: &str = include_str!("../../assets/answer.css");
+const PAGE_STYLE: &str = include_str!("../../assets/answer.css");
 
 /// Nothing is loaded, nothing runs, and the form goes back to this server only. The style is named by its digest.
-static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
-    let digest = BASE64.encode(&Sha256::digest(STYLE));
+static PAGE_SECURITY_POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
+    let digest = BASE64.encode(&Sha256::digest(PAGE_STYLE));
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     );
@@ -34,9 +34,9 @@ static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
 #[utoipa::path(get, path = "/answer/{token}", tag = "notifications", params(("token" = String, Path)),
     responses((status = OK, content_type = "text/html")))]
 pub(crate) async fn look(State(state): State<AppState>, Path(token): Path<String>) -> Response {
-    match links::look(&state.app, &token).await {
-        Ok(sheet) => page(StatusCode::OK, &sheet.question.title, &form(&sheet)),
-        Err(refused) => refusal(&refused),
+    match links::load_answer_page(&state.app, &token).await {
+        Ok(sheet) => render_page(StatusCode::OK, &sheet.question.title, &render_form(&sheet)),
+        Err(refused) => render_refusal(&refused),
     }
 }
 
@@ -49,27 +49,27 @@ pub(crate) async fn answer(
     Path(token): Path<String>,
     body: Bytes,
 ) -> Response {
-    let Some(said) = said(&body) else {
-        return refusal(&Refused::NoAnswer("the form has no answer in it".into()));
+    let Some(said) = parse_answer_form(&body) else {
+        return render_refusal(&LinkError::NoAnswer("the form has no answer in it".into()));
     };
     let done = match said {
-        Said::Yes => "You said yes.",
-        Said::No(_) => "You said no.",
-        Said::Words(_) => "Your answer was passed on.",
+        LinkAnswer::Yes => "You said yes.",
+        LinkAnswer::No(_) => "You said no.",
+        LinkAnswer::Words(_) => "Your answer was passed on.",
     };
-    match links::answer(&state.app, &token, said).await {
+    match links::answer_link(&state.app, &token, said).await {
         Ok(()) => {
             let text = format!(
                 "<h1>Thank you</h1><p>{done} This link works no more; you can close the page.</p>"
             );
-            page(StatusCode::OK, "Thank you", &text)
+            render_page(StatusCode::OK, "Thank you", &text)
         }
-        Err(refused) => refusal(&refused),
+        Err(refused) => render_refusal(&refused),
     }
 }
 
 /// What the form says.
-fn said(body: &[u8]) -> Option<Said> {
+fn parse_answer_form(body: &[u8]) -> Option<LinkAnswer> {
     let (mut decision, mut text) = (None, None);
     for (name, value) in form_urlencoded::parse(body) {
         let value = value.trim().replace("\r\n", "\n");
@@ -80,15 +80,15 @@ fn said(body: &[u8]) -> Option<Said> {
         }
     }
     match decision.as_deref() {
-        Some("approve") => Some(Said::Yes),
-        Some("refuse") => Some(Said::No(text)),
-        Some("answer") => text.map(Said::Words),
+        Some("approve") => Some(LinkAnswer::Yes),
+        Some("refuse") => Some(LinkAnswer::No(text)),
+        Some("answer") => text.map(LinkAnswer::Words),
         Some(_) | None => None,
     }
 }
 
 /// Text in a page is text, whatever is in it.
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -103,30 +103,29 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-fn form(sheet: &Sheet) -> String {
+fn render_form(sheet: &AnswerPage) -> String {
     let question = &sheet.question;
     let around = &question.circumstances;
-    let row = |name: &str, value: &str| format!("<dt>{name}</dt><dd>{}</dd>", escaped(value));
-    let spent = format!("{:.4}", micros(around.cost_micros));
+    let row = |name: &str, value: &str| format!("<dt>{name}</dt><dd>{}</dd>", escape_html(value));
     let rows = [
         Some(row("Asked by", &around.who)),
         around.task.as_deref().map(|task| row("Task", task)),
         around.project.as_deref().map(|project| row("Project", project)),
-        Some(row("Spent so far", &spent)),
+        Some(row("Spent so far", &around.render_spending())),
         Some(row("You are", &sheet.person)),
     ];
     let fields = match question.asked {
-        Asked::Approval(_) => {
+        QuestionRef::Approval(_) => {
             "<button name=decision value=approve>Approve</button>\
              <button name=decision value=refuse class=no>Refuse</button>"
         }
-        Asked::Plan(_) => {
+        QuestionRef::Plan(_) => {
             "<label for=text>What should be different, if you refuse</label>\
              <textarea id=text name=text rows=3 maxlength=4000></textarea>\
              <button name=decision value=approve>Approve</button>\
              <button name=decision value=refuse class=no>Refuse</button>"
         }
-        Asked::Answer(_) => {
+        QuestionRef::Answer(_) => {
             "<label for=text>Your answer</label>\
              <textarea id=text name=text rows=5 maxlength=4000 required></textarea>\
              <button name=decision value=answer>Answer</button>"
@@ -135,54 +134,49 @@ fn form(sheet: &Sheet) -> String {
     format!(
         "<h1>{}</h1><pre>{}</pre><dl>{}</dl><form method=post>{fields}</form>\
          <p>This link is yours alone and works once.</p>",
-        escaped(&question.title),
-        escaped(&question.exact),
+        escape_html(&question.title),
+        escape_html(&question.exact),
         rows.into_iter().flatten().collect::<String>(),
     )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "it is rounded to be read")]
-fn micros(micros: i64) -> f64 {
-    micros as f64 / 1_000_000.0
-}
-
-fn refusal(refused: &Refused) -> Response {
+fn render_refusal(refused: &LinkError) -> Response {
     let status = match refused {
-        Refused::Forged => StatusCode::NOT_FOUND,
-        Refused::Expired | Refused::Used => StatusCode::GONE,
-        Refused::Answered => StatusCode::CONFLICT,
-        Refused::NotYours => StatusCode::FORBIDDEN,
-        Refused::NoAnswer(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        Refused::Failed(cynode_app::Error::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
-        Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        LinkError::Forged => StatusCode::NOT_FOUND,
+        LinkError::Expired | LinkError::Used => StatusCode::GONE,
+        LinkError::Answered => StatusCode::CONFLICT,
+        LinkError::NotYours => StatusCode::FORBIDDEN,
+        LinkError::NoAnswer(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        LinkError::Failed(cynode_app::Error::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
+        LinkError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    if let Refused::Failed(error) = refused {
-        let error = cynode_core::causes::told(error);
+    if let LinkError::Failed(error) = refused {
+        let error = cynode_core::causes::format_error_chain(error);
         tracing::error!(event = "error", error, "a link could not be answered");
     }
     let next = match refused {
-        Refused::NoAnswer(_) => "Go back and try again; nothing has happened.",
-        Refused::Failed(_) => "Try again in a moment; nothing has happened.",
-        Refused::Forged
-        | Refused::Expired
-        | Refused::Used
-        | Refused::Answered
-        | Refused::NotYours => "Nothing has happened.",
+        LinkError::NoAnswer(_) => "Go back and try again; nothing has happened.",
+        LinkError::Failed(_) => "Try again in a moment; nothing has happened.",
+        LinkError::Forged
+        | LinkError::Expired
+        | LinkError::Used
+        | LinkError::Answered
+        | LinkError::NotYours => "Nothing has happened.",
     };
-    let told = escaped(&refused.to_string());
-    page(status, "Not done", &format!("<h1>Not done</h1><p>{told}. {next}</p>"))
+    let told = escape_html(&refused.to_string());
+    render_page(status, "Not done", &format!("<h1>Not done</h1><p>{told}. {next}</p>"))
 }
 
-fn page(status: StatusCode, title: &str, body: &str) -> Response {
+fn render_page(status: StatusCode, title: &str, body: &str) -> Response {
     let html = format!(
         "<!doctype html><html lang=en><head><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width, initial-scale=1\"><meta name=robots content=noindex>\
-         <title>{}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>",
-        escaped(title),
+         <title>{}</title><style>{PAGE_STYLE}</style></head><body><main>{body}</main></body></html>",
+        escape_html(title),
     );
     let mut headers = HeaderMap::new();
     // Without the policy there is no page.
-    let Some(policy) = POLICY.clone() else {
+    let Some(policy) = PAGE_SECURITY_POLICY.clone() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     headers.insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -198,13 +192,16 @@ mod tests {
 
     #[test]
     fn a_form_says_yes_no_or_something_and_nothing_else() {
-        let words = |text: &str| said(text.as_bytes());
-        assert_eq!(words("decision=approve"), Some(Said::Yes));
-        assert_eq!(words("decision=refuse&text="), Some(Said::No(None)));
-        assert_eq!(words("text=a%0D%0Ab&decision=refuse"), Some(Said::No(Some("a\nb".into()))));
+        let words = |text: &str| parse_answer_form(text.as_bytes());
+        assert_eq!(words("decision=approve"), Some(LinkAnswer::Yes));
+        assert_eq!(words("decision=refuse&text="), Some(LinkAnswer::No(None)));
+        assert_eq!(
+            words("text=a%0D%0Ab&decision=refuse"),
+            Some(LinkAnswer::No(Some("a\nb".into())))
+        );
         assert_eq!(
             words("decision=answer&text=blue+%26+green"),
-            Some(Said::Words("blue & green".into()))
+            Some(LinkAnswer::Words("blue & green".into()))
         );
         for nothing in ["", "decision=answer&text=+", "decision=yes", "text=x", "Decision=approve"]
         {
@@ -216,7 +213,7 @@ mod tests {
     fn text_cannot_become_markup() {
         let text = "</pre><script>alert(\"1\")</script>&'";
         assert_eq!(
-            escaped(text),
+            escape_html(text),
             "&lt;/pre&gt;&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;"
         );
     }

@@ -5,16 +5,16 @@ use axum::{
     http::HeaderMap,
     response::sse::{Event, KeepAlive, Sse},
 };
-use cynode_app::events::{self, Start, Wanted};
+use cynode_app::events::{self, EventSelection, StreamStart};
 use cynode_core::ids::{ProjectId, TaskId};
-use cynode_wire::events::{EventView, Position};
+use cynode_wire::events::{EventPosition, EventView, STREAM_FAILED_KIND};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 
 use crate::{
     AppState,
     error::ApiError,
-    extract::{Call, Query},
+    extract::{AuthenticatedCall, Query},
 };
 
 /// Which events are wanted.
@@ -29,40 +29,51 @@ pub(crate) struct EventQuery {
     task_id: Option<TaskId>,
     /// Begin behind this event, like `Last-Event-ID`; `0.0` begins with the first that is kept.
     #[param(value_type = Option<String>)]
-    after: Option<Position>,
+    after: Option<EventPosition>,
 }
 
 /// What happens, as server-sent events. A client that comes back with `Last-Event-ID` misses nothing.
+/// A failure ends the stream with the event `stream.failed`, whose data is a problem and which has no id.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(EventQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = OK, body = EventView, content_type = "text/event-stream")))]
 pub(crate) async fn follow_events(
     State(state): State<AppState>,
-    call: Call,
+    call: AuthenticatedCall,
     headers: HeaderMap,
     Query(query): Query<EventQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
-    let wanted = Wanted { project: query.project_id, task: query.task_id };
-    let start = start(&headers, query.after)?;
-    let position =
-        call.app.read(&call.request, |ctx| Box::pin(events::begin(ctx, wanted, start))).await?;
-    let events = events::follow(&call.app, call.shown, wanted, position)
+    let wanted = EventSelection { project: query.project_id, task: query.task_id };
+    let start = parse_stream_start(&headers, query.after)?;
+    let position = call
+        .app
+        .read(&call.request, |ctx| Box::pin(events::authorize_stream(ctx, wanted, start)))
+        .await?;
+    let events = events::follow_events(&call.app, call.shown, wanted, position)
         .take_until(state.stop.cancelled_owned())
-        // A failure ends the stream; the client comes back with its position and is told why.
-        .take_while(|event| std::future::ready(event.is_ok()))
-        .filter_map(|event| std::future::ready(event.ok().and_then(|event| frame(&event))));
+        .filter_map(|event| std::future::ready(to_sse_event(event)));
     Ok(Sse::new(events.map(Ok)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))))
 }
 
-fn start(headers: &HeaderMap, after: Option<Position>) -> Result<Start, ApiError> {
+fn parse_stream_start(
+    headers: &HeaderMap,
+    after: Option<EventPosition>,
+) -> Result<StreamStart, ApiError> {
     let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
-    let last: Option<Position> =
-        last.map(str::parse).transpose().map_err(|error: cynode_wire::events::PositionError| {
+    let last: Option<EventPosition> = last.map(str::parse).transpose().map_err(
+        |error: cynode_wire::events::EventPositionError| {
             ApiError::Malformed(format!("Last-Event-ID: {error}"))
-        })?;
-    Ok(last.or(after).map_or(Start::Now, Start::After))
+        },
+    )?;
+    Ok(last.or(after).map_or(StreamStart::Now, StreamStart::After))
 }
 
-fn frame(event: &EventView) -> Option<Event> {
-    Event::default().id(event.id.to_string()).event(&event.kind).json_data(event).ok()
+fn to_sse_event(event: Result<EventView, cynode_app::Error>) -> Option<Event> {
+    match event {
+        Ok(event) => Event::default().id(event.id.to_string()).event(&event.kind).json_data(event),
+        Err(error) => {
+            Event::default().event(STREAM_FAILED_KIND).json_data(ApiError::from(error).to_problem())
+        }
+    }
+    .ok()
 }

@@ -5,10 +5,10 @@ use cynode_app::{agents, approvals, audit, gate, reports, servers};
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
 use cynode_wire::{
     gate::{
-        AcceptTools, AgentTokenView, AllowlistView, Annotations, ApprovalView, AuditPage,
-        AuditProof, AuditReport, DecideApproval, Explain, Explanation, InstallServer,
-        IssueAgentToken, IssuedAgentToken, RuleView, ServerView, SetRule, SetTool, ToolView,
-        UpdateServer,
+        AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof,
+        AuditReport, DecideApproval, ExplainRequest, InstallServer, IssueAgentToken,
+        IssuedAgentToken, PolicyExplanation, RuleView, ServerView, SetRule, SetTool,
+        ToolAnnotations, ToolView, UpdateServer,
     },
     page::{Page, RecordCursor},
 };
@@ -18,16 +18,16 @@ use utoipa::ToSchema;
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// A list that is given whole.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Whole<T> {
+pub(crate) struct UnpagedList<T> {
     items: Vec<T>,
 }
 
-impl<T> Whole<T> {
+impl<T> UnpagedList<T> {
     pub(super) const fn new(items: Vec<T>) -> Self {
         Self { items }
     }
@@ -37,34 +37,36 @@ impl<T> Whole<T> {
 #[utoipa::path(post, path = "/v1/agent-tokens", tag = "gate", request_body = IssueAgentToken,
     responses((status = CREATED, body = IssuedAgentToken)))]
 pub(crate) async fn issue_agent_token(
-    call: Mutation<IssueAgentToken>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let issued = app.mutate_secret(&request, |ctx| Box::pin(agents::issue(ctx, body)));
-    Ok(Answered(StatusCode::CREATED, issued.await?))
+    call: MutationCall<IssueAgentToken>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let issued =
+        app.run_secret_mutation(&request, |ctx| Box::pin(agents::issue_agent_token(ctx, body)));
+    Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
 
 /// Whose tokens are wanted.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct OfProject {
+pub(crate) struct AgentTokenQuery {
     /// The project.
     #[param(value_type = String)]
     project_id: ProjectId,
 }
 
 /// The tokens of a project's agents, newest first.
-#[utoipa::path(get, path = "/v1/agent-tokens", tag = "gate", params(OfProject, PageQuery),
+#[utoipa::path(get, path = "/v1/agent-tokens", tag = "gate", params(AgentTokenQuery, PageQuery),
     responses((status = OK, body = Page<AgentTokenView>)))]
 pub(crate) async fn list_agent_tokens(
-    call: Call,
-    Query(of): Query<OfProject>,
+    call: AuthenticatedCall,
+    Query(of): Query<AgentTokenQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<AgentTokenView>>, ApiError> {
-    let page = page.page()?;
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(agents::list(ctx, of.project_id, page)));
-    Ok(Json(found.await?.map(|token| agents::view(&token))))
+    let page = page.to_page_request()?;
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(agents::list_agent_tokens(ctx, of.project_id, page)));
+    Ok(Json(found.await?.map(|token| agents::to_agent_token_view(&token))))
 }
 
 /// End an agent's token, at once and everywhere.
@@ -72,19 +74,23 @@ pub(crate) async fn list_agent_tokens(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn revoke_agent_token(
     Path(token): Path<AgentTokenId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(agents::revoke(ctx, token)));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let done =
+        call.app.mutate(&call.request, |ctx| Box::pin(agents::revoke_agent_token(ctx, token)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// The tools, who may call them, and whether they are switched on.
-#[utoipa::path(get, path = "/v1/tools", tag = "gate", responses((status = OK, body = Whole<ToolView>)))]
-pub(crate) async fn list_tools(call: Call) -> Result<Json<Whole<ToolView>>, ApiError> {
-    let parts = call.app.gate()?.clone();
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(async move { gate::tools(ctx, &parts).await }));
-    Ok(Json(Whole { items: found.await? }))
+#[utoipa::path(get, path = "/v1/tools", tag = "gate", responses((status = OK, body = UnpagedList<ToolView>)))]
+pub(crate) async fn list_tools(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ToolView>>, ApiError> {
+    let parts = call.app.gateway_parts()?.clone();
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(async move { gate::list_tools(ctx, &parts).await }));
+    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// Switch a tool on or off, or give it another scope.
@@ -92,27 +98,29 @@ pub(crate) async fn list_tools(call: Call) -> Result<Json<Whole<ToolView>>, ApiE
     responses((status = OK, body = ToolView)))]
 pub(crate) async fn set_tool(
     Path(name): Path<String>,
-    call: Mutation<SetTool>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
+    call: MutationCall<SetTool>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let parts = app.gateway_parts()?.clone();
     let set = app.mutate(&request, |ctx| {
         Box::pin(async move { gate::set_tool(ctx, &parts, &name, body).await })
     });
-    Ok(Answered(StatusCode::OK, set.await?))
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// The allowlists of all roles.
-#[utoipa::path(get, path = "/v1/allowlists", tag = "gate", responses((status = OK, body = Whole<AllowlistView>)))]
-pub(crate) async fn list_allowlists(_call: Call) -> Json<Whole<AllowlistView>> {
-    Json(Whole { items: gate::allowlists() })
+#[utoipa::path(get, path = "/v1/allowlists", tag = "gate", responses((status = OK, body = UnpagedList<AllowlistView>)))]
+pub(crate) async fn list_allowlists(_call: AuthenticatedCall) -> Json<UnpagedList<AllowlistView>> {
+    Json(UnpagedList { items: gate::list_allowlists() })
 }
 
 /// The rules.
-#[utoipa::path(get, path = "/v1/rules", tag = "gate", responses((status = OK, body = Whole<RuleView>)))]
-pub(crate) async fn list_rules(call: Call) -> Result<Json<Whole<RuleView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(gate::rules(ctx)));
-    Ok(Json(Whole { items: found.await? }))
+#[utoipa::path(get, path = "/v1/rules", tag = "gate", responses((status = OK, body = UnpagedList<RuleView>)))]
+pub(crate) async fn list_rules(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<RuleView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(gate::list_rules(ctx)));
+    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// Write a rule: one Cedar `forbid`. A rule that does not fit the tools is refused.
@@ -120,14 +128,14 @@ pub(crate) async fn list_rules(call: Call) -> Result<Json<Whole<RuleView>>, ApiE
     responses((status = OK, body = RuleView)))]
 pub(crate) async fn set_rule(
     Path(name): Path<String>,
-    call: Mutation<SetRule>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
+    call: MutationCall<SetRule>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let parts = app.gateway_parts()?.clone();
     let set = app.mutate(&request, |ctx| {
         Box::pin(async move { gate::set_rule(ctx, &parts, &name, &body).await })
     });
-    Ok(Answered(StatusCode::OK, set.await?))
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// Remove a rule.
@@ -135,57 +143,64 @@ pub(crate) async fn set_rule(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_rule(
     Path(name): Path<String>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call
         .app
         .mutate(&call.request, |ctx| Box::pin(async move { gate::delete_rule(ctx, &name).await }));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Why a call would be allowed or refused. Nothing is called and nothing is recorded.
-#[utoipa::path(post, path = "/v1/policy/explain", tag = "gate", request_body = Explain,
-    responses((status = OK, body = Explanation)))]
-pub(crate) async fn explain(call: Mutation<Explain>) -> Result<Json<Explanation>, ApiError> {
-    let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
-    let told =
-        app.read(&request, |ctx| Box::pin(async move { gate::explain(ctx, &parts, &body).await }));
+#[utoipa::path(post, path = "/v1/policy/explain", tag = "gate", request_body = ExplainRequest,
+    responses((status = OK, body = PolicyExplanation)))]
+pub(crate) async fn explain(
+    call: MutationCall<ExplainRequest>,
+) -> Result<Json<PolicyExplanation>, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let parts = app.gateway_parts()?.clone();
+    let told = app.read(&request, |ctx| {
+        Box::pin(async move { gate::explain_call(ctx, &parts, &body).await })
+    });
     Ok(Json(told.await?))
 }
 
 /// Install a tool server. Its tools are read by `refresh`, or within a minute, and wait for a person to accept them.
 #[utoipa::path(post, path = "/v1/tool-servers", tag = "gate", request_body = InstallServer,
     responses((status = CREATED, body = ServerView)))]
-pub(crate) async fn install_server(call: Mutation<InstallServer>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
+pub(crate) async fn install_server(
+    call: MutationCall<InstallServer>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let parts = app.gateway_parts()?.clone();
     let answer = app
         .mutate(&request, |ctx| {
             Box::pin(async move {
-                let server = servers::install(ctx, &parts, body).await?;
-                servers::get(ctx, server.id).await
+                let server = servers::install_server(ctx, &parts, body).await?;
+                servers::get_server(ctx, server.id).await
             })
         })
         .await?;
-    Ok(Answered(StatusCode::CREATED, answer))
+    Ok(MutationResponse(StatusCode::CREATED, answer))
 }
 
 /// The tool servers that you may know of.
-#[utoipa::path(get, path = "/v1/tool-servers", tag = "gate", responses((status = OK, body = Whole<ServerView>)))]
-pub(crate) async fn list_servers(call: Call) -> Result<Json<Whole<ServerView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(servers::list(ctx)));
-    Ok(Json(Whole { items: found.await? }))
+#[utoipa::path(get, path = "/v1/tool-servers", tag = "gate", responses((status = OK, body = UnpagedList<ServerView>)))]
+pub(crate) async fn list_servers(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ServerView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(servers::list_servers(ctx)));
+    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// One tool server and what it offers.
 #[utoipa::path(get, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
     responses((status = OK, body = ServerView)))]
 pub(crate) async fn get_server(
-    call: Call,
+    call: AuthenticatedCall,
     Path(server): Path<ServerId>,
 ) -> Result<Json<ServerView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(servers::get(ctx, server)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(servers::get_server(ctx, server)));
     Ok(Json(found.await?))
 }
 
@@ -194,12 +209,13 @@ pub(crate) async fn get_server(
     request_body = UpdateServer, responses((status = OK, body = ServerView)))]
 pub(crate) async fn update_server(
     Path(server): Path<ServerId>,
-    call: Mutation<UpdateServer>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let set = app
-        .mutate(&request, |ctx| Box::pin(async move { servers::update(ctx, server, body).await }));
-    Ok(Answered(StatusCode::OK, set.await?))
+    call: MutationCall<UpdateServer>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let set = app.mutate(&request, |ctx| {
+        Box::pin(async move { servers::update_server(ctx, server, body).await })
+    });
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// Remove a tool server and its tools.
@@ -207,14 +223,14 @@ pub(crate) async fn update_server(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_server(
     Path(server): Path<ServerId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, .. } = call;
-    let parts = app.gate()?.clone();
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, .. } = call;
+    let parts = app.gateway_parts()?.clone();
     let done = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::remove(ctx, &parts, server).await })
+        Box::pin(async move { servers::delete_server(ctx, &parts, server).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Ask a tool server now what it offers.
@@ -222,13 +238,13 @@ pub(crate) async fn remove_server(
     responses((status = OK, body = ServerView)))]
 pub(crate) async fn refresh_server(
     Path(server): Path<ServerId>,
-    call: Mutation<()>,
+    call: MutationCall<()>,
 ) -> Result<Json<ServerView>, ApiError> {
-    let Mutation { app, request, .. } = call;
+    let MutationCall { app, request, .. } = call;
     // Whoever may change it may have it asked.
-    app.read(&request, |ctx| Box::pin(servers::changeable(ctx, server))).await?;
-    servers::refresh(&app, server).await?;
-    let found = app.read(&request, |ctx| Box::pin(servers::get(ctx, server)));
+    app.read(&request, |ctx| Box::pin(servers::require_changeable_server(ctx, server))).await?;
+    servers::refresh_tools(&app, server).await?;
+    let found = app.read(&request, |ctx| Box::pin(servers::get_server(ctx, server)));
     Ok(Json(found.await?))
 }
 
@@ -237,48 +253,51 @@ pub(crate) async fn refresh_server(
     request_body = AcceptTools, responses((status = OK, body = ServerView)))]
 pub(crate) async fn accept_tools(
     Path(server): Path<ServerId>,
-    call: Mutation<AcceptTools>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
+    call: MutationCall<AcceptTools>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let parts = app.gateway_parts()?.clone();
     let done = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::accept(ctx, &parts, server, &body).await })
+        Box::pin(async move { servers::accept_tools(ctx, &parts, server, &body).await })
     });
-    Ok(Answered(StatusCode::OK, done.await?))
+    Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
 /// Say what a tool does to the world, in place of its server's own word.
 #[utoipa::path(put, path = "/v1/tool-servers/{server}/tools/{tool}/annotations", tag = "gate",
-    params(("server" = String, Path), ("tool" = String, Path)), request_body = Annotations,
+    params(("server" = String, Path), ("tool" = String, Path)), request_body = ToolAnnotations,
     responses((status = OK, body = ServerView)))]
 pub(crate) async fn judge_tool(
     Path((server, tool)): Path<(ServerId, String)>,
-    call: Mutation<Annotations>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<ToolAnnotations>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let done = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::judge(ctx, server, &tool, body).await })
+        Box::pin(async move { servers::annotate_tool(ctx, server, &tool, body).await })
     });
-    Ok(Answered(StatusCode::OK, done.await?))
+    Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
 /// The calls that wait for your answer.
-#[utoipa::path(get, path = "/v1/approvals", tag = "gate", responses((status = OK, body = Whole<ApprovalView>)))]
-pub(crate) async fn list_approvals(call: Call) -> Result<Json<Whole<ApprovalView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(approvals::waiting(ctx)));
-    Ok(Json(Whole { items: found.await? }))
+#[utoipa::path(get, path = "/v1/approvals", tag = "gate", responses((status = OK, body = UnpagedList<ApprovalView>)))]
+pub(crate) async fn list_approvals(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ApprovalView>>, ApiError> {
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(approvals::list_pending_approvals(ctx)));
+    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// One call that waits or waited for an answer.
 #[utoipa::path(get, path = "/v1/approvals/{approval}", tag = "gate", params(("approval" = String, Path)),
     responses((status = OK, body = ApprovalView)))]
 pub(crate) async fn get_approval(
-    call: Call,
+    call: AuthenticatedCall,
     Path(approval): Path<ApprovalId>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let parts = call.app.gate()?.clone();
+    let parts = call.app.gateway_parts()?.clone();
     let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { approvals::get(ctx, &parts.keys, approval).await })
+        Box::pin(async move { approvals::get_approval(ctx, &parts.keys, approval).await })
     });
     Ok(Json(found.await?))
 }
@@ -288,11 +307,12 @@ pub(crate) async fn get_approval(
     request_body = DecideApproval, responses((status = OK, body = ApprovalView)))]
 pub(crate) async fn decide_approval(
     Path(approval): Path<ApprovalId>,
-    call: Mutation<DecideApproval>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let done = app.mutate(&request, |ctx| Box::pin(approvals::decide(ctx, approval, body)));
-    Ok(Answered(StatusCode::OK, done.await?))
+    call: MutationCall<DecideApproval>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let done =
+        app.mutate(&request, |ctx| Box::pin(approvals::decide_approval(ctx, approval, body)));
+    Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
 /// Which records are wanted.
@@ -329,14 +349,14 @@ pub(crate) struct AuditQuery {
 #[utoipa::path(get, path = "/v1/audit", tag = "gate", params(AuditQuery),
     responses((status = OK, body = AuditPage)))]
 pub(crate) async fn search_audit(
-    call: Call,
+    call: AuthenticatedCall,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditPage>, ApiError> {
     let limit = query.limit.unwrap_or(100);
     if !(1..=1000).contains(&limit) {
         return Err(ApiError::Malformed("`limit` is 1 to 1000".into()));
     }
-    let wanted = audit::Wanted {
+    let wanted = audit::AuditSearchRequest {
         project: query.project_id,
         task: query.task_id,
         call: query.call_id,
@@ -347,28 +367,28 @@ pub(crate) async fn search_audit(
         cursor: query.cursor,
         limit,
     };
-    let found = call.app.read(&call.request, |ctx| Box::pin(audit::search(ctx, wanted)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(audit::search_records(ctx, wanted)));
     Ok(Json(found.await?))
 }
 
 /// Check every record, chain and signature, as `cynode audit verify` does. It reads everything. For admins of the installation.
 #[utoipa::path(get, path = "/v1/audit/verify", tag = "gate", responses((status = OK, body = AuditReport)))]
-pub(crate) async fn verify_audit(call: Call) -> Result<Json<AuditReport>, ApiError> {
-    Ok(Json(audit::check(&call.app, &call.request).await?))
+pub(crate) async fn verify_audit(call: AuthenticatedCall) -> Result<Json<AuditReport>, ApiError> {
+    Ok(Json(audit::verify_audit_log_as_admin(&call.app, &call.request).await?))
 }
 
 /// Prove that the records of a call are under our signature, for somebody who has only our public key.
 #[utoipa::path(get, path = "/v1/audit/{call}/proof", tag = "gate", params(("call" = String, Path)),
-    responses((status = OK, body = Whole<AuditProof>)))]
+    responses((status = OK, body = UnpagedList<AuditProof>)))]
 pub(crate) async fn prove_call(
-    call: Call,
+    call: AuthenticatedCall,
     Path(id): Path<CallId>,
-) -> Result<Json<Whole<AuditProof>>, ApiError> {
-    let key = call.app.gate()?.keys.verifying();
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(async move { audit::prove_for(ctx, id, &key).await }));
-    Ok(Json(Whole { items: found.await? }))
+) -> Result<Json<UnpagedList<AuditProof>>, ApiError> {
+    let key = call.app.gateway_parts()?.keys.verifying_key();
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { audit::prove_call_for_caller(ctx, id, &key).await })
+    });
+    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// An image that sandboxes may be made from.
@@ -380,21 +400,23 @@ pub(crate) struct ImageBody {
 }
 
 /// The images that sandboxes may be made from.
-#[utoipa::path(get, path = "/v1/allowed-images", tag = "gate", responses((status = OK, body = Whole<String>)))]
-pub(crate) async fn list_images(call: Call) -> Result<Json<Whole<String>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(reports::images(ctx)));
-    Ok(Json(Whole { items: found.await? }))
+#[utoipa::path(get, path = "/v1/allowed-images", tag = "gate", responses((status = OK, body = UnpagedList<String>)))]
+pub(crate) async fn list_images(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<String>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(reports::list_images(ctx)));
+    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// Allow sandboxes to be made from an image.
 #[utoipa::path(post, path = "/v1/allowed-images", tag = "gate", request_body = ImageBody,
     responses((status = NO_CONTENT)))]
-pub(crate) async fn add_image(call: Mutation<ImageBody>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+pub(crate) async fn add_image(call: MutationCall<ImageBody>) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let done = app.mutate(&request, |ctx| {
         Box::pin(async move { reports::add_image(ctx, &body.image).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Which image is meant.
@@ -410,10 +432,10 @@ pub(crate) struct ImageQuery {
     responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_image(
     Query(query): Query<ImageQuery>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move { reports::remove_image(ctx, &query.image).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }

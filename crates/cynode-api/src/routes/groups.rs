@@ -8,29 +8,32 @@ use cynode_wire::{
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// Make a group of users.
 #[utoipa::path(post, path = "/v1/groups", tag = "accounts", request_body = CreateGroup,
     responses((status = CREATED, body = GroupView)))]
-pub(crate) async fn create_group(call: Mutation<CreateGroup>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+pub(crate) async fn create_group(
+    call: MutationCall<CreateGroup>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
-        Box::pin(async { Ok(GroupView::from(groups::create(ctx, body).await?)) })
+        Box::pin(async { Ok(GroupView::from(groups::create_group(ctx, body).await?)) })
     });
-    Ok(Answered(StatusCode::CREATED, answer.await?))
+    Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
 /// All groups.
 #[utoipa::path(get, path = "/v1/groups", tag = "accounts", params(PageQuery),
     responses((status = OK, body = Page<GroupView>)))]
 pub(crate) async fn list_groups(
-    call: Call,
+    call: AuthenticatedCall,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<GroupView>>, ApiError> {
-    let page = page.page()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(groups::list(ctx, page))).await?;
+    let page = page.to_page_request()?;
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(groups::list_groups(ctx, page))).await?;
     Ok(Json(found.map(GroupView::from)))
 }
 
@@ -39,11 +42,11 @@ pub(crate) async fn list_groups(
     request_body = UpdateGroup, responses((status = OK, body = GroupView)))]
 pub(crate) async fn update_group(
     Path(id): Path<GroupId>,
-    call: Mutation<UpdateGroup>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<UpdateGroup>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
-        Box::pin(async move { Ok(GroupView::from(groups::update(ctx, id, body).await?)) })
+        Box::pin(async move { Ok(GroupView::from(groups::update_group(ctx, id, body).await?)) })
     });
-    Ok(Answered(StatusCode::OK, answer.await?))
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
 }

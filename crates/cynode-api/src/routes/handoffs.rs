@@ -10,16 +10,16 @@ use cynode_wire::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{gate::Whole, projects::ProjectName};
+use super::{gate::UnpagedList, projects::ProjectName};
 use crate::{
     error::ApiError,
-    extract::{Call, Json, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, PageQuery, Path, Query},
 };
 
 /// Which handoffs.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct OfTask {
+pub(crate) struct HandoffQuery {
     /// Of this task only.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
@@ -27,18 +27,18 @@ pub(crate) struct OfTask {
 
 /// What was given to the project manager and to analysts in a project, newest first, with what they thought.
 #[utoipa::path(get, path = "/v1/projects/{project}/handoffs", tag = "manager",
-    params(("project" = String, Path), OfTask, PageQuery), responses((status = OK, body = Page<HandoffView>)))]
+    params(("project" = String, Path), HandoffQuery, PageQuery), responses((status = OK, body = Page<HandoffView>)))]
 pub(crate) async fn list_handoffs(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Call,
-    Query(of): Query<OfTask>,
+    call: AuthenticatedCall,
+    Query(of): Query<HandoffQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<HandoffView>>, ApiError> {
-    let page = page.page()?;
+    let page = page.to_page_request()?;
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            handoffs::list(ctx, id, of.task_id, page).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            handoffs::list_handoffs(ctx, id, of.task_id, page).await
         })
     });
     Ok(Json(found.await?))
@@ -49,9 +49,9 @@ pub(crate) async fn list_handoffs(
     responses((status = OK, body = HandoffView)))]
 pub(crate) async fn get_handoff(
     Path(id): Path<HandoffId>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<HandoffView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::get(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::get_handoff(ctx, id)));
     Ok(Json(found.await?))
 }
 
@@ -60,42 +60,43 @@ pub(crate) async fn get_handoff(
     params(("handoff" = String, Path), ("step" = u32, Path)), responses((status = OK, body = Object)))]
 pub(crate) async fn get_prompt(
     Path((id, step)): Path<(HandoffId, u32)>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<Value>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::prompt(ctx, id, step)));
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(handoffs::get_think_prompt(ctx, id, step)));
     Ok(Json(found.await?))
 }
 
 /// What agents reported about a task, oldest first. A report is a claim.
 #[utoipa::path(get, path = "/v1/tasks/{task}/reports", tag = "tasks", params(("task" = String, Path)),
-    responses((status = OK, body = Whole<ReportView>)))]
+    responses((status = OK, body = UnpagedList<ReportView>)))]
 pub(crate) async fn list_reports(
     Path(id): Path<TaskId>,
-    call: Call,
-) -> Result<Json<Whole<ReportView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::reports(ctx, id)));
-    Ok(Json(Whole::new(found.await?)))
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ReportView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::list_task_reports(ctx, id)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// Your conversations with the project manager, newest first.
 #[utoipa::path(get, path = "/v1/chat/threads", tag = "manager", params(PageQuery),
     responses((status = OK, body = Page<ThreadView>)))]
 pub(crate) async fn list_threads(
-    call: Call,
+    call: AuthenticatedCall,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ThreadView>>, ApiError> {
-    let page = page.page()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(chat::threads(ctx, page)));
+    let page = page.to_page_request()?;
+    let found = call.app.read(&call.request, |ctx| Box::pin(chat::list_threads(ctx, page)));
     Ok(Json(found.await?))
 }
 
 /// What was said in one of your conversations, oldest first.
 #[utoipa::path(get, path = "/v1/chat/threads/{thread}/messages", tag = "manager", params(("thread" = String, Path)),
-    responses((status = OK, body = Whole<ChatTurn>)))]
+    responses((status = OK, body = UnpagedList<ChatTurn>)))]
 pub(crate) async fn list_messages(
     Path(id): Path<ThreadId>,
-    call: Call,
-) -> Result<Json<Whole<ChatTurn>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(chat::messages(ctx, id)));
-    Ok(Json(Whole::new(found.await?)))
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ChatTurn>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(chat::list_messages(ctx, id)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }

@@ -1,32 +1,39 @@
 //! Models, for people who run the installation: providers, keys, models, ceilings, usage.
 
 use axum::http::StatusCode;
-use cynode_app::{budgets, models, usage};
+use cynode_app::{
+    budgets,
+    inference::{self, RoutingSubject},
+    models, usage,
+};
 use cynode_core::{
+    agents::AgentRole,
     ids::{BudgetId, ProjectId, ProviderKeyId, TaskId, UserId},
-    models::UsageBy,
+    models::{Tier, UsageBy},
 };
 use cynode_wire::{
     models::{
-        AddProviderKey, BudgetScopeType, CeilingView, ModelView, ParkView, ProviderKeyView,
-        ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsageSum,
+        AddProviderKey, BudgetScopeType, BudgetStatusView, ModelChoices, ModelView, ParkView,
+        ProviderKeyView, ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsageSum,
     },
     page::Page,
 };
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::gate::Whole;
+use super::gate::UnpagedList;
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// The providers of models.
-#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = OK, body = Whole<ProviderView>)))]
-pub(crate) async fn list_providers(call: Call) -> Result<Json<Whole<ProviderView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(models::providers(ctx)));
-    Ok(Json(Whole::new(found.await?)))
+#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = OK, body = UnpagedList<ProviderView>)))]
+pub(crate) async fn list_providers(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ProviderView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(models::list_providers(ctx)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// Add a provider, or describe it anew.
@@ -34,13 +41,13 @@ pub(crate) async fn list_providers(call: Call) -> Result<Json<Whole<ProviderView
     request_body = SetProvider, responses((status = OK, body = ProviderView)))]
 pub(crate) async fn set_provider(
     Path(name): Path<String>,
-    call: Mutation<SetProvider>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<SetProvider>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let set = app.mutate(&request, |ctx| {
         Box::pin(async move { models::set_provider(ctx, &name, body).await })
     });
-    Ok(Answered(StatusCode::OK, set.await?))
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// Remove a provider with its keys.
@@ -48,12 +55,12 @@ pub(crate) async fn set_provider(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_provider(
     Path(name): Path<String>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { models::remove_provider(ctx, &name).await })
+        Box::pin(async move { models::delete_provider(ctx, &name).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Give a provider a key. It is stored encrypted and never shown again.
@@ -61,14 +68,14 @@ pub(crate) async fn remove_provider(
     request_body = AddProviderKey, responses((status = CREATED, body = ProviderKeyView)))]
 pub(crate) async fn add_provider_key(
     Path(name): Path<String>,
-    call: Mutation<AddProviderKey>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
+    call: MutationCall<AddProviderKey>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let parts = app.gateway_parts()?.clone();
     let added = app.mutate(&request, |ctx| {
-        Box::pin(async move { models::add_key(ctx, &parts, &name, body).await })
+        Box::pin(async move { models::add_provider_key(ctx, &parts, &name, body).await })
     });
-    Ok(Answered(StatusCode::CREATED, added.await?))
+    Ok(MutationResponse(StatusCode::CREATED, added.await?))
 }
 
 /// Take a key away from a provider.
@@ -76,19 +83,21 @@ pub(crate) async fn add_provider_key(
     params(("name" = String, Path), ("key" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_provider_key(
     Path((name, key)): Path<(String, ProviderKeyId)>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { models::remove_key(ctx, &name, key).await })
+        Box::pin(async move { models::delete_provider_key(ctx, &name, key).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// The models with their prices and the ways to them.
-#[utoipa::path(get, path = "/v1/model-registry", tag = "models", responses((status = OK, body = Whole<ModelView>)))]
-pub(crate) async fn list_registry(call: Call) -> Result<Json<Whole<ModelView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(models::list(ctx)));
-    Ok(Json(Whole::new(found.await?)))
+#[utoipa::path(get, path = "/v1/model-registry", tag = "models", responses((status = OK, body = UnpagedList<ModelView>)))]
+pub(crate) async fn list_registry(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ModelView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(models::list_models(ctx)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// Add a model, or describe it anew. A `/` in its id is written `%2F`.
@@ -96,12 +105,12 @@ pub(crate) async fn list_registry(call: Call) -> Result<Json<Whole<ModelView>>, 
     request_body = SetModel, responses((status = OK, body = ModelView)))]
 pub(crate) async fn set_model(
     Path(id): Path<String>,
-    call: Mutation<SetModel>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let set =
-        app.mutate(&request, |ctx| Box::pin(async move { models::set(ctx, &id, body).await }));
-    Ok(Answered(StatusCode::OK, set.await?))
+    call: MutationCall<SetModel>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let set = app
+        .mutate(&request, |ctx| Box::pin(async move { models::set_model(ctx, &id, body).await }));
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// Remove a model.
@@ -109,18 +118,51 @@ pub(crate) async fn set_model(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_model(
     Path(id): Path<String>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call
         .app
-        .mutate(&call.request, |ctx| Box::pin(async move { models::remove(ctx, &id).await }));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+        .mutate(&call.request, |ctx| Box::pin(async move { models::delete_model(ctx, &id).await }));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// For what it is asked which model would be used.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ChoiceQuery {
+    /// A task, whose project and author count.
+    #[param(value_type = Option<String>)]
+    task_id: Option<TaskId>,
+    /// A project, for you.
+    #[param(value_type = Option<String>)]
+    project_id: Option<ProjectId>,
+    /// An agent's role, whose own preferences count.
+    #[param(value_type = Option<String>)]
+    agent_role: Option<AgentRole>,
+    /// One tier alone: `fast`, `standard` or `deep`.
+    #[param(value_type = Option<String>)]
+    tier: Option<Tier>,
+}
+
+/// Which model would be asked for each tier, in which order others would follow, and why the rest would not be asked.
+#[utoipa::path(get, path = "/v1/model-choices", tag = "models", params(ChoiceQuery),
+    responses((status = OK, body = ModelChoices)))]
+pub(crate) async fn explain_models(
+    call: AuthenticatedCall,
+    Query(query): Query<ChoiceQuery>,
+) -> Result<Json<ModelChoices>, ApiError> {
+    let ChoiceQuery { task_id: task, project_id: project, agent_role: role, tier } = query;
+    if task.is_some() && project.is_some() {
+        return Err(ApiError::Malformed("give `task_id` or `project_id`, not both".into()));
+    }
+    let subject = RoutingSubject { project, task, role, tier };
+    Ok(Json(inference::explain_routing(&call.app, &call.request, subject).await?))
 }
 
 /// Whose ceilings are wanted.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct OfScope {
+pub(crate) struct BudgetQuery {
     /// `installation`, `user`, `project` or `task`; without it: all but those of tasks that have ended, at most 1,000, tasks last.
     #[param(value_type = Option<String>)]
     scope_type: Option<BudgetScopeType>,
@@ -129,27 +171,30 @@ pub(crate) struct OfScope {
 }
 
 /// Ceilings on spending, and how near they are.
-#[utoipa::path(get, path = "/v1/budgets", tag = "models", params(OfScope),
-    responses((status = OK, body = Whole<CeilingView>)))]
+#[utoipa::path(get, path = "/v1/budgets", tag = "models", params(BudgetQuery),
+    responses((status = OK, body = UnpagedList<BudgetStatusView>)))]
 pub(crate) async fn list_budgets(
-    call: Call,
-    Query(of): Query<OfScope>,
-) -> Result<Json<Whole<CeilingView>>, ApiError> {
+    call: AuthenticatedCall,
+    Query(of): Query<BudgetQuery>,
+) -> Result<Json<UnpagedList<BudgetStatusView>>, ApiError> {
     let scope = match of.scope_type {
-        Some(kind) => Some(budgets::scope(kind, of.scope_id.as_deref())?),
+        Some(kind) => Some(budgets::parse_budget_scope(kind, of.scope_id.as_deref())?),
         None => None,
     };
-    let found = call.app.read(&call.request, |ctx| Box::pin(budgets::list(ctx, scope)));
-    Ok(Json(Whole::new(found.await?)))
+    let found = call.app.read(&call.request, |ctx| Box::pin(budgets::list_budgets(ctx, scope)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// Set a ceiling: one for each scope and period.
 #[utoipa::path(put, path = "/v1/budgets", tag = "models", request_body = SetBudget,
-    responses((status = OK, body = CeilingView)))]
-pub(crate) async fn set_budget(call: Mutation<SetBudget>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let set = app.mutate(&request, |ctx| Box::pin(async move { budgets::set(ctx, &body).await }));
-    Ok(Answered(StatusCode::OK, set.await?))
+    responses((status = OK, body = BudgetStatusView)))]
+pub(crate) async fn set_budget(
+    call: MutationCall<SetBudget>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let set =
+        app.mutate(&request, |ctx| Box::pin(async move { budgets::set_budget(ctx, &body).await }));
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// Remove a ceiling.
@@ -157,10 +202,10 @@ pub(crate) async fn set_budget(call: Mutation<SetBudget>) -> Result<Answered, Ap
     responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_budget(
     Path(budget): Path<BudgetId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(budgets::remove(ctx, budget)));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let done = call.app.mutate(&call.request, |ctx| Box::pin(budgets::delete_budget(ctx, budget)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Why a task may not ask models now; `null` when it may.
@@ -168,9 +213,9 @@ pub(crate) async fn remove_budget(
     responses((status = OK, body = Option<ParkView>)))]
 pub(crate) async fn get_park(
     Path(task): Path<TaskId>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<Option<ParkView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(budgets::parked(ctx, task)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(budgets::park_of_task(ctx, task)));
     Ok(Json(found.await?))
 }
 
@@ -179,16 +224,16 @@ pub(crate) async fn get_park(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn unpark(
     Path(task): Path<TaskId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(budgets::unpark(ctx, task)));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let done = call.app.mutate(&call.request, |ctx| Box::pin(budgets::unpark_task(ctx, task)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Which calls are wanted.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct OfCalls {
+pub(crate) struct UsageQuery {
     /// Of one user.
     #[param(value_type = Option<String>)]
     user_id: Option<UserId>,
@@ -206,9 +251,9 @@ pub(crate) struct OfCalls {
     to: Option<OffsetDateTime>,
 }
 
-impl OfCalls {
-    const fn filter(self) -> usage::Filter {
-        usage::Filter {
+impl UsageQuery {
+    const fn to_usage_filter(self) -> usage::UsageFilter {
+        usage::UsageFilter {
             user: self.user_id,
             project: self.project_id,
             task: self.task_id,
@@ -222,34 +267,38 @@ impl OfCalls {
 /// How sums are made.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct SumBy {
+pub(crate) struct UsageSumQuery {
     /// `model`, `provider`, `user`, `project`, `task`, `role` or `day`.
     #[param(value_type = Option<String>)]
     by: Option<UsageBy>,
 }
 
 /// What models were used for, in sums, dearest first.
-#[utoipa::path(get, path = "/v1/usage", tag = "models", params(OfCalls, SumBy),
-    responses((status = OK, body = Whole<UsageSum>)))]
+#[utoipa::path(get, path = "/v1/usage", tag = "models", params(UsageQuery, UsageSumQuery),
+    responses((status = OK, body = UnpagedList<UsageSum>)))]
 pub(crate) async fn sum_usage(
-    call: Call,
-    Query(of): Query<OfCalls>,
-    Query(by): Query<SumBy>,
-) -> Result<Json<Whole<UsageSum>>, ApiError> {
+    call: AuthenticatedCall,
+    Query(of): Query<UsageQuery>,
+    Query(by): Query<UsageSumQuery>,
+) -> Result<Json<UnpagedList<UsageSum>>, ApiError> {
     let by = by.by.unwrap_or(UsageBy::Model);
-    let found = call.app.read(&call.request, |ctx| Box::pin(usage::sums(ctx, of.filter(), by)));
-    Ok(Json(Whole::new(found.await?)))
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(usage::list_usage_sums(ctx, of.to_usage_filter(), by)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// Calls of models, newest first. What was said is not kept.
-#[utoipa::path(get, path = "/v1/usage/calls", tag = "models", params(OfCalls, PageQuery),
+#[utoipa::path(get, path = "/v1/usage/calls", tag = "models", params(UsageQuery, PageQuery),
     responses((status = OK, body = Page<UsageCall>)))]
 pub(crate) async fn list_calls(
-    call: Call,
-    Query(of): Query<OfCalls>,
+    call: AuthenticatedCall,
+    Query(of): Query<UsageQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<UsageCall>>, ApiError> {
-    let page = page.page()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(usage::calls(ctx, of.filter(), page)));
+    let page = page.to_page_request()?;
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(usage::list_usage_calls(ctx, of.to_usage_filter(), page))
+    });
     Ok(Json(found.await?))
 }

@@ -4,38 +4,45 @@ use axum::{body::Body, http::StatusCode};
 use cynode_app::nodes;
 use cynode_core::ids::{JobId, NodeId};
 use cynode_wire::{
-    jobs::JobStanding,
+    jobs::JobStatusView,
     nodes::{
-        AskChallenge, AskNodeToken, AskPermission, Assignments, ChangeNode, ClaimAssignments,
-        EventsStored, Heartbeat, HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobEventView,
-        JobEvents, JoinNode, JoinedNode, NodeChallenge, NodeReport, NodeResult, NodeToken,
-        NodeView, Permission, StoredBlob,
+        AskChallenge, AskNodeToken, AskPermission, ChangeNode, ClaimAssignments, EventsReceipt,
+        HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobAssignments, JobEventView, JobEvents,
+        JoinNode, JoinedNode, NodeChallenge, NodeHeartbeat, NodeReport, NodeResult, NodeToken,
+        NodeView, PermissionAnswer, StoredBlob, VerifiedNode, VerifyNode,
     },
 };
 use serde::Deserialize;
 
-use super::gate::Whole;
+use super::gate::UnpagedList;
 use crate::{
     error::ApiError,
-    extract::{Anonymous, Answered, Call, Json, Mutation, NodeCall, NodeSays, Path, Query},
+    extract::{
+        AnonymousCall, AuthenticatedCall, Json, MutationCall, MutationResponse, NodeCall,
+        NodeHeartbeatCall, NodeMessage, Path, Query,
+    },
 };
 
 /// Let one machine join as a node. The token is shown once.
 #[utoipa::path(post, path = "/v1/nodes/join-tokens", tag = "nodes", request_body = IssueJoinToken,
     responses((status = CREATED, body = IssuedJoinToken)))]
-pub(crate) async fn issue_join_token(call: Mutation<IssueJoinToken>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let issued = app.mutate_secret(&request, |ctx| {
+pub(crate) async fn issue_join_token(
+    call: MutationCall<IssueJoinToken>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let issued = app.run_secret_mutation(&request, |ctx| {
         Box::pin(async move { nodes::issue_join_token(ctx, body).await })
     });
-    Ok(Answered(StatusCode::CREATED, issued.await?))
+    Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
 
 /// The nodes, by name.
-#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = OK, body = Whole<NodeView>)))]
-pub(crate) async fn list_nodes(call: Call) -> Result<Json<Whole<NodeView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::list(ctx)));
-    Ok(Json(Whole::new(found.await?)))
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = OK, body = UnpagedList<NodeView>)))]
+pub(crate) async fn list_nodes(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<NodeView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::list_nodes(ctx)));
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// One node.
@@ -43,9 +50,9 @@ pub(crate) async fn list_nodes(call: Call) -> Result<Json<Whole<NodeView>>, ApiE
     responses((status = OK, body = NodeView)))]
 pub(crate) async fn get_node(
     Path(node): Path<NodeId>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<NodeView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::get(ctx, node)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::get_node(ctx, node)));
     Ok(Json(found.await?))
 }
 
@@ -54,12 +61,12 @@ pub(crate) async fn get_node(
     request_body = ChangeNode, responses((status = OK, body = NodeView)))]
 pub(crate) async fn change_node(
     Path(node): Path<NodeId>,
-    call: Mutation<ChangeNode>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let changed =
-        app.mutate(&request, |ctx| Box::pin(async move { nodes::change(ctx, node, body).await }));
-    Ok(Answered(StatusCode::OK, changed.await?))
+    call: MutationCall<ChangeNode>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let changed = app
+        .mutate(&request, |ctx| Box::pin(async move { nodes::update_node(ctx, node, body).await }));
+    Ok(MutationResponse(StatusCode::OK, changed.await?))
 }
 
 /// Remove a node: it is not ours any more.
@@ -67,12 +74,12 @@ pub(crate) async fn change_node(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_node(
     Path(node): Path<NodeId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call
         .app
-        .mutate(&call.request, |ctx| Box::pin(async move { nodes::remove(ctx, node).await }));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+        .mutate(&call.request, |ctx| Box::pin(async move { nodes::remove_node(ctx, node).await }));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Which events are wanted.
@@ -88,17 +95,18 @@ pub(crate) struct FromQuery {
 
 /// What happened in a job, in order: what its agent said and did, what programs wrote.
 #[utoipa::path(get, path = "/v1/jobs/{job}/events", tag = "nodes", params(("job" = String, Path), FromQuery),
-    responses((status = OK, body = Whole<JobEventView>)))]
+    responses((status = OK, body = UnpagedList<JobEventView>)))]
 pub(crate) async fn job_events(
     Path(job): Path<JobId>,
     Query(query): Query<FromQuery>,
-    call: Call,
-) -> Result<Json<Whole<JobEventView>>, ApiError> {
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<JobEventView>>, ApiError> {
     let (from, most) = (query.from.unwrap_or(0), query.limit.unwrap_or(200));
     if !(1..=500).contains(&most) {
         return Err(ApiError::Malformed("`limit` is 1 to 500".into()));
     }
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::events(ctx, job, from, most)));
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(nodes::list_job_events(ctx, job, from, most)));
     let shown = found.await?.into_iter().map(|told| JobEventView {
         number: u64::try_from(told.number).unwrap_or_default(),
         at: told.at,
@@ -106,73 +114,82 @@ pub(crate) async fn job_events(
         event: told.event,
         data: told.data,
     });
-    Ok(Json(Whole::new(shown.collect())))
+    Ok(Json(UnpagedList::new(shown.collect())))
 }
 
 /// Become a node, with a one-time token. With the same token and key it may be asked again.
 #[utoipa::path(post, path = "/v1/nodes/join", tag = "nodes", request_body = JoinNode,
     responses((status = OK, body = JoinedNode)))]
-pub(crate) async fn join(call: Anonymous<JoinNode>) -> Result<Json<JoinedNode>, ApiError> {
-    Ok(Json(nodes::join(&call.app, &call.request, call.body).await?))
+pub(crate) async fn join(call: AnonymousCall<JoinNode>) -> Result<Json<JoinedNode>, ApiError> {
+    Ok(Json(nodes::join_node(&call.app, &call.request, call.body).await?))
 }
 
 /// Get something to sign.
 #[utoipa::path(post, path = "/v1/nodes/challenge", tag = "nodes", request_body = AskChallenge,
     responses((status = OK, body = NodeChallenge)))]
 pub(crate) async fn challenge(
-    call: Anonymous<AskChallenge>,
+    call: AnonymousCall<AskChallenge>,
 ) -> Result<Json<NodeChallenge>, ApiError> {
-    Ok(Json(nodes::challenge(&call.app, &call.body)?))
+    Ok(Json(nodes::create_challenge(&call.app, &call.body)?))
 }
 
 /// Get a short-lived token for a signed challenge.
 #[utoipa::path(post, path = "/v1/nodes/token", tag = "nodes", request_body = AskNodeToken,
     responses((status = OK, body = NodeToken)))]
-pub(crate) async fn token(call: Anonymous<AskNodeToken>) -> Result<Json<NodeToken>, ApiError> {
-    Ok(Json(nodes::token(&call.app, &call.request, &call.body).await?))
+pub(crate) async fn token(call: AnonymousCall<AskNodeToken>) -> Result<Json<NodeToken>, ApiError> {
+    Ok(Json(nodes::issue_node_token(&call.app, &call.request, &call.body).await?))
+}
+
+/// Look whether a signed challenge is good, without a token: nothing is taken from the node's process.
+#[utoipa::path(post, path = "/v1/nodes/verify", tag = "nodes", request_body = VerifyNode,
+    responses((status = OK, body = VerifiedNode)))]
+pub(crate) async fn verify(
+    call: AnonymousCall<VerifyNode>,
+) -> Result<Json<VerifiedNode>, ApiError> {
+    Ok(Json(nodes::verify_node(&call.app, &call.request, &call.body).await?))
 }
 
 /// Say what the node can do, as it measured.
 #[utoipa::path(post, path = "/v1/nodes/report", tag = "nodes", request_body = NodeReport,
     responses((status = OK, body = NodeView)))]
-pub(crate) async fn report(call: NodeSays<NodeReport>) -> Result<Json<NodeView>, ApiError> {
-    Ok(Json(nodes::report(&call.app, call.node, call.body).await?))
+pub(crate) async fn report(call: NodeMessage<NodeReport>) -> Result<Json<NodeView>, ApiError> {
+    Ok(Json(nodes::update_node_report(&call.app, call.node, call.body).await?))
 }
 
 /// Take the jobs that were placed on the node; wait for some if there are none.
 #[utoipa::path(post, path = "/v1/nodes/claim", tag = "nodes", request_body = ClaimAssignments,
-    responses((status = OK, body = Assignments)))]
-pub(crate) async fn claim(call: NodeSays<ClaimAssignments>) -> Result<Json<Assignments>, ApiError> {
-    Ok(Json(nodes::claim(&call.app, &call.request, call.node, &call.body).await?))
+    responses((status = OK, body = JobAssignments)))]
+pub(crate) async fn claim(
+    call: NodeMessage<ClaimAssignments>,
+) -> Result<Json<JobAssignments>, ApiError> {
+    Ok(Json(nodes::claim_assignments(&call.app, &call.request, call.node, &call.body).await?))
 }
 
 /// Say what the node is at: one message for all its jobs.
-#[utoipa::path(post, path = "/v1/nodes/heartbeat", tag = "nodes", request_body = Heartbeat,
+#[utoipa::path(post, path = "/v1/nodes/heartbeat", tag = "nodes", request_body = NodeHeartbeat,
     responses((status = OK, body = HeartbeatAnswer)))]
-pub(crate) async fn heartbeat(
-    call: NodeSays<Heartbeat>,
-) -> Result<Json<HeartbeatAnswer>, ApiError> {
-    Ok(Json(nodes::heartbeat(&call.app, call.node, &call.body).await?))
+pub(crate) async fn heartbeat(call: NodeHeartbeatCall) -> Result<Json<HeartbeatAnswer>, ApiError> {
+    Ok(Json(nodes::record_heartbeat(&call.app, call.node, &call.body).await?))
 }
 
 /// Tell what happened in a job.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/events", tag = "nodes", params(("job" = String, Path)),
-    request_body = JobEvents, responses((status = OK, body = EventsStored)))]
+    request_body = JobEvents, responses((status = OK, body = EventsReceipt)))]
 pub(crate) async fn tell(
     Path(job): Path<JobId>,
-    call: NodeSays<JobEvents>,
-) -> Result<Json<EventsStored>, ApiError> {
-    Ok(Json(nodes::tell(&call.app, call.node, job, call.body).await?))
+    call: NodeMessage<JobEvents>,
+) -> Result<Json<EventsReceipt>, ApiError> {
+    Ok(Json(nodes::store_job_events(&call.app, call.node, job, call.body).await?))
 }
 
 /// Ask a person whether an agent may do something.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/permission", tag = "nodes", params(("job" = String, Path)),
-    request_body = AskPermission, responses((status = OK, body = Permission)))]
+    request_body = AskPermission, responses((status = OK, body = PermissionAnswer)))]
 pub(crate) async fn ask_permission(
     Path(job): Path<JobId>,
-    call: NodeSays<AskPermission>,
-) -> Result<Json<Permission>, ApiError> {
-    let NodeSays { app, request, node, body } = call;
+    call: NodeMessage<AskPermission>,
+) -> Result<Json<PermissionAnswer>, ApiError> {
+    let NodeMessage { app, request, node, body } = call;
     Ok(Json(nodes::ask_permission(&app, &request, node, job, &body).await?))
 }
 
@@ -201,10 +218,10 @@ pub(crate) async fn store_blob(
 
 /// Report what came of a job.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/result", tag = "nodes", params(("job" = String, Path)),
-    request_body = NodeResult, responses((status = OK, body = JobStanding)))]
+    request_body = NodeResult, responses((status = OK, body = JobStatusView)))]
 pub(crate) async fn result(
     Path(job): Path<JobId>,
-    call: NodeSays<NodeResult>,
-) -> Result<Json<JobStanding>, ApiError> {
-    Ok(Json(nodes::result(&call.app, call.node, job, call.body).await?))
+    call: NodeMessage<NodeResult>,
+) -> Result<Json<JobStatusView>, ApiError> {
+    Ok(Json(nodes::store_job_result(&call.app, call.node, job, call.body).await?))
 }

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use cynode_app::notices;
 use cynode_core::{
     ids::{ChannelId, NotificationId},
-    notices::NoticeState,
+    notices::NotificationState,
 };
 use cynode_wire::{
     notices::{ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel},
@@ -14,13 +14,13 @@ use serde::Deserialize;
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// Whose channels and notices are wanted.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Everybody {
+pub(crate) struct AllOwnersQuery {
     /// Everybody's, for an admin of the installation; your own and those of your projects when it is left out.
     #[serde(default)]
     all: bool,
@@ -29,34 +29,37 @@ pub(crate) struct Everybody {
 /// Which notices are wanted.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct InState {
+pub(crate) struct NotificationStateQuery {
     /// `pending`, `sent`, `failed` or `dropped`.
     #[param(value_type = Option<String>)]
-    state: Option<NoticeState>,
+    state: Option<NotificationState>,
 }
 
 /// Add a way to be told: a webhook, a mailbox or a topic of ntfy.
 #[utoipa::path(post, path = "/v1/notification-channels", tag = "notifications", request_body = CreateChannel,
     responses((status = CREATED, body = ChannelWithSecret)))]
-pub(crate) async fn create_channel(call: Mutation<CreateChannel>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let (gate, parts) = (app.gate()?.clone(), app.notices()?.clone());
-    let made = app.mutate_secret(&request, |ctx| {
+pub(crate) async fn create_channel(
+    call: MutationCall<CreateChannel>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let (gate, parts) = (app.gateway_parts()?.clone(), app.notification_parts()?.clone());
+    let made = app.run_secret_mutation(&request, |ctx| {
         Box::pin(async move { notices::create_channel(ctx, (&gate, &parts), body).await })
     });
-    Ok(Answered(StatusCode::CREATED, made.await?))
+    Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
 /// The ways to be told.
-#[utoipa::path(get, path = "/v1/notification-channels", tag = "notifications", params(Everybody, PageQuery),
+#[utoipa::path(get, path = "/v1/notification-channels", tag = "notifications", params(AllOwnersQuery, PageQuery),
     responses((status = OK, body = Page<ChannelView>)))]
 pub(crate) async fn list_channels(
-    call: Call,
-    Query(Everybody { all }): Query<Everybody>,
+    call: AuthenticatedCall,
+    Query(AllOwnersQuery { all }): Query<AllOwnersQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ChannelView>>, ApiError> {
-    let page = page.page()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(notices::channels(ctx, all, page)));
+    let page = page.to_page_request()?;
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(notices::list_channels(ctx, all, page)));
     Ok(Json(found.await?))
 }
 
@@ -64,10 +67,10 @@ pub(crate) async fn list_channels(
 #[utoipa::path(get, path = "/v1/notification-channels/{channel}", tag = "notifications",
     params(("channel" = String, Path)), responses((status = OK, body = ChannelView)))]
 pub(crate) async fn get_channel(
-    call: Call,
+    call: AuthenticatedCall,
     Path(channel): Path<ChannelId>,
 ) -> Result<Json<ChannelView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(notices::channel(ctx, channel)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(notices::get_channel(ctx, channel)));
     Ok(Json(found.await?))
 }
 
@@ -77,14 +80,14 @@ pub(crate) async fn get_channel(
     responses((status = OK, body = ChannelWithSecret)))]
 pub(crate) async fn update_channel(
     Path(channel): Path<ChannelId>,
-    call: Mutation<UpdateChannel>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let gate = app.gate()?.clone();
-    let set = app.mutate_secret(&request, |ctx| {
+    call: MutationCall<UpdateChannel>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let gate = app.gateway_parts()?.clone();
+    let set = app.run_secret_mutation(&request, |ctx| {
         Box::pin(async move { notices::update_channel(ctx, &gate, channel, body).await })
     });
-    Ok(Answered(StatusCode::OK, set.await?))
+    Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
 /// Remove a way to be told, with what was to be told by it.
@@ -92,11 +95,11 @@ pub(crate) async fn update_channel(
     params(("channel" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_channel(
     Path(channel): Path<ChannelId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done =
-        call.app.mutate(&call.request, |ctx| Box::pin(notices::remove_channel(ctx, channel)));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+        call.app.mutate(&call.request, |ctx| Box::pin(notices::delete_channel(ctx, channel)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Try a way to be told. What comes of it is with the notices.
@@ -104,23 +107,26 @@ pub(crate) async fn remove_channel(
     params(("channel" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
 pub(crate) async fn try_channel(
     Path(channel): Path<ChannelId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let queued = call.app.mutate(&call.request, |ctx| Box::pin(notices::try_channel(ctx, channel)));
-    Ok(Answered(StatusCode::ACCEPTED, queued.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let queued =
+        call.app.mutate(&call.request, |ctx| Box::pin(notices::test_channel(ctx, channel)));
+    Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }
 
 /// What was told and what is to be told, newest first, with every attempt.
-#[utoipa::path(get, path = "/v1/notifications", tag = "notifications", params(Everybody, InState, PageQuery),
+#[utoipa::path(get, path = "/v1/notifications", tag = "notifications", params(AllOwnersQuery, NotificationStateQuery, PageQuery),
     responses((status = OK, body = Page<NotificationView>)))]
 pub(crate) async fn list_notifications(
-    call: Call,
-    Query(Everybody { all }): Query<Everybody>,
-    Query(InState { state }): Query<InState>,
+    call: AuthenticatedCall,
+    Query(AllOwnersQuery { all }): Query<AllOwnersQuery>,
+    Query(NotificationStateQuery { state }): Query<NotificationStateQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NotificationView>>, ApiError> {
-    let page = page.page()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(notices::list(ctx, all, state, page)));
+    let page = page.to_page_request()?;
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(notices::list_notifications(ctx, all, state, page)));
     Ok(Json(found.await?))
 }
 
@@ -129,8 +135,10 @@ pub(crate) async fn list_notifications(
     params(("notification" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
 pub(crate) async fn replay_notification(
     Path(notification): Path<NotificationId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let queued = call.app.mutate(&call.request, |ctx| Box::pin(notices::replay(ctx, notification)));
-    Ok(Answered(StatusCode::ACCEPTED, queued.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let queued = call
+        .app
+        .mutate(&call.request, |ctx| Box::pin(notices::redeliver_notification(ctx, notification)));
+    Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }

@@ -4,13 +4,15 @@ use axum::{
     response::{Html, IntoResponse},
 };
 use cynode_app::{Error, health};
-use cynode_core::roles::Role;
-use cynode_wire::health::{Health, Readiness};
+use cynode_core::{ids::ProjectId, roles::UserRole};
+use cynode_wire::health::{HealthStatus, Readiness};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::{
     AppState,
     error::ApiError,
-    extract::{Call, Json},
+    extract::{AuthenticatedCall, Json, Query},
 };
 
 /// A page for the first minutes: makes the first admin, or says that the server runs.
@@ -27,9 +29,9 @@ pub(crate) async fn home() -> impl IntoResponse {
 }
 
 /// The process answers.
-#[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = OK, body = Health)))]
-pub(crate) async fn healthz() -> Json<Health> {
-    Json(Health { status: "ok".into(), version: env!("CARGO_PKG_VERSION").into() })
+#[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = OK, body = HealthStatus)))]
+pub(crate) async fn healthz() -> Json<HealthStatus> {
+    Json(HealthStatus { status: "ok".into(), version: env!("CARGO_PKG_VERSION").into() })
 }
 
 /// Whether everything that is needed is there; what is missing comes with its fix.
@@ -40,9 +42,34 @@ pub(crate) async fn healthz() -> Json<Health> {
     responses((status = OK, body = Readiness), (status = SERVICE_UNAVAILABLE, body = Readiness)),
 )]
 pub(crate) async fn readyz(State(state): State<AppState>) -> impl IntoResponse {
-    let readiness = health::readiness(&state.app).await;
+    let readiness = health::check_readiness(&state.app).await;
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness))
+}
+
+/// Whether work can be done, in a project or at all: what was looked at, what is wrong, and what to type.
+#[utoipa::path(
+    get,
+    path = "/v1/readiness",
+    tag = "operation",
+    params(ReadinessQuery),
+    responses((status = OK, body = Readiness)),
+)]
+pub(crate) async fn readiness(
+    call: AuthenticatedCall,
+    Query(of): Query<ReadinessQuery>,
+) -> Result<Json<Readiness>, ApiError> {
+    Ok(Json(health::report_health(&call.app, &call.request, of.project_id).await?))
+}
+
+/// What it is asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ReadinessQuery {
+    /// The project; the installation when it is left out.
+    #[param(value_type = Option<String>)]
+    project_id: Option<ProjectId>,
 }
 
 /// The numbers of this process, in Prometheus' text format. For viewers of the installation.
@@ -52,10 +79,13 @@ pub(crate) async fn readyz(State(state): State<AppState>) -> impl IntoResponse {
     tag = "operation",
     responses((status = OK, body = String, content_type = "text/plain")),
 )]
-pub(crate) async fn metrics(State(state): State<AppState>, call: Call) -> Result<String, ApiError> {
-    if call.request.caller.and_then(|caller| caller.role) < Some(Role::Viewer) {
+pub(crate) async fn metrics(
+    State(state): State<AppState>,
+    call: AuthenticatedCall,
+) -> Result<String, ApiError> {
+    if call.request.caller.and_then(|caller| caller.role) < Some(UserRole::Viewer) {
         let place = "in the installation";
-        return Err(Error::Forbidden { needed: Role::Viewer.as_str(), place }.into());
+        return Err(Error::Forbidden { needed: UserRole::Viewer.as_str(), place }.into());
     }
     Ok(state.metrics.render())
 }

@@ -1,20 +1,20 @@
 use axum::http::StatusCode;
-use cynode_app::preferences::{self, About};
+use cynode_app::preferences::{self, PreferenceSubject};
 use cynode_core::{
     agents::AgentRole,
     ids::{ProjectId, TaskId},
     names::DottedKey,
-    preferences::{Scope, ScopeType},
+    preferences::{PreferenceScope, ScopeType},
 };
 use cynode_wire::{
     preferences::EffectiveView,
-    settings::{ChangeView, History, SetValue, ValueView, Values},
+    settings::{ChangeView, SetValue, ValueHistory, ValueList, ValueView},
 };
 use serde::Deserialize;
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},
     routes::settings::VersionQuery,
 };
 
@@ -30,63 +30,68 @@ pub(crate) struct ScopeQuery {
 }
 
 impl ScopeQuery {
-    fn scope(&self) -> Result<Scope, ApiError> {
+    fn to_preference_scope(&self) -> Result<PreferenceScope, ApiError> {
         let wrong =
             |error: cynode_core::ids::IdError| ApiError::Malformed(format!("scope_id: {error}"));
         match (self.scope_type, self.scope_id.as_deref()) {
-            (ScopeType::System, None) => Ok(Scope::System),
+            (ScopeType::System, None) => Ok(PreferenceScope::System),
             (ScopeType::System, Some(_)) => {
                 Err(ApiError::Malformed("the system scope takes no `scope_id`".into()))
             }
             (_, None) => Err(ApiError::Malformed("this scope needs a `scope_id`".into())),
-            (ScopeType::Group, Some(id)) => id.parse().map(Scope::Group).map_err(wrong),
-            (ScopeType::User, Some(id)) => id.parse().map(Scope::User).map_err(wrong),
-            (ScopeType::Project, Some(id)) => id.parse().map(Scope::Project).map_err(wrong),
-            (ScopeType::Task, Some(id)) => id.parse().map(Scope::Task).map_err(wrong),
+            (ScopeType::Group, Some(id)) => id.parse().map(PreferenceScope::Group).map_err(wrong),
+            (ScopeType::User, Some(id)) => id.parse().map(PreferenceScope::User).map_err(wrong),
+            (ScopeType::Project, Some(id)) => {
+                id.parse().map(PreferenceScope::Project).map_err(wrong)
+            }
+            (ScopeType::Task, Some(id)) => id.parse().map(PreferenceScope::Task).map_err(wrong),
         }
     }
 }
 
 /// All preferences of one scope.
 #[utoipa::path(get, path = "/v1/preferences", tag = "settings", params(ScopeQuery),
-    responses((status = OK, body = Values)))]
+    responses((status = OK, body = ValueList)))]
 pub(crate) async fn list_preferences(
-    call: Call,
+    call: AuthenticatedCall,
     Query(scope): Query<ScopeQuery>,
-) -> Result<Json<Values>, ApiError> {
-    let scope = scope.scope()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(preferences::list(ctx, scope))).await?;
-    Ok(Json(Values { items: found.into_iter().map(ValueView::from).collect() }))
+) -> Result<Json<ValueList>, ApiError> {
+    let scope = scope.to_preference_scope()?;
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(preferences::list_preferences(ctx, scope)))
+        .await?;
+    Ok(Json(ValueList { items: found.into_iter().map(ValueView::from).collect() }))
 }
 
 /// One preference of one scope.
 #[utoipa::path(get, path = "/v1/preferences/{key}", tag = "settings",
     params(("key" = String, Path), ScopeQuery), responses((status = OK, body = ValueView)))]
 pub(crate) async fn get_preference(
-    call: Call,
+    call: AuthenticatedCall,
     Path(key): Path<DottedKey>,
     Query(scope): Query<ScopeQuery>,
 ) -> Result<Json<ValueView>, ApiError> {
-    let scope = scope.scope()?;
+    let scope = scope.to_preference_scope()?;
     let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { preferences::get(ctx, scope, &key).await })
+        Box::pin(async move { preferences::get_preference(ctx, scope, &key).await })
     });
     Ok(Json(found.await?.into()))
 }
 
 /// The writes of a preference, newest first.
 #[utoipa::path(get, path = "/v1/preferences/{key}/history", tag = "settings",
-    params(("key" = String, Path), ScopeQuery), responses((status = OK, body = History)))]
+    params(("key" = String, Path), ScopeQuery), responses((status = OK, body = ValueHistory)))]
 pub(crate) async fn preference_history(
-    call: Call,
+    call: AuthenticatedCall,
     Path(key): Path<DottedKey>,
     Query(scope): Query<ScopeQuery>,
-) -> Result<Json<History>, ApiError> {
-    let scope = scope.scope()?;
+) -> Result<Json<ValueHistory>, ApiError> {
+    let scope = scope.to_preference_scope()?;
     let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { preferences::history(ctx, scope, &key).await })
+        Box::pin(async move { preferences::list_preference_changes(ctx, scope, &key).await })
     });
-    Ok(Json(History { items: found.await?.into_iter().map(ChangeView::from).collect() }))
+    Ok(Json(ValueHistory { items: found.await?.into_iter().map(ChangeView::from).collect() }))
 }
 
 /// Write a preference, if nobody wrote it in between.
@@ -96,18 +101,19 @@ pub(crate) async fn preference_history(
 pub(crate) async fn set_preference(
     Path(key): Path<DottedKey>,
     Query(scope): Query<ScopeQuery>,
-    call: Mutation<SetValue>,
-) -> Result<Answered, ApiError> {
-    let scope = scope.scope()?;
-    let Mutation { app, request, body } = call;
+    call: MutationCall<SetValue>,
+) -> Result<MutationResponse, ApiError> {
+    let scope = scope.to_preference_scope()?;
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
-            let expected = body.expected();
-            let written = preferences::set(ctx, scope, &key, &body.value, expected).await?;
+            let expected = body.expected_state();
+            let written =
+                preferences::set_preference(ctx, scope, &key, &body.value, expected).await?;
             Ok(ValueView::from(written))
         })
     });
-    Ok(Answered(StatusCode::OK, answer.await?))
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
 /// Delete a preference, if nobody wrote it in between.
@@ -117,13 +123,13 @@ pub(crate) async fn delete_preference(
     Path(key): Path<DottedKey>,
     Query(scope): Query<ScopeQuery>,
     Query(version): Query<VersionQuery>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let (scope, version) = (scope.scope()?, i64::from(version.expected_version));
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let (scope, version) = (scope.to_preference_scope()?, i64::from(version.expected_version));
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { preferences::delete(ctx, scope, &key, version).await })
+        Box::pin(async move { preferences::delete_preference(ctx, scope, &key, version).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, answer.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
 /// For what the effective preferences are asked.
@@ -145,19 +151,19 @@ pub(crate) struct EffectiveQuery {
 #[utoipa::path(get, path = "/v1/effective-preferences", tag = "settings", params(EffectiveQuery),
     responses((status = OK, body = EffectiveView)))]
 pub(crate) async fn effective_preferences(
-    call: Call,
+    call: AuthenticatedCall,
     Query(query): Query<EffectiveQuery>,
 ) -> Result<Json<EffectiveView>, ApiError> {
     let about = match (query.task_id, query.project_id) {
         (Some(_), Some(_)) => {
             return Err(ApiError::Malformed("give `task_id` or `project_id`, not both".into()));
         }
-        (Some(task), None) => About::Task(task),
-        (None, Some(project)) => About::Project(project),
-        (None, None) => About::Caller,
+        (Some(task), None) => PreferenceSubject::Task(task),
+        (None, Some(project)) => PreferenceSubject::Project(project),
+        (None, None) => PreferenceSubject::Caller,
     };
-    let resolution = call
-        .app
-        .read(&call.request, |ctx| Box::pin(preferences::effective(ctx, about, query.agent_role)));
+    let resolution = call.app.read(&call.request, |ctx| {
+        Box::pin(preferences::effective_preferences(ctx, about, query.agent_role))
+    });
     Ok(Json(resolution.await?.into()))
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// A project as a URL names it: `prj_…` or its slug.
@@ -21,50 +21,107 @@ pub(crate) struct ProjectName(pub(crate) ProjectRef);
 
 impl<'de> Deserialize<'de> for ProjectName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        // No slug has a `_`, so the two never meet.
-        let named = if text.contains('_') {
-            text.parse().map(ProjectRef::Id).map_err(D::Error::custom)
-        } else {
-            text.parse().map(ProjectRef::Slug).map_err(D::Error::custom)
-        };
-        named.map(Self)
+        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
     }
 }
 
 /// Make a project. You become its first admin.
 #[utoipa::path(post, path = "/v1/projects", tag = "projects", request_body = CreateProject,
     responses((status = CREATED, body = ProjectView)))]
-pub(crate) async fn create_project(call: Mutation<CreateProject>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+pub(crate) async fn create_project(
+    call: MutationCall<CreateProject>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
-        Box::pin(async { Ok(ProjectView::from(projects::create(ctx, body).await?)) })
+        Box::pin(async { Ok(ProjectView::from(projects::create_project(ctx, body).await?)) })
     });
-    Ok(Answered(StatusCode::CREATED, answer.await?))
+    Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// The projects you may see.
-#[utoipa::path(get, path = "/v1/projects", tag = "projects", params(PageQuery),
+/// Which projects are wanted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ProjectListQuery {
+    /// Whether archived ones are listed, too.
+    #[serde(default)]
+    archived: bool,
+}
+
+/// The projects you may see; archived ones only with `archived=true`.
+#[utoipa::path(get, path = "/v1/projects", tag = "projects", params(ProjectListQuery, PageQuery),
     responses((status = OK, body = Page<ProjectView>)))]
 pub(crate) async fn list_projects(
-    call: Call,
+    call: AuthenticatedCall,
+    Query(wanted): Query<ProjectListQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ProjectView>>, ApiError> {
-    let page = page.page()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(projects::list(ctx, page))).await?;
+    let page = page.to_page_request()?;
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(projects::list_projects(ctx, wanted.archived, page)))
+        .await?;
     Ok(Json(found.map(ProjectView::from)))
+}
+
+/// Archive a project: no task can be asked for in it until it is taken back. Tasks that are not done refuse it.
+#[utoipa::path(post, path = "/v1/projects/{project}/archive", tag = "projects",
+    params(("project" = String, Path)), responses((status = OK, body = ProjectView)))]
+pub(crate) async fn archive_project(
+    Path(ProjectName(project)): Path<ProjectName>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = projects::resolve_project(ctx, &project).await?;
+            Ok(ProjectView::from(projects::archive_project(ctx, id).await?))
+        })
+    });
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
+}
+
+/// Take a project back that was archived.
+#[utoipa::path(post, path = "/v1/projects/{project}/unarchive", tag = "projects",
+    params(("project" = String, Path)), responses((status = OK, body = ProjectView)))]
+pub(crate) async fn unarchive_project(
+    Path(ProjectName(project)): Path<ProjectName>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = projects::resolve_project(ctx, &project).await?;
+            Ok(ProjectView::from(projects::unarchive_project(ctx, id).await?))
+        })
+    });
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
+}
+
+/// Delete an archived project with its tasks, repository, models, budgets, schedules and preferences. Records of what happened
+/// stay.
+#[utoipa::path(delete, path = "/v1/projects/{project}", tag = "projects",
+    params(("project" = String, Path)), responses((status = NO_CONTENT)))]
+pub(crate) async fn delete_project(
+    Path(ProjectName(project)): Path<ProjectName>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = projects::resolve_project(ctx, &project).await?;
+            projects::delete_project(ctx, id).await
+        })
+    });
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
 /// One project, by id or slug.
 #[utoipa::path(get, path = "/v1/projects/{project}", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = ProjectView)))]
 pub(crate) async fn get_project(
-    call: Call,
+    call: AuthenticatedCall,
     Path(ProjectName(project)): Path<ProjectName>,
 ) -> Result<Json<ProjectView>, ApiError> {
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(async move { projects::get(ctx, &project).await }));
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { projects::get_project(ctx, &project).await })
+    });
     Ok(Json(found.await?.into()))
 }
 
@@ -74,31 +131,31 @@ pub(crate) async fn get_project(
     responses((status = OK, body = ProjectView)))]
 pub(crate) async fn update_project(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Mutation<UpdateProject>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<UpdateProject>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            Ok(ProjectView::from(projects::update(ctx, id, body).await?))
+            let id = projects::resolve_project(ctx, &project).await?;
+            Ok(ProjectView::from(projects::update_project(ctx, id, body).await?))
         })
     });
-    Ok(Answered(StatusCode::OK, answer.await?))
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
 /// The members of a project.
 #[utoipa::path(get, path = "/v1/projects/{project}/members", tag = "projects",
     params(("project" = String, Path), PageQuery), responses((status = OK, body = Page<MemberView>)))]
 pub(crate) async fn list_members(
-    call: Call,
+    call: AuthenticatedCall,
     Path(ProjectName(project)): Path<ProjectName>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<MemberView>>, ApiError> {
-    let page = page.page()?;
+    let page = page.to_page_request()?;
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            projects::members(ctx, id, page).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            projects::list_members(ctx, id, page).await
         })
     });
     Ok(Json(found.await?.map(MemberView::from)))
@@ -110,16 +167,16 @@ pub(crate) async fn list_members(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn set_member(
     Path((project, user)): Path<(ProjectName, UserId)>,
-    call: Mutation<SetMember>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<SetMember>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project.0).await?;
+            let id = projects::resolve_project(ctx, &project.0).await?;
             projects::set_member(ctx, id, user, body.role).await
         })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, answer.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
 /// Take a user out of a project.
@@ -127,15 +184,15 @@ pub(crate) async fn set_member(
     params(("project" = String, Path), ("user" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_member(
     Path((project, user)): Path<(ProjectName, UserId)>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project.0).await?;
+            let id = projects::resolve_project(ctx, &project.0).await?;
             projects::remove_member(ctx, id, user).await
         })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, answer.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
 /// Give a group a role in a project, or take it away.
@@ -144,14 +201,14 @@ pub(crate) async fn remove_member(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn set_group_role(
     Path((project, group)): Path<(ProjectName, GroupId)>,
-    call: Mutation<SetGroupRole>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<SetGroupRole>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project.0).await?;
+            let id = projects::resolve_project(ctx, &project.0).await?;
             groups::set_project_role(ctx, id, group, body.role).await
         })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, answer.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }

@@ -6,7 +6,7 @@ use cynode_core::{delivery::PullRequestState, ids::PullRequestId};
 use cynode_wire::{
     delivery::{
         ChangedFiles, CommentView, DiffView, NewComment, NewReview, PullRequestDetail,
-        PullRequestStateView, PullRequestView, Reviewed,
+        PullRequestStateView, PullRequestView, ReviewReceipt,
     },
     page::Page,
 };
@@ -15,13 +15,13 @@ use serde::Deserialize;
 use super::projects::ProjectName;
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// Which pull requests.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct InState {
+pub(crate) struct PullRequestStateQuery {
     /// Only in this state.
     #[param(value_type = Option<PullRequestStateView>)]
     state: Option<PullRequestState>,
@@ -29,18 +29,18 @@ pub(crate) struct InState {
 
 /// The pull requests of a project, newest first.
 #[utoipa::path(get, path = "/v1/projects/{project}/pull-requests", tag = "delivery",
-    params(("project" = String, Path), InState, PageQuery), responses((status = OK, body = Page<PullRequestView>)))]
+    params(("project" = String, Path), PullRequestStateQuery, PageQuery), responses((status = OK, body = Page<PullRequestView>)))]
 pub(crate) async fn list_pull_requests(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Call,
-    Query(wanted): Query<InState>,
+    call: AuthenticatedCall,
+    Query(wanted): Query<PullRequestStateQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<PullRequestView>>, ApiError> {
-    let page = page.page()?;
+    let page = page.to_page_request()?;
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            delivery::list(ctx, id, wanted.state, page).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            delivery::list_pull_requests(ctx, id, wanted.state, page).await
         })
     });
     Ok(Json(found.await?))
@@ -51,30 +51,30 @@ pub(crate) async fn list_pull_requests(
     params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestDetail)))]
 pub(crate) async fn get_pull_request(
     Path(id): Path<PullRequestId>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<PullRequestDetail>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(delivery::get(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(delivery::get_pull_request(ctx, id)));
     Ok(Json(found.await?))
 }
 
 /// Of what the difference is wanted.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct OfFile {
+pub(crate) struct DiffQuery {
     /// Only of this file.
     path: Option<String>,
 }
 
 /// What a pull request would change, as a unified diff of at most a mebibyte.
 #[utoipa::path(get, path = "/v1/pull-requests/{pull_request}/diff", tag = "delivery",
-    params(("pull_request" = String, Path), OfFile), responses((status = OK, body = DiffView)))]
+    params(("pull_request" = String, Path), DiffQuery), responses((status = OK, body = DiffView)))]
 pub(crate) async fn diff_pull_request(
     Path(id): Path<PullRequestId>,
-    call: Call,
-    Query(of): Query<OfFile>,
+    call: AuthenticatedCall,
+    Query(of): Query<DiffQuery>,
 ) -> Result<Json<DiffView>, ApiError> {
     let path = of.path.as_deref();
-    Ok(Json(delivery::diff(&call.app, &call.request, id, path).await?))
+    Ok(Json(delivery::diff_pull_request(&call.app, &call.request, id, path).await?))
 }
 
 /// The files that a pull request would change.
@@ -82,9 +82,9 @@ pub(crate) async fn diff_pull_request(
     params(("pull_request" = String, Path)), responses((status = OK, body = ChangedFiles)))]
 pub(crate) async fn pull_request_files(
     Path(id): Path<PullRequestId>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<ChangedFiles>, ApiError> {
-    Ok(Json(delivery::files(&call.app, &call.request, id).await?))
+    Ok(Json(delivery::list_changed_files(&call.app, &call.request, id).await?))
 }
 
 /// Say something about a pull request.
@@ -93,28 +93,28 @@ pub(crate) async fn pull_request_files(
     responses((status = CREATED, body = CommentView)))]
 pub(crate) async fn comment_pull_request(
     Path(id): Path<PullRequestId>,
-    call: Mutation<NewComment>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, mut body } = call;
-    inference::without_secrets(&app, vec![&mut body.body]).await?;
-    let answer = app.mutate(&request, |ctx| Box::pin(delivery::comment(ctx, id, body)));
-    Ok(Answered(StatusCode::CREATED, answer.await?))
+    call: MutationCall<NewComment>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
+    inference::redact_prose(&app, vec![&mut body.body]).await?;
+    let answer = app.mutate(&request, |ctx| Box::pin(delivery::add_comment(ctx, id, body)));
+    Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
 /// Judge a pull request. What asks for something is given to a task that goes on with it, once, and at most three times.
 #[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/reviews", tag = "delivery",
     params(("pull_request" = String, Path)), request_body = NewReview,
-    responses((status = CREATED, body = Reviewed)))]
+    responses((status = CREATED, body = ReviewReceipt)))]
 pub(crate) async fn review_pull_request(
     Path(id): Path<PullRequestId>,
-    call: Mutation<NewReview>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, mut body } = call;
+    call: MutationCall<NewReview>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
     let remarks = body.comments.iter_mut().map(|comment| &mut comment.body);
     let texts = body.note.iter_mut().chain(remarks).collect();
-    inference::without_secrets(&app, texts).await?;
-    let answer = app.mutate(&request, |ctx| Box::pin(delivery::review(ctx, id, body)));
-    Ok(Answered(StatusCode::CREATED, answer.await?))
+    inference::redact_prose(&app, texts).await?;
+    let answer = app.mutate(&request, |ctx| Box::pin(delivery::submit_review(ctx, id, body)));
+    Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
 /// Take a pull request that lives here over into its base branch. Asked again, nothing more happens.
@@ -122,9 +122,9 @@ pub(crate) async fn review_pull_request(
     params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestView)))]
 pub(crate) async fn merge_pull_request(
     Path(id): Path<PullRequestId>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<PullRequestView>, ApiError> {
-    Ok(Json(delivery::merge(&call.app, &call.request, id).await?))
+    Ok(Json(delivery::merge_pull_request(&call.app, &call.request, id).await?))
 }
 
 /// Do not want a pull request any more.
@@ -132,8 +132,9 @@ pub(crate) async fn merge_pull_request(
     params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestView)))]
 pub(crate) async fn close_pull_request(
     Path(id): Path<PullRequestId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let answer = call.app.mutate(&call.request, |ctx| Box::pin(delivery::close(ctx, id)));
-    Ok(Answered(StatusCode::OK, answer.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer =
+        call.app.mutate(&call.request, |ctx| Box::pin(delivery::close_pull_request(ctx, id)));
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
 }

@@ -12,11 +12,11 @@ use cynode_app::{
 use cynode_core::{delivery::Destination, ids::ProjectId};
 use cynode_wire::remotes::{RemoteView, SetRemote, WantedIssueView};
 
-use super::{gate::Whole, projects::ProjectName};
+use super::{gate::UnpagedList, projects::ProjectName};
 use crate::{
     AppState,
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, Path},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path},
 };
 
 /// A project's repository on a forge, without its secrets.
@@ -24,12 +24,12 @@ use crate::{
     params(("project" = String, Path)), responses((status = OK, body = RemoteView)))]
 pub(crate) async fn get_remote(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<RemoteView>, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            remotes::get(ctx, id).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            remotes::get_remote(ctx, id).await
         })
     });
     Ok(Json(found.await?))
@@ -41,13 +41,14 @@ pub(crate) async fn get_remote(
     params(("project" = String, Path)), request_body = SetRemote, responses((status = OK, body = RemoteView)))]
 pub(crate) async fn set_remote(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Mutation<SetRemote>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    let found =
-        app.read(&request, |ctx| Box::pin(async move { projects::resolve(ctx, &project).await }));
+    call: MutationCall<SetRemote>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let found = app.read(&request, |ctx| {
+        Box::pin(async move { projects::resolve_project(ctx, &project).await })
+    });
     let project = found.await?;
-    Ok(Answered(StatusCode::OK, remotes::set(&app, &request, project, body).await?))
+    Ok(MutationResponse(StatusCode::OK, remotes::set_remote(&app, &request, project, body).await?))
 }
 
 /// Take it away, with its credential. What is on the forge stays there.
@@ -55,31 +56,31 @@ pub(crate) async fn set_remote(
     params(("project" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_remote(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            remotes::remove(ctx, id).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            remotes::delete_remote(ctx, id).await
         })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// The issues of the forge that were wanted, and what became of them.
 #[utoipa::path(get, path = "/v1/projects/{project}/remote/issues", tag = "projects",
-    params(("project" = String, Path)), responses((status = OK, body = Whole<WantedIssueView>)))]
+    params(("project" = String, Path)), responses((status = OK, body = UnpagedList<WantedIssueView>)))]
 pub(crate) async fn list_issues(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Call,
-) -> Result<Json<Whole<WantedIssueView>>, ApiError> {
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<WantedIssueView>>, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            remotes::issues(ctx, id).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            remotes::list_wanted_issues(ctx, id).await
         })
     });
-    Ok(Json(Whole::new(found.await?)))
+    Ok(Json(UnpagedList::new(found.await?)))
 }
 
 /// What a forge sends when something happened there. Its signature says that it is from the forge; nothing else does.
@@ -93,10 +94,10 @@ pub(crate) async fn receive_hook(
     body: Body,
 ) -> Result<StatusCode, ApiError> {
     let app = state.app;
-    let expected = intake::expected(&app, project, forge).await?;
-    let body = axum::body::to_bytes(body, intake::MOST_BYTES).await;
+    let expected = intake::find_webhook_target(&app, project, forge).await?;
+    let body = axum::body::to_bytes(body, intake::MAX_DELIVERY_BYTES).await;
     let body =
         body.map_err(|_| ApiError::Malformed("the delivery is too large or was cut off".into()))?;
-    intake::receive(&app, &expected, &headers, &body).await?;
+    intake::receive_webhook(&app, &expected, &headers, &body).await?;
     Ok(StatusCode::ACCEPTED)
 }

@@ -10,7 +10,7 @@ use axum::{
 use cynode_app::{
     App, nodes,
     projects::{self, ProjectRef},
-    repositories::{self, Shown},
+    repositories::{self, RefVisibility},
 };
 use cynode_core::ids::{JobId, ProjectId};
 use cynode_wire::nodes::RepositoryView;
@@ -20,13 +20,13 @@ use tokio_util::io::ReaderStream;
 use super::projects::ProjectName;
 use crate::{
     error::ApiError,
-    extract::{Call, Json, NodeCall, Path, Query},
+    extract::{AuthenticatedCall, Json, NodeCall, Path, Query},
 };
 
 /// Most bytes of a question, unpacked.
-const MOST_QUESTION: u64 = 16 * 1024 * 1024;
+const MAX_UNPACKED_BYTES: u64 = 16 * 1024 * 1024;
 
-fn view(repository: repositories::Repository) -> RepositoryView {
+fn to_repository_view(repository: repositories::RepositoryRecord) -> RepositoryView {
     RepositoryView {
         project_id: repository.project,
         default_branch: repository.default_branch,
@@ -40,15 +40,15 @@ fn view(repository: repositories::Repository) -> RepositoryView {
     params(("project" = String, Path)), responses((status = OK, body = RepositoryView)))]
 pub(crate) async fn get_repository(
     Path(ProjectName(project)): Path<ProjectName>,
-    call: Call,
+    call: AuthenticatedCall,
 ) -> Result<Json<RepositoryView>, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            repositories::get(ctx, id).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            repositories::get_repository(ctx, id).await
         })
     });
-    Ok(Json(view(found.await?)))
+    Ok(Json(to_repository_view(found.await?)))
 }
 
 /// Which branch work starts from.
@@ -66,18 +66,18 @@ pub(crate) struct BranchQuery {
     request_body(content = Vec<u8>, content_type = "application/x-git-bundle"),
     responses((status = OK, body = RepositoryView)))]
 pub(crate) async fn import_repository(
-    call: Call,
+    call: AuthenticatedCall,
     Path(ProjectName(project)): Path<ProjectName>,
     Query(query): Query<BranchQuery>,
     body: Body,
 ) -> Result<Json<RepositoryView>, ApiError> {
-    let project = call
-        .app
-        .read(&call.request, |ctx| Box::pin(async move { projects::resolve(ctx, &project).await }));
+    let project = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { projects::resolve_project(ctx, &project).await })
+    });
     let project = project.await?;
     let (branch, bytes) = (query.branch.as_deref(), body.into_data_stream());
-    let brought = repositories::import(&call.app, &call.request, project, branch, bytes);
-    Ok(Json(view(brought.await?)))
+    let brought = repositories::import_repository(&call.app, &call.request, project, branch, bytes);
+    Ok(Json(to_repository_view(brought.await?)))
 }
 
 /// What a git that fetches asks for.
@@ -88,23 +88,23 @@ pub(crate) struct ServiceQuery {
     service: String,
 }
 
-fn protocol(headers: &HeaderMap) -> Option<&str> {
+fn git_protocol(headers: &HeaderMap) -> Option<&str> {
     headers.get("git-protocol").and_then(|value| value.to_str().ok())
 }
 
 /// What a repository offers, for git.
-async fn offered(
+async fn advertise_refs(
     app: &App,
     project: ProjectId,
-    shown: Shown,
+    shown: RefVisibility,
     query: &ServiceQuery,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
     if query.service != "git-upload-pack" {
         return Err(ApiError::Malformed("nothing can be pushed here".into()));
     }
-    let repositories = &app.gate()?.repositories;
-    let offered = repositories.advertise(project, protocol(headers), shown).await;
+    let repositories = &app.gateway_parts()?.repositories;
+    let offered = repositories.advertise_refs(project, git_protocol(headers), shown).await;
     let offered = offered.map_err(cynode_app::Error::from)?;
     let kind = "application/x-git-upload-pack-advertisement";
     Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], offered)
@@ -112,20 +112,20 @@ async fn offered(
 }
 
 /// The answer to a git that fetches.
-async fn answered(
+async fn answer_upload_pack(
     app: &App,
     project: ProjectId,
-    shown: Shown,
+    shown: RefVisibility,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let question = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
         None => body,
-        Some(b"gzip" | b"x-gzip") => unpacked(&body)?,
+        Some(b"gzip" | b"x-gzip") => decompress_body(&body)?,
         Some(_) => return Err(ApiError::Malformed("only gzip is understood".into())),
     };
-    let repositories = &app.gate()?.repositories;
-    let answering = repositories.upload_pack(project, protocol(headers), shown, question);
+    let repositories = &app.gateway_parts()?.repositories;
+    let answering = repositories.upload_pack(project, git_protocol(headers), shown, question);
     let answering = answering.await.map_err(cynode_app::Error::from)?;
     // The process is ended with the answer, read to the end or not.
     let pieces = ReaderStream::new(answering);
@@ -144,8 +144,8 @@ pub(crate) async fn advertise(
     Query(query): Query<ServiceQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let project = nodes::project_of(&call.app, call.node, job).await?;
-    offered(&call.app, project, Shown::All, &query, &headers).await
+    let project = nodes::project_of_job(&call.app, call.node, job).await?;
+    advertise_refs(&call.app, project, RefVisibility::All, &query, &headers).await
 }
 
 /// Answer a git that fetches.
@@ -159,16 +159,19 @@ pub(crate) async fn upload_pack(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let project = nodes::project_of(&call.app, call.node, job).await?;
-    answered(&call.app, project, Shown::All, &headers, body).await
+    let project = nodes::project_of_job(&call.app, call.node, job).await?;
+    answer_upload_pack(&call.app, project, RefVisibility::All, &headers, body).await
 }
 
 /// The project of a repository that the caller may read.
-async fn readable(call: &Call, project: ProjectRef) -> Result<ProjectId, ApiError> {
+async fn readable_project(
+    call: &AuthenticatedCall,
+    project: ProjectRef,
+) -> Result<ProjectId, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            repositories::get(ctx, id).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            repositories::get_repository(ctx, id).await
         })
     });
     Ok(found.await?.project)
@@ -179,13 +182,13 @@ async fn readable(call: &Call, project: ProjectRef) -> Result<ProjectId, ApiErro
     params(("project" = String, Path), ServiceQuery),
     responses((status = OK, content_type = "application/x-git-upload-pack-advertisement")))]
 pub(crate) async fn project_refs(
-    call: Call,
+    call: AuthenticatedCall,
     Path(ProjectName(project)): Path<ProjectName>,
     Query(query): Query<ServiceQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let project = readable(&call, project).await?;
-    offered(&call.app, project, Shown::Branches, &query, &headers).await
+    let project = readable_project(&call, project).await?;
+    advertise_refs(&call.app, project, RefVisibility::Branches, &query, &headers).await
 }
 
 /// Answer a git that clones or pulls a project's repository.
@@ -194,20 +197,20 @@ pub(crate) async fn project_refs(
     request_body(content = Vec<u8>, content_type = "application/x-git-upload-pack-request"),
     responses((status = OK, content_type = "application/x-git-upload-pack-result")))]
 pub(crate) async fn project_pack(
-    call: Call,
+    call: AuthenticatedCall,
     Path(ProjectName(project)): Path<ProjectName>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let project = readable(&call, project).await?;
-    answered(&call.app, project, Shown::Branches, &headers, body).await
+    let project = readable_project(&call, project).await?;
+    answer_upload_pack(&call.app, project, RefVisibility::Branches, &headers, body).await
 }
 
-fn unpacked(body: &[u8]) -> Result<Bytes, ApiError> {
+fn decompress_body(body: &[u8]) -> Result<Bytes, ApiError> {
     let mut question = Vec::new();
-    let mut reader = flate2::read::GzDecoder::new(body).take(MOST_QUESTION + 1);
+    let mut reader = flate2::read::GzDecoder::new(body).take(MAX_UNPACKED_BYTES + 1);
     let read = reader.read_to_end(&mut question);
-    if read.is_err() || question.len() as u64 > MOST_QUESTION {
+    if read.is_err() || question.len() as u64 > MAX_UNPACKED_BYTES {
         return Err(ApiError::Malformed("the body cannot be unpacked".into()));
     }
     Ok(question.into())
@@ -219,13 +222,13 @@ mod tests {
 
     #[test]
     fn what_is_not_gzip_or_too_large_is_refused() {
-        assert!(unpacked(b"not gzip").is_err());
+        assert!(decompress_body(b"not gzip").is_err());
         let mut packed = flate2::read::GzEncoder::new(
-            std::io::repeat(0).take(MOST_QUESTION + 1),
+            std::io::repeat(0).take(MAX_UNPACKED_BYTES + 1),
             flate2::Compression::fast(),
         );
         let mut bytes = Vec::new();
         packed.read_to_end(&mut bytes).unwrap();
-        assert!(unpacked(&bytes).is_err());
+        assert!(decompress_body(&bytes).is_err());
     }
 }

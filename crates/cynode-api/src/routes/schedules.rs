@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
     routes::projects::ProjectName,
 };
 
@@ -19,11 +19,13 @@ use crate::{
 /// name.
 #[utoipa::path(post, path = "/v1/schedules", tag = "schedules", request_body = CreateSchedule,
     responses((status = CREATED, body = ScheduleView)))]
-pub(crate) async fn create_schedule(call: Mutation<CreateSchedule>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, mut body } = call;
-    schedules::without_secrets(&app, &mut body.what).await?;
-    let made = app.mutate(&request, |ctx| Box::pin(schedules::create(ctx, body)));
-    Ok(Answered(StatusCode::CREATED, made.await?))
+pub(crate) async fn create_schedule(
+    call: MutationCall<CreateSchedule>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
+    schedules::redact_schedule(&app, &mut body.what).await?;
+    let made = app.mutate(&request, |ctx| Box::pin(schedules::create_schedule(ctx, body)));
+    Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
 /// Which schedules are wanted.
@@ -39,16 +41,16 @@ pub(crate) struct ScheduleQuery {
 #[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(ScheduleQuery, PageQuery),
     responses((status = OK, body = Page<ScheduleView>)))]
 pub(crate) async fn list_schedules(
-    call: Call,
+    call: AuthenticatedCall,
     Query(wanted): Query<ScheduleQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ScheduleView>>, ApiError> {
-    let page = page.page()?;
+    let page = page.to_page_request()?;
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let named = wanted.project.as_ref().map(|ProjectName(project)| project);
-            let project = projects::resolve_if(ctx, named).await?;
-            schedules::list(ctx, project, page).await
+            let project = projects::resolve_optional_project(ctx, named).await?;
+            schedules::list_schedules(ctx, project, page).await
         })
     });
     Ok(Json(found.await?))
@@ -58,10 +60,11 @@ pub(crate) async fn list_schedules(
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
     responses((status = OK, body = ScheduleView)))]
 pub(crate) async fn get_schedule(
-    call: Call,
+    call: AuthenticatedCall,
     Path(schedule): Path<ScheduleId>,
 ) -> Result<Json<ScheduleView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(schedules::get(ctx, schedule)));
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(schedules::get_schedule(ctx, schedule)));
     Ok(Json(found.await?))
 }
 
@@ -70,14 +73,15 @@ pub(crate) async fn get_schedule(
     request_body = UpdateSchedule, responses((status = OK, body = ScheduleView)))]
 pub(crate) async fn update_schedule(
     Path(schedule): Path<ScheduleId>,
-    call: Mutation<UpdateSchedule>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, mut body } = call;
+    call: MutationCall<UpdateSchedule>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
     if let Some(what) = &mut body.what {
-        schedules::without_secrets(&app, what).await?;
+        schedules::redact_schedule(&app, what).await?;
     }
-    let written = app.mutate(&request, |ctx| Box::pin(schedules::update(ctx, schedule, body)));
-    Ok(Answered(StatusCode::OK, written.await?))
+    let written =
+        app.mutate(&request, |ctx| Box::pin(schedules::update_schedule(ctx, schedule, body)));
+    Ok(MutationResponse(StatusCode::OK, written.await?))
 }
 
 /// Remove a schedule. What it asked for stays.
@@ -85,10 +89,11 @@ pub(crate) async fn update_schedule(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_schedule(
     Path(schedule): Path<ScheduleId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(schedules::delete(ctx, schedule)));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let done =
+        call.app.mutate(&call.request, |ctx| Box::pin(schedules::delete_schedule(ctx, schedule)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
 /// Do not wait for its time: ask for its work now, in your name. Its next time stays.
@@ -96,8 +101,9 @@ pub(crate) async fn delete_schedule(
     responses((status = CREATED, body = FiringView)))]
 pub(crate) async fn run_schedule(
     Path(schedule): Path<ScheduleId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let fired = call.app.mutate(&call.request, |ctx| Box::pin(schedules::ask_now(ctx, schedule)));
-    Ok(Answered(StatusCode::CREATED, fired.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let fired =
+        call.app.mutate(&call.request, |ctx| Box::pin(schedules::fire_schedule_now(ctx, schedule)));
+    Ok(MutationResponse(StatusCode::CREATED, fired.await?))
 }

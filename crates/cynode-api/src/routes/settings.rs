@@ -1,12 +1,12 @@
 use axum::http::StatusCode;
 use cynode_app::settings;
 use cynode_core::names::DottedKey;
-use cynode_wire::settings::{ChangeView, History, SetValue, ValueView, Values};
+use cynode_wire::settings::{ChangeView, SetValue, ValueHistory, ValueList, ValueView};
 use serde::Deserialize;
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},
 };
 
 /// The version that a deletion expects.
@@ -19,35 +19,36 @@ pub(crate) struct VersionQuery {
 
 /// All system settings.
 #[utoipa::path(get, path = "/v1/settings", tag = "settings",
-    responses((status = OK, body = Values)))]
-pub(crate) async fn list_settings(call: Call) -> Result<Json<Values>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(settings::list(ctx))).await?;
-    Ok(Json(Values { items: found.into_iter().map(ValueView::from).collect() }))
+    responses((status = OK, body = ValueList)))]
+pub(crate) async fn list_settings(call: AuthenticatedCall) -> Result<Json<ValueList>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(settings::list_settings(ctx))).await?;
+    Ok(Json(ValueList { items: found.into_iter().map(ValueView::from).collect() }))
 }
 
 /// One system setting.
 #[utoipa::path(get, path = "/v1/settings/{key}", tag = "settings", params(("key" = String, Path)),
     responses((status = OK, body = ValueView)))]
 pub(crate) async fn get_setting(
-    call: Call,
+    call: AuthenticatedCall,
     Path(key): Path<DottedKey>,
 ) -> Result<Json<ValueView>, ApiError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(async move { settings::get(ctx, &key).await }));
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(async move { settings::get_setting(ctx, &key).await }));
     Ok(Json(found.await?.into()))
 }
 
 /// The writes of a system setting, newest first.
 #[utoipa::path(get, path = "/v1/settings/{key}/history", tag = "settings",
-    params(("key" = String, Path)), responses((status = OK, body = History)))]
+    params(("key" = String, Path)), responses((status = OK, body = ValueHistory)))]
 pub(crate) async fn setting_history(
-    call: Call,
+    call: AuthenticatedCall,
     Path(key): Path<DottedKey>,
-) -> Result<Json<History>, ApiError> {
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(async move { settings::history(ctx, &key).await }));
-    Ok(Json(History { items: found.await?.into_iter().map(ChangeView::from).collect() }))
+) -> Result<Json<ValueHistory>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { settings::list_setting_changes(ctx, &key).await })
+    });
+    Ok(Json(ValueHistory { items: found.await?.into_iter().map(ChangeView::from).collect() }))
 }
 
 /// Write a system setting, if nobody wrote it in between.
@@ -55,16 +56,17 @@ pub(crate) async fn setting_history(
     request_body = SetValue, responses((status = OK, body = ValueView)))]
 pub(crate) async fn set_setting(
     Path(key): Path<DottedKey>,
-    call: Mutation<SetValue>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    call: MutationCall<SetValue>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
-            let written = settings::set(ctx, &key, &body.value, body.expected()).await?;
+            let written =
+                settings::set_setting(ctx, &key, &body.value, body.expected_state()).await?;
             Ok(ValueView::from(written))
         })
     });
-    Ok(Answered(StatusCode::OK, answer.await?))
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
 /// Delete a system setting, if nobody wrote it in between.
@@ -73,11 +75,11 @@ pub(crate) async fn set_setting(
 pub(crate) async fn delete_setting(
     Path(key): Path<DottedKey>,
     Query(version): Query<VersionQuery>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
     let version = i64::from(version.expected_version);
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { settings::delete(ctx, &key, version).await })
+        Box::pin(async move { settings::delete_setting(ctx, &key, version).await })
     });
-    Ok(Answered(StatusCode::NO_CONTENT, answer.await?))
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }

@@ -6,10 +6,10 @@ use cynode_core::ids::SkillId;
 use cynode_wire::skills::{CreateSkill, SkillSummary, SkillView, UpdateSkill};
 use serde::Deserialize;
 
-use super::{gate::Whole, projects::ProjectName};
+use super::{gate::UnpagedList, projects::ProjectName};
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},
 };
 
 /// Whose skills are wanted.
@@ -24,38 +24,40 @@ pub(crate) struct SkillQuery {
 /// Write instructions that agents of a project may be given. What looks malicious is refused.
 #[utoipa::path(post, path = "/v1/skills", tag = "skills", request_body = CreateSkill,
     responses((status = CREATED, body = SkillView)))]
-pub(crate) async fn create_skill(call: Mutation<CreateSkill>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, mut body } = call;
-    skills::without_secrets(&app, &mut body.description, &mut body.body).await?;
-    let made = app.mutate(&request, |ctx| Box::pin(skills::write(ctx, body)));
-    Ok(Answered(StatusCode::CREATED, made.await?))
+pub(crate) async fn create_skill(
+    call: MutationCall<CreateSkill>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
+    skills::redact_skill(&app, &mut body.description, &mut body.body).await?;
+    let made = app.mutate(&request, |ctx| Box::pin(skills::create_skill_from_body(ctx, body)));
+    Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
 /// The skills of a project by name, without their instructions.
 #[utoipa::path(get, path = "/v1/skills", tag = "skills", params(SkillQuery),
-    responses((status = OK, body = Whole<SkillSummary>)))]
+    responses((status = OK, body = UnpagedList<SkillSummary>)))]
 pub(crate) async fn list_skills(
-    call: Call,
+    call: AuthenticatedCall,
     Query(SkillQuery { project: ProjectName(project) }): Query<SkillQuery>,
-) -> Result<Json<Whole<SkillSummary>>, ApiError> {
+) -> Result<Json<UnpagedList<SkillSummary>>, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = projects::resolve(ctx, &project).await?;
-            skills::list(ctx, id).await
+            let id = projects::resolve_project(ctx, &project).await?;
+            skills::list_skills(ctx, id).await
         })
     });
-    Ok(Json(Whole::new(found.await?.iter().map(skills::summary).collect())))
+    Ok(Json(UnpagedList::new(found.await?.iter().map(skills::to_skill_summary).collect())))
 }
 
 /// One skill with its instructions.
 #[utoipa::path(get, path = "/v1/skills/{skill}", tag = "skills", params(("skill" = String, Path)),
     responses((status = OK, body = SkillView)))]
 pub(crate) async fn get_skill(
-    call: Call,
+    call: AuthenticatedCall,
     Path(skill): Path<SkillId>,
 ) -> Result<Json<SkillView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(skills::get(ctx, skill)));
-    Ok(Json(skills::view(&found.await?)))
+    let found = call.app.read(&call.request, |ctx| Box::pin(skills::get_skill(ctx, skill)));
+    Ok(Json(skills::to_skill_view(&found.await?)))
 }
 
 /// Write a skill anew, if nobody did in between.
@@ -63,12 +65,13 @@ pub(crate) async fn get_skill(
     request_body = UpdateSkill, responses((status = OK, body = SkillView)))]
 pub(crate) async fn update_skill(
     Path(skill): Path<SkillId>,
-    call: Mutation<UpdateSkill>,
-) -> Result<Answered, ApiError> {
-    let Mutation { app, request, mut body } = call;
-    skills::without_secrets(&app, &mut body.description, &mut body.body).await?;
-    let written = app.mutate(&request, |ctx| Box::pin(skills::rewrite(ctx, skill, body)));
-    Ok(Answered(StatusCode::OK, written.await?))
+    call: MutationCall<UpdateSkill>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
+    skills::redact_skill(&app, &mut body.description, &mut body.body).await?;
+    let written =
+        app.mutate(&request, |ctx| Box::pin(skills::update_skill_from_body(ctx, skill, body)));
+    Ok(MutationResponse(StatusCode::OK, written.await?))
 }
 
 /// Remove a skill.
@@ -76,8 +79,8 @@ pub(crate) async fn update_skill(
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_skill(
     Path(skill): Path<SkillId>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(skills::delete(ctx, skill)));
-    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let done = call.app.mutate(&call.request, |ctx| Box::pin(skills::delete_skill(ctx, skill)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }

@@ -1,11 +1,12 @@
 use axum::http::StatusCode;
 use cynode_app::{
-    Ctx, Error,
+    Ctx, Error, delivery, inference,
     projects::{self, ProjectRef},
     tasks::{self, TaskRef},
 };
 use cynode_core::{ids::TaskId, names::TaskName, tasks::TaskStateName};
 use cynode_wire::{
+    delivery::TaskDiff,
     page::Page,
     tasks::{CreateTask, TaskView},
 };
@@ -13,18 +14,18 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
     routes::projects::ProjectName,
 };
 
 /// A task as a URL names it: `tsk_…`, or its name together with `?project=`.
 #[derive(Clone, Debug)]
-pub(crate) enum TaskInUrl {
+pub(crate) enum TaskPathParam {
     Id(TaskId),
     Name(TaskName),
 }
 
-impl<'de> Deserialize<'de> for TaskInUrl {
+impl<'de> Deserialize<'de> for TaskPathParam {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         // No name has a `_`, so the two never meet.
@@ -39,36 +40,38 @@ impl<'de> Deserialize<'de> for TaskInUrl {
 /// Where a name is to be looked up.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct InProject {
+pub(crate) struct ProjectQuery {
     /// The project, by id or slug; needed when the task is given by name.
     #[param(value_type = Option<String>)]
     pub(crate) project: Option<ProjectName>,
 }
 
-pub(crate) async fn resolve(
+pub(crate) async fn resolve_task(
     ctx: &mut Ctx,
-    task: TaskInUrl,
+    task: TaskPathParam,
     project: Option<ProjectRef>,
 ) -> Result<TaskId, Error> {
     let named = match (task, project) {
-        (TaskInUrl::Id(id), _) => TaskRef::Id(id),
-        (TaskInUrl::Name(name), Some(project)) => {
-            TaskRef::Name(projects::resolve(ctx, &project).await?, name)
+        (TaskPathParam::Id(id), _) => TaskRef::Id(id),
+        (TaskPathParam::Name(name), Some(project)) => {
+            TaskRef::Name(projects::resolve_project(ctx, &project).await?, name)
         }
-        (TaskInUrl::Name(_), None) => {
+        (TaskPathParam::Name(_), None) => {
             let needed = "a task named by its name needs `?project=`";
             return Err(Error::Invalid(needed.into()));
         }
     };
-    tasks::resolve(ctx, &named).await
+    tasks::resolve_task(ctx, &named).await
 }
 
 /// Ask for a piece of work.
 #[utoipa::path(post, path = "/v1/tasks", tag = "tasks", request_body = CreateTask,
     responses((status = CREATED, body = TaskView)))]
-pub(crate) async fn create_task(call: Mutation<CreateTask>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
-    Ok(Answered(StatusCode::CREATED, tasks::submit(&app, &request, body).await?))
+pub(crate) async fn create_task(
+    call: MutationCall<CreateTask>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    Ok(MutationResponse(StatusCode::CREATED, tasks::submit_task(&app, &request, body).await?))
 }
 
 /// Which tasks are wanted.
@@ -87,16 +90,16 @@ pub(crate) struct TaskQuery {
 #[utoipa::path(get, path = "/v1/tasks", tag = "tasks", params(TaskQuery, PageQuery),
     responses((status = OK, body = Page<TaskView>)))]
 pub(crate) async fn list_tasks(
-    call: Call,
+    call: AuthenticatedCall,
     Query(wanted): Query<TaskQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<TaskView>>, ApiError> {
-    let page = page.page()?;
+    let page = page.to_page_request()?;
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let named = wanted.project.as_ref().map(|ProjectName(project)| project);
-            let project = projects::resolve_if(ctx, named).await?;
-            tasks::list(ctx, project, wanted.state, page).await
+            let project = projects::resolve_optional_project(ctx, named).await?;
+            tasks::list_tasks(ctx, project, wanted.state, page).await
         })
     });
     Ok(Json(found.await?.map(TaskView::from)))
@@ -104,34 +107,88 @@ pub(crate) async fn list_tasks(
 
 /// One task, by id, or by name with `?project=`.
 #[utoipa::path(get, path = "/v1/tasks/{task}", tag = "tasks",
-    params(("task" = String, Path), InProject), responses((status = OK, body = TaskView)))]
+    params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskView)))]
 pub(crate) async fn get_task(
-    call: Call,
-    Path(task): Path<TaskInUrl>,
-    Query(InProject { project }): Query<InProject>,
+    call: AuthenticatedCall,
+    Path(task): Path<TaskPathParam>,
+    Query(ProjectQuery { project }): Query<ProjectQuery>,
 ) -> Result<Json<TaskView>, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let id = resolve(ctx, task, project.map(|name| name.0)).await?;
-            tasks::get(ctx, id).await
+            let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
+            tasks::get_task(ctx, id).await
         })
     });
     Ok(Json(found.await?.into()))
 }
 
-/// Stop a task that has not ended.
-#[utoipa::path(post, path = "/v1/tasks/{task}/cancel", tag = "tasks",
-    params(("task" = String, Path), InProject), responses((status = OK, body = TaskView)))]
-pub(crate) async fn cancel_task(
-    Path(task): Path<TaskInUrl>,
-    Query(InProject { project }): Query<InProject>,
-    call: Mutation<()>,
-) -> Result<Answered, ApiError> {
-    let answer = call.app.mutate(&call.request, |ctx| {
+/// Of what the difference is wanted.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TaskDiffQuery {
+    /// Only of this file.
+    path: Option<String>,
+}
+
+/// The newest commit that the work on a task left, finished or not, as a unified diff of at most a mebibyte.
+#[utoipa::path(get, path = "/v1/tasks/{task}/diff", tag = "tasks",
+    params(("task" = String, Path), ProjectQuery, TaskDiffQuery), responses((status = OK, body = TaskDiff)))]
+pub(crate) async fn task_diff(
+    call: AuthenticatedCall,
+    Path(task): Path<TaskPathParam>,
+    Query(ProjectQuery { project }): Query<ProjectQuery>,
+    Query(of): Query<TaskDiffQuery>,
+) -> Result<Json<TaskDiff>, ApiError> {
+    let id = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { resolve_task(ctx, task, project.map(|name| name.0)).await })
+    });
+    let (id, path) = (id.await?, of.path.as_deref());
+    Ok(Json(delivery::diff_of_latest_commit(&call.app, &call.request, id, path).await?))
+}
+
+/// How a task is tried again.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RetryQuery {
+    /// Whether it begins anew, without what was left.
+    fresh: Option<bool>,
+}
+
+/// Ask for a task once more that failed or was stopped. It begins with the best commit that was left.
+#[utoipa::path(post, path = "/v1/tasks/{task}/retry", tag = "tasks",
+    params(("task" = String, Path), ProjectQuery, RetryQuery), request_body = CreateTask,
+    responses((status = CREATED, body = TaskView)))]
+pub(crate) async fn retry_task(
+    Path(task): Path<TaskPathParam>,
+    Query(ProjectQuery { project }): Query<ProjectQuery>,
+    Query(RetryQuery { fresh }): Query<RetryQuery>,
+    call: MutationCall<CreateTask>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, mut body } = call;
+    let texts = tasks::task_texts(&mut body.description, &mut body.acceptance_criteria);
+    inference::redact_prose(&app, texts).await?;
+    let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
-            let id = resolve(ctx, task, project.map(|name| name.0)).await?;
-            Ok(TaskView::from(tasks::cancel(ctx, id).await?))
+            let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
+            Ok(TaskView::from(tasks::retry_task(ctx, id, fresh.unwrap_or(false), body).await?))
         })
     });
-    Ok(Answered(StatusCode::OK, answer.await?))
+    Ok(MutationResponse(StatusCode::CREATED, answer.await?))
+}
+
+/// Stop a task that has not ended.
+#[utoipa::path(post, path = "/v1/tasks/{task}/cancel", tag = "tasks",
+    params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskView)))]
+pub(crate) async fn cancel_task(
+    Path(task): Path<TaskPathParam>,
+    Query(ProjectQuery { project }): Query<ProjectQuery>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
+            Ok(TaskView::from(tasks::cancel_task(ctx, id).await?))
+        })
+    });
+    Ok(MutationResponse(StatusCode::OK, answer.await?))
 }

@@ -4,98 +4,104 @@ use axum::http::StatusCode;
 use cynode_app::{jobs, workflow};
 use cynode_core::ids::JobId;
 use cynode_wire::{
-    jobs::{ClaimJobs, ClaimedJobs, JobAlive, JobReport, JobStanding},
+    jobs::{ClaimJobs, ClaimedJobs, JobHeartbeat, JobReport, JobStatusView},
     workflow::{
-        Checkpoint, LeaseRef, LeaseView, Position, RenewLease, ResumeWorkflow, Resumed,
-        StartWorkflow, Started,
+        LeaseRef, LeaseView, RenewLease, ResumeWorkflow, ResumeWorkflowResult, StartWorkflow,
+        StartWorkflowResult, StepCheckpoint, WorkflowPosition,
     },
 };
 
 use crate::{
     error::ApiError,
-    extract::{Answered, Json, Path, Runner, ServiceCall, Worker},
+    extract::{Json, MutationResponse, Path, RunnerRole, ServiceCall, WorkerRole},
 };
 
 /// Take the lease of a task, if the gates are open, and learn where its run stands.
 #[utoipa::path(post, path = "/v1/workflow/start", tag = "workflow", request_body = StartWorkflow,
-    responses((status = OK, body = Started)))]
+    responses((status = OK, body = StartWorkflowResult)))]
 pub(crate) async fn start_workflow(
-    call: ServiceCall<Runner, StartWorkflow>,
-) -> Result<Answered, ApiError> {
-    Ok(Answered(StatusCode::OK, workflow::start(&call.app, &call.request, &call.body).await?))
+    call: ServiceCall<RunnerRole, StartWorkflow>,
+) -> Result<MutationResponse, ApiError> {
+    Ok(MutationResponse(
+        StatusCode::OK,
+        workflow::start_workflow(&call.app, &call.request, &call.body).await?,
+    ))
 }
 
 /// Learn where a run stands, without taking it.
 #[utoipa::path(post, path = "/v1/workflow/resume", tag = "workflow", request_body = ResumeWorkflow,
-    responses((status = OK, body = Resumed)))]
+    responses((status = OK, body = ResumeWorkflowResult)))]
 pub(crate) async fn resume_workflow(
-    call: ServiceCall<Runner, ResumeWorkflow>,
-) -> Result<Json<Resumed>, ApiError> {
-    Ok(Json(workflow::resume(&call.app, &call.request, &call.body).await?))
+    call: ServiceCall<RunnerRole, ResumeWorkflow>,
+) -> Result<Json<ResumeWorkflowResult>, ApiError> {
+    Ok(Json(workflow::resume_workflow(&call.app, &call.request, &call.body).await?))
 }
 
 /// Store what a node did: state, history and effects together, under the lease.
-#[utoipa::path(post, path = "/v1/workflow/checkpoint", tag = "workflow", request_body = Checkpoint,
-    responses((status = OK, body = Position)))]
+#[utoipa::path(post, path = "/v1/workflow/checkpoint", tag = "workflow", request_body = StepCheckpoint,
+    responses((status = OK, body = WorkflowPosition)))]
 pub(crate) async fn checkpoint_workflow(
-    call: ServiceCall<Runner, Checkpoint>,
-) -> Result<Answered, ApiError> {
-    Ok(Answered(StatusCode::OK, workflow::checkpoint(&call.app, &call.request, call.body).await?))
+    call: ServiceCall<RunnerRole, StepCheckpoint>,
+) -> Result<MutationResponse, ApiError> {
+    Ok(MutationResponse(
+        StatusCode::OK,
+        workflow::store_checkpoint(&call.app, &call.request, call.body).await?,
+    ))
 }
 
 /// Keep a lease.
 #[utoipa::path(post, path = "/v1/workflow/renew", tag = "workflow", request_body = RenewLease,
     responses((status = OK, body = LeaseView)))]
 pub(crate) async fn renew_lease(
-    call: ServiceCall<Runner, RenewLease>,
-) -> Result<Answered, ApiError> {
+    call: ServiceCall<RunnerRole, RenewLease>,
+) -> Result<MutationResponse, ApiError> {
     let ServiceCall { app, request, body, .. } = call;
-    let renewed =
-        app.mutate(&request, |ctx| Box::pin(async move { workflow::renew(ctx, &body).await }));
-    Ok(Answered(StatusCode::OK, renewed.await?))
+    let renewed = app
+        .mutate(&request, |ctx| Box::pin(async move { workflow::renew_lease(ctx, &body).await }));
+    Ok(MutationResponse(StatusCode::OK, renewed.await?))
 }
 
 /// Give a lease back.
 #[utoipa::path(post, path = "/v1/workflow/release", tag = "workflow", request_body = LeaseRef,
     responses((status = NO_CONTENT)))]
 pub(crate) async fn release_lease(
-    call: ServiceCall<Runner, LeaseRef>,
-) -> Result<Answered, ApiError> {
+    call: ServiceCall<RunnerRole, LeaseRef>,
+) -> Result<MutationResponse, ApiError> {
     let ServiceCall { app, request, body, .. } = call;
-    let released =
-        app.mutate(&request, |ctx| Box::pin(async move { workflow::release(ctx, &body).await }));
-    Ok(Answered(StatusCode::NO_CONTENT, released.await?))
+    let released = app
+        .mutate(&request, |ctx| Box::pin(async move { workflow::release_lease(ctx, &body).await }));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, released.await?))
 }
 
 /// Take queued jobs.
 #[utoipa::path(post, path = "/v1/jobs/claim", tag = "jobs", request_body = ClaimJobs,
     responses((status = OK, body = ClaimedJobs)))]
 pub(crate) async fn claim_jobs(
-    call: ServiceCall<Worker, ClaimJobs>,
+    call: ServiceCall<WorkerRole, ClaimJobs>,
 ) -> Result<Json<ClaimedJobs>, ApiError> {
-    Ok(Json(jobs::claim(&call.app, &call.service, &call.body).await?))
+    Ok(Json(jobs::claim_jobs(&call.app, &call.service, &call.body).await?))
 }
 
 /// Say that a job is being worked on.
-#[utoipa::path(post, path = "/v1/jobs/{job}/alive", tag = "jobs", request_body = JobAlive,
-    params(("job" = String, Path)), responses((status = OK, body = JobStanding)))]
+#[utoipa::path(post, path = "/v1/jobs/{job}/alive", tag = "jobs", request_body = JobHeartbeat,
+    params(("job" = String, Path)), responses((status = OK, body = JobStatusView)))]
 pub(crate) async fn keep_job(
     Path(job): Path<JobId>,
-    call: ServiceCall<Worker, JobAlive>,
-) -> Result<Answered, ApiError> {
+    call: ServiceCall<WorkerRole, JobHeartbeat>,
+) -> Result<MutationResponse, ApiError> {
     let ServiceCall { app, request, service, body, .. } = call;
     let kept = app.mutate(&request, |ctx| {
-        Box::pin(async move { jobs::keep(ctx, &service, job, &body).await })
+        Box::pin(async move { jobs::renew_job(ctx, &service, job, &body).await })
     });
-    Ok(Answered(StatusCode::OK, kept.await?))
+    Ok(MutationResponse(StatusCode::OK, kept.await?))
 }
 
 /// Report what came of a job.
 #[utoipa::path(post, path = "/v1/jobs/{job}/result", tag = "jobs", request_body = JobReport,
-    params(("job" = String, Path)), responses((status = OK, body = JobStanding)))]
+    params(("job" = String, Path)), responses((status = OK, body = JobStatusView)))]
 pub(crate) async fn report_job(
     Path(job): Path<JobId>,
-    call: ServiceCall<Worker, JobReport>,
-) -> Result<Json<JobStanding>, ApiError> {
-    Ok(Json(jobs::report(&call.app, &call.service, job, &call.body).await?))
+    call: ServiceCall<WorkerRole, JobReport>,
+) -> Result<Json<JobStatusView>, ApiError> {
+    Ok(Json(jobs::report_job(&call.app, &call.service, job, &call.body).await?))
 }

@@ -1,5 +1,5 @@
-use cynode_app::{Request, bootstrap};
-use cynode_core::roles::Role;
+use cynode_app::{OperationRequest, bootstrap};
+use cynode_core::roles::UserRole;
 use cynode_testkit::TestApp;
 use cynode_wire::accounts::{SecretText, UserView};
 use serde_json::json;
@@ -10,7 +10,7 @@ const PASSWORD: &str = "correct horse battery";
 #[tokio::test]
 async fn the_first_admin_is_made_with_the_one_time_token_and_can_log_in() {
     let app = TestApp::new().await;
-    let token = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    let token = bootstrap::issue_bootstrap_token(&app.app).await.unwrap().unwrap();
     let body = json!({
         "token": token.0, "handle": "ada", "display_name": "Ada", "password": PASSWORD,
     });
@@ -21,7 +21,7 @@ async fn the_first_admin_is_made_with_the_one_time_token_and_can_log_in() {
     // The token is used up, and there is no second first admin.
     let again = anonymous.post("/v1/bootstrap", body).await.expect(401);
     assert_eq!(again.text("code"), "unauthenticated");
-    assert!(bootstrap::issue(&app.app).await.unwrap().is_none());
+    assert!(bootstrap::issue_bootstrap_token(&app.app).await.unwrap().is_none());
 
     let login = json!({ "handle": "ada", "password": PASSWORD });
     let session = anonymous.post("/v1/sessions", login).await.expect(201);
@@ -35,8 +35,8 @@ async fn the_first_admin_is_made_with_the_one_time_token_and_can_log_in() {
 async fn a_bootstrap_token_expires_and_a_newer_one_replaces_it() {
     let app = TestApp::new().await;
     let body = |token: &str| json!({ "token": token, "handle": "ada", "display_name": "Ada", "password": PASSWORD });
-    let old = bootstrap::issue(&app.app).await.unwrap().unwrap();
-    let new = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    let old = bootstrap::issue_bootstrap_token(&app.app).await.unwrap().unwrap();
+    let new = bootstrap::issue_bootstrap_token(&app.app).await.unwrap().unwrap();
     app.anonymous().post("/v1/bootstrap", body(&old.0)).await.expect(401);
     app.clock.advance(Duration::hours(25));
     app.anonymous().post("/v1/bootstrap", body(&new.0)).await.expect(401);
@@ -46,10 +46,10 @@ async fn a_bootstrap_token_expires_and_a_newer_one_replaces_it() {
 #[tokio::test]
 async fn of_two_first_admins_at_the_same_moment_one_is_made() {
     let app = TestApp::new().await;
-    let first = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    let first = bootstrap::issue_bootstrap_token(&app.app).await.unwrap().unwrap();
     // Keeps the first token alive while the second is issued, as two processes at once might.
     app.db.execute("UPDATE bootstrap_tokens SET used_at = now()").await;
-    let second = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    let second = bootstrap::issue_bootstrap_token(&app.app).await.unwrap().unwrap();
     app.db.execute("UPDATE bootstrap_tokens SET used_at = NULL").await;
     // The passwords are hashed before, so that nothing but the operation itself puts one after the other.
     let password = app.app.hash_password(&SecretText(PASSWORD.into())).await.unwrap();
@@ -57,12 +57,16 @@ async fn of_two_first_admins_at_the_same_moment_one_is_made() {
         let body =
             json!({ "token": token, "handle": handle, "display_name": "A", "password": PASSWORD });
         let body = serde_json::from_value(body).unwrap();
-        let request = Request { caller: None, trace: app.app.environment().trace(), attempt: None };
+        let request = OperationRequest {
+            caller: None,
+            trace: app.app.environment().new_trace_id(),
+            attempt: None,
+        };
         let password = password.clone();
         let made = app.app.mutate(&request, |ctx| {
-            Box::pin(
-                async move { Ok(UserView::from(bootstrap::redeem(ctx, body, password).await?)) },
-            )
+            Box::pin(async move {
+                Ok(UserView::from(bootstrap::redeem_bootstrap_token(ctx, body, password).await?))
+            })
         });
         if made.await.is_ok() { 201 } else { 409 }
     };
@@ -242,7 +246,8 @@ async fn a_key_cannot_make_keys_and_no_key_lives_zero_days() {
 #[tokio::test]
 async fn nobody_but_its_owner_and_an_admin_can_revoke_a_key() {
     let app = TestApp::new().await;
-    let (owner, other) = (app.user("bob", None).await, app.user("eve", Some(Role::Operator)).await);
+    let (owner, other) =
+        (app.user("bob", None).await, app.user("eve", Some(UserRole::Operator)).await);
     let made = owner.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
     let path = format!("/v1/api-keys/{}", made["api_key"]["id"].as_str().unwrap());
     other.delete(&path).await.expect(404);
@@ -255,7 +260,7 @@ async fn nobody_but_its_owner_and_an_admin_can_revoke_a_key() {
 #[tokio::test]
 async fn switching_a_user_off_ends_sessions_and_keys_at_once() {
     let app = TestApp::new().await;
-    let (admin, bob) = (app.admin().await, app.user("bob", Some(Role::Viewer)).await);
+    let (admin, bob) = (app.admin().await, app.user("bob", Some(UserRole::Viewer)).await);
     let key = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
     let program = app.anonymous().with_token(&key);
     let path = format!("/v1/users/{}", bob.user.unwrap());
@@ -272,7 +277,7 @@ async fn switching_a_user_off_ends_sessions_and_keys_at_once() {
 #[tokio::test]
 async fn a_password_that_an_admin_sets_puts_out_whoever_else_got_in_as_that_user() {
     let app = TestApp::new().await;
-    let (admin, bob) = (app.admin().await, app.user("bob", Some(Role::Viewer)).await);
+    let (admin, bob) = (app.admin().await, app.user("bob", Some(UserRole::Viewer)).await);
     let key = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
     let program = app.anonymous().with_token(&key);
     let body = json!({ "name": "phone", "kind": "ntfy", "address": "https://ntfy.sh/x" });
@@ -330,7 +335,7 @@ async fn an_admin_lists_the_keys_of_somebody_else_and_nobody_else_does() {
     let listed = admin.get(&path).await.expect(200).json();
     assert_eq!(listed, json!({ "items": [made["api_key"]] }));
     assert_eq!(bob.get(&path).await.expect(200).json(), listed);
-    app.user("eve", Some(Role::Operator)).await.get(&path).await.expect(403);
+    app.user("eve", Some(UserRole::Operator)).await.get(&path).await.expect(403);
     let nobody = "/v1/api-keys?user_id=usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
     admin.get(nobody).await.expect(404);
 }
@@ -346,7 +351,7 @@ async fn the_last_admin_can_neither_be_switched_off_nor_lose_the_role() {
         let problem = admin.patch(&path, change).await.expect(409);
         assert_eq!(problem.text("code"), "conflict");
     }
-    app.user("second", Some(Role::Admin)).await;
+    app.user("second", Some(UserRole::Admin)).await;
     admin.patch(&path, json!({ "role": "none" })).await.expect(200);
     admin.get("/v1/users").await.expect(403);
 }

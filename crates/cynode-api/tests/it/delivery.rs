@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use cynode_app::{Error, Request, delivery, tokens};
-use cynode_core::roles::Role;
+use cynode_app::{Error, OperationRequest, delivery, tokens};
+use cynode_core::roles::UserRole;
 use cynode_forge::ForgeKind;
 use cynode_testkit::{
     Client, Reply,
@@ -98,17 +98,18 @@ impl Desk {
         (held, commit)
     }
 
-    async fn request(&self) -> Request {
+    async fn request(&self) -> OperationRequest {
         let app = &self.drive.app.app;
-        let shown = tokens::present(&self.drive.admin.token().unwrap()).unwrap();
-        let caller = Some(app.authenticate(&shown).await.unwrap());
-        Request { caller, trace: app.environment().trace(), attempt: None }
+        let shown = tokens::parse_token(&self.drive.admin.token().unwrap()).unwrap();
+        let caller = Some(app.authenticate_caller(&shown).await.unwrap());
+        OperationRequest { caller, trace: app.environment().new_trace_id(), attempt: None }
     }
 
     /// What the project manager's tool does.
     async fn open(&self, task: &str) -> Result<Option<PullRequestView>, Error> {
         let (request, id) = (self.request().await, task.parse().unwrap());
-        delivery::open(&self.drive.app.app, &request, id, "Say two", "It says *two*.").await
+        delivery::open_pull_request(&self.drive.app.app, &request, id, "Say two", "It says *two*.")
+            .await
     }
 
     /// A task that brought these files and whose pull request is open.
@@ -379,7 +380,7 @@ async fn where_approval_is_wanted_nothing_is_merged_without_it_and_an_objection_
     assert_eq!(refused.text("detail"), "nobody has approved the commit that is offered");
     let stale = json!({ "verdict": "approve", "commit": desk.base });
     desk.review(&opened, stale).await.expect(409);
-    let other = desk.drive.app.user("eve", Some(Role::Operator)).await;
+    let other = desk.drive.app.user("eve", Some(UserRole::Operator)).await;
     let no = json!({ "verdict": "changes", "note": "Say three." });
     other.post(&format!("{}/reviews", opened.url), no).await.expect(201);
     desk.review(&opened, json!({ "verdict": "approve" })).await.expect(201);
@@ -456,7 +457,7 @@ async fn a_pull_request_is_followed_up_three_times_one_after_the_other() {
 async fn who_only_looks_decides_nothing() {
     let desk = Desk::new().await;
     let (_, opened) = desk.opened(TWO).await;
-    let viewer = desk.drive.app.user("vic", Some(Role::Viewer)).await;
+    let viewer = desk.drive.app.user("vic", Some(UserRole::Viewer)).await;
     viewer.get(&opened.url).await.expect(200);
     let nobody: Client = desk.drive.app.user("nob", None).await;
     nobody.get(&opened.url).await.expect(404);
@@ -624,7 +625,7 @@ async fn people_fetch_the_branches_of_a_project_with_git_and_nothing_else_of_it(
     let place = format!("/v1/projects/{}/git", desk.drive.project);
     let refs = format!("{place}/info/refs?service=git-upload-pack");
     assert_eq!(viewer.get(&refs).await.status, 404);
-    desk.drive.app.member(project, &viewer, Role::Viewer).await;
+    desk.drive.app.member(project, &viewer, UserRole::Viewer).await;
     let offered = viewer.get(&refs).await.expect(200);
     let offered = String::from_utf8_lossy(&offered.body).into_owned();
     assert!(offered.contains(&format!("{} refs/heads/main", desk.base)), "{offered}");

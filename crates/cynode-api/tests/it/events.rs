@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use axum::{body::BodyDataStream, http::Method};
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::{Client, TestApp};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
 /// A client's side of a stream.
-struct Stream {
+pub(crate) struct Stream {
     body: BodyDataStream,
     text: String,
 }
 
 /// One event as a client sees it.
 #[derive(Debug)]
-struct Frame {
-    id: String,
-    kind: String,
-    data: Value,
+pub(crate) struct Frame {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
 }
 
 impl Stream {
-    async fn open(client: &Client, path: &str) -> Self {
+    pub(crate) async fn open(client: &Client, path: &str) -> Self {
         let response = client.raw(Method::GET, path, None).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -31,7 +31,7 @@ impl Stream {
     }
 
     /// The next event; `None` when the server ended the stream.
-    async fn next(&mut self) -> Option<Frame> {
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some((frame, rest)) = self.text.split_once("\n\n") {
                 let (frame, rest) = (frame.to_owned(), rest.to_owned());
@@ -51,6 +51,20 @@ impl Stream {
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
+}
+
+/// Writes an event that is seen when its transaction is committed.
+pub(crate) async fn write_one(conn: &mut cynode_db::Conn) {
+    let event = cynode_db::events::NewEvent {
+        kind: cynode_core::events::EventKind::SettingSet,
+        actor: None,
+        subject: None,
+        project: None,
+        task: None,
+        data: json!({ "slow": true }),
+    };
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
+    cynode_db::events::insert_event(conn, &event, trace, cynode_testkit::NOW).await.unwrap();
 }
 
 async fn make_project(client: &Client, slug: &str) {
@@ -101,16 +115,7 @@ async fn an_event_of_a_slow_transaction_is_not_skipped() {
 
     // It writes its event first and commits last.
     let mut slow = app.db.begin().await;
-    let event = cynode_db::events::NewEvent {
-        kind: cynode_core::events::EventKind::SettingSet,
-        actor: None,
-        subject: None,
-        project: None,
-        task: None,
-        data: json!({ "slow": true }),
-    };
-    let trace = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
-    cynode_db::events::insert(&mut slow, &event, trace, cynode_testkit::NOW).await.unwrap();
+    write_one(&mut slow).await;
     make_project(&admin, "quick").await;
     slow.commit().await.unwrap();
 
@@ -134,7 +139,7 @@ async fn a_member_sees_what_happens_in_its_projects_and_to_its_account_only() {
     let (admin, bob) = (app.admin().await, app.user("bob", None).await);
     let web = app.project(&admin, "web").await;
     let api = app.project(&admin, "api").await;
-    app.member(web, &bob, Role::Viewer).await;
+    app.member(web, &bob, UserRole::Viewer).await;
     let mut stream = Stream::open(&bob, "/v1/events").await;
     for (project, name) in [(api, "hidden"), (web, "seen")] {
         let body = json!({ "project_id": project, "name": name, "description": "x" });
@@ -176,6 +181,12 @@ async fn a_stream_ends_when_its_key_is_revoked() {
     let mut stream = Stream::open(&program, "/v1/events").await;
     let id = made["api_key"]["id"].as_str().unwrap();
     admin.delete(&format!("/v1/api-keys/{id}")).await.expect(200);
+    let last = stream.next().await.unwrap();
+    assert_eq!((last.id.as_str(), last.kind.as_str()), ("", "stream.failed"));
+    assert_eq!(
+        (&last.data["code"], &last.data["status"]),
+        (&json!("unauthenticated"), &json!(401))
+    );
     assert!(stream.next().await.is_none(), "nothing may be seen with a revoked key");
 }
 

@@ -69,7 +69,7 @@ async fn a_key_cannot_be_used_for_another_request() {
 async fn the_same_key_of_another_caller_is_another_key() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    let other = app.user("eve", Some(cynode_core::roles::Role::Admin)).await;
+    let other = app.user("eve", Some(cynode_core::roles::UserRole::Admin)).await;
     let key = |client: &cynode_testkit::Client| client.with_header(KEY, "same");
     key(&admin).post("/v1/projects", json!({ "slug": "a", "title": "A" })).await.expect(201);
     let made =
@@ -81,7 +81,7 @@ async fn the_same_key_of_another_caller_is_another_key() {
 async fn who_lost_the_role_does_not_get_the_answer_again() {
     let app = TestApp::new().await;
     let (admin, bob) =
-        (app.admin().await, app.user("bob", Some(cynode_core::roles::Role::Operator)).await);
+        (app.admin().await, app.user("bob", Some(cynode_core::roles::UserRole::Operator)).await);
     let bob_once = bob.with_header(KEY, "k1");
     let body = json!({ "slug": "web", "title": "Web" });
     bob_once.post("/v1/projects", body.clone()).await.expect(201);
@@ -95,7 +95,7 @@ async fn who_left_the_project_does_not_get_the_answer_again() {
     let app = TestApp::new().await;
     let (admin, bob) = (app.admin().await, app.user("bob", None).await);
     let project = app.project(&admin, "web").await;
-    app.member(project, &bob, cynode_core::roles::Role::Operator).await;
+    app.member(project, &bob, cynode_core::roles::UserRole::Operator).await;
     let remove = format!("/v1/projects/web/members/{}", bob.user.unwrap());
     for (key, name) in [("k1", None), ("k2", Some("given"))] {
         let body = json!({ "project_id": project, "description": "Do it", "name": name });
@@ -140,7 +140,7 @@ async fn an_answer_is_forgotten_after_its_time() {
     app.clock.advance(Duration::hours(24));
     program.post("/v1/projects", json!({ "slug": "b", "title": "B" })).await.expect(201);
     app.clock.advance(Duration::hours(24));
-    cynode_app::maintenance::once(&app.app).await.unwrap();
+    cynode_app::maintenance::run_maintenance_once(&app.app).await.unwrap();
     assert_eq!(app.db.number("SELECT count(*) FROM idempotency_keys").await, 0);
 }
 

@@ -1,8 +1,8 @@
 //! Models: registry, routing, ceilings, secrets, usage; asked through the real front doors.
 
 use axum::http::Method;
-use cynode_core::{ids::ProjectId, roles::Role};
-use cynode_models::talk::Usage;
+use cynode_core::{ids::ProjectId, roles::UserRole};
+use cynode_models::talk::TokenUsage;
 use cynode_testkit::{
     Client, Reply, TestApp,
     forges::{ForgeKind, REPOSITORY, TOKEN, TestForge},
@@ -184,7 +184,7 @@ async fn an_agent_asks_no_model_for_a_person_who_may_only_read_in_the_project() 
     scripted(&admin, "tape", true, says("a")).await;
     model(&admin, "small", &["tape"], json!({})).await;
     let project = app.project(&admin, "web").await;
-    app.member(project, &ann, Role::Operator).await;
+    app.member(project, &ann, UserRole::Operator).await;
     let body = json!({ "project_id": project, "description": "work" });
     let task = ann.post("/v1/tasks", body).await.expect(201).text("id");
     let body =
@@ -192,9 +192,9 @@ async fn an_agent_asks_no_model_for_a_person_who_may_only_read_in_the_project() 
     let token = ann.post("/v1/agent-tokens", body).await.expect(201).text("token");
     let agent = app.at_internal_port().with_token(&token);
     ask(&agent, chat("small", "hi")).await.expect(200);
-    app.member(project, &ann, Role::Viewer).await;
+    app.member(project, &ann, UserRole::Viewer).await;
     ask(&agent, chat("small", "hi")).await.expect(403);
-    app.member(project, &ann, Role::Operator).await;
+    app.member(project, &ann, UserRole::Operator).await;
     ask(&agent, chat("small", "hi")).await.expect(200);
 }
 
@@ -208,14 +208,16 @@ async fn a_call_is_accounted_to_the_project_that_the_header_names_if_the_caller_
     let project = app.project(&admin, "web").await;
     let with = |id: &str| ann.with_header("openai-project", id);
     ask(&with(&project.to_string()), chat("small", "hi")).await.expect(404);
-    app.member(project, &ann, Role::Viewer).await;
+    app.member(project, &ann, UserRole::Viewer).await;
     ask(&with(&project.to_string()), chat("small", "hi")).await.expect(403);
-    app.member(project, &ann, Role::Operator).await;
+    app.member(project, &ann, UserRole::Operator).await;
     ask(&with(&project.to_string()), chat("small", "hi")).await.expect(200);
-    ask(&with("web"), chat("small", "hi")).await.expect(400);
+    // Its name does as well; one that nobody has does not.
+    ask(&with("web"), chat("small", "hi")).await.expect(200);
+    ask(&with("wob"), chat("small", "hi")).await.expect(404);
     let used = ann.get(&format!("/v1/usage?project_id={project}")).await.expect(200).json();
-    let expected = json!({ "items": [{ "key": "small", "calls": 1, "failed": 0, "input_tokens": 10,
-        "cached_tokens": 0, "output_tokens": 5, "cost_micros": 15 }] });
+    let expected = json!({ "items": [{ "key": "small", "calls": 2, "failed": 0, "input_tokens": 20,
+        "cached_tokens": 0, "output_tokens": 10, "cost_micros": 30 }] });
     assert_eq!(used, expected);
 }
 
@@ -428,7 +430,7 @@ async fn a_providers_key_goes_to_the_provider_and_nowhere_else() {
 async fn a_stream_is_passed_on_and_settled_by_what_the_provider_says() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    let usage = Usage { input: 30, cached_input: 8, output: 4, ..Usage::default() };
+    let usage = TokenUsage { input: 30, cached_input: 8, output: 4, ..TokenUsage::default() };
     let provider =
         TestProvider::serve(Behaviour { usage: Some(usage), ..Behaviour::default() }).await;
     for (name, path) in [
@@ -640,7 +642,7 @@ async fn a_parked_task_of_which_nobody_was_told_is_told_of_by_the_sweep_when_nob
     agent(&app, &admin, &[]).await;
     app.db.execute(UNTOLD).await;
     for _ in 0..2 {
-        cynode_app::sweep::tidy(&app.app, false).await.unwrap();
+        cynode_app::sweep::reap_expired(&app.app, false).await.unwrap();
     }
     assert_eq!(app.db.texts(TOLD).await, ["task.instructed", "task.parked"]);
     let paused = app.db.texts("SELECT kind FROM task_instructions").await;
@@ -746,7 +748,7 @@ async fn a_call_of_which_nothing_was_heard_counts_as_the_worst_it_could_have_cos
     assert!(held > 1000, "{held}");
     // As if the process had died: nobody renews what is held.
     app.db.execute("UPDATE model_reservations SET expires_at = now() - interval '1 second'").await;
-    assert_eq!(cynode_app::inference::settle_lost(&app.app).await.unwrap(), 1);
+    assert_eq!(cynode_app::inference::settle_lost_calls(&app.app).await.unwrap(), 1);
     assert_eq!(spent(&admin, "?scope_type=installation").await, [(held, 0)]);
     // The answer comes after all: what was settled stays.
     provider.go_on();
@@ -780,6 +782,59 @@ async fn a_client_that_goes_away_pays_for_what_was_said_until_then() {
     assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
 }
 
+#[tokio::test]
+async fn a_provider_is_left_at_once_when_nobody_waits_for_its_whole_answer_any_more() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour { stalls: true, ..Behaviour::default() }).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let asking = admin.post("/v1/chat/completions", chat("small", "hi"));
+    let asked = async {
+        while provider.sent().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    // Whoever asked gives up while the provider thinks.
+    tokio::select! {
+        answer = asking => panic!("there was an answer: {:?}", answer.status),
+        () = asked => {}
+    }
+    let second = std::time::Duration::from_secs(1);
+    tokio::time::timeout(second, provider.until_left()).await.expect("the provider was left");
+    app.settled().await;
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let calls = calls["items"].as_array().unwrap();
+    let ended: Vec<_> = calls.iter().map(|call| (&call["outcome"], &call["basis"])).collect();
+    assert_eq!(ended, [(&json!("given_up"), &json!("bounded"))]);
+    let cost = calls[0]["cost_micros"].as_i64().unwrap();
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
+}
+
+#[tokio::test]
+async fn how_long_a_model_may_think_is_kept_with_it_and_bounded() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({ "think_seconds": 600 })).await;
+    let listed = admin.get("/v1/model-registry").await.expect(200).json();
+    assert_eq!(listed["items"][0]["think_seconds"], 600);
+    model(&admin, "small", &["far"], json!({})).await;
+    let listed = admin.get("/v1/model-registry").await.expect(200).json();
+    assert_eq!(listed["items"][0].get("think_seconds"), None);
+    let body = json!({
+        "context_tokens": 1000, "max_output_tokens": 100, "think_seconds": 3601,
+        "routes": [{ "provider": "far", "upstream": "m" }],
+    });
+    let refused = admin.put("/v1/model-registry/small", body).await.expect(422).json();
+    assert_eq!(refused["detail"], "`think_seconds` is 1 to 3600");
+    let set = json!({ "value": 3601, "expected_version": 0 });
+    let path = "/v1/settings/manager.think_timeout_seconds";
+    let refused = admin.put(path, set).await.expect(422).json();
+    assert_eq!(refused["detail"], "`manager.think_timeout_seconds` is 1 to 3600");
+}
+
 /// Asks, reads until the answer has ended, and leaves.
 async fn read_until(client: &Client, path: &str, body: Value, end: &str) {
     let response = client.raw(Method::POST, path, Some(body.to_string())).await;
@@ -795,7 +850,7 @@ async fn read_until(client: &Client, path: &str, body: Value, end: &str) {
 async fn a_client_that_leaves_at_the_end_of_the_answer_pays_for_what_was_used() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    let usage = Some(Usage { input: 30, output: 4, ..Usage::default() });
+    let usage = Some(TokenUsage { input: 30, output: 4, ..TokenUsage::default() });
     let provider =
         TestProvider::serve(Behaviour { usage, ends: Ends::Never, ..Behaviour::default() }).await;
     for name in ["chat", "responses", "messages"] {
@@ -1071,7 +1126,7 @@ async fn only_admins_change_providers_models_and_the_installations_ceilings() {
     let admin = app.admin().await;
     scripted(&admin, "tape", true, says("a")).await;
     model(&admin, "small", &["tape"], json!({})).await;
-    let operator = app.user("olga", Some(Role::Operator)).await;
+    let operator = app.user("olga", Some(UserRole::Operator)).await;
     let provider = json!({ "kind": "scripted", "script": { "rules": says("x") } });
     operator.put("/v1/providers/mine", provider).await.expect(403);
     operator.delete("/v1/providers/tape").await.expect(403);
@@ -1104,4 +1159,124 @@ async fn a_provider_is_refused_whose_address_would_let_a_key_travel_in_the_open(
     let body = json!({ "kind": "anthropic" });
     let view = admin.put("/v1/providers/far", body).await.expect(200).json();
     assert_eq!((&view["local"], &view["dialect"]), (&json!(false), &json!("messages")));
+}
+
+#[tokio::test]
+async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
+    for (name, words) in [("general", "general"), ("own", "own"), ("other", "other")] {
+        scripted(&admin, name, true, says(words)).await;
+    }
+    // By name the general one would be first.
+    model(&admin, "a-general", &["general"], json!({ "tier": "fast" })).await;
+    model(&admin, "b-own", &["own"], json!({ "tier": "fast", "project_id": web, "tools": true }))
+        .await;
+    model(&admin, "c-other", &["other"], json!({ "tier": "fast", "project_id": api })).await;
+    model(&admin, "d-off", &["own"], json!({ "tier": "fast", "enabled": false })).await;
+    let asked = async |project: &str| {
+        let client = admin.with_header("openai-project", project);
+        words(&ask(&client, chat("cynodeai.fast", "hi")).await.expect(200))
+    };
+    assert_eq!(asked(&web.to_string()).await, "own");
+    assert_eq!(asked("web").await, "own", "by its name");
+    assert_eq!(asked("api").await, "other");
+    assert_eq!(words(&ask(&admin, chat("cynodeai.fast", "hi")).await.expect(200)), "general");
+    let lost = admin.with_header("openai-project", "wep");
+    let lost = ask(&lost, chat("cynodeai.fast", "hi")).await.expect(404).json();
+    assert_eq!(lost["error"]["message"], "project `wep` does not exist; is `web` meant?");
+    // Whoever asks why is told the same.
+    let path = format!("/v1/model-choices?project_id={web}&tier=fast");
+    let told = admin.get(&path).await.expect(200).json();
+    let choice = |model: &str,
+                  provider: Option<&str>,
+                  position: Option<u32>,
+                  own: bool,
+                  reason: &str| {
+        let mut choice =
+            json!({ "model": model, "own": own, "used": position == Some(1), "reason": reason });
+        if let (Some(provider), Some(position)) = (provider, position) {
+            choice["provider"] = json!(provider);
+            choice["upstream"] = json!("theirs");
+            choice["position"] = json!(position);
+        }
+        choice
+    };
+    let no_tools = "; it calls no tools, which coding agents need (`--tools`)";
+    let fast = json!({ "tier": "fast", "model_id": "cynodeai.fast", "model": "b-own", "choices": [
+        choice("b-own", Some("own"), Some(1), true, "the project's own model goes before a general one"),
+        choice("a-general", Some("general"), Some(2), false, &format!("a general model, for every project{no_tools}")),
+        choice("c-other", None, None, true, "it answers in another project alone"),
+        choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --off offers it"),
+    ] });
+    assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blocked": [] }));
+    // A tier that no model is of is answered by the nearest.
+    let deep =
+        admin.get(&format!("/v1/model-choices?project_id={web}&tier=deep")).await.expect(200);
+    let deep = deep.json()["tiers"][0].clone();
+    assert_eq!((&deep["model"], &deep["instead"]), (&json!("b-own"), &json!("fast")));
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_asked_now_is_told_with_what_to_do() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let web = app.project(&admin, "web").await;
+    admin.put("/v1/providers/paid", json!({ "kind": "anthropic" })).await.expect(200);
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "a", &["paid"], json!({ "tier": "fast", "tools": true })).await;
+    model(&admin, "b", &["tape"], json!({ "tier": "fast", "tools": true })).await;
+    let told = async |query: &str| {
+        let path = format!("/v1/model-choices?project_id={web}&tier=fast{query}");
+        admin.get(&path).await.expect(200).json()
+    };
+    let first = told("").await["tiers"][0].clone();
+    assert_eq!(first["model"], "b");
+    assert_eq!(
+        first["choices"][0]["reason"],
+        "provider `paid` has no key: `cynork provider add-key paid --label first`"
+    );
+    // An agent's own preferences count for it alone.
+    let key = "agents.project_manager.model_routing.allowed_external_providers";
+    let body = json!({ "value": [], "expected_version": 0 });
+    admin.put(&format!("/v1/preferences/{key}?scope_type=system"), body).await.expect(200);
+    let manager = told("&agent_role=project_manager").await["tiers"][0]["choices"].clone();
+    assert_eq!(
+        manager[1]["reason"],
+        "provider `paid` is outside and not in the preference `model_routing.allowed_external_providers`"
+    );
+    assert_eq!(told("").await["tiers"][0]["choices"].as_array().unwrap().len(), 2);
+    // A ceiling without room keeps all of them from being asked.
+    let body =
+        json!({ "scope_type": "project", "scope_id": web, "period": "total", "max_tokens": 0 });
+    admin.put("/v1/budgets", body).await.expect(200);
+    let blocked = told("").await["blocked"].clone();
+    assert_eq!(
+        blocked,
+        json!([
+            "the project's budget does not cover the worst case of this call (0 of 0 tokens used, 0 held by calls under way); \
+            ask whoever set it to raise it"
+        ])
+    );
+}
+
+#[tokio::test]
+async fn a_ceiling_says_where_it_comes_from() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let sources = async || {
+        let found = admin.get("/v1/budgets").await.expect(200).json();
+        let items = found["items"].as_array().unwrap().clone();
+        items.iter().map(|it| (it["period"].clone(), it["source"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(sources().await, [(json!("month"), json!("default"))]);
+    for period in ["day", "month"] {
+        let body = json!({ "scope_type": "installation", "period": period, "max_tokens": 1 });
+        admin.put("/v1/budgets", body).await.expect(200);
+    }
+    assert_eq!(
+        sources().await,
+        [(json!("day"), json!("person")), (json!("month"), json!("person"))]
+    );
 }

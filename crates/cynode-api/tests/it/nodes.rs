@@ -15,6 +15,7 @@ use time::Duration;
 
 use crate::workflow::{Drive, create_job};
 
+mod base_checks;
 mod evidence;
 
 /// A machine with a key.
@@ -108,8 +109,9 @@ async fn a_machine_joins_once_and_whoever_has_its_key_may_ask_again() {
     internal.post("/v1/nodes/join", other).await.expect(401);
     let nodes = admin.get("/v1/nodes").await.expect(200).json();
     let shown = &nodes["items"][0];
-    let seen = (&shown["name"], &shown["state"], &shown["alive"], &shown["labels"]);
-    assert_eq!(seen, (&json!("laptop"), &json!("active"), &json!(true), &json!(["gpu", "linux"])));
+    let seen = (&shown["name"], &shown["state"], &shown["started"], &shown["alive"]);
+    assert_eq!(seen, (&json!("laptop"), &json!("active"), &json!(false), &json!(false)));
+    assert_eq!(shown["labels"], json!(["gpu", "linux"]));
     assert_eq!(nodes["items"].as_array().unwrap().len(), 1);
 }
 
@@ -171,6 +173,92 @@ async fn only_who_signs_a_fresh_challenge_with_the_nodes_key_gets_a_token() {
     // A person's token opens none of it.
     let person = internal.with_token(&admin.token().unwrap());
     person.post("/v1/nodes/heartbeat", json!({})).await.expect(401);
+}
+
+/// A body by which the node shows its key.
+async fn signed(app: &TestApp, node: &Machine) -> Value {
+    let internal = app.at_internal_port();
+    let challenge = internal.post("/v1/nodes/challenge", json!({ "node_id": node.id })).await;
+    let challenge = challenge.expect(200).text("challenge");
+    let signature = node.key.sign(&signed_bytes(node.id, &challenge)).to_bytes();
+    json!({ "node_id": node.id, "challenge": challenge, "signature": HEXLOWER.encode(&signature) })
+}
+
+#[tokio::test]
+async fn looking_whether_a_node_is_known_takes_nothing_from_its_process() {
+    let drive = Drive::new().await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 2).await;
+    let stored = "SELECT encode(token_hash, 'hex') FROM node_tokens";
+    let before = drive.app.db.texts(stored).await;
+    let internal = drive.app.at_internal_port();
+    let known = internal.post("/v1/nodes/verify", signed(&drive.app, &node).await).await;
+    let known = known.expect(200).json();
+    let wanted = json!({ "node_id": node.id, "name": "node-1", "state": "active", "alive": true });
+    assert_eq!(known, wanted);
+    assert_eq!(drive.app.db.texts(stored).await, before);
+    drive.dispatched_with(&["a"], &work()).await;
+    assert_eq!(node.claim(1, 1).await.len(), 1);
+    // A signature of another key is of no use here either.
+    let other = Machine::join(&drive.app, &drive.admin, 2, 2).await;
+    let mut wrong = signed(&drive.app, &node).await;
+    wrong["signature"] = signed(&drive.app, &other).await["signature"].clone();
+    internal.post("/v1/nodes/verify", wrong).await.expect(401);
+}
+
+#[tokio::test]
+async fn a_process_of_a_node_that_starts_later_shuts_the_earlier_one_out_with_a_reason() {
+    let drive = Drive::new().await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 2).await;
+    let internal = drive.app.at_internal_port();
+    let ask = async |generation: Value| {
+        let mut body = signed(&drive.app, &node).await;
+        if !generation.is_null() {
+            body["generation"] = generation;
+        }
+        internal.post("/v1/nodes/token", body).await
+    };
+    // The process renews its token: the old one goes on working until its time is over.
+    let renewed = ask(json!(1)).await.expect(200);
+    assert_eq!(renewed.json()["generation"], 1);
+    drive.dispatched_with(&["a", "b"], &work()).await;
+    assert_eq!(node.claim(1, 1).await.len(), 1);
+    // Another process starts: nothing of the earlier one works any more, and it cannot come back.
+    let later = ask(Value::Null).await.expect(200);
+    assert_eq!(later.json()["generation"], 2);
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000002", "most": 1 });
+    node.client.post("/v1/nodes/claim", claim.clone()).await.expect(401);
+    let renewed = internal.with_token(&renewed.text("token"));
+    renewed.post("/v1/nodes/claim", claim.clone()).await.expect(401);
+    let refused = ask(json!(1)).await.expect(409).json();
+    let told = "too late: another process of this node started later and speaks for it now";
+    assert_eq!((&refused["code"], &refused["detail"]), (&json!("fenced"), &json!(told)));
+    let later = internal.with_token(&later.text("token"));
+    let given = later.post("/v1/nodes/claim", claim).await.expect(200).json();
+    assert_eq!(given["jobs"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_is_ended_when_another_process_of_its_node_starts() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let node = Machine::join(&app, &admin, 1, 2).await;
+    let claim =
+        json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "most": 1, "wait_ms": 20_000 });
+    let (waited, later) =
+        tokio::join!(node.client.post("/v1/nodes/claim", claim), token(&app, node.id, &node.key));
+    later.expect(200);
+    waited.expect(401);
+}
+
+#[tokio::test]
+async fn a_machine_that_joined_and_never_ran_gets_no_jobs() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let once = join_token(&drive.admin, json!({})).await;
+    let body = joining(&once, "silent", &key(9), 4);
+    drive.app.at_internal_port().post("/v1/nodes/join", body).await.expect(200);
+    let node = Machine::join(&drive.app, &drive.admin, 1, 1).await;
+    assert_eq!(node.claim(1, 1).await.len(), 1);
 }
 
 #[tokio::test]
@@ -247,7 +335,7 @@ async fn a_node_that_finds_no_work_wakes_no_stream_and_is_not_written_down_each_
     let node = Machine::join(&app, &admin, 1, 1).await;
     let long_ago = "UPDATE nodes SET last_seen_at = now() - interval '10 seconds'";
     assert_eq!(app.db.execute(long_ago).await, 1);
-    let commits = app.app.commits();
+    let commits = app.app.subscribe_commits();
     let mut written = Vec::new();
     for number in 0..8 {
         assert_eq!(node.claim(number, 1).await, Vec::<Value>::new());
@@ -291,7 +379,7 @@ async fn a_job_that_fits_nowhere_or_may_not_begin_is_not_written_by_those_who_lo
     assert_eq!(drive.app.db.texts(row).await, before);
     let to_place = async || {
         let mut conn = drive.app.db.conn().await;
-        cynode_db::nodes::to_place(&mut conn, 20_000).await.unwrap()
+        cynode_db::nodes::has_jobs_to_place(&mut conn, 20_000).await.unwrap()
     };
     assert!(to_place().await);
     let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
@@ -702,9 +790,9 @@ async fn what_agents_said_is_forgotten_after_its_time() {
         "events": [{ "at_ms": 1, "event": "said", "data": { "text": "hello" } }] });
     node.client.post(&path(&job, "events"), told).await.expect(200);
     let kept = "SELECT count(*) FROM job_events";
-    cynode_app::maintenance::once(&drive.app.app).await.unwrap();
+    cynode_app::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();
     assert_eq!(drive.app.db.number(kept).await, 1);
     drive.app.clock.advance(Duration::days(200));
-    cynode_app::maintenance::once(&drive.app.app).await.unwrap();
+    cynode_app::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();
     assert_eq!(drive.app.db.number(kept).await, 0);
 }

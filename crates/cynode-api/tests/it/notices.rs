@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use cynode_app::{
-    approvals::{self, Asked, Standing},
+    approvals::{self, ApprovalOutcome, ApprovalRequest},
     notices,
 };
 use cynode_core::{
     ids::{CallId, ProjectId},
-    notices::NoticeState,
-    roles::Role,
+    notices::NotificationState,
+    roles::UserRole,
 };
 use cynode_notify::MailServer;
 use cynode_testkit::{
@@ -38,7 +38,7 @@ impl Scene {
         let value = json!({ "value": true, "expected_version": 0 });
         drive.admin.put("/v1/settings/notifications.allow_private", value).await.expect(200);
         let ada = drive.app.user("ada", None).await;
-        drive.app.member(drive.project.parse().unwrap(), &ada, Role::Operator).await;
+        drive.app.member(drive.project.parse().unwrap(), &ada, UserRole::Operator).await;
         let hooks = WebhookInbox::start().await;
         let channel = webhook(&ada, &hooks, json!({})).await;
         Self { drive, ada, hooks, channel }
@@ -70,7 +70,7 @@ impl Scene {
 
     /// Tells what is due; gives how many were taken.
     async fn turn(&self) -> usize {
-        notices::turn(&self.drive.app.app, LEASE).await.unwrap()
+        notices::deliver_due(&self.drive.app.app, LEASE).await.unwrap()
     }
 
     /// The path of the link in the last notice.
@@ -134,7 +134,7 @@ async fn asked(drive: &Drive, arguments: &Value) -> String {
     let token = json!({ "role": "developer", "project_id": drive.project, "task_id": drive.task });
     let agent =
         drive.admin.post("/v1/agent-tokens", token).await.expect(201).text("agent_token_id");
-    let asked = Asked {
+    let asked = ApprovalRequest {
         agent: agent.parse().unwrap(),
         project: Some(drive.project.parse::<ProjectId>().unwrap()),
         task: Some(drive.task.parse().unwrap()),
@@ -144,11 +144,14 @@ async fn asked(drive: &Drive, arguments: &Value) -> String {
         rules: vec!["careful".into()],
     };
     let app = &drive.app.app;
-    let trace = app.environment().trace();
-    let request = cynode_app::Request { caller: None, trace, attempt: None };
+    let trace = app.environment().new_trace_id();
+    let request = cynode_app::OperationRequest { caller: None, trace, attempt: None };
     let call: CallId = "cal_00000000000000000000000000000001".parse().unwrap();
-    match approvals::seek(app, &request, &asked, &arguments.to_string(), call).await.unwrap() {
-        Standing::Waiting(approval) => approval.id.to_string(),
+    match approvals::obtain_approval(app, &request, &asked, &arguments.to_string(), call)
+        .await
+        .unwrap()
+    {
+        ApprovalOutcome::Waiting(approval) => approval.id.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -170,7 +173,7 @@ async fn a_plan_that_waits_is_told_word_for_word_with_a_link() {
         json!({
             "notification_id": taken[0].id,
             "title": "May the plan of mend-it be carried out?",
-            "text": "Asked by the project manager, for task mend-it in web. Spent so far: 1.2500.",
+            "text": "Asked by the project manager, for task mend-it in web. Spent so far: 1.2500 of 5.0000 USD.",
             "exact": "1. Write the <b>API</b> (api)\n2. Write the page (ui), after api",
             "links": [
                 { "label": "Look and answer", "url": url },
@@ -228,7 +231,7 @@ async fn a_task_that_ends_is_told_and_what_nobody_listens_to_is_not_kept() {
         [(
             &json!("task.completed"),
             &json!("mend-it-2 is done (web)"),
-            &json!("All done\n\nSpent: 0.0000.")
+            &json!("All done\n\nSpent: 0.0000 of 5.0000 USD.")
         )]
     );
 }
@@ -270,7 +273,7 @@ async fn only_those_are_told_who_may_see_the_project_then_and_now() {
     let stranger = app.user("stranger", None).await;
     let strange = WebhookInbox::start().await;
     webhook(&stranger, &strange, json!({})).await;
-    let viewer = app.user("viewer", Some(Role::Viewer)).await;
+    let viewer = app.user("viewer", Some(UserRole::Viewer)).await;
     let views = WebhookInbox::start().await;
     webhook(&viewer, &views, json!({})).await;
     scene.plan_waits().await;
@@ -414,14 +417,19 @@ async fn what_a_dead_worker_had_taken_comes_back_and_its_late_word_counts_for_no
     scene.plan_waits().await;
     let db = &scene.drive.app.db;
     let dead = scene.ada.user.unwrap().as_uuid();
-    let taken = cynode_db::notices::claim(&mut *db.conn().await, dead, 60_000, 10).await.unwrap();
+    let taken = cynode_db::notices::claim_notifications(&mut *db.conn().await, dead, 60_000, 10)
+        .await
+        .unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(scene.turn().await, 0, "whoever has it is left alone");
     // The worker is dead: its claim ends by the clock of the database.
     scene.later().await;
     assert_eq!(scene.turn().await, 1);
-    let ended = cynode_db::notices::Outcome::Ended(NoticeState::Failed, Some("late"));
-    let late = cynode_db::notices::finish(&mut *db.conn().await, taken[0].id, dead, ended).await;
+    let ended =
+        cynode_db::notices::NotificationOutcome::Ended(NotificationState::Failed, Some("late"));
+    let late =
+        cynode_db::notices::finish_notification(&mut *db.conn().await, taken[0].id, dead, ended)
+            .await;
     assert!(!late.unwrap());
     assert_eq!(
         (scene.hooks.taken().len(), scene.listed().await[0]["state"].clone()),
@@ -453,8 +461,8 @@ async fn a_receiver_that_does_not_answer_keeps_nobody_else_waiting() {
     let made = scene.ada.post("/v1/notification-channels", body).await.expect(201).json();
     let slow = made["channel"]["channel_id"].as_str().unwrap();
     let stop = CancellationToken::new();
-    let pace = notices::Pace::default();
-    let run = notices::run(scene.drive.app.app.clone(), pace, stop.clone());
+    let pace = notices::OutboxTiming::default();
+    let run = notices::run_outbox_worker(scene.drive.app.app.clone(), pace, stop.clone());
     let telling = TaskTracker::new().spawn(run);
     let tried = |channel: &str| format!("/v1/notification-channels/{channel}/test");
     scene.ada.post(&tried(slow), json!(null)).await.expect(202);
@@ -576,7 +584,7 @@ async fn a_channel_leads_only_to_public_places_unless_an_admin_says_otherwise() 
     let listed = ada.get("/v1/notification-channels").await.expect(200).json();
     let last = listed["items"][2]["channel_id"].as_str().unwrap().to_owned();
     ada.post(&format!("/v1/notification-channels/{last}/test"), json!(null)).await.expect(202);
-    notices::turn(&drive.app.app, LEASE).await.unwrap();
+    notices::deliver_due(&drive.app.app, LEASE).await.unwrap();
     let told = ada.get("/v1/notifications").await.expect(200).json();
     assert_eq!(
         (&told["items"][0]["state"], &told["items"][0]["reason"]),
@@ -664,7 +672,7 @@ async fn a_link_shows_exactly_what_is_asked_and_looking_changes_nothing() {
         for part in [
             "<h1>May the plan of mend-it be carried out?</h1>",
             "<pre>1. Write the &lt;b&gt;API&lt;/b&gt; (api)\n2. Write the page (ui), after api</pre>",
-            "<dt>Task</dt><dd>mend-it</dd><dt>Project</dt><dd>web</dd><dt>Spent so far</dt><dd>1.2500</dd><dt>You are</dt><dd>ada</dd>",
+            "<dt>Task</dt><dd>mend-it</dd><dt>Project</dt><dd>web</dd><dt>Spent so far</dt><dd>1.2500 of 5.0000 USD</dd><dt>You are</dt><dd>ada</dd>",
             "value=approve",
             "value=refuse",
         ] {
@@ -779,7 +787,7 @@ async fn a_call_is_told_with_its_arguments_and_approved_by_link() {
             &json!("May an agent call git.push?"),
             &json!("git.push\ncommand: git push origin main\nforce: false"),
             &json!(
-                "Asked by an agent, held by the rules careful, for task mend-it in web. Spent so far: 0.0000."
+                "Asked by an agent, held by the rules careful, for task mend-it in web. Spent so far: 0.0000 of 5.0000 USD."
             ),
         )
     );
@@ -829,12 +837,12 @@ async fn a_link_is_refused_to_who_lost_the_role_or_the_account() {
     let link = scene.link().await;
     let app = &scene.drive.app;
     let project = scene.drive.project.parse().unwrap();
-    app.member(project, &scene.ada, Role::Viewer).await;
+    app.member(project, &scene.ada, UserRole::Viewer).await;
     for reply in [open(app, &link).await, submit(app, &link, "decision=approve").await] {
         assert_eq!(reply.status, 403);
         assert!(words(&reply).contains("you may not answer this any more"));
     }
-    app.member(project, &scene.ada, Role::Operator).await;
+    app.member(project, &scene.ada, UserRole::Operator).await;
     let path = format!("/v1/users/{}", scene.ada.user.unwrap());
     scene.drive.admin.patch(&path, json!({ "active": false })).await.expect(200);
     for reply in [open(app, &link).await, submit(app, &link, "decision=approve").await] {
@@ -938,7 +946,7 @@ async fn mail_and_ntfy_bear_the_same_words_and_the_same_link() {
     drive.admin.put("/v1/settings/notifications.allow_private", value).await.expect(200);
     let ntfy = NtfyInbox::start(Some("tk_right")).await;
     let ada = drive.app.user("ada", None).await;
-    drive.app.member(drive.project.parse().unwrap(), &ada, Role::Operator).await;
+    drive.app.member(drive.project.parse().unwrap(), &ada, UserRole::Operator).await;
     for body in [
         json!({ "name": "mail", "kind": "mail", "address": "ada@example.com" }),
         json!({ "name": "phone", "kind": "ntfy", "address": ntfy.topic("ada"), "secret": "tk_right" }),
@@ -946,7 +954,7 @@ async fn mail_and_ntfy_bear_the_same_words_and_the_same_link() {
         ada.post("/v1/notification-channels", body).await.expect(201);
     }
     let approval = asked(&drive, &json!({ "command": "rm -rf build" })).await;
-    assert_eq!(notices::turn(&drive.app.app, LEASE).await.unwrap(), 2);
+    assert_eq!(notices::deliver_due(&drive.app.app, LEASE).await.unwrap(), 2);
     let (letters, published) = (mail.taken(), ntfy.taken());
     assert_eq!((letters.len(), published.len()), (1, 1));
     assert!(letters[0].text().contains("git.push\ncommand: rm -rf build\n"));

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use cynode_api::document::{JOINING, NOT_KEPT, PUBLIC, operations};
+use cynode_api::document::{
+    IDEMPOTENCY_EXEMPT_ENDPOINTS, NODE_JOIN_ENDPOINTS, PUBLIC_ENDPOINTS, path_operations,
+};
 use cynode_app::{
-    approvals::{self, Asked, Standing},
+    approvals::{self, ApprovalOutcome, ApprovalRequest},
     services::ServiceKind,
 };
 use cynode_core::{
     ids::{CallId, ProjectId},
-    roles::Role,
+    roles::UserRole,
 };
 use cynode_testkit::{Client, TestApp};
 use serde_json::{Value, json};
@@ -95,6 +97,21 @@ fn cases() -> Vec<Case> {
             json!({ "title": "x" }),
             Operator,
         ),
+        case("delete", "/v1/projects/{project}", "/v1/projects/web", json!(null), Operator),
+        case(
+            "post",
+            "/v1/projects/{project}/archive",
+            "/v1/projects/web/archive",
+            json!(null),
+            Operator,
+        ),
+        case(
+            "post",
+            "/v1/projects/{project}/unarchive",
+            "/v1/projects/web/unarchive",
+            json!(null),
+            Operator,
+        ),
         case(
             "get",
             "/v1/projects/{project}/members",
@@ -153,19 +170,25 @@ fn cases() -> Vec<Case> {
             json!(null),
             WithoutRole(403),
         ),
-        case("get", key, "/v1/preferences/a.b?scope_type=system", json!(null), WithoutRole(403)),
-        case("put", key, "/v1/preferences/a.b?scope_type=system", value, Operator),
+        case(
+            "get",
+            key,
+            "/v1/preferences/standards.b?scope_type=system",
+            json!(null),
+            WithoutRole(403),
+        ),
+        case("put", key, "/v1/preferences/standards.b?scope_type=system", value, Operator),
         case(
             "delete",
             key,
-            "/v1/preferences/a.b?scope_type=system&expected_version=1",
+            "/v1/preferences/standards.b?scope_type=system&expected_version=1",
             json!(null),
             Operator,
         ),
         case(
             "get",
             "/v1/preferences/{key}/history",
-            "/v1/preferences/a.b/history?scope_type=system",
+            "/v1/preferences/standards.b/history?scope_type=system",
             json!(null),
             WithoutRole(403),
         ),
@@ -213,6 +236,20 @@ fn cases() -> Vec<Case> {
             "/v1/tasks/{task}/timeline",
             json!(null),
             WithoutRole(404),
+        ),
+        case(
+            "get",
+            "/v1/tasks/{task}/diff",
+            "/v1/tasks/{task}/diff",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/tasks/{task}/retry",
+            "/v1/tasks/{task}/retry",
+            json!({ "project_id": "{project}", "description": "x" }),
+            Viewer,
         ),
         case(
             "get",
@@ -296,6 +333,13 @@ fn cases() -> Vec<Case> {
         ),
         case("get", "/v1/model-registry", "/v1/model-registry", json!(null), OwnOnly),
         case(
+            "get",
+            "/v1/model-choices",
+            "/v1/model-choices?task_id={task}",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
             "put",
             "/v1/model-registry/{id}",
             "/v1/model-registry/small",
@@ -329,6 +373,7 @@ fn cases() -> Vec<Case> {
         case("get", "/v1/usage", "/v1/usage", json!(null), OwnOnly),
         case("post", "/v1/nodes/join-tokens", "/v1/nodes/join-tokens", json!({}), Operator),
         case("get", "/v1/nodes", "/v1/nodes", json!(null), WithoutRole(403)),
+        case("get", "/v1/readiness", "/v1/readiness", json!(null), WithoutRole(403)),
         case("get", "/v1/nodes/{node}", NODE, json!(null), WithoutRole(403)),
         case("patch", "/v1/nodes/{node}", NODE, json!({ "draining": true }), Operator),
         case("delete", "/v1/nodes/{node}", NODE, json!(null), Operator),
@@ -636,7 +681,7 @@ fn cases() -> Vec<Case> {
 
 /// A call of that agent that waits for a person.
 async fn asked(app: &TestApp, project: ProjectId, agent: &str) -> String {
-    let asked = Asked {
+    let asked = ApprovalRequest {
         agent: agent.parse().unwrap(),
         project: Some(project),
         task: None,
@@ -645,11 +690,11 @@ async fn asked(app: &TestApp, project: ProjectId, agent: &str) -> String {
         policy: [2; 32],
         rules: vec!["some".into()],
     };
-    let trace = app.app.environment().trace();
-    let request = cynode_app::Request { caller: None, trace, attempt: None };
+    let trace = app.app.environment().new_trace_id();
+    let request = cynode_app::OperationRequest { caller: None, trace, attempt: None };
     let call: CallId = "cal_00000000000000000000000000000001".parse().unwrap();
-    match approvals::seek(&app.app, &request, &asked, "{}", call).await.unwrap() {
-        Standing::Waiting(approval) => approval.id.to_string(),
+    match approvals::obtain_approval(&app.app, &request, &asked, "{}", call).await.unwrap() {
+        ApprovalOutcome::Waiting(approval) => approval.id.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -777,11 +822,11 @@ impl World {
 
 #[tokio::test]
 async fn every_endpoint_has_an_anonymous_and_a_too_weak_caller() {
-    let mut document = cynode_api::openapi();
+    let mut document = cynode_api::public_openapi();
     let mut documented = BTreeSet::new();
     for (path, item) in &mut document.paths.paths {
-        for (method, _) in operations(item) {
-            if !PUBLIC.contains(&(method, path.as_str())) {
+        for (method, _) in path_operations(item) {
+            if !PUBLIC_ENDPOINTS.contains(&(method, path.as_str())) {
                 documented.insert((method.to_owned(), path.clone()));
             }
         }
@@ -801,8 +846,10 @@ async fn an_anonymous_caller_gets_nowhere_and_changes_nothing() {
         world.app.anonymous().with_token(""),
         // Well-formed, and of nobody.
         world.app.anonymous().with_token(&{
-            let environment = cynode_app::Environment::system();
-            cynode_app::tokens::issue(cynode_app::tokens::TokenKind::Session, &environment).0.0
+            let environment = cynode_app::AppEnvironment::from_system();
+            cynode_app::tokens::issue_token(cynode_app::tokens::TokenKind::Session, &environment)
+                .0
+                .0
         }),
     ];
     for case in cases() {
@@ -817,8 +864,8 @@ async fn an_anonymous_caller_gets_nowhere_and_changes_nothing() {
 async fn a_caller_who_is_too_weak_is_refused_and_changes_nothing() {
     let world = World::new().await;
     let without = world.app.user("without", None).await;
-    let viewer = world.app.user("viewer", Some(Role::Viewer)).await;
-    let operator = world.app.user("operator", Some(Role::Operator)).await;
+    let viewer = world.app.user("viewer", Some(UserRole::Viewer)).await;
+    let operator = world.app.user("operator", Some(UserRole::Operator)).await;
     let before = world.fingerprint().await;
     for case in cases() {
         let (caller, expected) = match case.weak {
@@ -858,13 +905,14 @@ async fn a_list_of_ones_own_holds_nothing_of_others() {
 
 #[tokio::test]
 async fn every_mutation_takes_an_idempotency_key() {
-    let mut document = cynode_api::openapi();
+    let mut document = cynode_api::public_openapi();
     for (path, item) in &mut document.paths.paths {
-        for (method, operation) in operations(item) {
+        for (method, operation) in path_operations(item) {
             let described = serde_json::to_value(&operation).unwrap();
             let parameters = described["parameters"].as_array().cloned().unwrap_or_default();
             let takes = parameters.iter().any(|parameter| parameter["name"] == "Idempotency-Key");
-            let should = method != "get" && !NOT_KEPT.contains(&(method, path.as_str()));
+            let should =
+                method != "get" && !IDEMPOTENCY_EXEMPT_ENDPOINTS.contains(&(method, path.as_str()));
             assert_eq!(takes, should, "{method} {path}");
         }
     }
@@ -882,8 +930,10 @@ async fn the_internal_port_knows_only_the_right_kind_of_service() {
     let mut document = cynode_api::internal_openapi();
     let mut tried = 0;
     for (path, item) in &mut document.paths.paths {
-        let closed = |method: &str| method != "get" && !JOINING.contains(&(method, path.as_str()));
-        for (method, _) in operations(item).into_iter().filter(|(method, _)| closed(method)) {
+        let closed = |method: &str| {
+            method != "get" && !NODE_JOIN_ENDPOINTS.contains(&(method, path.as_str()))
+        };
+        for (method, _) in path_operations(item).into_iter().filter(|(method, _)| closed(method)) {
             let (path, wrong) = if path.contains("/jobs/") {
                 (path.replace("{job}", "job_0192d5c8b6f07cc1a1a3c2b4d5e6f708"), &runner)
             } else {

@@ -1,4 +1,4 @@
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::{Client, TestApp};
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ async fn each_scope_has_its_own_writers() {
     let app = TestApp::new().await;
     let (admin, bob) = (app.admin().await, app.user("bob", None).await);
     let project = app.project(&admin, "web").await;
-    app.member(project, &bob, Role::Operator).await;
+    app.member(project, &bob, UserRole::Operator).await;
     let task = json!({ "project_id": project, "description": "Do it" });
     let task = bob.post("/v1/tasks", task).await.expect(201).text("id");
     let own = format!("scope_type=user&scope_id={}", bob.user.unwrap());
@@ -104,9 +104,9 @@ async fn what_the_author_of_a_task_prefers_is_not_for_those_who_only_watch() {
     let project = app.project(&admin, "web").await;
     let (author, steers, watches) =
         (app.user("ann", None).await, app.user("bob", None).await, app.user("eve", None).await);
-    app.member(project, &author, Role::Operator).await;
-    app.member(project, &steers, Role::Operator).await;
-    app.member(project, &watches, Role::Viewer).await;
+    app.member(project, &author, UserRole::Operator).await;
+    app.member(project, &steers, UserRole::Operator).await;
+    app.member(project, &watches, UserRole::Viewer).await;
     let own = format!("scope_type=user&scope_id={}", author.user.unwrap());
     assert_eq!(set(&author, &own, STYLE, json!("blunt")).await, 200);
     let task = json!({ "project_id": project, "description": "Do it" });
@@ -150,4 +150,25 @@ async fn a_scope_that_contradicts_itself_is_refused() {
     ] {
         admin.get(&format!("/v1/preferences?{query}")).await.expect(400);
     }
+}
+
+#[tokio::test]
+async fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let refused = async |key: &str| {
+        let body = json!({ "value": true, "expected_version": 0 });
+        let path = format!("/v1/preferences/{key}?scope_type=system");
+        admin.put(&path, body).await.expect(422).text("detail")
+    };
+    assert_eq!(
+        refused("workflow.approve_plans").await,
+        "there is no preference `workflow.approve_plans`; is `workflow.approve_plan` meant?"
+    );
+    assert_eq!(
+        refused("foo.bar").await,
+        "there is no preference `foo.bar`; docs/preferences.md lists them all; what agents are to be told goes under \
+         `standards.<name>`"
+    );
+    assert_eq!(app.db.number("SELECT count(*) FROM preferences").await, 0);
 }

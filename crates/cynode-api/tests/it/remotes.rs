@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 use cynode_app::remotes::{self, intake};
-use cynode_core::{ids::ProjectId, roles::Role};
+use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{
     Client, Reply, TestApp,
     forges::{BOT, ForgeKind, Hook, Level, REPOSITORY, Source, TOKEN, TestForge, Trouble, Verdict},
@@ -49,7 +49,7 @@ impl World {
     }
 
     async fn look(&self) -> bool {
-        intake::look(&self.app.app, Some(self.project)).await.unwrap()
+        intake::sync_remote(&self.app.app, Some(self.project)).await.unwrap()
     }
 
     /// A delivery of the forge, as somebody sends it.
@@ -348,7 +348,7 @@ async fn a_delivery_that_was_dealt_with_and_is_sent_again_is_looked_at_again() {
         assert!(world.look().await);
         assert_eq!(world.tasks().await.len(), 1, "{kind}");
         assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
-        assert!(intake::look(&world.app.app, None).await.unwrap(), "{kind}: it is due");
+        assert!(intake::sync_remote(&world.app.app, None).await.unwrap(), "{kind}: it is due");
         assert_eq!(world.tasks().await.len(), 2, "{kind}");
         assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 1);
     }
@@ -398,7 +398,7 @@ async fn two_who_look_at_once_make_one_task_and_one_comment() {
         let world = World::new(kind).await;
         world.forge.issue("ann", "Fix it", "", &["cynode"]);
         let app = &world.app.app;
-        let looks = (0..6).map(|_| intake::look(app, Some(world.project)));
+        let looks = (0..6).map(|_| intake::sync_remote(app, Some(world.project)));
         let looked = futures::future::join_all(looks).await;
         let had = looked.into_iter().filter(|looked| *looked.as_ref().unwrap()).count();
         assert!((1..=6).contains(&had));
@@ -447,7 +447,7 @@ async fn a_forge_that_has_had_enough_is_left_alone_for_as_long_as_it_says() {
     assert!(failure.as_str().unwrap().contains("rate limit"), "{failure}");
     let wait = "SELECT extract(epoch FROM due_at - clock_timestamp())::bigint FROM project_remotes";
     assert!((900..=1000).contains(&world.app.db.number(wait).await));
-    assert!(!intake::look(&world.app.app, None).await.unwrap(), "it is not due");
+    assert!(!intake::sync_remote(&world.app.app, None).await.unwrap(), "it is not due");
     assert!(world.look().await);
     assert_eq!((world.failure().await, world.tasks().await.len()), (Value::Null, 1));
 }
@@ -481,7 +481,8 @@ async fn a_forge_that_does_not_answer_keeps_no_other_waiting() {
     let port = silent.local_addr().unwrap().port();
     connect_unasked(&world.app, &world.admin, "stuck", port).await;
     let stop = CancellationToken::new();
-    let looking = TaskTracker::new().spawn(intake::run(world.app.app.clone(), stop.clone()));
+    let looking =
+        TaskTracker::new().spawn(intake::run_issue_sync(world.app.app.clone(), stop.clone()));
     let _asked = silent.accept().await.unwrap();
     until(&world.app, "SELECT count(*) FROM project_remotes WHERE looked_at IS NOT NULL").await;
     let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
@@ -501,8 +502,9 @@ async fn looks_that_hang_leave_git_to_those_who_work() {
         stuck.push(connect_unasked(&world.app, &world.admin, slug, port).await);
     }
     let app = &world.app.app;
-    let hanging =
-        futures::future::join_all(stuck.iter().map(|project| intake::look(app, Some(*project))));
+    let hanging = futures::future::join_all(
+        stuck.iter().map(|project| intake::sync_remote(app, Some(*project))),
+    );
     let work = async {
         let mut asked = Vec::new();
         while asked.len() < stuck.len() {
@@ -529,7 +531,7 @@ async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() 
     let minutes = "SELECT round(extract(epoch FROM due_at - clock_timestamp()) / 60)::bigint FROM project_remotes";
     let mut waits = Vec::new();
     for _ in 0..7 {
-        assert!(intake::look(&app.app, Some(first)).await.unwrap());
+        assert!(intake::sync_remote(&app.app, Some(first)).await.unwrap());
         waits.push(app.db.number(minutes).await);
     }
     assert_eq!(waits, [1, 4, 8, 16, 32, 60, 60]);
@@ -540,9 +542,9 @@ async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() 
          WHERE project_id = $1::uuid",
         &first.as_uuid().to_string(),
     ).await;
-    assert!(!intake::look(&app.app, None).await.unwrap());
+    assert!(!intake::sync_remote(&app.app, None).await.unwrap());
     app.db.execute("UPDATE project_remotes SET silent_looks = 0 WHERE lease_id IS NULL").await;
-    assert!(intake::look(&app.app, None).await.unwrap());
+    assert!(intake::sync_remote(&app.app, None).await.unwrap());
 }
 
 #[tokio::test]
@@ -550,9 +552,9 @@ async fn tasks_from_issues_end_with_the_right_of_whoever_connected_the_remote() 
     let world = World::new(ForgeKind::Github).await;
     // What is only reached from here is for whoever runs the installation.
     let eve = world.app.user("eve", None).await;
-    world.app.member(world.project, &eve, Role::Admin).await;
+    world.app.member(world.project, &eve, UserRole::Admin).await;
     eve.put(&world.place(), wish(&world.forge)).await.expect(403);
-    let bob = world.app.user("bob", Some(Role::Admin)).await;
+    let bob = world.app.user("bob", Some(UserRole::Admin)).await;
     bob.put(&world.place(), wish(&world.forge)).await.expect(200);
     world
         .app
@@ -572,7 +574,7 @@ async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is
     let admin = app.admin().await;
     let project = app.project(&admin, "web").await;
     let eve = app.user("eve", None).await;
-    app.member(project, &eve, Role::Admin).await;
+    app.member(project, &eve, UserRole::Admin).await;
     let path = format!("/v1/projects/{project}/remote");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -633,7 +635,7 @@ async fn a_forge_that_may_not_be_private_is_not_asked_where_it_is() {
     assert!(world.look().await);
     let failure = world.failure().await;
     assert!(failure.as_str().unwrap().contains("private network"), "{failure}");
-    remotes::fetch(&world.app.app, world.project).await.unwrap_err();
+    remotes::fetch_commits(&world.app.app, world.project).await.unwrap_err();
     assert_eq!(world.forge.asked().len(), asked);
 }
 
@@ -646,7 +648,10 @@ async fn newer_commits_are_brought_and_the_head_moves_forward_only() {
     };
     let first = head().await;
     let second = world.forge.commit("main", "a", "more\n");
-    assert_eq!(remotes::fetch(&world.app.app, world.project).await.unwrap(), Some(second.clone()));
+    assert_eq!(
+        remotes::fetch_commits(&world.app.app, world.project).await.unwrap(),
+        Some(second.clone())
+    );
     assert_eq!(head().await, second);
     world.forge.force("main", &first);
     assert!(world.look().await);
@@ -676,7 +681,7 @@ async fn offered(world: &World) -> u64 {
         title: "Say two".into(),
         body: String::new(),
     };
-    let opened = forge.open(&new).await.unwrap();
+    let opened = forge.open_pull_request(&new).await.unwrap();
     assert_eq!(opened.head, commit);
     world.app.db.execute(
         "INSERT INTO pull_requests (pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, title, body, state,
@@ -690,13 +695,13 @@ async fn offered(world: &World) -> u64 {
 }
 
 fn client(world: &World) -> Box<dyn cynode_forge::Forge> {
-    let site = cynode_forge::Site {
+    let site = cynode_forge::ForgeEndpoint {
         api: world.forge.api().parse().unwrap(),
         repository: REPOSITORY.into(),
         token: TOKEN.into(),
         private: true,
     };
-    world.forge.kind.connect(site).unwrap()
+    world.forge.kind.connect_repository(site).unwrap()
 }
 
 #[tokio::test]
@@ -811,7 +816,7 @@ async fn a_forge_that_has_had_enough_before_the_last_pull_request_is_read_on_fro
         world.admin.post("/v1/tasks", new).await.expect(201);
         let (base, title, body) = ("main".into(), name, String::new());
         let new = cynode_forge::NewPullRequest { branch, base, title, body };
-        assert_eq!(forge.open(&new).await.unwrap().number, at);
+        assert_eq!(forge.open_pull_request(&new).await.unwrap().number, at);
     }
     world
         .app

@@ -1,7 +1,7 @@
 //! Schedules: made by people, fired once, whoever is there and whatever dies. (S000-028, S002-21, S002-49, B023-16)
 
-use cynode_app::{App, Environment, Policy, maintenance, schedules};
-use cynode_core::{ids::ProjectId, roles::Role};
+use cynode_app::{App, AppEnvironment, LifetimePolicy, maintenance, schedules};
+use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{Client, SeededRandom, TestApp};
 use serde_json::{Value, json};
 use time::{Duration, format_description::well_known::Rfc3339, macros::datetime};
@@ -20,7 +20,7 @@ impl Scene {
         let admin = lasting(&app.admin().await).await;
         let project = app.project(&admin, "web").await;
         let ada = lasting(&app.user("ada", None).await).await;
-        app.member(project, &ada, Role::Operator).await;
+        app.member(project, &ada, UserRole::Operator).await;
         Self { app, admin, ada, project }
     }
 
@@ -46,7 +46,7 @@ impl Scene {
 
     /// Fires what is due; gives how many.
     async fn turn(&self) -> usize {
-        schedules::turn(&self.app.app).await.unwrap()
+        schedules::fire_due_schedules(&self.app.app).await.unwrap()
     }
 
     async fn read(&self, path: &str) -> Value {
@@ -66,8 +66,8 @@ async fn lasting(client: &Client) -> Client {
 
 /// Another process over the same database.
 fn replica(app: &TestApp, seed: u64) -> App {
-    let environment = Environment::new(app.clock.clone(), SeededRandom::new(seed << 40));
-    App::new(app.db.pool(), environment, Policy::default())
+    let environment = AppEnvironment::new(app.clock.clone(), SeededRandom::new(seed << 40));
+    App::new(app.db.pool(), environment, LifetimePolicy::default())
 }
 
 fn cron(expression: &str, zone: &str) -> Value {
@@ -132,7 +132,8 @@ async fn of_several_processes_that_look_at_once_one_fires_each_schedule() {
     }
     scene.at(NINE + Duration::SECOND);
     let processes: Vec<App> = (1..=4).map(|seed| replica(&scene.app, seed)).collect();
-    let fired = futures::future::join_all(processes.iter().map(schedules::turn)).await;
+    let fired =
+        futures::future::join_all(processes.iter().map(schedules::fire_due_schedules)).await;
     let fired: usize = fired.into_iter().map(Result::unwrap).sum();
     // Whoever came too late to some left them to the others, who may have been done by then.
     let left = scene.turn().await;
@@ -159,11 +160,11 @@ async fn a_process_that_dies_while_it_fires_leaves_nothing_behind_and_another_do
     // While another holds it, nobody waits for it.
     let mut holder = scene.app.db.begin().await;
     let id = path.rsplit('/').next().unwrap().parse().unwrap();
-    cynode_db::schedules::lock(&mut holder, id).await.unwrap();
-    assert_eq!(schedules::turn(&replica(&scene.app, 9)).await.unwrap(), 0);
+    cynode_db::schedules::lock_schedule(&mut holder, id).await.unwrap();
+    assert_eq!(schedules::fire_due_schedules(&replica(&scene.app, 9)).await.unwrap(), 0);
     drop(holder);
     scene.app.db.execute("ALTER TABLE schedules DROP CONSTRAINT dies").await;
-    assert_eq!(schedules::turn(&replica(&scene.app, 9)).await.unwrap(), 1);
+    assert_eq!(schedules::fire_due_schedules(&replica(&scene.app, 9)).await.unwrap(), 1);
     assert_eq!(scene.tasks().await, ["nightly-20261102-0900"]);
 }
 
@@ -195,7 +196,7 @@ async fn a_time_of_the_day_stays_one_when_the_clock_changes() {
     let scene = Scene::new().await;
     // In New York the clock goes forward on 2027-03-14: there is no 02:30, and nine is an hour earlier from then on.
     scene.at(datetime!(2027-03-13 12:00 UTC));
-    maintenance::once(&scene.app.app).await.unwrap();
+    maintenance::run_maintenance_once(&scene.app.app).await.unwrap();
     let when = |expression| json!({ "name": expression_name(expression), "when": cron(expression, "America/New_York") });
     let nine = scene.daily(when("0 9 * * *")).await;
     let gap = scene.daily(when("30 2 * * *")).await;
@@ -298,7 +299,7 @@ async fn whoever_does_not_wait_fires_a_schedule_in_their_own_name() {
     let scene = Scene::new().await;
     let path = scene.daily(json!({ "enabled": false })).await;
     let bob = scene.app.user("bob", None).await;
-    scene.app.member(scene.project, &bob, Role::Operator).await;
+    scene.app.member(scene.project, &bob, UserRole::Operator).await;
     let run = format!("{path}/run");
     let bob = bob.with_header("idempotency-key", "now");
     let fired = bob.post(&run, json!(null)).await.expect(201).json();
@@ -419,7 +420,7 @@ async fn a_schedule_is_seen_by_its_project_changed_by_operators_and_not_there_fo
         reply.expect(404);
     }
     assert_eq!(bob.get("/v1/schedules").await.expect(200).json(), json!({ "items": [] }));
-    scene.app.member(scene.project, &bob, Role::Viewer).await;
+    scene.app.member(scene.project, &bob, UserRole::Viewer).await;
     assert_eq!(bob.get("/v1/schedules").await.expect(200).json()["items"][0]["name"], "nightly");
     bob.get(&path).await.expect(200);
     bob.patch(&path, json!({ "expected_version": 1, "enabled": false })).await.expect(403);

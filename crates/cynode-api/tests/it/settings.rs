@@ -62,7 +62,7 @@ async fn a_value_that_cannot_be_kept_is_refused() {
     for value in [json!("a\u{0}b"), json!({ "a\u{0}": 1 }), json!("x".repeat(20_000))] {
         let body = json!({ "value": value, "expected_version": 0 });
         assert_eq!(admin.put(PATH, body.clone()).await.expect(422).text("code"), "invalid");
-        let preference = "/v1/preferences/a.b?scope_type=system";
+        let preference = "/v1/preferences/standards.b?scope_type=system";
         assert_eq!(admin.put(preference, body).await.expect(422).text("code"), "invalid");
     }
 }
@@ -106,4 +106,21 @@ async fn what_would_be_ignored_is_refused_with_what_is_right() {
     );
     let listed = admin.get("/v1/settings").await.expect(200).json();
     assert_eq!(listed["items"], json!([]));
+}
+
+#[tokio::test]
+async fn the_currency_is_told_to_everybody_and_is_a_code() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let currency = async || bob.get("/v1/me").await.expect(200).text("currency");
+    assert_eq!(currency().await, "USD");
+    let body = json!({ "value": "EUR", "expected_version": 0 });
+    admin.put("/v1/settings/budget.currency", body).await.expect(200);
+    assert_eq!(currency().await, "EUR");
+    let body = json!({ "value": "euro", "expected_version": 1 });
+    let refused = admin.put("/v1/settings/budget.currency", body).await.expect(422);
+    assert_eq!(
+        refused.text("detail"),
+        "`budget.currency` is an ISO 4217 code of three capital letters, such as \"USD\" or \"EUR\""
+    );
 }

@@ -326,12 +326,12 @@ async fn stopping_a_task_stops_also_what_is_made_below_its_dependents_at_that_mo
     let drive = Drive::new().await;
     let child: TaskId = drive.another(json!([drive.task])).await.parse().unwrap();
     let mut making = drive.app.db.begin().await;
-    let mut made = tasks::get(&mut making, child).await.unwrap().unwrap();
+    let mut made = tasks::get_task(&mut making, child).await.unwrap().unwrap();
     made.id = "tsk_ffffffffffffffffffffffffffffffff".parse().unwrap();
     made.name = "late".parse().unwrap();
     made.depends_on = vec![child];
-    tasks::insert(&mut making, &made).await.unwrap();
-    tasks::share(&mut making, &[child]).await.unwrap();
+    tasks::insert_task(&mut making, &made).await.unwrap();
+    tasks::lock_states_shared(&mut making, &[child]).await.unwrap();
     let path = format!("/v1/tasks/{}/cancel", drive.task);
     let stopping = async {
         drive.admin.post(&path, json!(null)).await.expect(200);
@@ -369,7 +369,7 @@ async fn the_timeline_tells_the_whole_story() {
       "trace_id": "[trace]",
       "state": "running",
       "node": "collect_result",
-      "standing": "waits at Collect Result for job (owner: worker)",
+      "standing": "waits for a node to take the job of a",
       "retries_used": 0,
       "cost_micros": 7,
       "steps": [

@@ -1,6 +1,6 @@
 //! Skills over HTTP: what agents may be given, written by people.
 
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::TestApp;
 use serde_json::json;
 
@@ -10,8 +10,8 @@ async fn a_skill_is_written_read_changed_and_removed_by_people_of_its_project() 
     let admin = app.admin().await;
     let project = app.project(&admin, "web").await;
     let (ada, bob) = (app.user("ada", None).await, app.user("bob", None).await);
-    app.member(project, &ada, Role::Operator).await;
-    app.member(project, &bob, Role::Viewer).await;
+    app.member(project, &ada, UserRole::Operator).await;
+    app.member(project, &bob, UserRole::Viewer).await;
     let skill = json!({ "project_id": project, "name": "run-the-tests", "description": "When code changed.", "body": "Run them all." });
 
     bob.post("/v1/skills", skill.clone()).await.expect(403);
@@ -79,7 +79,7 @@ async fn the_skills_of_another_project_do_not_exist() {
     let admin = app.admin().await;
     let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
     let ada = app.user("ada", None).await;
-    app.member(web, &ada, Role::Admin).await;
+    app.member(web, &ada, UserRole::Admin).await;
     let skill = json!({ "project_id": api, "name": "a", "description": "d", "body": "b" });
     let made = admin.post("/v1/skills", skill.clone()).await.expect(201);
     let path = format!("/v1/skills/{}", made.text("skill_id"));

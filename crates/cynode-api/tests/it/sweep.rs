@@ -15,7 +15,7 @@ use std::{
 use cynode_app::{
     maintenance,
     services::ServiceKind,
-    sweep::{self, Due, Engine, EngineError},
+    sweep::{self, DueRun, EngineError, WorkflowEngine},
 };
 use cynode_core::ids::TaskId;
 use cynode_testkit::{NOW, TestApp};
@@ -26,14 +26,14 @@ use crate::workflow::{Drive, create_job};
 /// Writes down what it is told.
 #[derive(Default)]
 struct Listener {
-    told: Mutex<Vec<Due>>,
+    told: Mutex<Vec<DueRun>>,
     deaf: AtomicBool,
 }
 
-impl Engine for Listener {
-    fn tell<'a>(
+impl WorkflowEngine for Listener {
+    fn dispatch_run<'a>(
         &'a self,
-        due: &'a Due,
+        due: &'a DueRun,
     ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>> {
         Box::pin(async move {
             if self.deaf.load(Ordering::Relaxed) {
@@ -49,7 +49,7 @@ const LATER: Duration = Duration::from_mins(1);
 
 impl Listener {
     async fn hears(&self, drive: &Drive, resend: Duration) -> Vec<String> {
-        sweep::tell(&drive.app.app, self, resend).await.unwrap();
+        sweep::dispatch_due(&drive.app.app, self, resend).await.unwrap();
         let told = std::mem::take(&mut *self.told.lock().unwrap());
         told.into_iter().map(|due| due.task.to_string()).collect()
     }
@@ -123,11 +123,11 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     let job = workers(&drive, 1).await.remove(0);
     drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
     // A job that was just claimed has its time.
-    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
     assert_eq!(states(&drive).await, ["running"]);
     let silent = "UPDATE jobs SET lease_expires_at = now() - interval '1 second'";
     drive.app.db.execute(silent).await;
-    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
     assert_eq!(states(&drive).await, ["lost"]);
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
     assert_eq!(drive.app.db.number(due).await, 1);
@@ -144,7 +144,7 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "most": 1 });
     let again = worker.post("/v1/jobs/claim", body).await.expect(200).json();
     assert_eq!(again["jobs"][0]["attempt"], 2);
-    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
     let running = "SELECT count(*) FROM jobs WHERE state = 'running'";
     assert_eq!(drive.app.db.number(running).await, 1);
 }
@@ -158,7 +158,7 @@ async fn a_job_past_its_deadline_is_given_up_however_alive_it_is() {
     let worker = drive.app.service(ServiceKind::Worker, "w0").await;
     let alive = format!("/v1/jobs/{}/alive", job["job_id"].as_str().unwrap());
     worker.post(&alive, json!({ "fencing_token": 1 })).await.expect(200);
-    sweep::tidy(&drive.app.app, false).await.unwrap();
+    sweep::reap_expired(&drive.app.app, false).await.unwrap();
     assert_eq!(states(&drive).await, ["lost"]);
 }
 
@@ -170,9 +170,9 @@ async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks
     let silent =
         "UPDATE jobs SET lease_expires_at = now() - interval '1 second' WHERE worker <> 'w2'";
     assert_eq!(drive.app.db.execute(silent).await, 2);
-    assert!(sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert!(sweep::reap_expired(&drive.app.app, false).await.unwrap());
     // Said once, not at every turn.
-    assert!(sweep::tidy(&drive.app.app, true).await.unwrap());
+    assert!(sweep::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["running", "running", "running"]);
     let alerts = "SELECT kind FROM events WHERE kind LIKE 'sweep.%' ORDER BY xact, seq";
     assert_eq!(drive.app.db.texts(alerts).await, ["sweep.halted"]);
@@ -182,7 +182,7 @@ async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks
         .db
         .execute("UPDATE jobs SET lease_expires_at = now() + interval '1 hour' WHERE worker = 'w1'")
         .await;
-    assert!(!sweep::tidy(&drive.app.app, true).await.unwrap());
+    assert!(!sweep::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["lost", "running", "running"]);
     assert_eq!(drive.app.db.texts(alerts).await, ["sweep.halted", "sweep.resumed"]);
 }
@@ -193,10 +193,10 @@ async fn an_admin_who_looked_can_let_the_sweep_act() {
     drive.dispatched(&["a", "b", "c"]).await;
     workers(&drive, 3).await;
     drive.app.db.execute("UPDATE jobs SET lease_expires_at = now() - interval '1 second'").await;
-    assert!(sweep::tidy(&drive.app.app, false).await.unwrap());
-    let path = format!("/v1/settings/{}", sweep::ANYWAY);
+    assert!(sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    let path = format!("/v1/settings/{}", sweep::FORCE_RECLAIM_SETTING);
     drive.admin.put(&path, json!({ "value": true, "expected_version": 0 })).await.expect(200);
-    assert!(!sweep::tidy(&drive.app.app, true).await.unwrap());
+    assert!(!sweep::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["lost", "lost", "lost"]);
 }
 
@@ -206,10 +206,10 @@ async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
     let held = drive.start().await;
     let ask = json!({ "wait": { "reason": "human_input", "question": "Which?", "expires_in_seconds": 60 } });
     drive.step(&held, "wait", ask).await.expect(200);
-    sweep::tidy(&drive.app.app, false).await.unwrap();
+    sweep::reap_expired(&drive.app.app, false).await.unwrap();
     drive.start_as(&drive.task, "runner", "early").await.expect(409);
     drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
-    sweep::tidy(&drive.app.app, false).await.unwrap();
+    sweep::reap_expired(&drive.app.app, false).await.unwrap();
     let held = drive.start().await;
     let ended = json!({ "reason": "human_input", "resolution": "expired", "question": "Which?" });
     assert_eq!(held.position["ended_wait"], ended);
@@ -230,19 +230,20 @@ async fn a_run_that_somebody_holds_keeps_the_sweep_from_no_other() {
     let mut slow = drive.app.db.begin().await;
     cynode_db::workflow::lock_run(&mut slow, first).await.unwrap();
     let ended = "SELECT resolution FROM waits WHERE resolution IS NOT NULL";
-    let turn = tokio::time::timeout(Duration::from_secs(20), sweep::tidy(&drive.app.app, false));
+    let turn =
+        tokio::time::timeout(Duration::from_secs(20), sweep::reap_expired(&drive.app.app, false));
     assert!(!turn.await.expect("it waits for nobody").unwrap());
     assert_eq!(states(&drive).await, ["lost"]);
     assert_eq!(drive.app.db.texts(ended).await, Vec::<String>::new());
     slow.rollback().await.unwrap();
-    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
     assert_eq!(drive.app.db.texts(ended).await, ["expired"]);
 }
 
 #[tokio::test]
 async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays() {
     let app = TestApp::new().await;
-    let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
+    let uploads = app.app.gateway_parts().unwrap().objects_directory.join("incoming");
     let repository = app.repository("prj_1");
     let bundles = repository.parent().unwrap().join("incoming");
     let packs = repository.join("objects/pack");
@@ -264,7 +265,7 @@ async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays(
     put(&packs.join("pack-old.pack"), 61);
     // Done twice, the second time finds nothing.
     for _ in 0..2 {
-        maintenance::once(&app.app).await.unwrap();
+        maintenance::run_maintenance_once(&app.app).await.unwrap();
         assert_eq!(names(&uploads), ["young#1"]);
         assert_eq!(names(&bundles), ["young#1"]);
         assert_eq!(names(&packs), ["pack-old.pack", "tmp_pack_young"]);
@@ -274,12 +275,12 @@ async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays(
 #[tokio::test]
 async fn what_fails_of_maintenance_keeps_nothing_behind_it_from_being_done() {
     let app = TestApp::new().await;
-    let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
+    let uploads = app.app.gateway_parts().unwrap().objects_directory.join("incoming");
     std::fs::create_dir_all(&uploads).unwrap();
     let left = File::create(uploads.join("old#1")).unwrap();
     left.set_modified((NOW - time::Duration::minutes(61)).into()).unwrap();
     app.db.execute("ALTER TABLE idempotency_keys RENAME TO elsewhere").await;
-    assert!(maintenance::once(&app.app).await.is_err());
+    assert!(maintenance::run_maintenance_once(&app.app).await.is_err());
     assert_eq!(names(&uploads), Vec::<String>::new());
 }
 
@@ -313,10 +314,10 @@ async fn sessions_and_tokens_of_agents_go_some_time_after_their_end() {
         db.number(counted).await
     };
     // The task goes on, and one of its agents may have left a checkpoint.
-    maintenance::once(&app.app).await.unwrap();
+    maintenance::run_maintenance_once(&app.app).await.unwrap();
     assert_eq!(counts().await, 244);
     db.execute("UPDATE tasks SET state = 'cancelled', ended_at = now()").await;
-    maintenance::once(&app.app).await.unwrap();
+    maintenance::run_maintenance_once(&app.app).await.unwrap();
     assert_eq!(counts().await, 222);
 }
 

@@ -1,4 +1,4 @@
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::TestApp;
 use insta::assert_json_snapshot;
 use serde_json::json;
@@ -180,8 +180,8 @@ async fn nothing_of_one_project_is_seen_listed_or_counted_in_another() {
     let admin = app.admin().await;
     let (bob, eve) = (app.user("bob", None).await, app.user("eve", None).await);
     let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
-    app.member(web, &bob, Role::Admin).await;
-    app.member(api, &eve, Role::Admin).await;
+    app.member(web, &bob, UserRole::Admin).await;
+    app.member(api, &eve, UserRole::Admin).await;
     let body = json!({ "project_id": web, "name": "secret-plan", "description": "x" });
     let id = bob.post("/v1/tasks", body).await.expect(201).text("id");
     eve.get(&format!("/v1/tasks/{id}")).await.expect(404);
@@ -223,4 +223,57 @@ async fn input_that_hides_overflows_or_escapes_is_refused_with_a_reason() {
             problem.text("detail")
         );
     }
+}
+
+#[tokio::test]
+async fn a_task_without_a_limit_gets_the_installations_default() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let make = async |name: Option<&str>, budget: serde_json::Value| {
+        let body =
+            json!({ "project_id": project, "name": name, "description": "x", "budget": budget });
+        let made = admin.post("/v1/tasks", body).await.expect(201).json();
+        (made["budget"]["max_cost_micros"].clone(), made["budget"]["max_tokens"].clone())
+    };
+    // Named ones are stored with others, unnamed ones alone.
+    assert_eq!(make(Some("a"), json!({})).await, (json!(5_000_000), json!(null)));
+    assert_eq!(make(None, json!({})).await, (json!(5_000_000), json!(null)));
+    assert_eq!(make(Some("b"), json!({ "max_tokens": 9 })).await, (json!(null), json!(9)));
+    assert_eq!(make(None, json!({ "max_cost_micros": 7 })).await, (json!(7), json!(null)));
+    let set = async |value: serde_json::Value, version: i64| {
+        let body = json!({ "value": value, "expected_version": version });
+        admin.put("/v1/settings/budget.task_default", body).await
+    };
+    set(json!(2.5), 0).await.expect(200);
+    assert_eq!(make(Some("c"), json!({})).await, (json!(2_500_000), json!(null)));
+    assert_eq!(make(None, json!({})).await, (json!(2_500_000), json!(null)));
+    set(json!("none"), 1).await.expect(200);
+    assert_eq!(make(Some("d"), json!({})).await, (json!(null), json!(null)));
+    let refused = set(json!(0), 2).await.expect(422);
+    assert_eq!(
+        refused.text("detail"),
+        "`budget.task_default` is an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\""
+    );
+}
+
+#[tokio::test]
+async fn a_yes_in_advance_is_kept_with_the_task_it_was_asked_for_with() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let make = async |name: Option<&str>, said: serde_json::Value| {
+        let mut body = json!({ "project_id": project, "name": name, "description": "x" });
+        body["approve_plan"] = said;
+        let task = admin.post("/v1/tasks", body).await.expect(201).text("id");
+        let path = format!("/v1/preferences?scope_type=task&scope_id={task}");
+        let found = admin.get(&path).await.expect(200).json()["items"].clone();
+        let said = |it: &serde_json::Value| (it["key"].clone(), it["value"].clone());
+        found.as_array().unwrap().iter().map(said).collect::<Vec<_>>()
+    };
+    let key = json!("workflow.approve_plan");
+    assert_eq!(make(Some("a"), json!(false)).await, [(key.clone(), json!(false))]);
+    assert_eq!(make(None, json!(false)).await, [(key.clone(), json!(false))]);
+    assert_eq!(make(None, json!(true)).await, [(key, json!(true))]);
+    assert_eq!(make(Some("b"), json!(null)).await, []);
 }

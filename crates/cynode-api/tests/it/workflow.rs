@@ -337,7 +337,7 @@ async fn a_checkpoint_that_waits_for_its_run_holds_none_of_its_units() {
     // Somebody reports something, who takes the run first.
     let mut reporting = drive.app.db.begin().await;
     let task: TaskId = drive.task.parse().unwrap();
-    cynode_db::workflow::wake(&mut reporting, &[task.as_uuid()]).await.unwrap();
+    cynode_db::workflow::wake_runs(&mut reporting, &[task.as_uuid()]).await.unwrap();
     let more = json!({
         "effects": [{ "effect": "fail_unit", "unit": "a", "attempt": 1 }],
         "wait": { "reason": "human_input", "question": "And now?" },

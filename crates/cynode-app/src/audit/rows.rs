@@ -1,18 +1,18 @@
 //! Records as columns and back.
 
-use cynode_audit::{AgentFacts, ChainStart, Checkpoint, Digest, Entry, Record};
+use cynode_audit::{AgentFacts, AuditCheckpoint, AuditEntry, AuditRecord, ChainStart, KeyedDigest};
 use cynode_core::ids::{
     AgentTokenId, CallId, ChainId, JobId, ProjectId, RunId, ServerId, TaskId, UserId,
 };
-use cynode_db::audit::{ChainRow, CheckpointRow, Row};
+use cynode_db::audit::{AuditChainRow, AuditCheckpointRow, AuditRow};
 use cynode_wire::gate::AuditView;
 
-pub(super) fn to_row(record: &Record) -> Row {
-    let Record { chain, seq, entry, prev, hash } = record.clone();
+pub(super) fn to_row(record: &AuditRecord) -> AuditRow {
+    let AuditRecord { chain, seq, entry, prev, hash } = record.clone();
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let agent = entry.agent;
     let fact = |pick: fn(&AgentFacts) -> Option<uuid::Uuid>| agent.as_ref().and_then(pick);
-    Row {
+    AuditRow {
         chain_id: chain,
         seq: signed(seq),
         at: entry.at,
@@ -50,7 +50,7 @@ pub(super) fn to_row(record: &Record) -> Row {
 }
 
 /// `None` when the columns hold what no writer ever wrote, which is a change like any other.
-pub(super) fn to_record(row: Row) -> Option<Record> {
+pub(super) fn to_record(row: AuditRow) -> Option<AuditRecord> {
     let digest = |bytes: Option<Vec<u8>>| -> Option<Option<[u8; 32]>> {
         bytes.map(|bytes| bytes.try_into().ok()).map_or(Some(None), |found| found.map(Some))
     };
@@ -78,7 +78,7 @@ pub(super) fn to_record(row: Row) -> Option<Record> {
         None => None,
         Some(word) => Some(word.parse().ok()?),
     };
-    let entry = Entry {
+    let entry = AuditEntry {
         call: row.call_id,
         at: row.at,
         phase: row.phase.parse().ok()?,
@@ -96,13 +96,13 @@ pub(super) fn to_record(row: Row) -> Option<Record> {
         policy: row.policy_hash.try_into().ok()?,
         catalogue: row.catalogue_hash.try_into().ok()?,
         trace: row.trace_id,
-        arguments: digest(row.arguments_digest)?.map(Digest),
+        arguments: digest(row.arguments_digest)?.map(KeyedDigest),
         arguments_size: u32::try_from(row.arguments_size).ok()?,
-        result: digest(row.result_digest)?.map(Digest),
+        result: digest(row.result_digest)?.map(KeyedDigest),
         result_size: u32::try_from(row.result_size).ok()?,
         duration_us: u64::try_from(row.duration_us).ok()?,
     };
-    Some(Record {
+    Some(AuditRecord {
         chain: row.chain_id,
         seq: u64::try_from(row.seq).ok()?,
         entry,
@@ -111,8 +111,8 @@ pub(super) fn to_record(row: Row) -> Option<Record> {
     })
 }
 
-pub(super) fn checkpoint_row(checkpoint: &Checkpoint) -> CheckpointRow {
-    CheckpointRow {
+pub(super) fn checkpoint_row(checkpoint: &AuditCheckpoint) -> AuditCheckpointRow {
+    AuditCheckpointRow {
         chain: checkpoint.chain,
         size: i64::try_from(checkpoint.size).unwrap_or(i64::MAX),
         root: checkpoint.root,
@@ -123,8 +123,8 @@ pub(super) fn checkpoint_row(checkpoint: &Checkpoint) -> CheckpointRow {
     }
 }
 
-pub(super) fn checkpoint(row: &CheckpointRow) -> Checkpoint {
-    Checkpoint {
+pub(super) fn to_checkpoint(row: &AuditCheckpointRow) -> AuditCheckpoint {
+    AuditCheckpoint {
         chain: row.chain,
         size: row.size.unsigned_abs(),
         root: row.root,
@@ -135,8 +135,8 @@ pub(super) fn checkpoint(row: &CheckpointRow) -> Checkpoint {
     }
 }
 
-pub(super) fn chain_row(start: &ChainStart) -> ChainRow {
-    ChainRow {
+pub(super) fn chain_row(start: &ChainStart) -> AuditChainRow {
+    AuditChainRow {
         chain: start.chain,
         number: i64::try_from(start.number).unwrap_or(i64::MAX),
         previous: start.previous,
@@ -147,7 +147,7 @@ pub(super) fn chain_row(start: &ChainStart) -> ChainRow {
     }
 }
 
-pub(super) fn start(row: &ChainRow) -> ChainStart {
+pub(super) fn to_chain_start(row: &AuditChainRow) -> ChainStart {
     ChainStart {
         chain: row.chain,
         number: row.number.unsigned_abs(),
@@ -158,7 +158,7 @@ pub(super) fn start(row: &ChainRow) -> ChainStart {
     }
 }
 
-pub(super) fn view(row: Row) -> AuditView {
+pub(super) fn to_audit_view(row: AuditRow) -> AuditView {
     let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(bytes);
     AuditView {
         chain_id: ChainId::from_uuid(row.chain_id).to_string(),

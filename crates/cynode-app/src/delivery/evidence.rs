@@ -1,16 +1,20 @@
 //! What must be shown before anything is delivered: the one place where delivery asks for it.
 
-use cynode_core::{evidence::Tally, tasks::Task};
-use cynode_db::{DbError, evidence, pull_requests::PullRequest};
+use cynode_core::{evidence::CheckTally, tasks::Task};
+use cynode_db::{DbError, evidence, pull_requests::PullRequestRecord};
 use cynode_wire::{delivery::PullRequestCheck, evidence::EvidenceView};
 
 use crate::{App, Ctx, Error};
 
 /// Refuses to deliver a commit for which there is no fresh evidence: what speaks against it, or was never checked, stays here.
-pub(super) async fn must_hold(app: &App, task: &Task, commit: &str) -> Result<(), Error> {
+pub(super) async fn require_fresh_evidence(
+    app: &App,
+    task: &Task,
+    commit: &str,
+) -> Result<(), Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    crate::evidence::must_hold(&mut conn, task.id, &task.acceptance_criteria).await?;
-    let shown = evidence::of_task(&mut conn, task.id, true).await?;
+    crate::evidence::require_evidence(&mut conn, task.id, &task.acceptance_criteria).await?;
+    let shown = evidence::list_task_evidence(&mut conn, task.id, true).await?;
     let wanted = task.acceptance_criteria.iter().any(|criterion| criterion.check.is_some());
     // Whatever came after the checks was not checked.
     let fresh = |it: &EvidenceView| it.commit.as_deref() == Some(commit);
@@ -21,28 +25,28 @@ pub(super) async fn must_hold(app: &App, task: &Task, commit: &str) -> Result<()
 }
 
 /// What was checked about the work that is offered.
-pub(super) async fn checks(
+pub(super) async fn list_pull_request_checks(
     ctx: &mut Ctx,
-    found: &PullRequest,
+    found: &PullRequestRecord,
 ) -> Result<Vec<PullRequestCheck>, Error> {
-    let shown = evidence::of_task(ctx.conn(), found.task, true).await?;
+    let shown = evidence::list_task_evidence(ctx.conn(), found.task, true).await?;
     let fresh = shown.into_iter().filter(|it| !it.stale);
     let each = fresh.flat_map(|it| {
         let waived = it.waived.clone();
         it.checks.into_iter().map(move |result| PullRequestCheck {
-            name: result.check.told(),
+            name: result.check.command_line(),
             state: match result.tally {
-                Tally::Passed | Tally::Flaky => "passed",
-                Tally::Failed | Tally::Before => "failed",
-                Tally::Again => "pending",
+                CheckTally::Passed | CheckTally::Flaky => "passed",
+                CheckTally::Failed | CheckTally::Before => "failed",
+                CheckTally::Again => "pending",
             }
             .to_owned(),
             url: None,
             summary: match (result.tally, &waived) {
-                (Tally::Flaky, _) => Some("holds only sometimes".to_owned()),
-                (Tally::Before, _) => Some("did not hold before the change either".to_owned()),
-                (Tally::Failed, Some(why)) => Some(format!("taken all the same: {why}")),
-                (Tally::Passed | Tally::Failed | Tally::Again, _) => None,
+                (CheckTally::Flaky, _) => Some("holds only sometimes".to_owned()),
+                (CheckTally::Before, _) => Some("did not hold before the change either".to_owned()),
+                (CheckTally::Failed, Some(why)) => Some(format!("taken all the same: {why}")),
+                (CheckTally::Passed | CheckTally::Failed | CheckTally::Again, _) => None,
             },
         })
     });

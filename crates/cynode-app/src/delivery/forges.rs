@@ -6,22 +6,22 @@ use cynode_core::{
     delivery::{DeliveryMode, Destination},
     ids::ProjectId,
 };
-use cynode_db::pull_requests::PullRequest;
+use cynode_db::pull_requests::PullRequestRecord;
 use cynode_forge::{ForgeKind, NewPullRequest, PullState, git};
 
 use crate::{App, Error, remotes};
 
 /// How long a forge is left alone that took no push and did not say why.
-const LEFT_ALONE: Duration = Duration::from_secs(30);
+const FORGE_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// What a forge made of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Published {
+pub(super) struct ForgePullRequest {
     pub(super) number: Option<i64>,
     pub(super) url: Option<String>,
 }
 
-const fn place(kind: ForgeKind) -> Destination {
+const fn destination_of_kind(kind: ForgeKind) -> Destination {
     match kind {
         ForgeKind::Github => Destination::Github,
         ForgeKind::Gitlab => Destination::Gitlab,
@@ -30,39 +30,44 @@ const fn place(kind: ForgeKind) -> Destination {
 }
 
 /// Where the pull requests of a project live.
-pub(super) async fn destination(app: &App, project: ProjectId) -> Result<Destination, Error> {
+pub(super) async fn project_destination(
+    app: &App,
+    project: ProjectId,
+) -> Result<Destination, Error> {
     let opened = remotes::forge_of(app, project).await?;
-    Ok(opened.map_or(Destination::Local, |(_, info)| place(info.kind)))
+    Ok(opened.map_or(Destination::Local, |(_, info)| destination_of_kind(info.kind)))
 }
 
 /// Brings a commit to its forge and opens the pull request there. Done again, nothing changes: a branch that has the commit is left
 /// alone, and the pull request of a branch is looked for before one is made.
-pub(super) async fn publish(
+pub(super) async fn publish_pull_request(
     app: &App,
-    found: &PullRequest,
+    found: &PullRequestRecord,
     commit: &str,
     mode: DeliveryMode,
-) -> Result<Published, Error> {
+) -> Result<ForgePullRequest, Error> {
     if found.forge == Destination::Local {
-        return Ok(Published::default());
+        return Ok(ForgePullRequest::default());
     }
     let opened = remotes::forge_of(app, found.project).await?;
-    let opened = opened.filter(|(_, info)| place(info.kind) == found.forge);
+    let opened = opened.filter(|(_, info)| destination_of_kind(info.kind) == found.forge);
     let Some((forge, info)) = opened else {
         let why = format!("the project has no remote at {} any more", found.forge.as_str());
         return Err(Error::Clash(why));
     };
     let pushing =
-        git::push(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch).await;
+        git::push_branch(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch)
+            .await;
     pushing.map_err(|error| match error {
-        git::GitError::Refused(why) => Error::Clash(why),
-        git::GitError::Failed(_) | git::GitError::Slow => {
-            Error::Away { after: LEFT_ALONE, why: format!("the forge took no push: {error}") }
-        }
-        git::GitError::Io(error) => Error::Internal(error.into()),
+        git::GitRemoteError::Refused(why) => Error::Clash(why),
+        git::GitRemoteError::Failed(_) | git::GitRemoteError::Slow => Error::Away {
+            after: FORGE_RETRY_DELAY,
+            why: format!("the forge took no push: {error}"),
+        },
+        git::GitRemoteError::Io(error) => Error::Internal(error.into()),
     })?;
     if mode == DeliveryMode::Branch && found.remote_number.is_none() {
-        return Ok(Published::default());
+        return Ok(ForgePullRequest::default());
     }
     let new = NewPullRequest {
         branch: found.branch.clone(),
@@ -70,10 +75,10 @@ pub(super) async fn publish(
         title: found.title.clone(),
         body: found.body.clone(),
     };
-    let opened = forge.open(&new).await?;
+    let opened = forge.open_pull_request(&new).await?;
     if opened.state != PullState::Open {
         let why = "the pull request of the branch was merged or closed at the forge";
         return Err(Error::Clash(why.into()));
     }
-    Ok(Published { number: i64::try_from(opened.number).ok(), url: Some(opened.url) })
+    Ok(ForgePullRequest { number: i64::try_from(opened.number).ok(), url: Some(opened.url) })
 }

@@ -2,95 +2,102 @@
 
 use std::sync::Arc;
 
-use cynode_core::{accounts::Credential, roles::Role};
+use cynode_core::{accounts::CallerCredential, roles::UserRole};
 use cynode_db::{agent_tokens, authentication};
 use cynode_policy::{
-    agents::Agent,
-    gate::{Call, Decision, Gate, decide},
-    reasons::{Reason, Step},
+    agents::AgentIdentity,
+    gate::{CallRequest, PolicyDecision, PolicySnapshot, decide},
+    reasons::{DecisionStage, RefusalReason},
     rules::RuleSet,
 };
-use cynode_wire::gate::{Explain, ExplainedStep, Explanation};
+use cynode_wire::gate::{ExplainRequest, ExplainedStep, PolicyExplanation};
 use serde_json::json;
 
-use super::{Described, Parts, rule};
+use super::{GatewayParts, StoredPolicy, parse_rule};
 use crate::{Ctx, Error};
 
 /// Says why a call would be allowed or refused. Nothing is called and nothing is recorded.
 #[tracing::instrument(name = "app.gate.explain", skip_all)]
-pub async fn explain(ctx: &mut Ctx, parts: &Parts, body: &Explain) -> Result<Explanation, Error> {
+pub async fn explain_call(
+    ctx: &mut Ctx,
+    parts: &GatewayParts,
+    body: &ExplainRequest,
+) -> Result<PolicyExplanation, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("agent token", body.agent_token_id);
-    let token = agent_tokens::get(ctx.conn(), body.agent_token_id).await?.ok_or_else(missing)?;
+    let token = agent_tokens::get_agent_token(ctx.conn(), body.agent_token_id)
+        .await?
+        .ok_or_else(missing)?;
     let project = token.agent.project.ok_or_else(missing)?;
-    ctx.require_in(project, Role::Operator).await.map_err(|_| missing())?;
-    let described = Described::read(ctx.conn()).await?;
-    let (catalogue, _) = described.catalogue(&parts.native);
+    ctx.require_project_role(project, UserRole::Operator).await.map_err(|_| missing())?;
+    let described = StoredPolicy::load_from_database(ctx.conn()).await?;
+    let (catalogue, _) = described.build_catalogue(&parts.native);
     let rules = match &body.rules {
         None => described.rules.clone(),
-        Some(tried) => {
-            tried.iter().map(|(name, body)| rule(name, body)).collect::<Result<Vec<_>, _>>()?
-        }
+        Some(tried) => tried
+            .iter()
+            .map(|(name, body)| parse_rule(name, body))
+            .collect::<Result<Vec<_>, _>>()?,
     };
-    let rules = RuleSet::load(&rules, &catalogue)
+    let rules = RuleSet::load_rules(&rules, &catalogue)
         .map_err(|(name, error)| Error::Invalid(format!("rule `{name}`: {error}")))?;
-    let gate = Arc::new(Gate::new(catalogue, rules, described.switches));
+    let gate = Arc::new(PolicySnapshot::new(catalogue, rules, described.switches));
     let ended = if token.revoked_at.is_some() {
-        Some(Reason::TokenRevoked)
+        Some(RefusalReason::TokenRevoked)
     } else if token.agent.expires_at.is_some_and(|at| at <= ctx.now) {
-        Some(Reason::TokenExpired)
+        Some(RefusalReason::TokenExpired)
     } else {
         None
     };
     let decision = match ended {
-        Some(reason) => Decision { tool: None, refusal: Some(reason), shadow: Vec::new() },
+        Some(reason) => PolicyDecision::from_refusal(reason),
         None => {
             let nothing = json!({});
             let arguments = body.arguments.as_ref().unwrap_or(&nothing);
-            let agent = held_to_the_person(ctx, token.agent).await?;
-            decide(&agent, &gate, Call { tool: &body.tool, arguments })
+            let agent = limit_to_user_role(ctx, token.agent).await?;
+            decide(&agent, &gate, CallRequest { tool: &body.tool, arguments })
         }
     };
-    Ok(explained(&gate, &decision))
+    Ok(to_explanation(&gate, &decision))
 }
 
 /// The agent, with what the person whom it works for may do now.
-async fn held_to_the_person(ctx: &mut Ctx, agent: Agent) -> Result<Agent, Error> {
+async fn limit_to_user_role(ctx: &mut Ctx, agent: AgentIdentity) -> Result<AgentIdentity, Error> {
     let (Some(user), Some(project)) = (agent.user, agent.project) else { return Ok(agent) };
     let own = authentication::project_role(ctx.conn(), user, project).await?;
-    let credential = Credential::Agent(agent.token);
-    let person = authentication::in_the_name_of(ctx.conn(), user, credential).await?;
+    let credential = CallerCredential::Agent(agent.token);
+    let person = authentication::find_caller_on_behalf(ctx.conn(), user, credential).await?;
     let role = own.max(person.and_then(|person| person.role));
-    Ok(Agent { operates: role >= Some(Role::Operator), ..agent })
+    Ok(AgentIdentity { operates: role >= Some(UserRole::Operator), ..agent })
 }
 
-fn explained(gate: &Gate, decision: &Decision) -> Explanation {
+fn to_explanation(gate: &PolicySnapshot, decision: &PolicyDecision) -> PolicyExplanation {
     let refusal = decision.refusal.as_ref();
-    let stopped = refusal.map(Reason::step);
-    let steps = Step::ALL.into_iter().map(|step| {
+    let stopped = refusal.map(RefusalReason::decision_stage);
+    let steps = DecisionStage::ALL.into_iter().map(|step| {
         let result = match stopped {
             Some(stopped) if step == stopped => "refused",
             Some(stopped) if step > stopped => "not_reached",
             // Only a real call is counted and recorded.
-            _ if step >= Step::Limits => "at_the_call",
+            _ if step >= DecisionStage::Limits => "at_the_call",
             _ => "passed",
         };
         ExplainedStep { step: step.as_str().into(), result: result.into() }
     });
-    Explanation {
+    PolicyExplanation {
         decision: match refusal {
             None => "allow",
-            Some(Reason::NeedsApproval(_)) => "needs_approval",
+            Some(RefusalReason::NeedsApproval(_)) => "needs_approval",
             Some(_) => "deny",
         }
         .into(),
-        reason: refusal.map_or("allowed", Reason::code).into(),
+        reason: refusal.map_or("allowed", RefusalReason::reason_code).into(),
         detail: refusal.map_or_else(|| "the call would be allowed".into(), ToString::to_string),
-        advice: refusal.map(|reason| reason.advice().into()),
+        advice: refusal.map(|reason| reason.caller_advice().into()),
         steps: steps.collect(),
-        rules: refusal.map(|reason| reason.rules().to_vec()).unwrap_or_default(),
+        rules: refusal.map(|reason| reason.deciding_rules().to_vec()).unwrap_or_default(),
         shadow: decision.shadow.clone(),
-        policy_hash: gate.policy().to_string(),
-        catalogue_hash: gate.catalogue.version().to_string(),
+        policy_hash: gate.policy_digest().to_string(),
+        catalogue_hash: gate.catalogue.version_digest().to_string(),
     }
 }

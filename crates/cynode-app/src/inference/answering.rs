@@ -5,90 +5,95 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use cynode_core::models::{Basis, CallOutcome};
 use cynode_models::{
-    cassette::Cassette,
-    dialect::{Dialect, Reply, Speak as _, StreamWriter},
-    observe::{Observer, Seen},
-    relay::{Gathering, Relay},
-    shape::Shaped,
-    talk::{Answer, Kind, ModelError, Request},
-    tools::Restore,
-    upstream::Accepted,
+    cassette::ResponseCassette,
+    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
+    observe::{ResponseObservation, ResponseObserver},
+    relay::{StreamAssembler, StreamRelay},
+    shape::RequestRewrite,
+    talk::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind},
+    tools::ToolRestorer,
+    upstream::UpstreamResponse,
 };
 use futures::{Stream, StreamExt};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{
-    Answered, IDLE, Question, Refused, Tried, held::Held, registry::Registry, shaped_request,
+    CandidateError, InferenceAnswer, InferenceRequest, PROVIDER_IDLE_TIMEOUT, RouteError,
+    caller_gone_error, decode_canonical_request, held::ReservedCall, registry::ModelRegistry,
 };
 
 /// How many pieces of an answer wait for a client that is slow.
-const PIECES: usize = 32;
+const MAX_BUFFERED_CHUNKS: usize = 32;
 
 /// How long a provider may take to end what it has said all of.
-const LINGER: Duration = Duration::from_millis(250);
+const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Gives an answer that is there at once.
-pub(super) async fn told_at_once(
-    question: &Question,
-    mut held: Held,
-    request: &Request,
-    answer: Result<Answer, ModelError>,
-) -> Result<Answered, Tried> {
+pub(super) async fn send_ready_answer(
+    question: &InferenceRequest,
+    mut held: ReservedCall,
+    request: &CanonicalRequest,
+    answer: Result<CanonicalResponse, ModelError>,
+) -> Result<InferenceAnswer, CandidateError> {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
-            held.release(&error).await;
-            return Err(Tried::Next(error, None));
+            held.release_unused(&error).await;
+            return Err(CandidateError::Next(error, None));
         }
     };
     held.first_byte = Some(held.started.elapsed());
-    let reply = reply(question, &held, request);
+    let reply = build_reply(question, &held, request);
     let usage = answer.usage.unwrap_or_default();
     let call = held.call;
     let told = if request.stream {
-        let mut writer = StreamWriter::new(question.dialect, reply);
+        let mut writer = StreamEncoder::new(question.dialect, reply);
         let pieces: Vec<Bytes> =
-            answer.events().into_iter().map(|event| writer.write(event)).collect();
+            answer.to_events().into_iter().map(|event| writer.encode_event(event)).collect();
         let (sender, receiver) = mpsc::channel(pieces.len().max(1));
         for piece in pieces {
             let _ = sender.try_send(piece);
         }
-        Answered::Streamed(call, receiver)
+        InferenceAnswer::Streamed(call, receiver)
     } else {
-        match question.dialect.write_answer(&answer, &reply) {
-            Ok(body) => Answered::Whole(call, body),
+        match question.dialect.encode_response(&answer, &reply) {
+            Ok(body) => InferenceAnswer::Whole(call, body),
             Err(error) => {
-                held.release(&error).await;
-                return Err(Tried::Over(Refused::Failed(error)));
+                held.release_unused(&error).await;
+                return Err(CandidateError::Over(RouteError::Failed(error)));
             }
         }
     };
-    held.settle(CallOutcome::Answered, None, usage.into(), Basis::Reported).await;
+    held.settle_call(CallOutcome::Answered, None, usage.into(), Basis::Reported).await;
     Ok(told)
 }
 
-fn reply(question: &Question, held: &Held, request: &Request) -> Reply {
+fn build_reply(
+    question: &InferenceRequest,
+    held: &ReservedCall,
+    request: &CanonicalRequest,
+) -> ResponseContext {
     let created = u64::try_from(held.app.environment().now().unix_timestamp()).unwrap_or_default();
-    Reply::to(request, created, question.answer_id(held.call))
+    ResponseContext::for_request(request, created, question.answer_id(held.call))
 }
 
 /// Keeps answers that pass by.
-pub(super) struct Recorder {
-    pub(super) cassette: Cassette,
-    pub(super) registry: Arc<Registry>,
+pub(super) struct CassetteRecorder {
+    pub(super) cassette: ResponseCassette,
+    pub(super) registry: Arc<ModelRegistry>,
 }
 
-impl Recorder {
+impl CassetteRecorder {
     /// Keeps an answer. What is kept has no secret in it.
-    pub(super) async fn keep(self, request: Request, answer: Answer) {
+    pub(super) async fn record_answer(self, request: CanonicalRequest, answer: CanonicalResponse) {
         let kept = tokio::task::spawn_blocking(move || {
             let mut value = json!(answer);
-            self.registry.redactor.json(&mut value);
+            self.registry.redactor.redact_json(&mut value);
             let answer = serde_json::from_value(value).map_err(|_| {
-                ModelError::new(Kind::Upstream, "without its secrets the answer is none")
+                ModelError::new(ModelErrorKind::Upstream, "without its secrets the answer is none")
             })?;
-            self.cassette.keep(&request, answer)
+            self.cassette.record_response(&request, answer)
         });
         match kept.await {
             Ok(Ok(())) => {}
@@ -101,108 +106,123 @@ impl Recorder {
 }
 
 /// A provider that has accepted a question.
-pub(super) struct Accepting {
-    pub(super) held: Held,
+pub(super) struct RelayedCall {
+    pub(super) held: ReservedCall,
     pub(super) provider: Dialect,
-    pub(super) accepted: Accepted,
-    pub(super) record: Option<Recorder>,
+    pub(super) accepted: UpstreamResponse,
+    pub(super) record: Option<CassetteRecorder>,
 }
 
 /// Passes a provider's answer on. `request` is what the client asked, where it is to be translated.
-pub(super) async fn passed_on(
-    question: &Question,
-    shaped: &Shaped,
-    request: Option<Request>,
-    accepting: Accepting,
-) -> Result<Answered, Tried> {
+pub(super) async fn relay_answer(
+    question: &InferenceRequest,
+    shaped: &RequestRewrite,
+    request: Option<CanonicalRequest>,
+    accepting: RelayedCall,
+) -> Result<InferenceAnswer, CandidateError> {
     let translated = request.is_some();
     // In the same dialect nothing is read that we need not know.
-    let request = request.unwrap_or_else(|| Request {
-        stream: shaped.streams(),
+    let request = request.unwrap_or_else(|| CanonicalRequest {
+        stream: shaped.is_streaming(),
         include_usage: shaped.includes_usage(),
         ..Default::default()
     });
-    let reply = reply(question, &accepting.held, &request);
-    if !shaped.streams() {
-        let told = whole(question, shaped, &request, translated, &reply, accepting).await;
-        return told.map_err(|error| Tried::Over(Refused::Failed(error)));
+    let reply = build_reply(question, &accepting.held, &request);
+    if !shaped.is_streaming() {
+        let told =
+            relay_whole_answer(question, shaped, &request, translated, &reply, accepting).await;
+        return told.map_err(|error| CandidateError::Over(RouteError::Failed(error)));
     }
-    let relay = Relay::new(question.dialect, accepting.provider, &request, reply);
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let relay = StreamRelay::new(question.dialect, accepting.provider, &request, reply);
+    let (sender, receiver) = mpsc::channel(MAX_BUFFERED_CHUNKS);
     let (call, answers) = (accepting.held.call, accepting.held.models.answers.clone());
-    let asked = accepting.record.is_some().then(|| shaped_request(question, shaped).ok()).flatten();
-    answers.spawn(streamed(accepting, relay, sender, asked));
-    Ok(Answered::Streamed(call, receiver))
+    let asked = accepting
+        .record
+        .is_some()
+        .then(|| decode_canonical_request(question, shaped).ok())
+        .flatten();
+    answers.spawn(relay_stream(accepting, relay, sender, asked));
+    Ok(InferenceAnswer::Streamed(call, receiver))
 }
 
-async fn whole(
-    question: &Question,
-    shaped: &Shaped,
-    request: &Request,
+async fn relay_whole_answer(
+    question: &InferenceRequest,
+    shaped: &RequestRewrite,
+    request: &CanonicalRequest,
     translated: bool,
-    reply: &Reply,
-    accepting: Accepting,
-) -> Result<Answered, ModelError> {
-    let Accepting { mut held, provider, accepted, record } = accepting;
-    let body = accepted.whole().await;
+    reply: &ResponseContext,
+    accepting: RelayedCall,
+) -> Result<InferenceAnswer, ModelError> {
+    let RelayedCall { mut held, provider, accepted, record } = accepting;
+    let body = tokio::select! {
+        body = accepted.read_json() => body,
+        // The provider is left, and stops.
+        () = question.left.cancelled() => {
+            held.settle_observed(&ResponseObservation::default(), true).await;
+            return Err(caller_gone_error());
+        }
+    };
     held.first_byte = Some(held.started.elapsed());
     let body = match body {
         Ok(body) => body,
         Err(error) => {
-            let seen = Seen { error: Some(error.clone()), ..Seen::default() };
-            held.settle_seen(&seen, false).await;
+            let seen = ResponseObservation {
+                error: Some(error.clone()),
+                ..ResponseObservation::default()
+            };
+            held.settle_observed(&seen, false).await;
             return Err(error);
         }
     };
-    let seen = Observer::new(provider).whole(&body);
+    let seen = ResponseObserver::new(provider).observe_response(&body);
     if let Some(recorder) = record
         && let (Ok(request), Ok(answer)) =
-            (shaped_request(question, shaped), provider.read_answer(&body))
+            (decode_canonical_request(question, shaped), provider.decode_response(&body))
     {
-        recorder.keep(request, answer).await;
+        recorder.record_answer(request, answer).await;
     }
     let call = held.call;
-    held.settle_seen(&seen, false).await;
+    held.settle_observed(&seen, false).await;
     if !translated {
-        return Ok(Answered::Whole(call, body));
+        return Ok(InferenceAnswer::Whole(call, body));
     }
-    let mut answer = provider.read_answer(&body)?;
-    Restore::new(request, provider).answer(&mut answer);
+    let mut answer = provider.decode_response(&body)?;
+    ToolRestorer::new(request, provider).restore_response(&mut answer);
     // A name in the words of another dialect is none: the client gets ours.
     answer.id.clear();
     if answer.model.is_empty() {
         answer.model.clone_from(&request.model);
     }
-    Ok(Answered::Whole(call, question.dialect.write_answer(&answer, reply)?))
+    Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, reply)?))
 }
 
 /// Passes pieces on until the provider has said all, fails, or nobody listens any more; then settles.
-async fn streamed(
-    accepting: Accepting,
-    mut relay: Relay,
+async fn relay_stream(
+    accepting: RelayedCall,
+    mut relay: StreamRelay,
     sender: mpsc::Sender<Bytes>,
-    asked: Option<Request>,
+    asked: Option<CanonicalRequest>,
 ) {
-    let Accepting { mut held, provider, accepted, record } = accepting;
-    let mut pieces = accepted.pieces().fuse();
-    let mut gathered = record.is_some().then(|| Gathering::new(provider));
+    let RelayedCall { mut held, provider, accepted, record } = accepting;
+    let mut pieces = accepted.into_byte_stream().fuse();
+    let mut gathered = record.is_some().then(|| StreamAssembler::new(provider));
     let (rest, seen, given_up) = loop {
         let next = tokio::select! {
             next = pieces.next() => next,
             // The provider is left, and stops.
-            () = sender.closed() => break given_up(relay),
+            () = sender.closed() => break abandon_relay(relay),
         };
         let out = match next {
             None => {
-                let (rest, seen) = relay.end();
+                let (rest, seen) = relay.finish_stream();
                 break (rest, seen, false);
             }
             Some(Ok(piece)) => {
                 held.first_byte.get_or_insert_with(|| held.started.elapsed());
                 if let Some(gathered) = &mut gathered {
-                    gathered.push(&piece);
+                    gathered.push_bytes(&piece);
                 }
-                relay.push(piece)
+                relay.push_bytes(piece)
             }
             Some(Err(error)) => Err(error),
         };
@@ -210,18 +230,18 @@ async fn streamed(
             Ok(out) if out.is_empty() => {}
             Ok(out) => {
                 // Whoever does not read for so long has gone.
-                match tokio::time::timeout(IDLE, sender.send(out)).await {
+                match tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(out)).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => break given_up(relay),
+                    Ok(Err(_)) | Err(_) => break abandon_relay(relay),
                 }
                 // Clients leave at the end of the answer, and many providers end later.
-                if relay.ended() {
-                    let (rest, seen) = relay.end();
+                if relay.has_ended() {
+                    let (rest, seen) = relay.finish_stream();
                     break (rest, seen, false);
                 }
             }
             Err(error) => {
-                let (rest, seen) = relay.fail(error);
+                let (rest, seen) = relay.fail_stream(error);
                 break (rest, seen, false);
             }
         }
@@ -230,30 +250,30 @@ async fn streamed(
     // The client gets the end without waiting for the books, and the books do not wait for the client.
     let books = async {
         if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
-            && let Ok(answer) = gathered.finish()
+            && let Ok(answer) = gathered.finish_response()
         {
-            recorder.keep(request, answer).await;
+            recorder.record_answer(request, answer).await;
         }
-        held.settle_seen(&seen, given_up).await;
+        held.settle_observed(&seen, given_up).await;
     };
     let sent = async move {
         if !rest.is_empty() {
-            let _ = tokio::time::timeout(IDLE, sender.send(rest)).await;
+            let _ = tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(rest)).await;
         }
     };
-    tokio::join!(sent, books, to_the_end(pieces));
+    tokio::join!(sent, books, drain_stream(pieces));
 }
 
 /// Reads on where an answer has ended: a connection that is left before its end is good for no other question.
-pub(super) async fn to_the_end(
+pub(super) async fn drain_stream(
     pieces: Option<impl Stream<Item = Result<Bytes, ModelError>> + Unpin>,
 ) {
     let Some(mut pieces) = pieces else { return };
     let read = async { while let Some(Ok(_)) = pieces.next().await {} };
-    let _ = tokio::time::timeout(LINGER, read).await;
+    let _ = tokio::time::timeout(STREAM_DRAIN_TIMEOUT, read).await;
 }
 
-fn given_up(relay: Relay) -> (Bytes, Seen, bool) {
-    let (_, seen) = relay.end();
+fn abandon_relay(relay: StreamRelay) -> (Bytes, ResponseObservation, bool) {
+    let (_, seen) = relay.finish_stream();
     (Bytes::new(), seen, true)
 }

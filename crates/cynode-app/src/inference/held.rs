@@ -7,39 +7,39 @@ use std::{
 
 use cynode_core::{
     ids::CallId,
-    models::{Basis, CallOutcome, Prices, Tokens},
+    models::{Basis, CallOutcome, ModelPrices, TokenCounts},
 };
-use cynode_db::budgets::Settlement;
+use cynode_db::budgets::CallSettlement;
 use cynode_models::{
-    observe::Seen,
-    talk::{ModelError, Usage},
+    observe::ResponseObservation,
+    talk::{ModelError, TokenUsage},
 };
 use serde_json::json;
 
-use super::{Models, telemetry};
+use super::{InferenceRuntime, telemetry};
 use crate::App;
 
 /// A call whose worst case is held back.
-pub(super) struct Held {
+pub(super) struct ReservedCall {
     pub(super) app: App,
-    pub(super) models: Arc<Models>,
+    pub(super) models: Arc<InferenceRuntime>,
     pub(super) call: CallId,
     pub(super) started: Instant,
     pub(super) first_byte: Option<Duration>,
-    pub(super) prices: Prices,
+    pub(super) prices: ModelPrices,
     pub(super) most_input: u64,
     pub(super) most_output: u64,
     pub(super) most_micros: i64,
-    pub(super) labels: telemetry::Labels,
+    pub(super) labels: telemetry::CallLabels,
 }
 
-impl Held {
+impl ReservedCall {
     /// Ends the call with what it cost.
-    pub(super) async fn settle(
+    pub(super) async fn settle_call(
         self,
         outcome: CallOutcome,
         error: Option<&ModelError>,
-        tokens: Tokens,
+        tokens: TokenCounts,
         basis: Basis,
     ) {
         let micros = i64::try_from(self.prices.cost_micros(&tokens)).unwrap_or(i64::MAX);
@@ -62,26 +62,37 @@ impl Held {
             "reasoning_tokens": tokens.reasoning, "cost_micros": micros,
             "first_byte_ms": self.first_byte.map(milliseconds), "duration_ms": milliseconds(duration),
         });
-        let total = i64::try_from(tokens.total()).unwrap_or(i64::MAX);
-        telemetry::ended(&self.labels, outcome, &tokens, micros, duration, self.first_byte);
-        let settlement = Settlement { call: self.call, micros, tokens: total, facts };
-        self.models.ledger.settle(self.app.pool(), settlement).await;
+        let total = i64::try_from(tokens.total_tokens()).unwrap_or(i64::MAX);
+        telemetry::record_ended_call(
+            &self.labels,
+            outcome,
+            &tokens,
+            micros,
+            duration,
+            self.first_byte,
+        );
+        let settlement = CallSettlement { call: self.call, micros, tokens: total, facts };
+        self.models.ledger.settle_call(self.app.pool(), settlement).await;
     }
 
     /// Whether anything was used is not known.
-    pub(super) async fn assume_worst(self, error: &ModelError) {
-        let tokens =
-            Tokens { input: self.most_input, output: self.most_output, ..Tokens::default() };
-        self.settle(CallOutcome::Failed, Some(error), tokens, Basis::WorstCase).await;
+    pub(super) async fn settle_worst_case(self, error: &ModelError) {
+        let tokens = TokenCounts {
+            input: self.most_input,
+            output: self.most_output,
+            ..TokenCounts::default()
+        };
+        self.settle_call(CallOutcome::Failed, Some(error), tokens, Basis::WorstCase).await;
     }
 
     /// Nothing was used.
-    pub(super) async fn release(self, error: &ModelError) {
-        self.settle(CallOutcome::Failed, Some(error), Tokens::default(), Basis::Free).await;
+    pub(super) async fn release_unused(self, error: &ModelError) {
+        self.settle_call(CallOutcome::Failed, Some(error), TokenCounts::default(), Basis::Free)
+            .await;
     }
 
     /// Ends the call by what was seen of its answer. Whoever leaves when it has ended gave nothing up.
-    pub(super) async fn settle_seen(self, seen: &Seen, given_up: bool) {
+    pub(super) async fn settle_observed(self, seen: &ResponseObservation, given_up: bool) {
         let ended = seen.stop.is_some() && seen.error.is_none();
         let outcome = match (ended, given_up) {
             (true, _) => CallOutcome::Answered,
@@ -92,17 +103,18 @@ impl Held {
             (Some(usage), true) => (usage.into(), Basis::Reported),
             // Cut off or not told: a model may have thought unseen, so that what came says little about what is billed.
             (usage, _) => {
-                let known = usage.unwrap_or(Usage { input: self.most_input, ..Usage::default() });
-                (Tokens { output: self.most_output, ..known.into() }, Basis::Bounded)
+                let known =
+                    usage.unwrap_or(TokenUsage { input: self.most_input, ..TokenUsage::default() });
+                (TokenCounts { output: self.most_output, ..known.into() }, Basis::Bounded)
             }
         };
-        self.settle(outcome, seen.error.as_ref(), tokens, basis).await;
+        self.settle_call(outcome, seen.error.as_ref(), tokens, basis).await;
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservedCall {
     fn drop(&mut self) {
         // Settled, it is known no more. Else something broke: nobody renews it, and it will count as its worst case.
-        self.models.ledger.forget(self.call);
+        self.models.ledger.stop_tracking(self.call);
     }
 }

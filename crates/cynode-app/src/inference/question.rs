@@ -4,47 +4,48 @@ use std::sync::Arc;
 
 use cynode_core::{
     agents::AgentRole,
+    budget::Amount,
     ids::{AgentTokenId, CallId, JobId, ProjectId, RunId, TaskId, UserId},
     models::Period,
-    roles::Role,
+    roles::UserRole,
     trace::TraceId,
 };
 use cynode_models::dialect::Dialect;
-use cynode_wire::models::{BudgetScopeType, CeilingView};
+use cynode_wire::models::{BudgetScopeType, BudgetStatusView};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::Known;
+use crate::agents::ResolvedAgentToken;
 
 /// A header that goes on to a provider: name and value.
-pub type Header = (String, String);
+pub type ForwardedHeader = (String, String);
 
 /// Who asks.
 #[derive(Clone, Debug)]
-pub struct Who {
+pub struct InferenceCaller {
     /// The person, or the one that the agent works for.
     pub user: UserId,
     /// Where it is accounted.
     pub project: Option<ProjectId>,
     /// The agent, if it is one.
-    pub agent: Option<Arc<Known>>,
+    pub agent: Option<Arc<ResolvedAgentToken>>,
     /// The person's role in the whole installation.
-    pub role_everywhere: Option<Role>,
+    pub role_everywhere: Option<UserRole>,
     /// What was shown: `session`, `api_key` or `agent`.
     pub credential: &'static str,
 }
 
-impl Who {
+impl InferenceCaller {
     /// The task it works on.
-    pub fn task(&self) -> Option<TaskId> {
+    pub fn task_id(&self) -> Option<TaskId> {
         self.agent.as_ref().and_then(|known| known.agent.task)
     }
 
-    pub(super) fn run(&self) -> Option<RunId> {
+    pub(super) fn run_id(&self) -> Option<RunId> {
         self.agent.as_ref().and_then(|known| known.agent.run)
     }
 
-    pub(super) fn job(&self) -> Option<JobId> {
+    pub(super) fn job_id(&self) -> Option<JobId> {
         self.agent.as_ref().and_then(|known| known.agent.job)
     }
 
@@ -52,14 +53,14 @@ impl Who {
         self.agent.as_ref().map(|known| known.agent.token)
     }
 
-    pub(super) fn role(&self) -> Option<AgentRole> {
+    pub(super) fn agent_role(&self) -> Option<AgentRole> {
         self.agent.as_ref().map(|known| known.agent.role)
     }
 }
 
 /// What is asked.
 #[derive(Debug)]
-pub struct Question {
+pub struct InferenceRequest {
     /// In which dialect.
     pub dialect: Dialect,
     /// The whole body.
@@ -67,31 +68,31 @@ pub struct Question {
     /// Its bytes.
     pub size: usize,
     /// By whom.
-    pub who: Who,
+    pub who: InferenceCaller,
     /// The trace it belongs to.
     pub trace: TraceId,
     /// Headers that may go on to a provider that speaks the same dialect.
-    pub headers: Vec<Header>,
+    pub headers: Vec<ForwardedHeader>,
     /// Cancelled when whoever asks has gone.
     pub left: CancellationToken,
 }
 
-impl Question {
+impl InferenceRequest {
     /// A question.
     pub fn new(
         dialect: Dialect,
         body: Value,
         size: usize,
-        who: Who,
+        who: InferenceCaller,
         trace: TraceId,
-        headers: Vec<Header>,
+        headers: Vec<ForwardedHeader>,
     ) -> Self {
         let left = CancellationToken::new();
         Self { dialect, body, size, who, trace, headers, left }
     }
 
     /// The headers that go on.
-    pub(super) fn forwarded(&self, same: bool) -> Vec<Header> {
+    pub(super) fn forwarded_headers(&self, same: bool) -> Vec<ForwardedHeader> {
         if same { self.headers.clone() } else { Vec::new() }
     }
 
@@ -106,8 +107,18 @@ impl Question {
     }
 }
 
+/// What somebody is told of a ceiling that has no room left, whatever is asked; nothing of one that has.
+pub(super) fn render_if_exhausted(view: &BudgetStatusView) -> Option<String> {
+    let used = |spent: i64, held: i64, most: Option<Amount>| {
+        most.is_some_and(|most| spent.saturating_add(held) >= most.as_i64())
+    };
+    let is_full = used(view.spent_micros, view.held_micros, view.max_cost_micros)
+        || used(view.spent_tokens, view.held_tokens, view.max_tokens);
+    is_full.then(|| render_exhausted_budget(view))
+}
+
 /// What whoever asked is told of a ceiling that is reached.
-pub(super) fn full(view: &CeilingView) -> String {
+pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
     let whose = match view.scope_type {
         BudgetScopeType::Installation => "the installation's",
         BudgetScopeType::User => "your",
@@ -123,9 +134,9 @@ pub(super) fn full(view: &CeilingView) -> String {
         let (most, used) = (u64::from(most), view.spent_micros.unsigned_abs());
         format!(
             "{} of {} spent, {} held by calls under way",
-            units(used),
-            units(most),
-            units(view.held_micros.unsigned_abs())
+            format_micros(used),
+            format_micros(most),
+            format_micros(view.held_micros.unsigned_abs())
         )
     });
     let tokens = view.max_tokens.map(|most| {
@@ -144,6 +155,6 @@ pub(super) fn full(view: &CeilingView) -> String {
 }
 
 /// Millionths as a decimal number.
-fn units(micros: u64) -> String {
+fn format_micros(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use cynode_core::models::{CallOutcome, Tokens};
+use cynode_core::models::{CallOutcome, TokenCounts};
 use cynode_models::dialect::Dialect;
 
 /// What the numbers of a call are told apart by.
 #[derive(Clone, Debug)]
-pub(super) struct Labels {
+pub(super) struct CallLabels {
     operation: &'static str,
     model: String,
     provider: String,
     span: tracing::Span,
 }
 
-impl Labels {
+impl CallLabels {
     pub(super) fn new(dialect: Dialect, model: &str, provider: &str) -> Self {
         let operation = match dialect {
             Dialect::Chat | Dialect::Messages => "chat",
@@ -35,15 +35,15 @@ impl Labels {
 }
 
 /// A call was refused before it was made.
-pub(super) fn refused(why: &'static str) {
+pub(super) fn record_refused_call(why: &'static str) {
     metrics::counter!("model_calls_refused_total", "why" => why).increment(1);
 }
 
 /// A call has ended.
-pub(super) fn ended(
-    labels: &Labels,
+pub(super) fn record_ended_call(
+    labels: &CallLabels,
     outcome: CallOutcome,
-    tokens: &Tokens,
+    tokens: &TokenCounts,
     micros: i64,
     duration: Duration,
     first_byte: Option<Duration>,

@@ -9,15 +9,15 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError, agent_tokens, approvals as answers, artifacts, jobs,
-    nodes::{self, Held},
+    nodes::{self, RunningNodeJob},
 };
 use cynode_wire::{
-    jobs::{JobOutcome, JobStanding},
+    jobs::{JobOutcome, JobStatusView},
     nodes::{
-        AskPermission, EventsStored, JobEvent, JobEvents, NodeResult, Permission, StoredBlob,
-        WorkResult,
+        AskPermission, EventsReceipt, JobEvent, JobEvents, NodeResult, PermissionAnswer,
+        StoredBlob, WorkResult,
     },
-    work::{CommitRule, Work},
+    work::{CommitRule, JobSpec},
 };
 use futures::{Stream, StreamExt};
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
@@ -25,163 +25,167 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
-use super::{Known, LOOK_EVERY};
+use super::{AuthenticatedNode, CLAIM_POLL_INTERVAL};
 use crate::{
-    App, Ctx, Error, Request,
-    approvals::{self, Asked, Standing},
-    artifacts::{bytes32, path as stored_at},
+    App, Ctx, Error, OperationRequest,
+    approvals::{self, ApprovalOutcome, ApprovalRequest},
+    artifacts::{decode_hex32, object_path as stored_at},
     evidence, inference,
     repositories::DiffStat,
-    workflow::patience,
+    workflow::wait_timeout,
 };
 
 /// Most events in one message, and most bytes of one.
-const MOST_EVENTS: usize = 500;
-const MOST_EVENT_BYTES: usize = 64 * 1024;
+const MAX_JOB_EVENTS: usize = 500;
+const MAX_EVENT_BYTES: usize = 64 * 1024;
 
 /// What a question of an agent is called among the tools that people approve.
-pub(crate) const PERMISSION: &str = "agent.permission";
+pub(crate) const PERMISSION_TOOL: &str = "agent.permission";
 
 /// Most bytes that are stored for a job in one piece.
-const MOST_BLOB_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_BLOB_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Stores events of a job, redacted. What was stored before is left out; a gap is refused.
 #[tracing::instrument(name = "app.nodes.tell", skip_all, fields(job.id = %job))]
-pub async fn tell(
+pub async fn store_job_events(
     app: &App,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
     mut body: JobEvents,
-) -> Result<EventsStored, Error> {
-    if body.events.len() > MOST_EVENTS {
-        return Err(Error::Invalid(format!("at most {MOST_EVENTS} events at once")));
+) -> Result<EventsReceipt, Error> {
+    if body.events.len() > MAX_JOB_EVENTS {
+        return Err(Error::Invalid(format!("at most {MAX_JOB_EVENTS} events at once")));
     }
     let first =
         i64::try_from(body.first).map_err(|_| Error::Invalid("`first` is out of range".into()))?;
-    body.events = redacted(app, body.events).await?;
+    body.events = redact_events(app, body.events).await?;
     let mut tx = app.pool().begin().await.map_err(DbError::from)?;
-    let held = held(&mut tx, node, job, body.fencing_token).await?;
+    let held = require_claim(&mut tx, node, job, body.fencing_token).await?;
     if first > held.events_next {
         return Err(Error::Conflict("events before these are missing"));
     }
     let known = usize::try_from(held.events_next - first).unwrap_or(usize::MAX);
     let new = body.events.get(known..).unwrap_or_default();
     if !new.is_empty() {
-        nodes::tell(&mut tx, job, &held, new).await?;
+        nodes::append_job_events(&mut tx, job, &held, new).await?;
         tx.commit().await.map_err(DbError::from)?;
     }
     let next = held.events_next + i64::try_from(new.len()).unwrap_or(i64::MAX);
-    Ok(EventsStored { next: u64::try_from(next).unwrap_or_default() })
+    Ok(EventsReceipt { next: u64::try_from(next).unwrap_or_default() })
 }
 
-async fn redacted(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>, Error> {
+async fn redact_events(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>, Error> {
     let broken = |error: serde_json::Error| Error::Internal(error.into());
     let mut value = serde_json::to_value(&events).map_err(broken)?;
     for event in value.as_array_mut().into_iter().flatten() {
         let bytes = event.to_string().len();
-        if bytes > MOST_EVENT_BYTES {
+        if bytes > MAX_EVENT_BYTES {
             *event = json!({ "at_ms": event["at_ms"], "event": "truncated", "data": { "bytes": bytes } });
         }
     }
-    inference::redact(app, &mut value).await?;
-    storable(&mut value);
+    inference::redact_value(app, &mut value).await?;
+    replace_nul_chars(&mut value);
     serde_json::from_value(value).map_err(broken)
 }
 
 /// PostgreSQL holds no zero character in a text; programs write them all the time.
-fn storable(value: &mut Value) {
+fn replace_nul_chars(value: &mut Value) {
     match value {
         Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
-        Value::Array(items) => items.iter_mut().for_each(storable),
+        Value::Array(items) => items.iter_mut().for_each(replace_nul_chars),
         Value::Object(fields) => {
             if fields.keys().any(|key| key.contains('\0')) {
                 let named = std::mem::take(fields).into_iter();
                 *fields =
                     named.map(|(key, value)| (key.replace('\0', "\u{fffd}"), value)).collect();
             }
-            fields.values_mut().for_each(storable);
+            fields.values_mut().for_each(replace_nul_chars);
         }
         _ => {}
     }
 }
 
-async fn held(
+async fn require_claim(
     conn: &mut cynode_db::Conn,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
     fencing_token: i64,
-) -> Result<Held, Error> {
-    let held = nodes::held(conn, node.id, job, fencing_token).await?;
+) -> Result<RunningNodeJob, Error> {
+    let held = nodes::lock_running_job(conn, node.id, job, fencing_token).await?;
     held.ok_or(Error::Fenced("the job is not yours under this token, or it has ended"))
 }
 
 /// Events of a job, for whoever may see its project.
 #[tracing::instrument(name = "app.nodes.events", skip_all, fields(job.id = %job))]
-pub async fn events(
+pub async fn list_job_events(
     ctx: &mut Ctx,
     job: JobId,
     from: u64,
     most: u16,
-) -> Result<Vec<cynode_db::nodes::Told>, Error> {
+) -> Result<Vec<cynode_db::nodes::JobEventRecord>, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("job", job);
-    let task = jobs::task_of(ctx.conn(), job).await?.ok_or_else(missing)?;
-    crate::tasks::get(ctx, task).await.map_err(|_| missing())?;
+    let task = jobs::task_of_job(ctx.conn(), job).await?.ok_or_else(missing)?;
+    crate::tasks::get_task(ctx, task).await.map_err(|_| missing())?;
     let from = i64::try_from(from).unwrap_or(i64::MAX);
-    Ok(nodes::events(ctx.conn(), job, from, most.into()).await?)
+    Ok(nodes::list_job_events(ctx.conn(), job, from, most.into()).await?)
 }
 
 /// Asks people whether an agent may do what it wants to do. Asked again in the same words, the answer is the same.
 #[tracing::instrument(name = "app.nodes.ask_permission", skip_all, fields(job.id = %job))]
 pub async fn ask_permission(
     app: &App,
-    request: &Request,
-    node: Known,
+    request: &OperationRequest,
+    node: AuthenticatedNode,
     job: JobId,
     body: &AskPermission,
-) -> Result<Permission, Error> {
+) -> Result<PermissionAnswer, Error> {
     let mut input = json!({ "title": body.title, "input": body.input });
-    inference::redact(app, &mut input).await?;
-    storable(&mut input);
+    inference::redact_value(app, &mut input).await?;
+    replace_nul_chars(&mut input);
     let words = input.to_string();
-    if words.len() > MOST_EVENT_BYTES {
+    if words.len() > MAX_EVENT_BYTES {
         return Err(Error::Invalid("what is asked for is too long to be shown to a person".into()));
     }
-    let keys = &app.gate()?.keys;
-    let until = Instant::now() + patience(Some(body.wait_ms));
+    let keys = &app.gateway_parts()?.keys;
+    let until = Instant::now() + wait_timeout(Some(body.wait_ms));
     loop {
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let held = nodes::held(&mut conn, node.id, job, body.fencing_token).await?;
+        let held = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
         let held = held.ok_or(Error::Fenced("the job is not yours any more"))?;
-        let agent = agent_tokens::of_job(&mut conn, job).await?;
-        let asked = Asked {
+        let agent = agent_tokens::first_token_of_job(&mut conn, job).await?;
+        let asked = ApprovalRequest {
             agent: agent.ok_or(Error::Fenced("the job has no agent any more"))?,
             project: Some(held.project),
             task: Some(held.task),
-            tool: PERMISSION.to_owned(),
-            arguments: keys.digest().digest(words.as_bytes()).0,
-            policy: keys.tag(&[PERMISSION.as_bytes()]),
+            tool: PERMISSION_TOOL.to_owned(),
+            arguments: keys.digest_key().digest_bytes(words.as_bytes()).0,
+            policy: keys.compute_tag(&[PERMISSION_TOOL.as_bytes()]),
             rules: Vec::new(),
         };
-        let before = answers::answered(&mut conn, &asked).await?;
+        let before = answers::find_approval_decision(&mut conn, &asked).await?;
         drop(conn);
         if let Some(allowed) = before {
-            return Ok(if allowed { Permission::Allowed } else { Permission::Refused });
+            return Ok(if allowed { PermissionAnswer::Allowed } else { PermissionAnswer::Refused });
         }
-        let call = CallId::from_uuid(app.environment().uuid(app.environment().now()));
-        match approvals::seek(app, request, &asked, &words, call).await? {
-            Standing::Spent(_) => return Ok(Permission::Allowed),
-            Standing::Refused(_) => return Ok(Permission::Refused),
+        let call = CallId::from_uuid(app.environment().new_uuid(app.environment().now()));
+        match approvals::obtain_approval(app, request, &asked, &words, call).await? {
+            ApprovalOutcome::Spent(_) => return Ok(PermissionAnswer::Allowed),
+            ApprovalOutcome::Refused(_) => return Ok(PermissionAnswer::Refused),
             // Where too many wait, this one is asked when others were answered.
-            Standing::Waiting(_) | Standing::TooMany => {}
+            ApprovalOutcome::Waiting(_) | ApprovalOutcome::TooMany => {}
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(Permission::Waiting);
+            return Ok(PermissionAnswer::Waiting);
         }
         // Whoever answers does so in this process or in another: both are seen.
-        let mut commits = app.commits();
-        let _ = tokio::time::timeout(left.min(LOOK_EVERY), commits.changed()).await;
+        let mut commits = app.subscribe_commits();
+        let _ = tokio::time::timeout(
+            left.min(app.stream_poll_delay(CLAIM_POLL_INTERVAL)),
+            commits.changed(),
+        )
+        .await;
     }
 }
 
@@ -189,25 +193,25 @@ pub async fn ask_permission(
 #[tracing::instrument(name = "app.nodes.store_blob", skip_all, fields(job.id = %job))]
 pub async fn store_blob<E>(
     app: &App,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
     fencing_token: i64,
     sha256: &str,
     bytes: impl Stream<Item = Result<Bytes, E>> + Send,
 ) -> Result<StoredBlob, Error> {
-    let digest = bytes32(sha256)
+    let digest = decode_hex32(sha256)
         .ok_or_else(|| Error::Invalid("bytes are named by their SHA-256, in hexadecimal".into()))?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    held(&mut conn, node, job, fencing_token).await?;
+    require_claim(&mut conn, node, job, fencing_token).await?;
     drop(conn);
-    let parts = app.gate()?;
+    let parts = app.gateway_parts()?;
     let (objects, place) = (&parts.objects, stored_at(&digest));
     let broken = |error: object_store::Error| {
         Error::Internal(anyhow::Error::from(error).context("the object store failed"))
     };
     // They wait under another name until it is known that they are what they are called.
     let waiting =
-        Path::from(format!("incoming/{}", app.environment().uuid(app.environment().now())));
+        Path::from(format!("incoming/{}", app.environment().new_uuid(app.environment().now())));
     let mut upload = object_store::buffered::BufWriter::new(objects.clone(), waiting.clone());
     let (mut hash, mut size) = (Sha256::new(), 0_u64);
     let mut bytes = std::pin::pin!(bytes);
@@ -217,8 +221,8 @@ pub async fn store_blob<E>(
             Some(Err(_)) => break Err(Error::Invalid("the bytes were cut off".into())),
             Some(Ok(piece)) => {
                 size += piece.len() as u64;
-                if size > MOST_BLOB_BYTES {
-                    let why = format!("at most {MOST_BLOB_BYTES} bytes are stored in one piece");
+                if size > MAX_BLOB_BYTES {
+                    let why = format!("at most {MAX_BLOB_BYTES} bytes are stored in one piece");
                     break Err(Error::Invalid(why));
                 }
                 hash.update(&piece);
@@ -248,37 +252,37 @@ pub async fn store_blob<E>(
 /// Stores what came of a job and wakes its run. A commit is looked at before it counts. Reported again, nothing changes;
 /// reported late or by somebody else, it is refused.
 #[tracing::instrument(name = "app.nodes.result", skip_all, fields(job.id = %job))]
-pub async fn result(
+pub async fn store_job_result(
     app: &App,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
     body: NodeResult,
-) -> Result<JobStanding, Error> {
+) -> Result<JobStatusView, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let found = nodes::held(&mut conn, node.id, job, body.fencing_token).await?;
+    let found = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
     let Some(held) = found else {
         // Known already: nothing changes. Whatever was said then stands.
-        let ours = |there: &jobs::Standing| {
+        let ours = |there: &jobs::JobClaimState| {
             matches!(there.state, JobState::Succeeded | JobState::Failed)
                 && there.fencing_token == body.fencing_token
                 && there.worker.as_deref() == Some(&node.id.to_string())
         };
-        return match jobs::standing(&mut conn, job).await? {
-            Some(there) if ours(&there) => Ok(JobStanding { job_id: job, state: there.state }),
+        return match jobs::get_claim_state(&mut conn, job).await? {
+            Some(there) if ours(&there) => Ok(JobStatusView { job_id: job, state: there.state }),
             None => Err(Error::not_found("job", job)),
             Some(_) => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
         };
     };
     // Looking at a commit takes its time.
     drop(conn);
-    let (outcome, result) = judged(app, &held, job, body.outcome, body.result).await?;
-    finish(app, node, job, body.fencing_token, outcome, &result).await
+    let (outcome, result) = validate_result(app, &held, job, body.outcome, body.result).await?;
+    finish_job(app, node, job, body.fencing_token, outcome, &result).await
 }
 
 /// Fails a job that its node was never told of, because it cannot be done as it was planned.
-pub(super) async fn fail(
+pub(super) async fn fail_job(
     app: &App,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
     fencing_token: i64,
     why: &str,
@@ -289,21 +293,21 @@ pub(super) async fn fail(
         ..WorkResult::default()
     };
     let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
-    finish(app, node, job, fencing_token, JobOutcome::Failed, &result).await.map(drop)
+    finish_job(app, node, job, fencing_token, JobOutcome::Failed, &result).await.map(drop)
 }
 
 /// What a result is worth: a commit must be there and follow its base, and be there at all when one is required.
-async fn judged(
+async fn validate_result(
     app: &App,
-    held: &Held,
+    held: &RunningNodeJob,
     job: JobId,
     said: JobOutcome,
     mut result: WorkResult,
 ) -> Result<(JobOutcome, Value), Error> {
-    let work: Option<Work> = serde_json::from_value(held.work.clone()).ok();
+    let work: Option<JobSpec> = serde_json::from_value(held.work.clone()).ok();
     let rule = work.map(|work| work.commit).unwrap_or_default();
-    if evidence::is_of_checks(&held.work) {
-        result = evidence::stripped(result);
+    if evidence::is_check_job(&held.work) {
+        result = evidence::strip_untrusted_fields(result);
     }
     let mut outcome = said;
     let mut refuse = |result: &mut WorkResult, why: String| {
@@ -312,14 +316,15 @@ async fn judged(
         "unverified".clone_into(&mut result.stop);
         result.commit = None;
     };
-    let (mut diff, mut looked) = (None, evidence::Looked::default());
+    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
     match (result.commit.clone(), rule) {
         (Some(_), CommitRule::Never) => result.commit = None,
         (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
-            match taken(app, held, job, &commit, result.bundle.as_ref()).await? {
+            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
                 Ok(stat) => {
                     diff = stat;
-                    looked = evidence::looked_at(app, held.project, held.task, &commit).await?;
+                    looked =
+                        evidence::inspect_change(app, held.project, held.task, &commit).await?;
                 }
                 Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
             }
@@ -327,11 +332,11 @@ async fn judged(
         // What an earlier attempt left stands, with all that was to be answered for.
         // And what was put together before is already together.
         (None, CommitRule::Required | CommitRule::IfChanged)
-            if said == JobOutcome::Succeeded && (held.again || merges(&held.work)) =>
+            if said == JobOutcome::Succeeded && (held.again || is_merge_job(&held.work)) =>
         {
             result.commit.clone_from(&held.base);
             if let Some(commit) = &held.base {
-                looked = evidence::looked_at(app, held.project, held.task, commit).await?;
+                looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
             }
         }
         (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
@@ -340,14 +345,14 @@ async fn judged(
         // Who changes nothing leaves what others left: checks run with the same tests as they were, and what was odd still is.
         (None, CommitRule::IfChanged) if said == JobOutcome::Succeeded => {
             if let Some(commit) = &held.base {
-                looked = evidence::looked_at(app, held.project, held.task, commit).await?;
+                looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
             }
         }
         (None, _) => {}
     }
     let mut value = serde_json::to_value(&result).map_err(|e| Error::Internal(e.into()))?;
-    inference::redact(app, &mut value).await?;
-    storable(&mut value);
+    inference::redact_value(app, &mut value).await?;
+    replace_nul_chars(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);
     value["odd"] = json!(looked.odd);
@@ -358,7 +363,7 @@ async fn judged(
         let mut commits = with.clone();
         commits.push(conflict.commit.clone());
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let units = cynode_db::units::brought(&mut conn, held.task, &commits).await?;
+        let units = cynode_db::units::units_by_commit(&mut conn, held.task, &commits).await?;
         let named = |commit: &String| units.get(commit).cloned();
         value["conflict"]["unit"] = json!(named(&conflict.commit));
         value["conflict"]["with_units"] =
@@ -368,22 +373,22 @@ async fn judged(
 }
 
 /// Whether nobody works, and commits are only put together.
-fn merges(work: &Value) -> bool {
+fn is_merge_job(work: &Value) -> bool {
     work["worker"]["kind"] == "merge"
 }
 
-async fn taken(
+async fn import_commit(
     app: &App,
-    held: &Held,
+    held: &RunningNodeJob,
     job: JobId,
     commit: &str,
     bundle: Option<&StoredBlob>,
 ) -> Result<Result<Option<DiffStat>, String>, Error> {
     let Some(bundle) = bundle else { return Ok(Err("no bundle came with it".to_owned())) };
-    let Some(digest) = bytes32(&bundle.sha256) else {
+    let Some(digest) = decode_hex32(&bundle.sha256) else {
         return Ok(Err("its bundle has no good name".to_owned()));
     };
-    let parts = app.gate()?;
+    let parts = app.gateway_parts()?;
     let stored = match parts.objects.get(&stored_at(&digest)).await {
         Ok(stored) => stored,
         Err(object_store::Error::NotFound { .. }) => {
@@ -391,57 +396,61 @@ async fn taken(
         }
         Err(error) => return Err(Error::Internal(error.into())),
     };
-    let name = app.environment().uuid(app.environment().now()).to_string();
-    let file = parts.repositories.receive(&name, stored.into_stream()).await?;
+    let name = app.environment().new_uuid(app.environment().now()).to_string();
+    let file = parts.repositories.receive_bundle(&name, stored.into_stream()).await?;
     // What was put together must all be in what came of it.
     let (base, merge) = (held.base.as_deref(), held.merge.as_slice());
-    match parts.repositories.take(held.project, job, file.path(), commit, base, merge).await {
+    match parts
+        .repositories
+        .import_job_commit(held.project, job, file.path(), commit, base, merge)
+        .await
+    {
         Ok(stat) => Ok(Ok(stat)),
-        Err(crate::repositories::GitError::Refused(why)) => Ok(Err(why)),
+        Err(crate::repositories::RepositoryError::Refused(why)) => Ok(Err(why)),
         Err(other) => Err(other.into()),
     }
 }
 
 /// Stores the result, wakes the run, and ends what the agent could do.
-async fn finish(
+async fn finish_job(
     app: &App,
-    node: Known,
+    node: AuthenticatedNode,
     job: JobId,
     fencing_token: i64,
     outcome: JobOutcome,
     result: &Value,
-) -> Result<JobStanding, Error> {
-    let (state, worker) = (outcome.state(), node.id.to_string());
-    let claim = jobs::Claim { job, worker: &worker, fencing_token };
+) -> Result<JobStatusView, Error> {
+    let (state, worker) = (outcome.job_state(), node.id.to_string());
+    let claim = jobs::JobClaim { job, worker: &worker, fencing_token };
     let mut tx = app.pool().begin().await.map_err(DbError::from)?;
-    let agent = agent_tokens::of_job(&mut tx, job).await?;
-    let Some(task) = jobs::report(&mut tx, claim, state, result).await? else {
+    let agent = agent_tokens::first_token_of_job(&mut tx, job).await?;
+    let Some(task) = jobs::record_job_result(&mut tx, claim, state, result).await? else {
         // Somebody was quicker: the same report sent twice, or a cancellation.
-        let standing = jobs::standing(&mut tx, job).await?;
+        let standing = jobs::get_claim_state(&mut tx, job).await?;
         return match standing {
             Some(there) if there.state == state && there.worker.as_deref() == Some(&worker) => {
-                Ok(JobStanding { job_id: job, state })
+                Ok(JobStatusView { job_id: job, state })
             }
             _ => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
         };
     };
     let now = app.environment().now();
     if let Some(agent) = agent {
-        note_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
+        record_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
     }
-    agent_tokens::revoke_of_job(&mut tx, job, now).await?;
-    let more = evidence::record(app, &mut tx, job, outcome, result).await?;
+    agent_tokens::revoke_job_tokens(&mut tx, job, now).await?;
+    let more = evidence::record_check_result(app, &mut tx, job, outcome, result).await?;
     tx.commit().await.map_err(DbError::from)?;
-    app.committed();
+    app.announce_commit();
     if more {
-        app.queued();
+        app.announce_queued_work();
     }
-    app.woken(&[task]);
-    Ok(JobStanding { job_id: job, state })
+    app.announce_due_runs(&[task]);
+    Ok(JobStatusView { job_id: job, state })
 }
 
 /// Notes the stored bytes of a result, so that people find them with the task.
-async fn note_artifacts(
+async fn record_artifacts(
     app: &App,
     conn: &mut cynode_db::Conn,
     node: NodeId,
@@ -450,7 +459,8 @@ async fn note_artifacts(
     agent: cynode_core::ids::AgentTokenId,
     result: &Value,
 ) -> Result<(), Error> {
-    let Some(project) = cynode_db::tasks::get(conn, task).await?.map(|task| task.project) else {
+    let Some(project) = cynode_db::tasks::get_task(conn, task).await?.map(|task| task.project)
+    else {
         return Ok(());
     };
     let result: WorkResult = WorkResult {
@@ -460,15 +470,15 @@ async fn note_artifacts(
     };
     let bundle = result.bundle.into_iter().map(|blob| (format!("{job}.bundle"), blob));
     for (name, blob) in bundle.chain(result.artifacts) {
-        let Some(digest) = bytes32(&blob.sha256) else { continue };
+        let Some(digest) = decode_hex32(&blob.sha256) else { continue };
         // A note without bytes is never seen.
-        if app.gate()?.objects.head(&stored_at(&digest)).await.is_err() {
+        if app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_err() {
             tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
             continue;
         }
         let now = app.environment().now();
         let artifact = artifacts::Artifact {
-            id: ArtifactId::from_uuid(app.environment().uuid(now)),
+            id: ArtifactId::from_uuid(app.environment().new_uuid(now)),
             project,
             task: Some(task),
             job: Some(job),
@@ -479,7 +489,7 @@ async fn note_artifacts(
             created_by: agent,
             created_at: now,
         };
-        artifacts::insert(conn, &artifact).await?;
+        artifacts::insert_artifact(conn, &artifact).await?;
     }
     Ok(())
 }

@@ -3,86 +3,91 @@
 
 use cynode_core::{
     ids::{ApprovalId, WaitId},
-    notices::TEST,
-    roles::Role,
+    notices::TEST_NOTIFICATION_KIND,
+    roles::UserRole,
     workflow::waits::WaitReason,
 };
 use cynode_db::{
     Conn, authentication,
-    notices::{self, Channel, Concerns, Notification, Owner},
+    notices::{self, ChannelOwner, NotificationChannel, NotificationRecord, NotificationTopic},
     waits,
 };
-use cynode_notify::{Link, Notice, cut, line, shown};
+use cynode_notify::{
+    NotificationLink, NotificationMessage, escape_hidden_chars, to_single_line, truncate_to_bytes,
+};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use url::Url;
 
 use super::{
-    Parts,
-    question::{self, Asked, Circumstances, Question, money},
+    NotificationParts,
+    question::{self, HumanQuestion, QuestionContext, QuestionRef},
 };
-use crate::{Error, keys::Keys, links};
+use crate::{Error, keys::InstallationKeys, links};
 
 /// Most bytes of what is asked. The page behind the link shows all of it.
-const MOST_EXACT: usize = 64 * 1024;
+const MAX_EXACT_BYTES: usize = 64 * 1024;
 
 /// What is to be done with a notice.
-pub(crate) enum Composed {
+pub(crate) enum ComposeOutcome {
     /// It is told.
-    Tell(Box<Notice>),
+    Tell(Box<NotificationMessage>),
     /// It is not, and why.
     Drop(&'static str),
 }
 
 /// Makes the words of a notice for a channel.
-pub(crate) async fn compose(
+pub(crate) async fn compose_notification(
     conn: &mut Conn,
-    (keys, parts): (&Keys, &Parts),
-    row: &Notification,
-    channel: &Channel,
+    (keys, parts): (&InstallationKeys, &NotificationParts),
+    row: &NotificationRecord,
+    channel: &NotificationChannel,
     now: OffsetDateTime,
-) -> Result<Composed, Error> {
-    if row.kind == TEST {
-        return Ok(Composed::Tell(Box::new(tried(row))));
+) -> Result<ComposeOutcome, Error> {
+    if row.kind == TEST_NOTIFICATION_KIND {
+        return Ok(ComposeOutcome::Tell(Box::new(compose_test(row))));
     }
-    let about = Concerns { kind: &row.kind, project: row.project, subject: row.subject };
-    if notices::listeners(conn, about, Some(channel.id)).await?.is_empty() {
-        return Ok(Composed::Drop("the channel may not be told of this any more"));
+    let about = NotificationTopic { kind: &row.kind, project: row.project, subject: row.subject };
+    if notices::list_subscribed_channels(conn, about, Some(channel.id)).await?.is_empty() {
+        return Ok(ComposeOutcome::Drop("the channel may not be told of this any more"));
     }
-    let Some(asked) = asked(row) else {
+    let Some(asked) = question_of(row) else {
         if let Some(wait) = wait_of(row)
-            && !waits::get(conn, wait).await?.is_some_and(|wait| wait.open)
+            && !waits::get_wait(conn, wait).await?.is_some_and(|wait| wait.open)
         {
-            return Ok(Composed::Drop("it is not paused any more"));
+            return Ok(ComposeOutcome::Drop("it is not paused any more"));
         }
-        let around = question::around(conn, String::new(), row.task, row.project).await?;
-        return Ok(Composed::Tell(Box::new(plain(row, &around))));
+        let around =
+            question::load_question_context(conn, String::new(), row.task, row.project).await?;
+        return Ok(ComposeOutcome::Tell(Box::new(compose_event(row, &around))));
     };
-    match question::find(conn, keys, asked, now).await? {
+    match question::find_question(conn, keys, asked, now).await? {
         Some(question) if question.open => {
-            let link = link(conn, (keys, parts), row, channel, &question, now).await?;
-            Ok(Composed::Tell(Box::new(asking(row, &question, link))))
+            let link = build_answer_link(conn, (keys, parts), row, channel, &question, now).await?;
+            Ok(ComposeOutcome::Tell(Box::new(compose_question(row, &question, link))))
         }
-        Some(_) | None => Ok(Composed::Drop("it was answered, or it is too late to answer")),
+        Some(_) | None => Ok(ComposeOutcome::Drop("it was answered, or it is too late to answer")),
     }
 }
 
 /// The wait that an event tells of.
-fn wait_of(row: &Notification) -> Option<WaitId> {
+fn wait_of(row: &NotificationRecord) -> Option<WaitId> {
     let wait = row.data.get("wait_id").and_then(Value::as_str);
     wait.filter(|_| row.kind == "task.waiting")?.parse().ok()
 }
 
 /// The question that an event tells of.
-fn asked(row: &Notification) -> Option<Asked> {
+fn question_of(row: &NotificationRecord) -> Option<QuestionRef> {
     let text = |name: &str| row.data.get(name).and_then(Value::as_str);
     match row.kind.as_str() {
-        "approval.asked" => text("approval_id")?.parse::<ApprovalId>().ok().map(Asked::Approval),
+        "approval.asked" => {
+            text("approval_id")?.parse::<ApprovalId>().ok().map(QuestionRef::Approval)
+        }
         "task.waiting" => {
             let wait = wait_of(row)?;
             match WaitReason::from_name(text("reason")?)? {
-                WaitReason::Approval => Some(Asked::Plan(wait)),
-                WaitReason::HumanInput => Some(Asked::Answer(wait)),
+                WaitReason::Approval => Some(QuestionRef::Plan(wait)),
+                WaitReason::HumanInput => Some(QuestionRef::Answer(wait)),
                 _ => None,
             }
         }
@@ -91,41 +96,46 @@ fn asked(row: &Notification) -> Option<Asked> {
 }
 
 /// The address where this user answers this question. Nobody has one who may not answer, and nothing that many people read.
-async fn link(
+async fn build_answer_link(
     conn: &mut Conn,
-    (keys, parts): (&Keys, &Parts),
-    row: &Notification,
-    channel: &Channel,
-    question: &Question,
+    (keys, parts): (&InstallationKeys, &NotificationParts),
+    row: &NotificationRecord,
+    channel: &NotificationChannel,
+    question: &HumanQuestion,
     now: OffsetDateTime,
 ) -> Result<Option<Url>, Error> {
-    let (Owner::User(user), Some(base)) = (channel.owner, &parts.public_url) else {
+    let (ChannelOwner::User(user), Some(base)) = (channel.owner, &parts.public_url) else {
         return Ok(None);
     };
     // A link does not outlive what it answers.
-    let most = row.occurred_at + links::LIFETIME;
+    let most = row.occurred_at + links::LINK_TTL;
     let expires_at = question.until.map_or(most, |until| until.min(most));
-    let caller = authentication::by_link(conn, user).await?;
+    let caller = authentication::find_link_caller(conn, user).await?;
     let Some(caller) = caller.filter(|_| expires_at > now) else { return Ok(None) };
     let (role, needed) = match question.project {
         Some(project) => {
             let own = authentication::project_role(conn, user, project).await?;
-            (own.max(caller.role), Role::Operator)
+            (own.max(caller.role), UserRole::Operator)
         }
-        None => (caller.role, Role::Admin),
+        None => (caller.role, UserRole::Admin),
     };
     if role < Some(needed) {
         return Ok(None);
     }
-    let token =
-        links::Token { asked: question.asked, user, expires_at, made_at: now }.written(keys);
+    let token = links::LinkToken { asked: question.asked, user, expires_at, made_at: now }
+        .encode_token(keys);
     let mut url = base.clone();
     url.set_path(&format!("{}/answer/{token}", base.path().trim_end_matches('/')));
     Ok(Some(url))
 }
 
-fn asking(row: &Notification, question: &Question, link: Option<Url>) -> Notice {
-    let Circumstances { who, task, project, cost_micros } = &question.circumstances;
+fn compose_question(
+    row: &NotificationRecord,
+    question: &HumanQuestion,
+    link: Option<Url>,
+) -> NotificationMessage {
+    let around = &question.circumstances;
+    let QuestionContext { who, task, project, .. } = around;
     let place = |words: &str, name: &Option<String>| match name {
         Some(name) => format!("{words} {name}"),
         None => String::new(),
@@ -133,43 +143,43 @@ fn asking(row: &Notification, question: &Question, link: Option<Url>) -> Notice 
     let (task, project) = (place(", for task", task), place(" in", project));
     let next =
         if link.is_some() { "" } else { " Answer it through the API, or ask somebody who may." };
-    let text =
-        format!("Asked by {who}{task}{project}. Spent so far: {}.{next}", money(*cost_micros));
-    let way = |label: &str, post: Option<&str>, url: &Url| Link {
+    let spent = around.render_spending();
+    let text = format!("Asked by {who}{task}{project}. Spent so far: {spent}.{next}");
+    let way = |label: &str, post: Option<&str>, url: &Url| NotificationLink {
         label: label.to_owned(),
         url: url.to_string(),
         post: post.map(str::to_owned),
     };
-    let part = cut(&question.exact, MOST_EXACT);
+    let part = truncate_to_bytes(&question.exact, MAX_EXACT_BYTES);
     let links = link.map(|url| match question.asked {
         // Nobody says yes at once to what they were not shown to the end.
-        Asked::Approval(_) | Asked::Plan(_) if part.is_none() => vec![
+        QuestionRef::Approval(_) | QuestionRef::Plan(_) if part.is_none() => vec![
             way("Look and answer", None, &url),
-            way("Approve", Some(links::YES), &url),
-            way("Refuse", Some(links::NO), &url),
+            way("Approve", Some(links::APPROVE_FORM), &url),
+            way("Refuse", Some(links::REFUSE_FORM), &url),
         ],
-        Asked::Approval(_) | Asked::Plan(_) | Asked::Answer(_) => {
+        QuestionRef::Approval(_) | QuestionRef::Plan(_) | QuestionRef::Answer(_) => {
             vec![way("Look and answer", None, &url)]
         }
     });
     let exact = part.map(|part| format!("{part}\n… (cut off: the page behind the link shows all)"));
-    Notice {
-        title: line(&question.title),
+    NotificationMessage {
+        title: to_single_line(&question.title),
         text,
         exact: Some(exact.unwrap_or_else(|| question.exact.clone())),
         links: links.unwrap_or_default(),
-        ..empty(row)
+        ..empty_message(row)
     }
 }
 
-fn empty(row: &Notification) -> Notice {
+fn empty_message(row: &NotificationRecord) -> NotificationMessage {
     let about = json!({
         "project_id": row.project,
         "task_id": row.task,
         "trace_id": row.trace,
         "data": row.data,
     });
-    Notice {
+    NotificationMessage {
         id: row.id.to_string(),
         kind: row.kind.clone(),
         title: String::new(),
@@ -182,17 +192,17 @@ fn empty(row: &Notification) -> Notice {
 }
 
 /// Nothing in it is of whoever tries the channel, which may lead to anybody.
-fn tried(row: &Notification) -> Notice {
+fn compose_test(row: &NotificationRecord) -> NotificationMessage {
     let title = "CyNode can reach you here".to_owned();
     let text = "Somebody tried this channel. There is nothing to do.".to_owned();
-    Notice { title, text, ..empty(row) }
+    NotificationMessage { title, text, ..empty_message(row) }
 }
 
 /// A notice that asks nothing.
-fn plain(row: &Notification, around: &Circumstances) -> Notice {
-    let said = |name: &str| row.data.get(name).and_then(Value::as_str).map(shown);
+fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> NotificationMessage {
+    let said = |name: &str| row.data.get(name).and_then(Value::as_str).map(escape_hidden_chars);
     let task = around.task.clone().or_else(|| said("name")).unwrap_or_else(|| "A task".to_owned());
-    let spent = format!("Spent: {}.", money(around.cost_micros));
+    let spent = format!("Spent: {}.", around.render_spending());
     let with = |first: Option<String>, rest: String| match first {
         Some(first) => format!("{first}\n\n{rest}"),
         None => rest,
@@ -233,16 +243,16 @@ fn plain(row: &Notification, around: &Circumstances) -> Notice {
             let title = said("title").unwrap_or_else(|| task.clone());
             (format!("Pull request: {title}"), with(said("url"), spent))
         }
-        other => (other.to_owned(), shown(&row.data.to_string())),
+        other => (other.to_owned(), escape_hidden_chars(&row.data.to_string())),
     };
     let place = around.project.as_ref().map(|project| format!(" ({project})"));
-    let title = line(&format!("{title}{}", place.unwrap_or_default()));
-    let links = said("url").filter(|_| row.kind == "pull_request.opened").and_then(opened);
-    Notice { title, text, links: links.into_iter().collect(), ..empty(row) }
+    let title = to_single_line(&format!("{title}{}", place.unwrap_or_default()));
+    let links = said("url").filter(|_| row.kind == "pull_request.opened").and_then(parse_web_link);
+    NotificationMessage { title, text, links: links.into_iter().collect(), ..empty_message(row) }
 }
 
 /// A way to a page of the web, if that is what it is.
-fn opened(url: String) -> Option<Link> {
+fn parse_web_link(url: String) -> Option<NotificationLink> {
     let good = url.parse::<Url>().is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-    good.then(|| Link { label: "Open".to_owned(), url, post: None })
+    good.then(|| NotificationLink { label: "Open".to_owned(), url, post: None })
 }

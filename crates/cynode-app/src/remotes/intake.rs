@@ -18,11 +18,13 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
-    remotes::{self, Delivery, Looked, Named, Remote, WantedIssue},
+    remotes::{
+        self, ProjectRemote, RemotePollResult, ReportedPullRequests, WantedIssue, WebhookRecord,
+    },
 };
 use cynode_forge::{
-    Forge, ForgeError, ForgeKind, IssueText, Thread, Wanted, clean,
-    webhook::{self, Event},
+    CommentTarget, Forge, ForgeError, ForgeKind, IssueFilter, IssueText, clean,
+    webhook::{self, WebhookEvent},
 };
 use cynode_wire::tasks::CreateTask;
 use futures::future::join_all;
@@ -30,34 +32,36 @@ use serde_json::json;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use super::{kind_of, open, reading};
-use crate::{App, Error, Request, context::Told, error::complain, inference};
+use super::{forge_kind_of, open_forge, reading};
+use crate::{
+    App, Error, OperationRequest, context::EventDraft, error::log_background_error, inference,
+};
 
 /// How often it is looked whether a remote is due.
-const EVERY: Duration = Duration::from_secs(2);
+const REMOTE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Most remotes that one process looks at at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_SYNCS: usize = 8;
 
 /// How long one look may take, and how long others leave it alone.
-const PATIENCE: Duration = Duration::from_secs(150);
-const LEASE_MS: i64 = 180_000;
+const SYNC_TIMEOUT: Duration = Duration::from_secs(150);
+const SYNC_LEASE_MS: i64 = 180_000;
 
 /// Most bytes of a delivery.
-pub const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_DELIVERY_BYTES: usize = 4 * 1024 * 1024;
 
 /// Most issues that one look makes tasks of; the rest is for the next.
-const MOST_ISSUES: usize = 25;
+const MAX_ISSUES_PER_SYNC: usize = 25;
 
 /// Most things that a list in an issue may require.
-const MOST_CRITERIA: usize = 50;
+const MAX_ISSUE_CRITERIA: usize = 50;
 
 /// How long deliveries are remembered.
-const REMEMBERED: time::Duration = time::Duration::days(30);
+const DELIVERY_RETENTION: time::Duration = time::Duration::days(30);
 
 /// What became of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum WebhookOutcome {
     /// It is kept and will be looked at.
     Kept,
     /// It was there already.
@@ -67,76 +71,76 @@ pub enum Received {
 }
 
 /// Whether a project takes deliveries of such a forge. Asked before a body is read.
-pub async fn expected(
+pub async fn find_webhook_target(
     app: &App,
     project: ProjectId,
     forge: Destination,
-) -> Result<Expected, Error> {
+) -> Result<WebhookTarget, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let found = remotes::get(&mut conn, project).await?;
-    let found = found.filter(|remote| remote.forge == forge).zip(kind_of(forge));
+    let found = remotes::get_remote(&mut conn, project).await?;
+    let found = found.filter(|remote| remote.forge == forge).zip(forge_kind_of(forge));
     let (remote, kind) = found.ok_or_else(|| Error::not_found("remote of project", project))?;
-    Ok(Expected { remote, kind })
+    Ok(WebhookTarget { remote, kind })
 }
 
 /// A remote that takes deliveries.
 #[derive(Clone, Debug)]
-pub struct Expected {
-    remote: Remote,
+pub struct WebhookTarget {
+    remote: ProjectRemote,
     kind: ForgeKind,
 }
 
 /// Takes a delivery of a forge. Its signature is the only thing that says where it comes from.
 #[tracing::instrument(name = "app.remotes.receive", skip_all)]
-pub async fn receive(
+pub async fn receive_webhook(
     app: &App,
-    expected: &Expected,
-    headers: &webhook::Headers,
+    expected: &WebhookTarget,
+    headers: &webhook::WebhookHeaders,
     body: &[u8],
-) -> Result<Received, Error> {
-    let Expected { remote, kind } = expected;
-    let secret = app.gate()?.keys.webhook_secret(remote)?;
-    let delivery = match webhook::read(*kind, headers, body, &secret) {
+) -> Result<WebhookOutcome, Error> {
+    let WebhookTarget { remote, kind } = expected;
+    let secret = app.gateway_parts()?.keys.webhook_secret(remote)?;
+    let delivery = match webhook::verify_delivery(*kind, headers, body, &secret) {
         Ok(delivery) => delivery,
         Err(refused) => {
-            note_refusal(app, remote.project, &refused.to_string()).await?;
+            record_webhook_refusal(app, remote.project, &refused.to_string()).await?;
             return Err(Error::Unauthenticated);
         }
     };
     let about_us = delivery.repository.as_ref();
     let about_us = about_us.is_none_or(|name| name.eq_ignore_ascii_case(&remote.repository));
-    if delivery.event == Event::Ignored || !about_us {
-        return Ok(Received::Ignored);
+    if delivery.event == WebhookEvent::Ignored || !about_us {
+        return Ok(WebhookOutcome::Ignored);
     }
     let event = serde_json::to_value(&delivery.event).map_err(|e| Error::Internal(e.into()))?;
-    let kept = Delivery { digest: delivery.digest, event };
+    let kept = WebhookRecord { digest: delivery.digest, event };
     let name: String = delivery.id.chars().filter(|c| !c.is_control()).take(200).collect();
     let name = if name.is_empty() { "unnamed".to_owned() } else { name };
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let now = app.environment().now();
-    let new = remotes::deliver(&mut conn, remote.project, &kept, &name, now).await?;
-    Ok(if new { Received::Kept } else { Received::Known })
+    let new = remotes::store_webhook_delivery(&mut conn, remote.project, &kept, &name, now).await?;
+    Ok(if new { WebhookOutcome::Kept } else { WebhookOutcome::Known })
 }
 
 /// Counts what is not from the forge, and tells of it once a minute: whoever sends much fills no table.
-async fn note_refusal(app: &App, project: ProjectId, why: &str) -> Result<(), Error> {
-    let mut ctx = app.open(&request(app)).await?;
+async fn record_webhook_refusal(app: &App, project: ProjectId, why: &str) -> Result<(), Error> {
+    let mut ctx = app.begin_transaction(&system_request(app)).await?;
     let now = ctx.now;
-    if remotes::refuse(ctx.conn(), project, now).await? {
+    if remotes::count_refused_delivery(ctx.conn(), project, now).await? {
         tracing::warn!(event = "webhook.refused", project.id = %project, "{why}");
-        let told = Told::new(EventKind::WebhookRefused, json!({ "reason": why }));
-        ctx.record(told.project(project)).await?;
+        let told = EventDraft::new(EventKind::WebhookRefused, json!({ "reason": why }));
+        ctx.record_event(told.with_project(project)).await?;
     }
-    app.commit(ctx).await
+    app.commit_operation(ctx).await
 }
 
-fn request(app: &App) -> Request {
-    Request { caller: None, trace: app.environment().trace(), attempt: None }
+fn system_request(app: &App) -> OperationRequest {
+    OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None }
 }
 
 /// Looks at remotes whenever they are due, until it is told to stop. Any number of processes may do so at once.
-pub async fn run(app: App, stop: CancellationToken) {
-    let all = join_all((0..AT_ONCE).map(|_| keep_looking(&app)));
+pub async fn run_issue_sync(app: App, stop: CancellationToken) {
+    let all = join_all((0..MAX_CONCURRENT_SYNCS).map(|_| run_sync_loop(&app)));
     tokio::select! {
         () = stop.cancelled() => {}
         _ = all => {}
@@ -144,44 +148,48 @@ pub async fn run(app: App, stop: CancellationToken) {
 }
 
 /// One of those who look, each at its own pace: whoever meets a forge that does not answer keeps nobody else waiting.
-async fn keep_looking(app: &App) {
-    let mut turn = tokio::time::interval(EVERY);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+async fn run_sync_loop(app: &App) {
     loop {
-        turn.tick().await;
         loop {
-            match look(app, None).await {
+            match sync_remote(app, None).await {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    complain(&error, "a forge could not be looked at and will be again");
+                    log_background_error(
+                        &error,
+                        "a forge could not be looked at and will be again",
+                    );
                     break;
                 }
             }
+        }
+        tokio::select! {
+            () = app.until_remote_due() => {}
+            () = app.until_poll_due(REMOTE_POLL_INTERVAL) => {}
         }
     }
 }
 
 /// Looks at the remote that has been due longest, or at that of one project now. Gives whether there was one that nobody else looks at.
 #[tracing::instrument(name = "app.remotes.look", skip_all)]
-pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
+pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let environment = app.environment();
-    let lease = environment.uuid(environment.now());
+    let lease = environment.new_uuid(environment.now());
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let claimed = remotes::claim(&mut conn, lease, only, LEASE_MS).await?;
+    let claimed = remotes::claim_due_remote(&mut conn, lease, only, SYNC_LEASE_MS).await?;
     drop(conn);
     let Some(remote) = claimed else { return Ok(false) };
-    let mut seen = Seen::new(remote.issues_since);
-    let looked = tokio::time::timeout(PATIENCE, everything(app, &remote, &mut seen)).await;
+    let mut seen = RemoteSyncProgress::new(remote.issues_since);
+    let looked = tokio::time::timeout(SYNC_TIMEOUT, sync_everything(app, &remote, &mut seen)).await;
     let usual = i64::from(remote.poll_seconds) * 1000;
     let silent = !seen.answered;
     let (again_in_ms, silent, stopped) = match looked {
         Ok(Ok(())) => (usual, false, None),
-        Ok(Err(Stop::Later(after, why))) => {
+        Ok(Err(RemoteSyncError::Later(after, why))) => {
             (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), silent, Some(why))
         }
-        Ok(Err(Stop::Broken(error))) => {
-            complain(&error, "a forge could not be looked at and will be again");
+        Ok(Err(RemoteSyncError::Broken(error))) => {
+            log_background_error(&error, "a forge could not be looked at and will be again");
             (usual, false, Some(error.to_string()))
         }
         Err(_) => (usual, silent, Some("the look took too long".to_owned())),
@@ -191,13 +199,14 @@ pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let failure = Some(failure.as_str()).filter(|failure| !failure.is_empty());
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let issues_since = seen.not_known.map_or(seen.since, |from| from.min(seen.since));
-    let looked = Looked { issues_since, again_in_ms, silent, failure, now: environment.now() };
-    remotes::give_back(&mut conn, remote.project, lease, looked).await?;
+    let looked =
+        RemotePollResult { issues_since, again_in_ms, silent, failure, now: environment.now() };
+    remotes::release_remote(&mut conn, remote.project, lease, looked).await?;
     Ok(true)
 }
 
 /// What a look has seen so far.
-pub(super) struct Seen {
+pub(super) struct RemoteSyncProgress {
     since: OffsetDateTime,
     /// When the oldest issue was changed of whose author the forge did not say what they may: the next look begins there.
     not_known: Option<OffsetDateTime>,
@@ -210,26 +219,26 @@ pub(super) struct Seen {
 }
 
 /// Why a look ends early.
-pub(super) enum Stop {
+pub(super) enum RemoteSyncError {
     /// The forge wants to be left alone.
     Later(Duration, String),
     /// It makes no sense to go on.
     Broken(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for RemoteSyncError {
     fn from(error: Error) -> Self {
         Self::Broken(error)
     }
 }
 
-impl From<DbError> for Stop {
+impl From<DbError> for RemoteSyncError {
     fn from(error: DbError) -> Self {
         Self::Broken(error.into())
     }
 }
 
-impl Seen {
+impl RemoteSyncProgress {
     fn new(since: OffsetDateTime) -> Self {
         Self {
             since,
@@ -245,33 +254,36 @@ impl Seen {
         &mut self,
         forge: &dyn Forge,
         login: &str,
-    ) -> Result<Option<bool>, Stop> {
+    ) -> Result<Option<bool>, RemoteSyncError> {
         if let Some(known) = self.writers.get(login) {
             return Ok(*known);
         }
-        let may = self.heard_of_one(forge.may_write(login).await)?;
+        let may = self.accept_single_response(forge.can_write(login).await)?;
         self.writers.insert(login.to_owned(), may);
         Ok(may)
     }
 
     /// What a forge said of one thing among many: that it is refused stops nothing else.
-    pub(super) fn heard_of_one<T>(
+    pub(super) fn accept_single_response<T>(
         &mut self,
         asked: Result<T, ForgeError>,
-    ) -> Result<Option<T>, Stop> {
+    ) -> Result<Option<T>, RemoteSyncError> {
         match asked {
-            Err(ForgeError::Refused(why)) => self.heard(Err(ForgeError::Failed(why))),
-            other => self.heard(other),
+            Err(ForgeError::Refused(why)) => self.accept_response(Err(ForgeError::Failed(why))),
+            other => self.accept_response(other),
         }
     }
 
     /// What a forge said; what concerns one thing only does not keep us from the others.
-    pub(super) fn heard<T>(&mut self, asked: Result<T, ForgeError>) -> Result<Option<T>, Stop> {
+    pub(super) fn accept_response<T>(
+        &mut self,
+        asked: Result<T, ForgeError>,
+    ) -> Result<Option<T>, RemoteSyncError> {
         self.answered |= !matches!(asked, Err(ForgeError::Retry { .. }));
         match asked {
             Ok(value) => Ok(Some(value)),
-            Err(ForgeError::Retry { after, why }) => Err(Stop::Later(after, why)),
-            Err(error @ ForgeError::Refused(_)) => Err(Stop::Broken(error.into())),
+            Err(ForgeError::Retry { after, why }) => Err(RemoteSyncError::Later(after, why)),
+            Err(error @ ForgeError::Refused(_)) => Err(RemoteSyncError::Broken(error.into())),
             Err(error) => {
                 self.troubles.push(error.to_string());
                 Ok(None)
@@ -280,22 +292,26 @@ impl Seen {
     }
 }
 
-async fn everything(app: &App, remote: &Remote, seen: &mut Seen) -> Result<(), Stop> {
-    let (forge, _) = open(app, remote).await?;
-    if let Err(error) = super::fetch_from(app, remote).await {
+async fn sync_everything(
+    app: &App,
+    remote: &ProjectRemote,
+    seen: &mut RemoteSyncProgress,
+) -> Result<(), RemoteSyncError> {
+    let (forge, _) = open_forge(app, remote).await?;
+    if let Err(error) = super::fetch_commits_from(app, remote).await {
         seen.troubles.push(format!("newer commits could not be brought: {error}"));
     }
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let told = remotes::waiting(&mut conn, remote.project).await?;
+    let told = remotes::list_pending_deliveries(&mut conn, remote.project).await?;
     drop(conn);
-    let wanted = Wanted {
+    let wanted = IssueFilter {
         label: remote.label.clone(),
         assignee: remote.login.clone().filter(|_| remote.assign_to_us),
     };
-    let ToldOf { issues, pulls } = told_of(&told);
+    let DeliverySubjects { issues, pulls } = group_deliveries(&told);
     for number in issues {
-        if let Some(Some(issue)) = seen.heard(forge.issue(number).await)? {
-            take(app, forge.as_ref(), remote, &wanted, &issue, seen).await?;
+        if let Some(Some(issue)) = seen.accept_response(forge.get_issue(number).await)? {
+            import_issue(app, forge.as_ref(), remote, &wanted, &issue, seen).await?;
         }
     }
     // Only now: whoever is killed before looks at all of these again. And not later: the pull requests are read in their turn, told of
@@ -303,59 +319,65 @@ async fn everything(app: &App, remote: &Remote, seen: &mut Seen) -> Result<(), S
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let digests: Vec<Vec<u8>> = told.iter().map(|delivery| delivery.digest.to_vec()).collect();
     let now = app.environment().now();
-    remotes::dealt_with(&mut conn, remote.project, &digests, now).await?;
-    remotes::forget_deliveries(&mut conn, now - REMEMBERED).await?;
+    remotes::mark_deliveries_done(&mut conn, remote.project, &digests, now).await?;
+    remotes::prune_deliveries(&mut conn, now - DELIVERY_RETENTION).await?;
     drop(conn);
-    take_new(app, forge.as_ref(), remote, &wanted, seen).await?;
-    answer(app, forge.as_ref(), remote, seen).await?;
-    reading::read_back(app, forge.as_ref(), remote, &pulls, seen).await
+    import_changed_issues(app, forge.as_ref(), remote, &wanted, seen).await?;
+    comment_on_issues(app, forge.as_ref(), remote, seen).await?;
+    reading::sync_pull_requests(app, forge.as_ref(), remote, &pulls, seen).await
 }
 
 /// What deliveries are about.
 #[derive(Default)]
-struct ToldOf {
+struct DeliverySubjects {
     issues: BTreeSet<u64>,
-    pulls: Named,
+    pulls: ReportedPullRequests,
 }
 
-fn told_of(told: &[Delivery]) -> ToldOf {
-    let mut of = ToldOf::default();
+fn group_deliveries(told: &[WebhookRecord]) -> DeliverySubjects {
+    let mut of = DeliverySubjects::default();
     for delivery in told {
         match serde_json::from_value(delivery.event.clone()) {
-            Ok(Event::Issue { number }) => {
+            Ok(WebhookEvent::Issue { number }) => {
                 of.issues.insert(number);
             }
-            Ok(Event::Remark { number } | Event::Review { number } | Event::Ended { number }) => {
+            Ok(
+                WebhookEvent::Remark { number }
+                | WebhookEvent::Review { number }
+                | WebhookEvent::Ended { number },
+            ) => {
                 of.pulls.numbers.extend(i64::try_from(number));
             }
-            Ok(Event::Checks { commit }) => of.pulls.commits.push(commit),
-            Ok(Event::Ignored) | Err(_) => {}
+            Ok(WebhookEvent::Checks { commit }) => of.pulls.commits.push(commit),
+            Ok(WebhookEvent::Ignored) | Err(_) => {}
         }
     }
     of
 }
 
 /// Goes through the wanted issues that were changed since the last look, until enough of them became tasks.
-async fn take_new(
+async fn import_changed_issues(
     app: &App,
     forge: &dyn Forge,
-    remote: &Remote,
-    wanted: &Wanted,
-    seen: &mut Seen,
-) -> Result<(), Stop> {
-    let found = seen.heard(forge.issues(wanted, remote.issues_since).await)?.unwrap_or_default();
-    let numbers: Vec<i64> = found.iter().map(number_of).collect();
+    remote: &ProjectRemote,
+    wanted: &IssueFilter,
+    seen: &mut RemoteSyncProgress,
+) -> Result<(), RemoteSyncError> {
+    let found = seen
+        .accept_response(forge.list_issues(wanted, remote.issues_since).await)?
+        .unwrap_or_default();
+    let numbers: Vec<i64> = found.iter().map(issue_number_of).collect();
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let taken = remotes::taken(&mut conn, remote, &numbers).await?;
+    let taken = remotes::list_taken_issues(&mut conn, remote, &numbers).await?;
     drop(conn);
     let mut made = 0;
     for issue in &found {
-        if made == MOST_ISSUES {
+        if made == MAX_ISSUES_PER_SYNC {
             break;
         }
         // Only what becomes a task is counted: many that are refused, all changed in one second, would hide whatever comes after them.
-        if !taken.contains(&number_of(issue))
-            && take(app, forge, remote, wanted, issue, seen).await?
+        if !taken.contains(&issue_number_of(issue))
+            && import_issue(app, forge, remote, wanted, issue, seen).await?
         {
             made += 1;
         }
@@ -365,20 +387,20 @@ async fn take_new(
 }
 
 /// The number of an issue, as it is kept.
-fn number_of(issue: &IssueText) -> i64 {
+fn issue_number_of(issue: &IssueText) -> i64 {
     i64::try_from(issue.number).unwrap_or(i64::MAX)
 }
 
 /// Makes a task of an issue, once, or notes why not. Gives whether it became one now.
-async fn take(
+async fn import_issue(
     app: &App,
     forge: &dyn Forge,
-    remote: &Remote,
-    wanted: &Wanted,
+    remote: &ProjectRemote,
+    wanted: &IssueFilter,
     issue: &IssueText,
-    seen: &mut Seen,
-) -> Result<bool, Stop> {
-    if !issue.open || !wanted.has(issue) {
+    seen: &mut RemoteSyncProgress,
+) -> Result<bool, RemoteSyncError> {
+    if !issue.open || !wanted.matches_issue(issue) {
         return Ok(false);
     }
     let allowed = if remote.from_anyone {
@@ -392,11 +414,11 @@ async fn take(
         };
         may
     };
-    let number = number_of(issue);
-    let title = inference::redacted(app, clean::line(&issue.title)).await?;
-    let mut body = clean::text(&issue.body);
-    body.text = inference::redacted(app, body.text).await?;
-    let mut ctx = app.open(&request(app)).await?;
+    let number = issue_number_of(issue);
+    let title = inference::redact_text(app, clean::sanitize_line(&issue.title)).await?;
+    let mut body = clean::sanitize_text(&issue.body);
+    body.text = inference::redact_text(app, body.text).await?;
+    let mut ctx = app.begin_transaction(&system_request(app)).await?;
     if remotes::lock_issue(ctx.conn(), remote, number).await?.is_some() {
         return Ok(false);
     }
@@ -404,7 +426,7 @@ async fn take(
     let mut kept = WantedIssue {
         number,
         url: issue.url.chars().take(2000).collect(),
-        author: clean::line(&issue.author).chars().take(200).collect(),
+        author: clean::sanitize_line(&issue.author).chars().take(200).collect(),
         task: None,
         refused: None,
         removed: json!(body.removed),
@@ -415,50 +437,54 @@ async fn take(
     }
     if !allowed {
         kept.refused = Some("its author may not write to the repository".into());
-    } else if !remotes::may_ask(ctx.conn(), by, project).await? {
+    } else if !remotes::may_request_work(ctx.conn(), by, project).await? {
         kept.refused = Some("whoever connected the remote may not ask for work any more".into());
     }
     if let Some(why) = &kept.refused {
-        if remotes::keep_issue(ctx.conn(), remote, &kept).await? {
+        if remotes::record_issue(ctx.conn(), remote, &kept).await? {
             let data =
                 json!({ "number": number, "url": kept.url, "author": kept.author, "reason": why });
-            ctx.record(Told::new(EventKind::IssueIgnored, data).project(project)).await?;
-            app.commit(ctx).await?;
+            ctx.record_event(EventDraft::new(EventKind::IssueIgnored, data).with_project(project))
+                .await?;
+            app.commit_operation(ctx).await?;
         }
         return Ok(false);
     }
     let wish = CreateTask {
         project_id: project,
         name: None,
-        description: description(remote, issue, &title, &body)?,
-        acceptance_criteria: criteria(&body.text),
+        description: build_description(remote, issue, &title, &body)?,
+        acceptance_criteria: parse_criteria(&body.text),
         budget: Budget::default(),
         depends_on: Vec::new(),
+        approve_plan: None,
     };
-    let task = crate::tasks::accept_like(&mut ctx, wish, TaskName::derive(&title), by).await?;
+    let task =
+        crate::tasks::accept_named_task(&mut ctx, wish, TaskName::derive_name(&title), by).await?;
     kept.task = Some(task.id);
-    remotes::keep_issue(ctx.conn(), remote, &kept).await?;
+    remotes::record_issue(ctx.conn(), remote, &kept).await?;
     let data =
         json!({ "number": number, "url": kept.url, "author": kept.author, "name": task.name });
-    let told = Told::new(EventKind::IssueTaken, data).project(project).task(task.id);
-    ctx.record(told).await?;
-    app.commit(ctx).await?;
+    let told =
+        EventDraft::new(EventKind::IssueTaken, data).with_project(project).with_task(task.id);
+    ctx.record_event(told).await?;
+    app.commit_operation(ctx).await?;
     Ok(true)
 }
 
 /// What the task is asked: what a person reads in the issue, and where it is from.
-fn description(
-    remote: &Remote,
+fn build_description(
+    remote: &ProjectRemote,
     issue: &IssueText,
     title: &str,
-    body: &clean::Cleaned,
+    body: &clean::SanitizedText,
 ) -> Result<Prose, Error> {
-    let author = clean::line(&issue.author);
+    let author = clean::sanitize_line(&issue.author);
     let mut from = format!(
         "This is issue {} of {}, written by {author}: {}",
         issue.number, remote.repository, issue.url
     );
-    if !body.removed.is_nothing() {
+    if !body.removed.is_empty() {
         from.push_str("\nWhat people do not see there was taken out of its text.");
     }
     // Of a text that is too long, the end goes; where it is from stays.
@@ -472,35 +498,35 @@ fn description(
 }
 
 /// The entries of lists with boxes that are not ticked.
-fn criteria(text: &str) -> Vec<Criterion> {
+fn parse_criteria(text: &str) -> Vec<Criterion> {
     let entry = |line: &str| {
         let rest = line.trim_start().strip_prefix(['-', '*', '+'])?;
         let text: Prose = rest.trim_start().strip_prefix("[ ]")?.trim().parse().ok()?;
         Some(Criterion { text, check: None })
     };
-    text.lines().filter_map(entry).take(MOST_CRITERIA).collect()
+    text.lines().filter_map(entry).take(MAX_ISSUE_CRITERIA).collect()
 }
 
 /// Tells issues which tasks they became. A comment that is there already is not made again.
-async fn answer(
+async fn comment_on_issues(
     app: &App,
     forge: &dyn Forge,
-    remote: &Remote,
-    seen: &mut Seen,
-) -> Result<(), Stop> {
+    remote: &ProjectRemote,
+    seen: &mut RemoteSyncProgress,
+) -> Result<(), RemoteSyncError> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let untold = remotes::unanswered(&mut conn, remote).await?;
+    let untold = remotes::list_unanswered_issues(&mut conn, remote).await?;
     drop(conn);
     for (number, task, name) in untold {
         let text = format!(
             "CyNode works on this as task `{name}` (`{task}`). A pull request follows when it is done."
         );
-        let on = Thread::Issue(number.unsigned_abs());
-        let said = forge.comment(on, &format!("issue/{task}"), &text).await;
+        let on = CommentTarget::Issue(number.unsigned_abs());
+        let said = forge.ensure_comment(on, &format!("issue/{task}"), &text).await;
         // A conversation that is closed to us must not keep everything else from being read.
-        if seen.heard_of_one(said)?.is_some() {
+        if seen.accept_single_response(said)?.is_some() {
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-            remotes::answered(&mut conn, task, app.environment().now()).await?;
+            remotes::mark_issue_answered(&mut conn, task, app.environment().now()).await?;
         }
     }
     Ok(())
@@ -513,7 +539,8 @@ mod tests {
     #[test]
     fn boxes_that_are_not_ticked_are_what_must_hold() {
         let text = "Do it.\n- [ ] one\n  * [ ] two `x`\n- [x] done\n- [ ]\n- plain\n[ ] no list";
-        let got: Vec<String> = criteria(text).into_iter().map(|it| it.text.to_string()).collect();
+        let got: Vec<String> =
+            parse_criteria(text).into_iter().map(|it| it.text.to_string()).collect();
         assert_eq!(got, ["one", "two `x`"]);
     }
 }

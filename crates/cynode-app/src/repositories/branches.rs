@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use cynode_core::{delivery::Author, ids::ProjectId};
+use cynode_core::{delivery::CommitAuthor, ids::ProjectId};
 use cynode_wire::delivery::ChangedFile;
 use time::OffsetDateTime;
 use tokio::io::AsyncWriteExt;
 
-use super::{GitError, PATIENCE, Repositories, is_commit};
+use super::{GIT_TIMEOUT, RepositoryError, RepositoryStore, is_commit};
 
 /// A commit to be made.
 #[derive(Clone, Debug)]
@@ -20,14 +20,14 @@ pub(crate) struct NewCommit<'a> {
     /// What it says.
     pub(crate) message: &'a str,
     /// Who it is by.
-    pub(crate) author: &'a Author,
+    pub(crate) author: &'a CommitAuthor,
     /// Its time.
     pub(crate) at: OffsetDateTime,
 }
 
 /// What became of an attempt to move a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum BranchMove {
     /// It points at the commit, now or already.
     There,
     /// It points at something else.
@@ -36,7 +36,7 @@ pub(crate) enum Moved {
 
 /// What is different between two commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Difference {
+pub(crate) struct CommitDiff {
     /// A unified diff.
     pub(crate) text: String,
     /// Whether there is more.
@@ -47,7 +47,7 @@ pub(crate) struct Difference {
 
 /// Two histories put together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Joined {
+pub(crate) enum BranchMerge {
     /// The tree of both.
     Clean(String),
     /// Files that both changed in different ways.
@@ -55,79 +55,80 @@ pub(crate) enum Joined {
 }
 
 /// What is made for people survives a machine that loses its power.
-const DURABLE: [&str; 2] = ["-c", "core.fsync=committed,loose-object,reference"];
+const DURABLE_GIT_ARGS: [&str; 2] = ["-c", "core.fsync=committed,loose-object,reference"];
 
 /// Most files that are listed.
-const MOST_FILES: usize = 3000;
+const MAX_CHANGED_FILES: usize = 3000;
 
-impl Repositories {
+impl RepositoryStore {
     /// The commit that a branch points at.
-    pub(crate) async fn branch(
+    pub(crate) async fn branch_head(
         &self,
         project: ProjectId,
         branch: &str,
-    ) -> Result<Option<String>, GitError> {
+    ) -> Result<Option<String>, RepositoryError> {
         let name = format!("refs/heads/{branch}");
         let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", &name];
-        let (said, code) = self.said(&self.of(project), &args).await?;
+        let (said, code) = self.run_for_status(&self.path_of(project), &args).await?;
         match code {
             Some(0) => Ok(Some(said.trim().to_owned()).filter(|it| is_commit(it))),
             Some(1) => Ok(None),
-            _ => Err(GitError::Failed("git could not read a branch".into())),
+            _ => Err(RepositoryError::Failed("git could not read a branch".into())),
         }
     }
 
     /// The tree of a commit.
-    pub(crate) async fn tree_of(
+    pub(crate) async fn tree_of_commit(
         &self,
         project: ProjectId,
         commit: &str,
-    ) -> Result<String, GitError> {
+    ) -> Result<String, RepositoryError> {
         let name = format!("{commit}^{{tree}}");
         let args = ["rev-parse", "--verify", "--end-of-options", &name];
-        Ok(self.run(&self.of(project), &args).await?.trim().to_owned())
+        Ok(self.run_git(&self.path_of(project), &args).await?.trim().to_owned())
     }
 
     /// The newest commit that two histories share.
-    pub(crate) async fn shared(
+    pub(crate) async fn merge_base(
         &self,
         project: ProjectId,
         one: &str,
         other: &str,
-    ) -> Result<Option<String>, GitError> {
-        let (said, code) = self.said(&self.of(project), &["merge-base", one, other]).await?;
+    ) -> Result<Option<String>, RepositoryError> {
+        let (said, code) =
+            self.run_for_status(&self.path_of(project), &["merge-base", one, other]).await?;
         match code {
             Some(0) => Ok(Some(said.trim().to_owned()).filter(|it| is_commit(it))),
             Some(1) => Ok(None),
-            _ => Err(GitError::Failed("git could not compare two commits".into())),
+            _ => Err(RepositoryError::Failed("git could not compare two commits".into())),
         }
     }
 
     /// Whether one commit is in the history of another.
-    pub(crate) async fn contains(
+    pub(crate) async fn contains_commit(
         &self,
         project: ProjectId,
         commit: &str,
         earlier: &str,
-    ) -> Result<bool, GitError> {
-        self.follows(&self.of(project), earlier, commit).await
+    ) -> Result<bool, RepositoryError> {
+        self.is_ancestor(&self.path_of(project), earlier, commit).await
     }
 
     /// Makes a commit. Everything that its name depends on is given: made again, it is the same.
-    pub(crate) async fn make_commit(
+    pub(crate) async fn create_commit(
         &self,
         project: ProjectId,
         new: &NewCommit<'_>,
-    ) -> Result<String, GitError> {
+    ) -> Result<String, RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
         let at = format!("{} +0000", new.at.unix_timestamp());
-        let mut git = Self::git(&self.of(project));
+        let mut git = Self::git_command(&self.path_of(project));
         for who in ["AUTHOR", "COMMITTER"] {
             git.env(format!("GIT_{who}_NAME"), &new.author.name)
                 .env(format!("GIT_{who}_EMAIL"), &new.author.email)
                 .env(format!("GIT_{who}_DATE"), &at);
         }
-        git.args(DURABLE).args(["commit-tree", new.tree, "-F", "-"]);
+        git.args(DURABLE_GIT_ARGS).args(["commit-tree", new.tree, "-F", "-"]);
         for parent in new.parents {
             git.args(["-p", parent]);
         }
@@ -140,13 +141,15 @@ impl Repositories {
             drop(input);
             child.wait_with_output().await
         };
-        let done = tokio::time::timeout(PATIENCE, making).await.map_err(|_| GitError::Slow)??;
+        let done = tokio::time::timeout(GIT_TIMEOUT, making)
+            .await
+            .map_err(|_| RepositoryError::Slow)??;
         let commit = String::from_utf8_lossy(&done.stdout).trim().to_owned();
         if done.status.success() && is_commit(&commit) {
             return Ok(commit);
         }
         let said = String::from_utf8_lossy(&done.stderr);
-        Err(GitError::Failed(format!("git: {}", said.lines().next().unwrap_or_default())))
+        Err(RepositoryError::Failed(format!("git: {}", said.lines().next().unwrap_or_default())))
     }
 
     /// Moves a branch from the commit where it was seen (none: it was not there) to a commit that follows it.
@@ -156,95 +159,95 @@ impl Repositories {
         branch: &str,
         from: Option<&str>,
         to: &str,
-    ) -> Result<Moved, GitError> {
-        let directory = self.of(project);
-        let now = self.branch(project, branch).await?;
+    ) -> Result<BranchMove, RepositoryError> {
+        let directory = self.path_of(project);
+        let now = self.branch_head(project, branch).await?;
         if now.as_deref() == Some(to) {
-            return Ok(Moved::There);
+            return Ok(BranchMove::There);
         }
         if now.as_deref() != from {
-            return Ok(Moved::Elsewhere(now));
+            return Ok(BranchMove::Elsewhere(now));
         }
         if let Some(from) = from
-            && !self.follows(&directory, from, to).await?
+            && !self.is_ancestor(&directory, from, to).await?
         {
             let why = "a branch only moves forward".to_owned();
-            return Err(GitError::Refused(why));
+            return Err(RepositoryError::Refused(why));
         }
         let name = format!("refs/heads/{branch}");
         let nothing = "0".repeat(to.len());
         let args = ["update-ref", "--no-deref", &name, to, from.unwrap_or(&nothing)];
-        let moved = self.run(&directory, &[&DURABLE[..], &args].concat()).await;
+        let moved = self.run_git(&directory, &[&DURABLE_GIT_ARGS[..], &args].concat()).await;
         // Somebody may have been quicker, or we were and did not hear of it.
-        match (moved, self.branch(project, branch).await?) {
-            (_, Some(now)) if now == to => Ok(Moved::There),
-            (Ok(_), now) => Ok(Moved::Elsewhere(now)),
-            (Err(_), now) if now.as_deref() != from => Ok(Moved::Elsewhere(now)),
+        match (moved, self.branch_head(project, branch).await?) {
+            (_, Some(now)) if now == to => Ok(BranchMove::There),
+            (Ok(_), now) => Ok(BranchMove::Elsewhere(now)),
+            (Err(_), now) if now.as_deref() != from => Ok(BranchMove::Elsewhere(now)),
             (Err(error), _) => {
-                self.drop_stale_lock(&directory, &name).await;
+                self.remove_stale_lock(&directory, &name).await;
                 Err(error)
             }
         }
     }
 
     /// Whoever was killed while it moved a branch has left its lock. Moving takes milliseconds: an old one is nobody's.
-    async fn drop_stale_lock(&self, directory: &Path, name: &str) {
+    async fn remove_stale_lock(&self, directory: &Path, name: &str) {
         let lock = directory.join(format!("{name}.lock"));
         let age = tokio::fs::metadata(&lock).await.ok().and_then(|it| it.modified().ok());
-        if age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > PATIENCE) {
+        if age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > GIT_TIMEOUT) {
             let _ = tokio::fs::remove_file(lock).await;
         }
     }
 
     /// Puts two histories together without touching either.
-    pub(crate) async fn join(
+    pub(crate) async fn merge_trees(
         &self,
         project: ProjectId,
         ours: &str,
         theirs: &str,
-    ) -> Result<Joined, GitError> {
+    ) -> Result<BranchMerge, RepositoryError> {
         let args =
             ["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs];
-        let args = [&DURABLE[..], &args].concat();
-        let (said, code) = self.said(&self.of(project), &args).await?;
+        let args = [&DURABLE_GIT_ARGS[..], &args].concat();
+        let (said, code) = self.run_for_status(&self.path_of(project), &args).await?;
         let mut parts = said.split('\0').filter(|part| !part.is_empty());
         let tree = parts.next().unwrap_or_default().trim().to_owned();
         match code {
-            Some(0) if is_commit(&tree) => Ok(Joined::Clean(tree)),
+            Some(0) if is_commit(&tree) => Ok(BranchMerge::Clean(tree)),
             Some(1) => {
                 let mut files: Vec<String> = parts.map(str::to_owned).collect();
                 files.dedup();
-                Ok(Joined::Conflict(files))
+                Ok(BranchMerge::Conflict(files))
             }
-            _ => Err(GitError::Failed("git could not put two commits together".into())),
+            _ => Err(RepositoryError::Failed("git could not put two commits together".into())),
         }
     }
 
     /// What is different between two commits, as a unified diff of at most so many bytes; of one file if it is named.
-    pub(crate) async fn diff(
+    pub(crate) async fn diff_commits(
         &self,
         project: ProjectId,
         from: &str,
         to: &str,
         path: Option<&str>,
         most: usize,
-    ) -> Result<Difference, GitError> {
+    ) -> Result<CommitDiff, RepositoryError> {
         let mut args = vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv"];
         args.extend(["--no-color", "--no-renames", "--end-of-options", from, to, "--"]);
         args.extend(path);
         // A few bytes more than are wanted say that there is more.
         let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
-        let (said, _) = self.bytes(&self.of(project), &args, bytes).await?;
-        Ok(difference(&said, most))
+        let (said, _) = self.read_bytes(&self.path_of(project), &args, bytes).await?;
+        Ok(to_commit_diff(&said, most))
     }
 
     /// The files that are different between two commits.
-    pub(crate) async fn changed(
+    pub(crate) async fn list_changed_files(
         &self,
         project: ProjectId,
         from: &str,
         to: &str,
-    ) -> Result<(Vec<ChangedFile>, bool), GitError> {
+    ) -> Result<(Vec<ChangedFile>, bool), RepositoryError> {
         let args = [
             "diff",
             "--no-ext-diff",
@@ -256,28 +259,32 @@ impl Repositories {
             from,
             to,
         ];
-        let listed = self.beginning(&self.of(project), &args, super::MOST_LISTED).await?;
-        let mut files: Vec<ChangedFile> = listed.split('\0').filter_map(changed).collect();
-        let truncated = files.len() > MOST_FILES || listed.len() as u64 >= super::MOST_LISTED;
-        files.truncate(MOST_FILES);
+        let listed =
+            self.read_text_prefix(&self.path_of(project), &args, super::MAX_LISTING_BYTES).await?;
+        let mut files: Vec<ChangedFile> =
+            listed.split('\0').filter_map(parse_changed_file).collect();
+        let truncated =
+            files.len() > MAX_CHANGED_FILES || listed.len() as u64 >= super::MAX_LISTING_BYTES;
+        files.truncate(MAX_CHANGED_FILES);
         Ok((files, truncated))
     }
 
     /// What git said, and how it ended, where saying no is an answer.
-    async fn said(
+    async fn run_for_status(
         &self,
         directory: &Path,
         args: &[&str],
-    ) -> Result<(String, Option<i32>), GitError> {
+    ) -> Result<(String, Option<i32>), RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let done = tokio::time::timeout(PATIENCE, Self::git(directory).args(args).output());
-        let done = done.await.map_err(|_| GitError::Slow)??;
+        let done =
+            tokio::time::timeout(GIT_TIMEOUT, Self::git_command(directory).args(args).output());
+        let done = done.await.map_err(|_| RepositoryError::Slow)??;
         Ok((String::from_utf8_lossy(&done.stdout).into_owned(), done.status.code()))
     }
 }
 
 /// What git said is different, as a text of at most so many bytes.
-fn difference(said: &[u8], most: usize) -> Difference {
+fn to_commit_diff(said: &[u8], most: usize) -> CommitDiff {
     let text = String::from_utf8_lossy(said);
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -286,7 +293,7 @@ fn difference(said: &[u8], most: usize) -> Difference {
     let shown = &text[..end];
     // Lines of files have a sign before them.
     let binary = |line: &str| line.starts_with("Binary files ") && line.ends_with(" differ");
-    Difference {
+    CommitDiff {
         text: shown.to_owned(),
         truncated: end < text.len(),
         inexact: !said.starts_with(shown.as_bytes()) || shown.lines().any(binary),
@@ -294,7 +301,7 @@ fn difference(said: &[u8], most: usize) -> Difference {
 }
 
 /// One line of `--numstat`; files that are not text have `-` for both numbers.
-fn changed(line: &str) -> Option<ChangedFile> {
+fn parse_changed_file(line: &str) -> Option<ChangedFile> {
     let mut fields = line.splitn(3, '\t');
     let (insertions, deletions) = (fields.next()?.parse().ok(), fields.next()?.parse().ok());
     Some(ChangedFile { path: fields.next()?.to_owned(), insertions, deletions })
@@ -307,7 +314,7 @@ mod tests {
     #[test]
     fn a_difference_says_when_it_is_cut_and_when_it_is_not_what_the_files_hold() {
         let shown = |said: &[u8], most: usize| {
-            let Difference { text, truncated, inexact } = difference(said, most);
+            let CommitDiff { text, truncated, inexact } = to_commit_diff(said, most);
             (text, truncated, inexact)
         };
         let exact = |text: &str| (text.to_owned(), false, false);
@@ -326,9 +333,9 @@ mod tests {
     fn a_changed_file_has_its_numbers_unless_it_is_no_text() {
         let text =
             ChangedFile { path: "src/a\tb.rs".into(), insertions: Some(3), deletions: Some(1) };
-        assert_eq!(changed("3\t1\tsrc/a\tb.rs"), Some(text));
+        assert_eq!(parse_changed_file("3\t1\tsrc/a\tb.rs"), Some(text));
         let image = ChangedFile { path: "logo.png".into(), insertions: None, deletions: None };
-        assert_eq!(changed("-\t-\tlogo.png"), Some(image));
-        assert_eq!(changed(""), None);
+        assert_eq!(parse_changed_file("-\t-\tlogo.png"), Some(image));
+        assert_eq!(parse_changed_file(""), None);
     }
 }

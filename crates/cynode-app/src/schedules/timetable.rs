@@ -4,7 +4,7 @@ use croner::{
     Cron,
     parser::{CronParser, Seconds, Year},
 };
-use cynode_core::schedules::{Missed, When};
+use cynode_core::schedules::{MissedPolicy, ScheduleTrigger};
 use jiff::{
     Timestamp, Zoned,
     tz::{TimeZone, TimeZoneDatabase},
@@ -14,13 +14,13 @@ use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use crate::Error;
 
 /// How late something may be done and still be on time: a restart takes less.
-const GRACE: Duration = Duration::minutes(5);
+const MISSED_GRACE_PERIOD: Duration = Duration::minutes(5);
 
 /// Most times that are counted when they were missed.
-const MOST_MISSED: u32 = 1000;
+const MAX_COUNTED_MISSES: u32 = 1000;
 
 /// Most characters of an expression or a zone.
-const MOST_CHARACTERS: usize = 100;
+const MAX_EXPRESSION_CHARS: usize = 100;
 
 /// When something is due, checked.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) enum Timetable {
 
 /// What is done about a schedule whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct FiringDecision {
     /// The last of its times that have come.
     pub(crate) due: OffsetDateTime,
     /// Whether it is done now, or was missed and is left.
@@ -46,15 +46,15 @@ pub(crate) struct Turn {
 
 impl Timetable {
     /// Reads what a person wrote.
-    pub(crate) fn read(when: &When) -> Result<Self, Error> {
+    pub(crate) fn parse_trigger(when: &ScheduleTrigger) -> Result<Self, Error> {
         let (expression, zone) = match when {
-            When::Once { at } => return Ok(Self::Once(*at)),
-            When::Cron { expression, zone } => (expression, zone),
+            ScheduleTrigger::Once { at } => return Ok(Self::Once(*at)),
+            ScheduleTrigger::Cron { expression, zone } => (expression, zone),
         };
         let invalid = |why: String| Error::Invalid(why);
-        if expression.len() > MOST_CHARACTERS || !expression.is_ascii() {
+        if expression.len() > MAX_EXPRESSION_CHARS || !expression.is_ascii() {
             let rule = format!(
-                "a cron expression has five fields and at most {MOST_CHARACTERS} characters, such as `0 9 * * mon`"
+                "a cron expression has five fields and at most {MAX_EXPRESSION_CHARS} characters, such as `0 9 * * mon`"
             );
             return Err(invalid(rule));
         }
@@ -76,8 +76,10 @@ impl Timetable {
         match self {
             Self::Once(at) => (*at > moment).then_some(*at),
             Self::Cron(cron, zone) => {
-                let from = zoned(moment, zone)?;
-                cron.find_next_occurrence(&from, false).ok().and_then(|found| moment_of(&found))
+                let from = to_zoned_time(moment, zone)?;
+                cron.find_next_occurrence(&from, false)
+                    .ok()
+                    .and_then(|found| to_offset_time(&found))
             }
         }
     }
@@ -87,18 +89,20 @@ impl Timetable {
         match self {
             Self::Once(at) => (*at <= moment).then_some(*at),
             Self::Cron(cron, zone) => {
-                let from = zoned(moment, zone)?;
-                cron.find_previous_occurrence(&from, true).ok().and_then(|found| moment_of(&found))
+                let from = to_zoned_time(moment, zone)?;
+                cron.find_previous_occurrence(&from, true)
+                    .ok()
+                    .and_then(|found| to_offset_time(&found))
             }
         }
     }
 
     /// When it is due and what that time is, in words for a reader.
-    pub(crate) fn told(&self, due: OffsetDateTime) -> String {
+    pub(crate) fn describe_due_time(&self, due: OffsetDateTime) -> String {
         match self {
             Self::Once(_) => format!("due once, at {}", due.format(&Rfc3339).unwrap_or_default()),
             Self::Cron(cron, zone) => {
-                let at = zoned(due, zone)
+                let at = to_zoned_time(due, zone)
                     .map(|at| at.strftime("%A %Y-%m-%d %H:%M %:z").to_string())
                     .unwrap_or_default();
                 let expression = cron.pattern.to_string();
@@ -109,31 +113,36 @@ impl Timetable {
     }
 
     /// What is done now about something that is due since `since`.
-    pub(crate) fn turn(&self, since: OffsetDateTime, now: OffsetDateTime, missed: Missed) -> Turn {
+    pub(crate) fn decide_firing(
+        &self,
+        since: OffsetDateTime,
+        now: OffsetDateTime,
+        missed: MissedPolicy,
+    ) -> FiringDecision {
         // Written otherwise meanwhile, it may not have been due since then; what was due, was due.
         let due = self.last_until(now).map_or(since, |last| last.max(since));
         let done = match missed {
-            Missed::Once => true,
-            Missed::Skip => now - due <= GRACE,
+            MissedPolicy::Once => true,
+            MissedPolicy::Skip => now - due <= MISSED_GRACE_PERIOD,
         };
         let mut times = 1;
         let mut at = since;
-        while at < due && times <= MOST_MISSED {
+        while at < due && times <= MAX_COUNTED_MISSES {
             let Some(next) = self.next_after(at).filter(|next| *next <= due) else { break };
             at = next;
             times += 1;
         }
-        let missed = (times - u32::from(done)).min(MOST_MISSED);
-        Turn { due, done, missed, next: self.next_after(now.max(due)) }
+        let missed = (times - u32::from(done)).min(MAX_COUNTED_MISSES);
+        FiringDecision { due, done, missed, next: self.next_after(now.max(due)) }
     }
 }
 
 /// The moment on the clock of a zone, in whole seconds: nothing is due between them.
-fn zoned(moment: OffsetDateTime, zone: &TimeZone) -> Option<Zoned> {
+fn to_zoned_time(moment: OffsetDateTime, zone: &TimeZone) -> Option<Zoned> {
     Timestamp::from_second(moment.unix_timestamp()).ok().map(|at| at.to_zoned(zone.clone()))
 }
 
-fn moment_of(zoned: &Zoned) -> Option<OffsetDateTime> {
+fn to_offset_time(zoned: &Zoned) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(zoned.timestamp().as_second()).ok()
 }
 

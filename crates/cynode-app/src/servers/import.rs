@@ -1,6 +1,6 @@
 //! Where a server may be, and what a registry's document says about it.
 
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_wire::gate::ServerTransport;
 use serde_json::Value;
 use url::Url;
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The streamable HTTP remote of a registry's `server.json`.
-pub(super) fn transport(document: &Value) -> Result<ServerTransport, Error> {
+pub(super) fn transport_from_document(document: &Value) -> Result<ServerTransport, Error> {
     // A registry answers with the document inside `server`.
     let document = document.get("server").unwrap_or(document);
     let remotes = document.get("remotes").and_then(Value::as_array);
@@ -28,7 +28,7 @@ pub(super) fn transport(document: &Value) -> Result<ServerTransport, Error> {
 }
 
 /// Refuses a place where a server may not be. Gives whether it may be on this machine or in a private network.
-pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
+pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
     match transport {
         ServerTransport::Http { url } => {
             let wrong = || {
@@ -45,7 +45,7 @@ pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Er
             }
             if !admin && is_private(&url) {
                 return Err(Error::forbidden(
-                    Role::Admin,
+                    UserRole::Admin,
                     "in the installation: the server is on a private address",
                 ));
             }
@@ -54,7 +54,7 @@ pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Er
         ServerTransport::Stdio { command, .. } => {
             if !admin {
                 return Err(Error::forbidden(
-                    Role::Admin,
+                    UserRole::Admin,
                     "in the installation: a program runs on our machine",
                 ));
             }

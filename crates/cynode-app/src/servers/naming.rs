@@ -1,11 +1,11 @@
 //! What the tools of a server are called here: as the server calls them where that is a name, and unmistakable in any case.
 
-use cynode_policy::{digest::Digest, names::ToolName};
+use cynode_policy::{digest::Sha256Digest, names::ToolName};
 
 use crate::Error;
 
 /// Refuses names that could not be used.
-pub(super) fn check(name: &str, prefix: &str) -> Result<(), Error> {
+pub(super) fn validate_server_name(name: &str, prefix: &str) -> Result<(), Error> {
     let good = (1..=31).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
@@ -18,19 +18,19 @@ pub(super) fn check(name: &str, prefix: &str) -> Result<(), Error> {
         return Ok(());
     }
     match prefix.parse::<ToolName>() {
-        Ok(prefix) if prefix.as_str().len() <= 40 && !native(&prefix) => Ok(()),
+        Ok(prefix) if prefix.as_str().len() <= 40 && !is_native_prefix(&prefix) => Ok(()),
         _ => Err(Error::Invalid(
             "`prefix` is a tool's name of at most 40 characters outside our own namespaces, or empty".into(),
         )),
     }
 }
 
-fn native(prefix: &ToolName) -> bool {
-    cynode_policy::names::NATIVE.contains(&prefix.namespace())
+fn is_native_prefix(prefix: &ToolName) -> bool {
+    cynode_policy::names::NATIVE_NAMESPACES.contains(&prefix.namespace())
 }
 
 /// The name of a server's tool. `None` when there is none that fits.
-pub(super) fn name(prefix: &str, tool: &str) -> Option<ToolName> {
+pub(super) fn tool_name_for(prefix: &str, tool: &str) -> Option<ToolName> {
     let with = |tail: &str| {
         let text = if prefix.is_empty() { tail.to_owned() } else { format!("{prefix}.{tail}") };
         text.parse::<ToolName>().ok()
@@ -41,7 +41,7 @@ pub(super) fn name(prefix: &str, tool: &str) -> Option<ToolName> {
     // Two tools that look alike once cleaned up stay apart by a digest of what they are really called.
     let words: Vec<_> =
         tool.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let digest = Digest::of(tool.as_bytes()).to_string();
+    let digest = Sha256Digest::of_bytes(tool.as_bytes()).to_string();
     let clean: String = words.join("-").chars().take(16).collect();
     let clean = clean.trim_end_matches('-');
     let tail = if clean.is_empty() {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn named(prefix: &str, tool: &str) -> String {
-        name(prefix, tool).unwrap().to_string()
+        tool_name_for(prefix, tool).unwrap().to_string()
     }
 
     #[test]
@@ -76,11 +76,14 @@ mod tests {
 
     #[test]
     fn no_server_gets_a_name_or_prefix_inside_ours() {
-        assert!(check("todo", "ext.todo").is_ok() && check("todo", "").is_ok());
+        assert!(
+            validate_server_name("todo", "ext.todo").is_ok()
+                && validate_server_name("todo", "").is_ok()
+        );
         for (name, prefix) in
             [("Todo", ""), ("a--b", "ext.x"), ("todo", "db"), ("todo", "db.x"), ("todo", "a..b")]
         {
-            assert!(check(name, prefix).is_err(), "{name} {prefix}");
+            assert!(validate_server_name(name, prefix).is_err(), "{name} {prefix}");
         }
     }
 }

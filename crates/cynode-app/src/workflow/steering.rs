@@ -2,30 +2,30 @@
 
 use cynode_core::{
     ids::{TaskId, WaitId},
-    workflow::{Node, Verdict, instructions::Steering, waits::WaitReason},
+    workflow::{StepVerdict, WorkflowStep, instructions::InstructionEffect, waits::WaitReason},
 };
 use cynode_db::{
     budgets, instructions, waits,
-    workflow::{self, Counters, Resting, Step},
+    workflow::{self, RunCounters, StepRecord, SuspendPoint},
 };
-use cynode_wire::workflow::{Feedback, Resolution, RunState};
+use cynode_wire::workflow::{PlanFeedback, RunState, WaitResolution};
 
 use crate::{Ctx, Error};
 
 /// A place between two nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct RunPosition {
     /// The last checkpoint.
     pub(super) sequence: i64,
     /// The node that is next.
-    pub(super) next: Node,
+    pub(super) next: WorkflowStep,
     /// What later nodes need.
     pub(super) state: RunState,
 }
 
 /// What became of the instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Steered {
+pub(super) enum InstructionOutcome {
     /// There was none, or they cancelled each other out.
     No,
     /// A pause has ended, and nothing else.
@@ -37,42 +37,42 @@ pub(super) enum Steered {
 }
 
 /// Takes up what waits. `open` is the wait that the run is in, if it is in one.
-pub(super) async fn take_up(
+pub(super) async fn apply_pending(
     ctx: &mut Ctx,
     task: TaskId,
-    counters: &Counters,
-    at: &mut Place,
-    open: Option<&waits::Open>,
-) -> Result<Steered, Error> {
+    counters: &RunCounters,
+    at: &mut RunPosition,
+    open: Option<&waits::OpenWait>,
+) -> Result<InstructionOutcome, Error> {
     if counters.instructions_waiting == 0 {
-        return Ok(Steered::No);
+        return Ok(InstructionOutcome::No);
     }
-    let taken = instructions::take_up(ctx.conn(), task, at.sequence).await?;
+    let taken = instructions::take_pending_instructions(ctx.conn(), task, at.sequence).await?;
     let was_paused = open.is_some_and(|wait| wait.reason == WaitReason::Paused);
     let (mut paused, mut replanned) = (was_paused, false);
     let asked_before = match open {
-        Some(wait) if was_paused => waits::get(ctx.conn(), wait.id).await?,
+        Some(wait) if was_paused => waits::get_wait(ctx.conn(), wait.id).await?,
         Some(_) | None => None,
     };
     let asked_before = asked_before.and_then(|wait| wait.question).unwrap_or_default();
     let mut asked = asked_before.clone();
     for instruction in &taken {
-        match instruction.kind.steering() {
-            Steering::Pause => {
+        match instruction.kind.instruction_effect() {
+            InstructionEffect::Pause => {
                 paused = true;
-                asked_too(&mut asked, instruction.text.as_deref().unwrap_or_default());
+                append_question(&mut asked, instruction.text.as_deref().unwrap_or_default());
             }
-            Steering::Continue => {
+            InstructionEffect::Continue => {
                 paused = false;
                 asked.clear();
             }
-            Steering::Replan => {
+            InstructionEffect::Replan => {
                 let (kind, text) = (instruction.kind, instruction.text.clone().unwrap_or_default());
-                at.state.feedback.push(Feedback { kind, text });
+                at.state.feedback.push(PlanFeedback { kind, text });
                 replanned = true;
             }
             // It was carried out when it was given.
-            Steering::Stop => {}
+            InstructionEffect::Stop => {}
         }
     }
     let by = taken.last().map(|instruction| instruction.by.to_string()).unwrap_or_default();
@@ -81,57 +81,62 @@ pub(super) async fn take_up(
     if let Some(wait) = open
         && (replanned || news)
     {
-        let resolution =
-            if was_paused && !paused { Resolution::Continued } else { Resolution::Cancelled };
-        waits::resolve(ctx.conn(), wait.id, resolution, None, None).await?;
+        let resolution = if was_paused && !paused {
+            WaitResolution::Continued
+        } else {
+            WaitResolution::Cancelled
+        };
+        waits::resolve_wait(ctx.conn(), wait.id, resolution, None, None).await?;
     }
     if replanned {
         // Before the context is loaded there is nothing to plan anew: what was said is kept for the first plan.
         let (verdict, next) = match at.next {
-            Node::LoadTaskContext => (Verdict::Redo, Node::LoadTaskContext),
-            _ => (Verdict::Revise, Node::PlanSteps),
+            WorkflowStep::LoadTaskContext => (StepVerdict::Redo, WorkflowStep::LoadTaskContext),
+            _ => (StepVerdict::Revise, WorkflowStep::PlanSteps),
         };
         // What a node failed at before is no failure of the next plan.
         at.state.node_failures = 0;
-        turn(ctx, task, at, &by, verdict, next).await?;
+        append_transition(ctx, task, at, &by, verdict, next).await?;
     }
     if paused && (replanned || news) {
-        turn(ctx, task, at, &by, Verdict::Wait, at.next).await?;
-        let wait = waits::NewWait {
-            id: WaitId::from_uuid(ctx.uuid()),
+        append_transition(ctx, task, at, &by, StepVerdict::Wait, at.next).await?;
+        let wait = waits::NewWaitRecord {
+            id: WaitId::from_uuid(ctx.new_uuid()),
             sequence: at.sequence,
             reason: WaitReason::Paused,
             question: Some(asked.as_str()).filter(|asked| !asked.is_empty()),
             expires_in_ms: None,
         };
-        workflow::rest(ctx.conn(), task, Resting::AtAGate, counters.wakes, None).await?;
-        waits::open(ctx.conn(), task, &wait).await?;
+        workflow::suspend_run(ctx.conn(), task, SuspendPoint::AtAGate, counters.wakes, None)
+            .await?;
+        waits::open_wait(ctx.conn(), task, &wait).await?;
         // Of a task that was parked, and is paused for it, people were told with the park.
         let now = ctx.now;
-        let park = budgets::parked(ctx.conn(), task, now).await?;
+        let park = budgets::get_task_park(ctx.conn(), task, now).await?;
         if park.is_none_or(|park| park.reason != asked) {
-            super::tell_who_waits(ctx, task, &wait).await?;
+            super::notify_task_waits(ctx, task, &wait).await?;
         }
     }
     Ok(match (paused, replanned) {
-        (true, _) => Steered::Paused,
-        (false, true) => Steered::Replanned,
-        (false, false) if was_paused => Steered::Continued,
-        (false, false) => Steered::No,
+        (true, _) => InstructionOutcome::Paused,
+        (false, true) => InstructionOutcome::Replanned,
+        (false, false) if was_paused => InstructionOutcome::Continued,
+        (false, false) => InstructionOutcome::No,
     })
 }
 
 /// Most paragraphs and bytes of what is asked in one pause. Whoever asks on is heard when it has ended.
-const MOST_ASKED: (usize, usize) = (10, 4000);
+const MAX_QUESTION_SIZE: (usize, usize) = (10, 4000);
 
 /// Adds what is asked besides. Said again, and past what anybody would read, it is nothing new.
-fn asked_too(asked: &mut String, text: &str) {
+fn append_question(asked: &mut String, text: &str) {
     let text = text.trim();
     if asked.is_empty() {
         text.clone_into(asked);
         return;
     }
-    let full = asked.split("\n\n").count() >= MOST_ASKED.0 || asked.len() >= MOST_ASKED.1;
+    let full =
+        asked.split("\n\n").count() >= MAX_QUESTION_SIZE.0 || asked.len() >= MAX_QUESTION_SIZE.1;
     if !text.is_empty() && !full && !asked.contains(text) {
         asked.push_str("\n\n");
         asked.push_str(text);
@@ -139,16 +144,16 @@ fn asked_too(asked: &mut String, text: &str) {
 }
 
 /// Writes a change of course down as a step of its own.
-async fn turn(
+async fn append_transition(
     ctx: &mut Ctx,
     task: TaskId,
-    at: &mut Place,
+    at: &mut RunPosition,
     by: &str,
-    verdict: Verdict,
-    next: Node,
+    verdict: StepVerdict,
+    next: WorkflowStep,
 ) -> Result<(), Error> {
     let state = serde_json::to_value(&at.state).map_err(|error| Error::Internal(error.into()))?;
-    let step = Step {
+    let step = StepRecord {
         sequence: at.sequence + 1,
         node: at.next,
         verdict,
@@ -160,7 +165,7 @@ async fn turn(
         cost_micros: 0,
         note: Some("a person steered"),
     };
-    workflow::steer(ctx.conn(), task, by, &step).await?;
+    workflow::store_manual_transition(ctx.conn(), task, by, &step).await?;
     at.sequence += 1;
     at.next = next;
     Ok(())
@@ -173,18 +178,18 @@ mod tests {
     #[test]
     fn what_is_asked_again_in_a_pause_is_nothing_new_and_what_is_asked_has_an_end() {
         let mut asked = String::new();
-        asked_too(&mut asked, "");
+        append_question(&mut asked, "");
         assert_eq!(asked, "");
         for text in ["Which key?", "Which key?", "key", " And where? ", ""] {
-            asked_too(&mut asked, text);
+            append_question(&mut asked, text);
         }
         assert_eq!(asked, "Which key?\n\nAnd where?");
         for number in 0..100 {
-            asked_too(&mut asked, &format!("Still there? ({number})"));
+            append_question(&mut asked, &format!("Still there? ({number})"));
         }
-        assert_eq!(asked.split("\n\n").count(), MOST_ASKED.0);
-        let mut asked = "a".repeat(MOST_ASKED.1);
-        asked_too(&mut asked, "b");
-        assert_eq!(asked.len(), MOST_ASKED.1);
+        assert_eq!(asked.split("\n\n").count(), MAX_QUESTION_SIZE.0);
+        let mut asked = "a".repeat(MAX_QUESTION_SIZE.1);
+        append_question(&mut asked, "b");
+        assert_eq!(asked.len(), MAX_QUESTION_SIZE.1);
     }
 }

@@ -9,19 +9,19 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Frame, Header, Segment};
-use crate::Entry;
+use super::{SegmentFile, SegmentFrame, SegmentHeader};
+use crate::AuditEntry;
 
-const EXTENSION: &str = "wal";
-const SET_ASIDE: &str = "damaged";
-const LOCK: &str = "lock";
+const SEGMENT_EXTENSION: &str = "wal";
+const DAMAGED_EXTENSION: &str = "damaged";
+const LOCK_FILE_NAME: &str = "lock";
 
 /// The directory of the files.
 ///
 /// Its own lock is held for moments: while a new file is made and locked, and while one looks for
 /// files without a process. So nobody takes a file over between its making and its locking.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct SegmentDirectory {
     path: PathBuf,
     handle: File,
     lock: File,
@@ -29,45 +29,49 @@ pub(crate) struct Directory {
 
 /// A file whose process is gone; it is ours now, if it can be opened at all.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct OrphanedSegment {
     pub(crate) path: PathBuf,
     pub(crate) file: io::Result<File>,
 }
 
-impl Directory {
+impl SegmentDirectory {
     /// Opens the directory, and makes it if it is not there, for nobody else to read.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open_directory(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let handle = File::open(path)?;
-        let lock = options().create(true).open(path.join(LOCK))?;
+        let lock = segment_open_options().create(true).open(path.join(LOCK_FILE_NAME))?;
         Ok(Self { path: path.to_owned(), handle, lock })
     }
 
     /// Makes the file of a new chain, locked, with the calls that are under way.
-    pub(crate) fn create(&self, header: &Header, carried: &[Entry]) -> io::Result<Segment> {
-        let path = self.path.join(format!("{}.{EXTENSION}", header.chain.simple()));
+    pub(crate) fn create_segment(
+        &self,
+        header: &SegmentHeader,
+        carried: &[AuditEntry],
+    ) -> io::Result<SegmentFile> {
+        let path = self.path.join(format!("{}.{SEGMENT_EXTENSION}", header.chain.simple()));
         let mut frames = Vec::new();
-        Frame::Header(header.clone()).put(&mut frames);
+        SegmentFrame::Header(header.clone()).append_to(&mut frames);
         for entry in carried {
-            Frame::Carried(entry.clone()).put(&mut frames);
+            SegmentFrame::Carried(entry.clone()).append_to(&mut frames);
         }
-        let _held = self.hold()?;
-        let file = options().create_new(true).open(&path)?;
-        let made = self.fill(&file, &frames);
+        let _held = self.lock_directory()?;
+        let file = segment_open_options().create_new(true).open(&path)?;
+        let made = self.lock_and_write(&file, &frames);
         if let Err(error) = made {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Segment::new(path, file, frames.len() as u64))
+        Ok(SegmentFile::new(path, file, frames.len() as u64))
     }
 
     /// Removes a file for good, so that no power loss brings it back.
-    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn remove_segment(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)?;
         self.handle.sync_all()
     }
 
-    fn fill(&self, mut file: &File, frames: &[u8]) -> io::Result<()> {
+    fn lock_and_write(&self, mut file: &File, frames: &[u8]) -> io::Result<()> {
         flock(file, FlockOperation::NonBlockingLockExclusive)?;
         io::Write::write_all(&mut file, frames)?;
         file.sync_data()?;
@@ -76,42 +80,44 @@ impl Directory {
     }
 
     /// Takes over every file that no living process holds.
-    pub(crate) fn take_over(&self) -> io::Result<Vec<Taken>> {
-        let _held = self.hold()?;
+    pub(crate) fn claim_orphans(&self) -> io::Result<Vec<OrphanedSegment>> {
+        let _held = self.lock_directory()?;
         let mut taken = Vec::new();
         for item in std::fs::read_dir(&self.path)? {
             let path = item?.path();
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
-                taken.extend(take(&path).transpose().map(|file| Taken { path, file }));
+            if path.extension().is_some_and(|extension| extension == SEGMENT_EXTENSION) {
+                taken.extend(
+                    lock_orphan(&path).transpose().map(|file| OrphanedSegment { path, file }),
+                );
             }
         }
         Ok(taken)
     }
 
-    fn hold(&self) -> io::Result<Held<'_>> {
+    fn lock_directory(&self) -> io::Result<DirectoryLock<'_>> {
         flock(&self.lock, FlockOperation::LockExclusive)?;
-        Ok(Held(&self.lock))
+        Ok(DirectoryLock(&self.lock))
     }
 }
 
 /// Moves a file out of the way that must neither be lost nor be read again.
-pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = path.with_extension(SET_ASIDE);
+pub(crate) fn quarantine_segment(path: &Path) -> io::Result<PathBuf> {
+    let aside = path.with_extension(DAMAGED_EXTENSION);
     std::fs::rename(path, &aside)?;
     Ok(aside)
 }
 
-struct Held<'a>(&'a File);
+struct DirectoryLock<'a>(&'a File);
 
-impl Drop for Held<'_> {
+impl Drop for DirectoryLock<'_> {
     fn drop(&mut self) {
         let _ = flock(self.0, FlockOperation::Unlock);
     }
 }
 
 /// Opens and locks a file; `None` if a living process has it.
-fn take(path: &Path) -> io::Result<Option<File>> {
-    let file = match options().open(path) {
+fn lock_orphan(path: &Path) -> io::Result<Option<File>> {
+    let file = match segment_open_options().open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -126,7 +132,7 @@ fn take(path: &Path) -> io::Result<Option<File>> {
     Ok(still_there.then_some(file))
 }
 
-fn options() -> OpenOptions {
+fn segment_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).append(true).mode(0o600);
     options

@@ -4,26 +4,26 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    Entry, Record,
-    bytes::{Malformed, Put, Take},
-    decode, encode,
+    AuditEntry, AuditRecord,
+    bytes::{BinaryDecoder, BinaryEncoder, MalformedBytes},
+    decode_entry, encode_entry,
 };
 
 /// Far above what a checked entry can need; a longer length is a damaged one.
-pub(super) const LONGEST: usize = 16 * 1024;
+pub(super) const MAX_FRAME_BYTES: usize = 16 * 1024;
 
 /// Length and checksum.
-pub(super) const PREFIX: usize = 8;
+pub(super) const FRAME_PREFIX_BYTES: usize = 8;
 
-const VERSION: u8 = 1;
-const HEADER: u8 = 1;
-const CARRIED: u8 = 2;
-const RECORD: u8 = 3;
-const CLOSED: u8 = 4;
+const SEGMENT_FORMAT_VERSION: u8 = 1;
+const HEADER_TAG: u8 = 1;
+const CARRIED_TAG: u8 = 2;
+const RECORD_TAG: u8 = 3;
+const CLOSED_TAG: u8 = 4;
 
 /// What a file says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct SegmentHeader {
     pub(crate) chain: Uuid,
     pub(crate) at: OffsetDateTime,
     pub(crate) writer: String,
@@ -33,109 +33,111 @@ pub(crate) struct Header {
 
 /// One piece of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Frame {
-    Header(Header),
-    Carried(Entry),
-    Record { seq: u64, prev: [u8; 32], hash: [u8; 32], encoded: Vec<u8>, entry: Entry },
+pub(crate) enum SegmentFrame {
+    Header(SegmentHeader),
+    Carried(AuditEntry),
+    Record { seq: u64, prev: [u8; 32], hash: [u8; 32], encoded: Vec<u8>, entry: AuditEntry },
     Closed,
 }
 
-impl Frame {
+impl SegmentFrame {
     /// Appends the frame to `out`.
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Header(header) => framed(out, |out| {
-                out.byte(HEADER);
-                out.byte(VERSION);
-                out.uuid(header.chain);
-                out.time(header.at);
-                out.text(&header.writer);
-                out.option(header.after, Put::uuid);
+            Self::Header(header) => write_framed(out, |out| {
+                out.put_u8(HEADER_TAG);
+                out.put_u8(SEGMENT_FORMAT_VERSION);
+                out.put_uuid(header.chain);
+                out.put_timestamp(header.at);
+                out.put_text(&header.writer);
+                out.put_option(header.after, BinaryEncoder::put_uuid);
             }),
-            Self::Carried(entry) => framed(out, |out| {
-                out.byte(CARRIED);
-                out.bytes(&encode(entry));
+            Self::Carried(entry) => write_framed(out, |out| {
+                out.put_u8(CARRIED_TAG);
+                out.put_bytes(&encode_entry(entry));
             }),
             Self::Record { seq, prev, hash, encoded, .. } => {
                 put_parts(out, *seq, prev, hash, encoded);
             }
-            Self::Closed => framed(out, |out| out.byte(CLOSED)),
+            Self::Closed => write_framed(out, |out| out.put_u8(CLOSED_TAG)),
         }
     }
 
     /// The frame at the start of `bytes` and its whole length.
-    pub(super) fn take(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
-        let mut from = Take(bytes);
-        let length = from.length()?;
-        let checksum = from.u32()?;
-        if !(1..=LONGEST).contains(&length) {
-            return Err(Malformed);
+    pub(super) fn decode_frame(bytes: &[u8]) -> Result<(Self, usize), MalformedBytes> {
+        let mut from = BinaryDecoder(bytes);
+        let length = from.take_length()?;
+        let checksum = from.take_u32()?;
+        if !(1..=MAX_FRAME_BYTES).contains(&length) {
+            return Err(MalformedBytes);
         }
-        let payload = from.bytes(length)?;
+        let payload = from.take_bytes(length)?;
         if crc32fast::hash(payload) != checksum {
-            return Err(Malformed);
+            return Err(MalformedBytes);
         }
-        Ok((Self::payload(payload)?, PREFIX + length))
+        Ok((Self::decode_payload(payload)?, FRAME_PREFIX_BYTES + length))
     }
 
-    fn payload(payload: &[u8]) -> Result<Self, Malformed> {
-        let mut from = Take(payload);
-        let frame = match from.byte()? {
-            HEADER => Self::Header(header(&mut from)?),
-            CARRIED => Self::Carried(rest(&mut from)?.1),
-            RECORD => {
-                let (seq, prev, hash) = (from.u64()?, from.array()?, from.array()?);
-                let (encoded, entry) = rest(&mut from)?;
+    fn decode_payload(payload: &[u8]) -> Result<Self, MalformedBytes> {
+        let mut from = BinaryDecoder(payload);
+        let frame = match from.take_u8()? {
+            HEADER_TAG => Self::Header(decode_header(&mut from)?),
+            CARRIED_TAG => Self::Carried(decode_entry_tail(&mut from)?.1),
+            RECORD_TAG => {
+                let (seq, prev, hash) = (from.take_u64()?, from.take_array()?, from.take_array()?);
+                let (encoded, entry) = decode_entry_tail(&mut from)?;
                 Self::Record { seq, prev, hash, encoded, entry }
             }
-            CLOSED => Self::Closed,
-            _ => return Err(Malformed),
+            CLOSED_TAG => Self::Closed,
+            _ => return Err(MalformedBytes),
         };
-        from.end()?;
+        from.expect_end()?;
         Ok(frame)
     }
 }
 
 /// Appends the frame of a record whose entry is encoded already.
-pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, encoded: &[u8]) {
+pub(crate) fn put_record(out: &mut Vec<u8>, record: &AuditRecord, encoded: &[u8]) {
     put_parts(out, record.seq, &record.prev, &record.hash, encoded);
 }
 
 fn put_parts(out: &mut Vec<u8>, seq: u64, prev: &[u8; 32], hash: &[u8; 32], encoded: &[u8]) {
-    framed(out, |out| {
-        out.byte(RECORD);
-        out.u64(seq);
-        out.bytes(prev);
-        out.bytes(hash);
-        out.bytes(encoded);
+    write_framed(out, |out| {
+        out.put_u8(RECORD_TAG);
+        out.put_u64(seq);
+        out.put_bytes(prev);
+        out.put_bytes(hash);
+        out.put_bytes(encoded);
     });
 }
 
-fn framed(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+fn write_framed(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    out.extend_from_slice(&[0; PREFIX]);
+    out.extend_from_slice(&[0; FRAME_PREFIX_BYTES]);
     put(out);
-    let payload = start + PREFIX;
+    let payload = start + FRAME_PREFIX_BYTES;
     let length = u32::try_from(out.len() - payload).unwrap_or(u32::MAX);
     let checksum = crc32fast::hash(&out[payload..]);
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     out[start + 4..payload].copy_from_slice(&checksum.to_be_bytes());
 }
 
-fn header(from: &mut Take<'_>) -> Result<Header, Malformed> {
-    if from.byte()? != VERSION {
-        return Err(Malformed);
+fn decode_header(from: &mut BinaryDecoder<'_>) -> Result<SegmentHeader, MalformedBytes> {
+    if from.take_u8()? != SEGMENT_FORMAT_VERSION {
+        return Err(MalformedBytes);
     }
-    Ok(Header {
-        chain: from.uuid()?,
-        at: from.time()?,
-        writer: from.text()?,
-        after: from.option(Take::uuid)?,
+    Ok(SegmentHeader {
+        chain: from.take_uuid()?,
+        at: from.take_timestamp()?,
+        writer: from.take_text()?,
+        after: from.take_option(BinaryDecoder::take_uuid)?,
     })
 }
 
-fn rest(from: &mut Take<'_>) -> Result<(Vec<u8>, Entry), Malformed> {
-    let encoded = from.bytes(from.0.len())?.to_vec();
-    let entry = decode(&encoded).map_err(|_| Malformed)?;
+fn decode_entry_tail(
+    from: &mut BinaryDecoder<'_>,
+) -> Result<(Vec<u8>, AuditEntry), MalformedBytes> {
+    let encoded = from.take_bytes(from.0.len())?.to_vec();
+    let entry = decode_entry(&encoded).map_err(|_| MalformedBytes)?;
     Ok((encoded, entry))
 }

@@ -1,14 +1,14 @@
 //! Reading a file that a dead process left.
 
 use super::{
-    Frame, Header,
-    frame::{LONGEST, PREFIX},
+    SegmentFrame, SegmentHeader,
+    frame::{FRAME_PREFIX_BYTES, MAX_FRAME_BYTES},
 };
-use crate::{Entry, Record, chain, genesis, open_calls::OpenCalls};
+use crate::{AuditEntry, AuditRecord, chain, genesis_hash, open_calls::OpenCalls};
 
 /// How a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum SegmentEnd {
     /// With a whole frame.
     Whole,
     /// With a piece of a frame that was never acknowledged.
@@ -19,53 +19,53 @@ pub(crate) enum End {
 
 /// What is in a file, up to the first frame that is not good.
 #[derive(Debug)]
-pub(crate) struct Contents {
-    pub(crate) header: Header,
-    pub(crate) records: Vec<Record>,
+pub(crate) struct SegmentContents {
+    pub(crate) header: SegmentHeader,
+    pub(crate) records: Vec<AuditRecord>,
     pub(crate) open: OpenCalls,
     pub(crate) closed: bool,
     /// How many bytes are good.
     pub(crate) good: usize,
-    pub(crate) end: End,
+    pub(crate) end: SegmentEnd,
 }
 
-impl Contents {
+impl SegmentContents {
     /// What the next record has as `prev`.
-    pub(crate) fn head(&self) -> [u8; 32] {
-        self.records.last().map_or_else(|| genesis(self.header.chain), |last| last.hash)
+    pub(crate) fn head_hash(&self) -> [u8; 32] {
+        self.records.last().map_or_else(|| genesis_hash(self.header.chain), |last| last.hash)
     }
 
     /// The decisions that still want an outcome.
-    pub(crate) fn unfinished(&self) -> Vec<Entry> {
-        self.open.decisions()
+    pub(crate) fn open_decisions(&self) -> Vec<AuditEntry> {
+        self.open.open_decisions()
     }
 
     /// Takes the next frame, if it is one that may stand there.
-    fn accept(&mut self, frame: Frame) -> bool {
+    fn accept_frame(&mut self, frame: SegmentFrame) -> bool {
         if self.closed {
             return false;
         }
         match frame {
-            Frame::Header(_) => false,
-            Frame::Carried(entry) => {
+            SegmentFrame::Header(_) => false,
+            SegmentFrame::Carried(entry) => {
                 let good = self.records.is_empty();
                 if good {
-                    self.open.note(&entry);
+                    self.open.apply_entry(&entry);
                 }
                 good
             }
-            Frame::Record { seq, prev, hash, encoded, entry } => {
+            SegmentFrame::Record { seq, prev, hash, encoded, entry } => {
                 let chain = self.header.chain;
                 let good = seq == self.records.len() as u64
-                    && prev == self.head()
+                    && prev == self.head_hash()
                     && hash == chain::hash(chain, seq, &prev, &encoded);
                 if good {
-                    self.open.note(&entry);
-                    self.records.push(Record { chain, seq, entry, prev, hash });
+                    self.open.apply_entry(&entry);
+                    self.records.push(AuditRecord { chain, seq, entry, prev, hash });
                 }
                 good
             }
-            Frame::Closed => {
+            SegmentFrame::Closed => {
                 self.closed = true;
                 true
             }
@@ -74,42 +74,44 @@ impl Contents {
 }
 
 /// Reads a file; `None` if there is not even a good header.
-pub(crate) fn read(bytes: &[u8]) -> Option<Contents> {
-    let Ok((Frame::Header(header), mut at)) = Frame::take(bytes) else { return None };
-    let mut contents = Contents {
+pub(crate) fn read_segment(bytes: &[u8]) -> Option<SegmentContents> {
+    let Ok((SegmentFrame::Header(header), mut at)) = SegmentFrame::decode_frame(bytes) else {
+        return None;
+    };
+    let mut contents = SegmentContents {
         header,
         records: Vec::new(),
         open: OpenCalls::default(),
         closed: false,
         good: at,
-        end: End::Whole,
+        end: SegmentEnd::Whole,
     };
-    while at < bytes.len() && contents.end == End::Whole {
-        match Frame::take(&bytes[at..]) {
+    while at < bytes.len() && contents.end == SegmentEnd::Whole {
+        match SegmentFrame::decode_frame(&bytes[at..]) {
             Ok((frame, length)) => {
-                if contents.accept(frame) {
+                if contents.accept_frame(frame) {
                     at += length;
                     contents.good = at;
                 } else {
                     // A whole frame in the wrong place cannot come from a write cut short.
-                    contents.end = End::Damaged;
+                    contents.end = SegmentEnd::Damaged;
                 }
             }
-            Err(_) if any_frame(&bytes[at + 1..]) => contents.end = End::Damaged,
-            Err(_) => contents.end = End::Torn,
+            Err(_) if contains_frame(&bytes[at + 1..]) => contents.end = SegmentEnd::Damaged,
+            Err(_) => contents.end = SegmentEnd::Torn,
         }
     }
     Some(contents)
 }
 
 /// Whether a good frame begins anywhere in `bytes`: then what came before was not the tail.
-fn any_frame(bytes: &[u8]) -> bool {
-    (0..bytes.len().saturating_sub(PREFIX)).any(|at| {
+fn contains_frame(bytes: &[u8]) -> bool {
+    (0..bytes.len().saturating_sub(FRAME_PREFIX_BYTES)).any(|at| {
         // Most places are ruled out by their length, long before a checksum is computed.
         let length = &bytes[at..at + 4];
         usize::from(length[0]) == 0
             && usize::from(length[1]) == 0
-            && (usize::from(length[2]) << 8) <= LONGEST
-            && Frame::take(&bytes[at..]).is_ok()
+            && (usize::from(length[2]) << 8) <= MAX_FRAME_BYTES
+            && SegmentFrame::decode_frame(&bytes[at..]).is_ok()
     })
 }

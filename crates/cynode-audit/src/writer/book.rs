@@ -4,28 +4,28 @@ use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc, time::I
 
 use uuid::Uuid;
 
-use super::{NewId, Now, Options, Refused, Status};
+use super::{AppendError, AuditWriterOptions, NewId, Now, WriterStatus};
 use crate::{
-    Entry, NewChain, Phase, Record, chain, encode, genesis,
+    AuditEntry, AuditRecord, NewChain, Phase, chain, encode_entry, genesis_hash,
     open_calls::OpenCalls,
-    segment::{Directory, Frame, Header, Segment, WriteError, put_record},
-    whole_micros,
+    segment::{SegmentDirectory, SegmentFile, SegmentFrame, SegmentHeader, WriteError, put_record},
+    truncate_to_micros,
 };
 
 /// What a writer knows.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct WriterState {
     /// The chain being written; none once the writer was stopped.
-    live: Option<Live>,
+    live: Option<LiveChain>,
     open: OpenCalls,
     /// The chains that are not wholly stored, oldest first. The live one is the last.
-    outgoing: VecDeque<Outgoing>,
+    outgoing: VecDeque<OutgoingChain>,
     backlog: usize,
     written: u64,
     /// How far somebody waits for the disk.
     wanted: u64,
     synced: u64,
-    thread: Thread,
+    thread: SyncThreadState,
     /// The file that holds the records which are not on the disk yet.
     file: Arc<File>,
     broken: bool,
@@ -34,8 +34,8 @@ pub(super) struct Book {
 }
 
 #[derive(Debug)]
-struct Live {
-    segment: Segment,
+struct LiveChain {
+    segment: SegmentFile,
     chain: Uuid,
     begun: Instant,
     next: u64,
@@ -44,7 +44,7 @@ struct Live {
 
 /// What the thread that syncs is doing, so that nobody wakes it who need not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Thread {
+pub(super) enum SyncThreadState {
     /// It looks at the book before it rests again.
     Busy,
     /// It waits for somebody who waits for the disk, and looks at the book by itself before long.
@@ -55,20 +55,20 @@ pub(super) enum Thread {
 
 /// A chain on its way to the store.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingChain {
     pub(super) chain: NewChain,
     pub(super) path: PathBuf,
     /// Keeps the lock on the file.
     pub(super) file: Arc<File>,
-    pub(super) records: Source,
+    pub(super) records: RecordSource,
     pub(super) end: ChainEnd,
 }
 
 /// Where the records of an outgoing chain are.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum RecordSource {
     /// In memory, each with its ticket.
-    Memory(VecDeque<(u64, Record)>),
+    Memory(VecDeque<(u64, AuditRecord)>),
     /// In the file of a dead process, to be read when their turn comes.
     File,
 }
@@ -82,18 +82,18 @@ pub(super) enum ChainEnd {
     Damaged,
 }
 
-impl Book {
-    pub(super) fn begin(
-        directory: &Directory,
-        options: &Options,
-        mut outgoing: VecDeque<Outgoing>,
+impl WriterState {
+    pub(super) fn open_first_chain(
+        directory: &SegmentDirectory,
+        options: &AuditWriterOptions,
+        mut outgoing: VecDeque<OutgoingChain>,
         now: &Now,
         new_id: &NewId,
     ) -> io::Result<Self> {
         let (live, out) = begin_chain(directory, options, None, &[], (now, new_id))?;
         outgoing.push_back(out);
         Ok(Self {
-            file: live.segment.file(),
+            file: live.segment.shared_file(),
             live: Some(live),
             open: OpenCalls::default(),
             outgoing,
@@ -101,7 +101,7 @@ impl Book {
             written: 0,
             wanted: 0,
             synced: 0,
-            thread: Thread::Busy,
+            thread: SyncThreadState::Busy,
             broken: false,
             halted: false,
             frames: Vec::new(),
@@ -109,24 +109,28 @@ impl Book {
     }
 
     /// Whether the entry may be written.
-    pub(super) fn admit(&self, entry: &Entry, max_backlog: usize) -> Result<(), Refused> {
+    pub(super) fn check_admission(
+        &self,
+        entry: &AuditEntry,
+        max_backlog: usize,
+    ) -> Result<(), AppendError> {
         if self.broken {
-            return Err(Refused::Broken);
+            return Err(AppendError::Broken);
         }
         if self.live.is_none() {
-            return Err(Refused::Closed);
+            return Err(AppendError::Closed);
         }
-        self.open.fits(entry)?;
+        self.open.check_entry(entry)?;
         // Every open call has room for its outcome set aside: what has happened must be told.
-        let room = 1 + usize::from(entry.opens());
+        let room = 1 + usize::from(entry.expects_outcome());
         if entry.phase == Phase::Decision && self.backlog + self.open.len() + room > max_backlog {
-            return Err(Refused::Full);
+            return Err(AppendError::Full);
         }
         Ok(())
     }
 
     /// Whether the next record belongs in another chain.
-    pub(super) fn is_chain_over(&self, options: &Options) -> bool {
+    pub(super) fn is_rotation_due(&self, options: &AuditWriterOptions) -> bool {
         self.live.as_ref().is_some_and(|live| {
             live.next >= options.chain_records
                 || live.next > 0 && live.begun.elapsed() >= options.chain_age
@@ -134,31 +138,37 @@ impl Book {
     }
 
     /// Gives the entry its place and writes it.
-    pub(super) fn write(&mut self, entry: Entry, encoded: &[u8]) -> Result<u64, Refused> {
+    pub(super) fn append_record(
+        &mut self,
+        entry: AuditEntry,
+        encoded: &[u8],
+    ) -> Result<u64, AppendError> {
         if self.broken {
-            return Err(Refused::Broken);
+            return Err(AppendError::Broken);
         }
-        let live = self.live.as_mut().ok_or(Refused::Closed)?;
+        let live = self.live.as_mut().ok_or(AppendError::Closed)?;
         let (chain, seq, prev) = (live.chain, live.next, live.prev);
         let hash = chain::hash(chain, seq, &prev, encoded);
-        let record = Record { chain, seq, entry, prev, hash };
+        let record = AuditRecord { chain, seq, entry, prev, hash };
         self.frames.clear();
         put_record(&mut self.frames, &record, encoded);
-        live.segment.write(&self.frames).map_err(|error| {
+        live.segment.append_frames(&self.frames).map_err(|error| {
             let (WriteError::Undone(cause) | WriteError::Stuck(cause)) = &error;
             tracing::error!(
                 error = cause as &dyn std::error::Error,
                 "an audit record was not written"
             );
             self.broken |= matches!(error, WriteError::Stuck(_));
-            Refused::Broken
+            AppendError::Broken
         })?;
         live.next += 1;
         live.prev = hash;
-        self.open.note(&record.entry);
+        self.open.apply_entry(&record.entry);
         self.written += 1;
         self.backlog += 1;
-        if let Some(Outgoing { records: Source::Memory(queue), .. }) = self.outgoing.back_mut() {
+        if let Some(OutgoingChain { records: RecordSource::Memory(queue), .. }) =
+            self.outgoing.back_mut()
+        {
             queue.push_back((self.written, record));
         }
         Ok(self.written)
@@ -166,10 +176,10 @@ impl Book {
 
     /// Begins the next chain. The calls under way go with it: their decisions are on the disk in
     /// the new file before the old one says that it is closed.
-    pub(super) fn rotate(
+    pub(super) fn rotate_chain(
         &mut self,
-        directory: &Directory,
-        options: &Options,
+        directory: &SegmentDirectory,
+        options: &AuditWriterOptions,
         now: &Now,
         new_id: &NewId,
     ) -> io::Result<()> {
@@ -177,28 +187,32 @@ impl Book {
             return Ok(());
         }
         let begun = self.next_chain(directory, options, (now, new_id))?;
-        self.go_on_in(directory, begun)
+        self.switch_chain(directory, begun)
     }
 
     /// The chain behind this one, with the calls under way.
     fn next_chain(
         &self,
-        directory: &Directory,
-        options: &Options,
+        directory: &SegmentDirectory,
+        options: &AuditWriterOptions,
         environment: (&Now, &NewId),
-    ) -> io::Result<(Live, Outgoing)> {
+    ) -> io::Result<(LiveChain, OutgoingChain)> {
         let old = self.live.as_ref().map(|live| live.chain);
-        begin_chain(directory, options, old, &self.open.decisions(), environment)
+        begin_chain(directory, options, old, &self.open.open_decisions(), environment)
     }
 
     /// Closes the chain and goes on in the next one.
-    fn go_on_in(&mut self, directory: &Directory, (live, out): (Live, Outgoing)) -> io::Result<()> {
-        let (path, file) = (out.path.clone(), live.segment.file());
-        if let Err(error) = self.close_live() {
+    fn switch_chain(
+        &mut self,
+        directory: &SegmentDirectory,
+        (live, out): (LiveChain, OutgoingChain),
+    ) -> io::Result<()> {
+        let (path, file) = (out.path.clone(), live.segment.shared_file());
+        if let Err(error) = self.close_live_chain() {
             // If the old chain goes on, nobody may believe that its calls were taken over. Where the
             // new file cannot be removed it does not go on: calls would end in both.
             if !self.broken
-                && let Err(left) = directory.remove(&path)
+                && let Err(left) = directory.remove_segment(&path)
             {
                 tracing::error!(
                     error = &left as &dyn std::error::Error,
@@ -216,30 +230,33 @@ impl Book {
 
     /// Writes an unknown outcome for every call under way and closes the chain for good. If that
     /// fails, it is left to the next writer of the directory.
-    pub(super) fn close(&mut self, now: &Now) -> io::Result<()> {
-        let closed =
-            if self.broken { Ok(()) } else { self.cut_off(now).and_then(|()| self.close_live()) };
+    pub(super) fn finish_chain(&mut self, now: &Now) -> io::Result<()> {
+        let closed = if self.broken {
+            Ok(())
+        } else {
+            self.record_unknown_outcomes(now).and_then(|()| self.close_live_chain())
+        };
         self.live = None;
         closed
     }
 
-    fn cut_off(&mut self, now: &Now) -> io::Result<()> {
+    fn record_unknown_outcomes(&mut self, now: &Now) -> io::Result<()> {
         if self.live.is_none() {
             return Ok(());
         }
-        for decision in self.open.decisions() {
-            let entry = decision.cut_off(now());
-            let encoded = encode(&entry);
-            self.write(entry, &encoded).map_err(io::Error::other)?;
+        for decision in self.open.open_decisions() {
+            let entry = decision.to_unknown_outcome(now());
+            let encoded = encode_entry(&entry);
+            self.append_record(entry, &encoded).map_err(io::Error::other)?;
         }
         Ok(())
     }
 
-    fn close_live(&mut self) -> io::Result<()> {
+    fn close_live_chain(&mut self) -> io::Result<()> {
         let Some(live) = &mut self.live else { return Ok(()) };
         self.frames.clear();
-        Frame::Closed.put(&mut self.frames);
-        live.segment.write(&self.frames).map_err(|error| match error {
+        SegmentFrame::Closed.append_to(&mut self.frames);
+        live.segment.append_frames(&self.frames).map_err(|error| match error {
             WriteError::Undone(error) => error,
             WriteError::Stuck(error) => {
                 self.broken = true;
@@ -247,7 +264,7 @@ impl Book {
             }
         })?;
         // After a failed sync nobody knows what is on the disk, and asking again does not tell.
-        live.segment.sync().inspect_err(|_| self.broken = true)?;
+        live.segment.sync_data().inspect_err(|_| self.broken = true)?;
         self.synced = self.written;
         if let Some(out) = self.outgoing.back_mut() {
             out.end = ChainEnd::Closed;
@@ -255,8 +272,8 @@ impl Book {
         Ok(())
     }
 
-    pub(super) fn status(&self) -> Status {
-        Status {
+    pub(super) fn writer_status(&self) -> WriterStatus {
+        WriterStatus {
             backlog: self.backlog,
             open_calls: self.open.len(),
             written: self.written,
@@ -268,12 +285,12 @@ impl Book {
 }
 
 /// What the thread that syncs needs.
-impl Book {
-    pub(super) fn written(&self) -> u64 {
+impl WriterState {
+    pub(super) fn written_count(&self) -> u64 {
         self.written
     }
 
-    pub(super) fn synced(&self) -> u64 {
+    pub(super) fn synced_count(&self) -> u64 {
         self.synced
     }
 
@@ -281,29 +298,29 @@ impl Book {
         self.written > self.synced
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_sync_requested(&self) -> bool {
         self.wanted > self.synced
     }
 
     /// Asks for the disk; whether the thread must be woken.
-    pub(super) fn want(&mut self, upto: u64) -> bool {
+    pub(super) fn request_sync(&mut self, upto: u64) -> bool {
         let new = upto > self.wanted;
         self.wanted = self.wanted.max(upto);
-        new && self.thread != Thread::Busy
+        new && self.thread != SyncThreadState::Busy
     }
 
     /// Whether the thread must be woken for a record that nobody waits for.
     pub(super) fn is_thread_asleep(&self) -> bool {
-        self.thread == Thread::Asleep
+        self.thread == SyncThreadState::Asleep
     }
 
-    pub(super) fn set_thread(&mut self, thread: Thread) {
+    pub(super) fn set_thread(&mut self, thread: SyncThreadState) {
         self.thread = thread;
     }
 
     /// The file to sync and how many records are then on the disk. All records before those in
     /// this file are there already, since a chain is synced when it is closed.
-    pub(super) fn unsynced(&self) -> (Arc<File>, u64) {
+    pub(super) fn pending_sync(&self) -> (Arc<File>, u64) {
         (Arc::clone(&self.file), self.written)
     }
 
@@ -315,7 +332,7 @@ impl Book {
         self.broken
     }
 
-    pub(super) fn break_down(&mut self) {
+    pub(super) fn mark_broken(&mut self) {
         self.broken = true;
     }
 
@@ -323,57 +340,57 @@ impl Book {
         self.halted
     }
 
-    pub(super) fn halt(&mut self) {
+    pub(super) fn request_halt(&mut self) {
         self.halted = true;
     }
 }
 
 /// What the shipper needs.
-impl Book {
+impl WriterState {
     /// The chain whose turn it is.
-    pub(super) fn front(&mut self) -> Option<&mut Outgoing> {
+    pub(super) fn front_chain(&mut self) -> Option<&mut OutgoingChain> {
         self.outgoing.front_mut()
     }
 
-    pub(super) fn chains(&self) -> usize {
+    pub(super) fn chain_count(&self) -> usize {
         self.outgoing.len()
     }
 
     /// Takes the chain whose turn it is off the list.
-    pub(super) fn pop_front(&mut self) -> Option<Outgoing> {
+    pub(super) fn pop_front(&mut self) -> Option<OutgoingChain> {
         self.outgoing.pop_front()
     }
 
     /// Whether a file that was taken over is still on the list.
     pub(super) fn is_recovering(&self) -> bool {
-        self.outgoing.iter().any(|out| matches!(out.records, Source::File))
+        self.outgoing.iter().any(|out| matches!(out.records, RecordSource::File))
     }
 
-    pub(super) fn stored(&mut self, records: usize) {
+    pub(super) fn record_stored(&mut self, records: usize) {
         self.backlog = self.backlog.saturating_sub(records);
     }
 }
 
 #[cfg(test)]
-impl Book {
+impl WriterState {
     /// Lets every later write go to `file`.
     pub(super) fn write_to(&mut self, file: File) {
         if let Some(live) = &mut self.live {
-            live.segment = Segment::new(live.segment.path().to_owned(), file, 0);
+            live.segment = SegmentFile::new(live.segment.file_path().to_owned(), file, 0);
         }
     }
 
     /// Begins the next chain, whose file cannot be removed any more.
     pub(super) fn rotate_for_good(
         &mut self,
-        directory: &Directory,
-        options: &Options,
+        directory: &SegmentDirectory,
+        options: &AuditWriterOptions,
         now: &Now,
         new_id: &NewId,
     ) -> io::Result<()> {
         let begun = self.next_chain(directory, options, (now, new_id))?;
         std::fs::remove_file(&begun.1.path)?;
-        self.go_on_in(directory, begun)
+        self.switch_chain(directory, begun)
     }
 
     /// Lets every later sync go to `file`.
@@ -383,23 +400,23 @@ impl Book {
 }
 
 fn begin_chain(
-    directory: &Directory,
-    options: &Options,
+    directory: &SegmentDirectory,
+    options: &AuditWriterOptions,
     after: Option<Uuid>,
-    carried: &[Entry],
+    carried: &[AuditEntry],
     (now, new_id): (&Now, &NewId),
-) -> io::Result<(Live, Outgoing)> {
+) -> io::Result<(LiveChain, OutgoingChain)> {
     let chain = new_id();
-    let at = whole_micros(now());
-    let header = Header { chain, at, writer: options.writer.clone(), after };
-    let segment = directory.create(&header, carried)?;
-    let out = Outgoing {
+    let at = truncate_to_micros(now());
+    let header = SegmentHeader { chain, at, writer: options.writer.clone(), after };
+    let segment = directory.create_segment(&header, carried)?;
+    let out = OutgoingChain {
         chain: NewChain { chain, at, writer: header.writer },
-        path: segment.path().to_owned(),
-        file: segment.file(),
-        records: Source::Memory(VecDeque::new()),
+        path: segment.file_path().to_owned(),
+        file: segment.shared_file(),
+        records: RecordSource::Memory(VecDeque::new()),
         end: ChainEnd::Open,
     };
     let begun = Instant::now();
-    Ok((Live { segment, chain, begun, next: 0, prev: genesis(chain) }, out))
+    Ok((LiveChain { segment, chain, begun, next: 0, prev: genesis_hash(chain) }, out))
 }

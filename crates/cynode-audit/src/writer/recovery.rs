@@ -14,40 +14,43 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    Condition, Now, Recovered,
-    book::{ChainEnd, Outgoing, Source},
+    Now, RecoveryReport, SegmentCondition,
+    book::{ChainEnd, OutgoingChain, RecordSource},
 };
 use crate::{
-    NewChain, Record, chain, encode,
+    AuditRecord, NewChain, chain, encode_entry,
     segment::{
-        Contents, Directory, End, Frame, Segment, Taken, WriteError, put_record, read, set_aside,
+        OrphanedSegment, SegmentContents, SegmentDirectory, SegmentEnd, SegmentFile, SegmentFrame,
+        WriteError, put_record, quarantine_segment, read_segment,
     },
 };
 
 /// A file that was read.
-struct Found {
+struct ReadableSegment {
     path: PathBuf,
     file: File,
-    contents: Contents,
+    contents: SegmentContents,
     length: u64,
 }
 
 /// Takes over every file without a process: what there is to ship, and what is to be told.
-pub(super) fn recover(
-    directory: &Directory,
+pub(super) fn recover_segments(
+    directory: &SegmentDirectory,
     now: &Now,
-) -> io::Result<(VecDeque<Outgoing>, Vec<Recovered>)> {
+) -> io::Result<(VecDeque<OutgoingChain>, Vec<RecoveryReport>)> {
     let mut found = Vec::new();
     let mut told = Vec::new();
-    for taken in directory.take_over()? {
+    for taken in directory.claim_orphans()? {
         let path = taken.path.clone();
-        match look(directory, taken) {
-            Ok(Look::Readable(file)) => found.push(*file),
-            Ok(Look::Nothing) => {}
-            Ok(Look::Strange) => told.push(hopeless(path, Condition::Damaged)),
+        match inspect_segment(directory, taken) {
+            Ok(SegmentInspection::Readable(file)) => found.push(*file),
+            Ok(SegmentInspection::Nothing) => {}
+            Ok(SegmentInspection::Strange) => {
+                told.push(unrecoverable_report(path, SegmentCondition::Damaged));
+            }
             Err(error) => {
-                complain(&path, &error);
-                told.push(hopeless(path, Condition::Unreadable));
+                log_recovery_error(&path, &error);
+                told.push(unrecoverable_report(path, SegmentCondition::Unreadable));
             }
         }
     }
@@ -58,14 +61,14 @@ pub(super) fn recover(
     for found in found {
         let path = found.path.clone();
         let is_succeeded = succeeded.contains(&found.contents.header.chain);
-        match finish(directory, found, is_succeeded, now) {
+        match recover_chain(directory, found, is_succeeded, now) {
             Ok((recovered, out)) => {
                 told.extend(recovered);
                 outgoing.extend(out);
             }
             Err(error) => {
-                complain(&path, &error);
-                told.push(hopeless(path, Condition::Unreadable));
+                log_recovery_error(&path, &error);
+                told.push(unrecoverable_report(path, SegmentCondition::Unreadable));
             }
         }
     }
@@ -73,122 +76,137 @@ pub(super) fn recover(
 }
 
 /// The records of a file that was taken over.
-pub(super) fn load(file: &File) -> io::Result<Vec<Record>> {
-    let bytes = whole(file)?;
-    read(&bytes).map(|contents| contents.records).ok_or_else(|| io::ErrorKind::InvalidData.into())
+pub(super) fn load_records(file: &File) -> io::Result<Vec<AuditRecord>> {
+    let bytes = read_whole_file(file)?;
+    read_segment(&bytes)
+        .map(|contents| contents.records)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What a file looks like at first sight.
-enum Look {
-    Readable(Box<Found>),
+enum SegmentInspection {
+    Readable(Box<ReadableSegment>),
     /// Its process died before it wrote anything.
     Nothing,
     /// Not even the chain can be told.
     Strange,
 }
 
-fn look(directory: &Directory, taken: Taken) -> io::Result<Look> {
+fn inspect_segment(
+    directory: &SegmentDirectory,
+    taken: OrphanedSegment,
+) -> io::Result<SegmentInspection> {
     let (path, file) = (taken.path, taken.file?);
-    let bytes = whole(&file)?;
+    let bytes = read_whole_file(&file)?;
     if bytes.is_empty() {
-        directory.remove(&path)?;
-        return Ok(Look::Nothing);
+        directory.remove_segment(&path)?;
+        return Ok(SegmentInspection::Nothing);
     }
-    match read(&bytes) {
+    match read_segment(&bytes) {
         Some(contents) => {
             let length = bytes.len() as u64;
-            Ok(Look::Readable(Box::new(Found { path, file, contents, length })))
+            Ok(SegmentInspection::Readable(Box::new(ReadableSegment {
+                path,
+                file,
+                contents,
+                length,
+            })))
         }
         None => {
-            set_aside(&path)?;
-            Ok(Look::Strange)
+            quarantine_segment(&path)?;
+            Ok(SegmentInspection::Strange)
         }
     }
 }
 
 /// Brings a chain to its end, if its file is good.
-fn finish(
-    directory: &Directory,
-    found: Found,
+fn recover_chain(
+    directory: &SegmentDirectory,
+    found: ReadableSegment,
     is_succeeded: bool,
     now: &Now,
-) -> io::Result<(Option<Recovered>, Option<Outgoing>)> {
-    let Found { path, file, contents, length } = found;
-    let mut recovered = Recovered {
+) -> io::Result<(Option<RecoveryReport>, Option<OutgoingChain>)> {
+    let ReadableSegment { path, file, contents, length } = found;
+    let mut recovered = RecoveryReport {
         chain: Some(contents.header.chain),
         path: path.clone(),
         records: contents.records.len() as u64,
         cut_off: Vec::new(),
         torn: 0,
-        condition: Condition::Good,
+        condition: SegmentCondition::Good,
     };
-    let (chain, end) = (of(&contents), contents.end);
-    if end == End::Damaged {
+    let (chain, end) = (new_chain_of(&contents), contents.end);
+    if end == SegmentEnd::Damaged {
         // What follows the damage may be in the store: nothing may be put in its place.
-        recovered.condition = Condition::Damaged;
+        recovered.condition = SegmentCondition::Damaged;
         if contents.records.is_empty() {
-            set_aside(&path)?;
+            quarantine_segment(&path)?;
             return Ok((Some(recovered), None));
         }
-        let out = outgoing(chain, path, Arc::new(file), ChainEnd::Damaged);
+        let out = build_outgoing_chain(chain, path, Arc::new(file), ChainEnd::Damaged);
         return Ok((Some(recovered), Some(out)));
     }
     recovered.torn = length - contents.good as u64;
     file.set_len(contents.good as u64)?;
-    let mut segment = Segment::new(path.clone(), file, contents.good as u64);
+    let mut segment = SegmentFile::new(path.clone(), file, contents.good as u64);
     if !contents.closed {
-        recovered.cut_off = close(&mut segment, &contents, is_succeeded, now)?;
+        recovered.cut_off = close_orphaned_chain(&mut segment, &contents, is_succeeded, now)?;
         recovered.records += recovered.cut_off.len() as u64;
     }
-    segment.sync()?;
+    segment.sync_data()?;
     if recovered.records == 0 {
-        directory.remove(&path)?;
+        directory.remove_segment(&path)?;
         return Ok((None, None));
     }
-    let out = outgoing(chain, path, segment.file(), ChainEnd::Closed);
+    let out = build_outgoing_chain(chain, path, segment.shared_file(), ChainEnd::Closed);
     Ok((Some(recovered), Some(out)))
 }
 
 /// Writes an unknown outcome for every call that nobody will finish, and closes the chain.
-fn close(
-    segment: &mut Segment,
-    contents: &Contents,
+fn close_orphaned_chain(
+    segment: &mut SegmentFile,
+    contents: &SegmentContents,
     is_succeeded: bool,
     now: &Now,
 ) -> io::Result<Vec<Uuid>> {
     let chain = contents.header.chain;
-    let (mut seq, mut prev) = (contents.records.len() as u64, contents.head());
+    let (mut seq, mut prev) = (contents.records.len() as u64, contents.head_hash());
     let mut calls = Vec::new();
     let mut frames = Vec::new();
     // The calls of a chain that has a successor were taken over by it.
-    let unfinished = if is_succeeded { Vec::new() } else { contents.unfinished() };
+    let unfinished = if is_succeeded { Vec::new() } else { contents.open_decisions() };
     for decision in unfinished {
-        let entry = decision.cut_off(now());
-        let encoded = encode(&entry);
+        let entry = decision.to_unknown_outcome(now());
+        let encoded = encode_entry(&entry);
         let hash = chain::hash(chain, seq, &prev, &encoded);
         calls.push(entry.call);
-        put_record(&mut frames, &Record { chain, seq, entry, prev, hash }, &encoded);
+        put_record(&mut frames, &AuditRecord { chain, seq, entry, prev, hash }, &encoded);
         (seq, prev) = (seq + 1, hash);
     }
-    Frame::Closed.put(&mut frames);
-    segment.write(&frames).map_err(WriteError::into_cause)?;
+    SegmentFrame::Closed.append_to(&mut frames);
+    segment.append_frames(&frames).map_err(WriteError::into_cause)?;
     Ok(calls)
 }
 
-fn of(contents: &Contents) -> NewChain {
+fn new_chain_of(contents: &SegmentContents) -> NewChain {
     let header = &contents.header;
     NewChain { chain: header.chain, at: header.at, writer: header.writer.clone() }
 }
 
-fn outgoing(chain: NewChain, path: PathBuf, file: Arc<File>, end: ChainEnd) -> Outgoing {
-    Outgoing { chain, path, file, records: Source::File, end }
+fn build_outgoing_chain(
+    chain: NewChain,
+    path: PathBuf,
+    file: Arc<File>,
+    end: ChainEnd,
+) -> OutgoingChain {
+    OutgoingChain { chain, path, file, records: RecordSource::File, end }
 }
 
-fn hopeless(path: PathBuf, condition: Condition) -> Recovered {
-    Recovered { chain: None, path, records: 0, cut_off: Vec::new(), torn: 0, condition }
+fn unrecoverable_report(path: PathBuf, condition: SegmentCondition) -> RecoveryReport {
+    RecoveryReport { chain: None, path, records: 0, cut_off: Vec::new(), torn: 0, condition }
 }
 
-fn complain(path: &std::path::Path, error: &io::Error) {
+fn log_recovery_error(path: &std::path::Path, error: &io::Error) {
     tracing::error!(
         path = %path.display(),
         error = error as &dyn std::error::Error,
@@ -196,7 +214,7 @@ fn complain(path: &std::path::Path, error: &io::Error) {
     );
 }
 
-fn whole(mut file: &File) -> io::Result<Vec<u8>> {
+fn read_whole_file(mut file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut bytes)?;

@@ -8,10 +8,10 @@ use time::macros::datetime;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Checkpoint, Done, NewChain, Outcome, Phase, Record, Verdict};
+use crate::{AuditCheckpoint, AuditRecord, NewChain, Outcome, Phase, StoreFuture, Verdict};
 
-fn denial(call: u128) -> Entry {
-    Entry {
+fn denial(call: u128) -> AuditEntry {
+    AuditEntry {
         call: Uuid::from_u128(call),
         at: datetime!(2026-11-15 12:00 UTC),
         phase: Phase::Decision,
@@ -37,19 +37,26 @@ fn denial(call: u128) -> Entry {
     }
 }
 
-fn open(directory: &TempDir) -> (Writer, Vec<Recovered>) {
+fn open(directory: &TempDir) -> (AuditWriter, Vec<RecoveryReport>) {
     open_with(directory, Duration::from_mins(10))
 }
 
-fn open_with(directory: &TempDir, lazy_sync: Duration) -> (Writer, Vec<Recovered>) {
+fn open_with(directory: &TempDir, lazy_sync: Duration) -> (AuditWriter, Vec<RecoveryReport>) {
     let at = datetime!(2026-11-15 12:00 UTC);
     let ids =
         std::sync::atomic::AtomicU64::new(directory.path().read_dir().unwrap().count() as u64);
     let next = move || ids.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let options = Options { lazy_sync, ..Options::new("gateway-1") };
+    let options = AuditWriterOptions { lazy_sync, ..AuditWriterOptions::new("gateway-1") };
     let (now, new_id): (Now, NewId) =
         (Arc::new(move || at), Arc::new(move || Uuid::from_u128(next().into())));
-    Writer::open(directory.path(), options, SigningKey::from_bytes(&[1; 32]), now, new_id).unwrap()
+    AuditWriter::open_in_directory(
+        directory.path(),
+        options,
+        SigningKey::from_bytes(&[1; 32]),
+        now,
+        new_id,
+    )
+    .unwrap()
 }
 
 /// A device that has no room and knows neither syncing nor cutting.
@@ -66,19 +73,19 @@ fn closed_file() -> File {
 
 /// Counts the records it is given.
 #[derive(Default)]
-struct Counting(Mutex<Vec<Record>>);
+struct Counting(Mutex<Vec<AuditRecord>>);
 
-impl Store for Counting {
-    fn register<'a>(&'a self, _: &'a NewChain) -> Done<'a> {
+impl AuditStore for Counting {
+    fn register_chain<'a>(&'a self, _: &'a NewChain) -> StoreFuture<'a> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn store<'a>(&'a self, records: &'a [Record]) -> Done<'a> {
+    fn store_records<'a>(&'a self, records: &'a [AuditRecord]) -> StoreFuture<'a> {
         self.0.lock().unwrap().extend_from_slice(records);
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn checkpoint<'a>(&'a self, _: &'a Checkpoint) -> Done<'a> {
+    fn store_checkpoint<'a>(&'a self, _: &'a AuditCheckpoint) -> StoreFuture<'a> {
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -87,12 +94,12 @@ impl Store for Counting {
 async fn a_file_that_may_end_in_half_a_record_gets_no_other() {
     let directory = TempDir::new().unwrap();
     let (writer, _) = open(&directory);
-    let ticket = writer.append(denial(1)).unwrap();
-    writer.inner.book().write_to(full_disk());
-    assert_eq!(writer.append(denial(2)), Err(Refused::Broken));
-    assert_eq!(writer.append(denial(3)), Err(Refused::Broken));
-    assert_eq!(writer.durable(ticket).await, Err(Refused::Broken));
-    assert!(writer.status().broken);
+    let ticket = writer.append_entry(denial(1)).unwrap();
+    writer.inner.lock_state().write_to(full_disk());
+    assert_eq!(writer.append_entry(denial(2)), Err(AppendError::Broken));
+    assert_eq!(writer.append_entry(denial(3)), Err(AppendError::Broken));
+    assert_eq!(writer.wait_durable(ticket).await, Err(AppendError::Broken));
+    assert!(writer.writer_status().broken);
     drop(writer);
     let (_writer, recovered) = open(&directory);
     assert_eq!(recovered[0].records, 1);
@@ -102,69 +109,73 @@ async fn a_file_that_may_end_in_half_a_record_gets_no_other() {
 async fn a_chain_that_cannot_be_followed_by_another_goes_on() {
     let directory = TempDir::new().unwrap();
     let (writer, _) = open(&directory);
-    writer.append(denial(1)).unwrap();
+    writer.append_entry(denial(1)).unwrap();
     // The name of the next file is taken.
     std::fs::create_dir(directory.path().join(format!("{}.wal", Uuid::from_u128(1).simple())))
         .unwrap();
-    writer.inner.rotate(&mut writer.inner.book());
-    writer.append(denial(2)).unwrap();
-    assert_eq!(writer.status().chains, 1);
+    writer.inner.rotate_chain(&mut writer.inner.lock_state());
+    writer.append_entry(denial(2)).unwrap();
+    assert_eq!(writer.writer_status().chains, 1);
     // The one after it is not.
-    writer.inner.rotate(&mut writer.inner.book());
-    writer.append(denial(3)).unwrap();
-    assert_eq!(writer.status().chains, 2);
+    writer.inner.rotate_chain(&mut writer.inner.lock_state());
+    writer.append_entry(denial(3)).unwrap();
+    assert_eq!(writer.writer_status().chains, 2);
 }
 
 #[tokio::test]
 async fn a_chain_that_may_have_been_followed_by_another_does_not_go_on() {
     let directory = TempDir::new().unwrap();
     let (writer, _) = open(&directory);
-    let ticket = writer.append(denial(1)).unwrap();
-    writer.durable(ticket).await.unwrap();
+    let ticket = writer.append_entry(denial(1)).unwrap();
+    writer.wait_durable(ticket).await.unwrap();
     let inner = &writer.inner;
-    inner.book().write_to(closed_file());
+    inner.lock_state().write_to(closed_file());
     // The old chain cannot be closed, and the new file is removed.
-    inner.rotate(&mut inner.book());
-    assert_eq!((writer.status().broken, writer.status().chains), (false, 1));
+    inner.rotate_chain(&mut inner.lock_state());
+    assert_eq!((writer.writer_status().broken, writer.writer_status().chains), (false, 1));
     // Where it cannot be removed either, both would say how the calls under way ended.
-    let rotated =
-        inner.book().rotate_for_good(&inner.directory, &inner.options, &inner.now, &inner.new_id);
+    let rotated = inner.lock_state().rotate_for_good(
+        &inner.directory,
+        &inner.options,
+        &inner.now,
+        &inner.new_id,
+    );
     assert!(rotated.is_err());
-    assert_eq!((writer.status().broken, writer.status().chains), (true, 1));
-    assert_eq!(writer.append(denial(2)), Err(Refused::Broken));
+    assert_eq!((writer.writer_status().broken, writer.writer_status().chains), (true, 1));
+    assert_eq!(writer.append_entry(denial(2)), Err(AppendError::Broken));
 }
 
 #[tokio::test]
 async fn a_failed_sync_refuses_everything_from_then_on() {
     let directory = TempDir::new().unwrap();
     let (writer, _) = open(&directory);
-    let first = writer.append(denial(1)).unwrap();
-    writer.durable(first).await.unwrap();
-    let second = writer.append(denial(2)).unwrap();
-    writer.inner.book().sync_to(full_disk());
-    assert_eq!(writer.durable(second).await, Err(Refused::Broken));
-    assert_eq!(writer.durable(second).await, Err(Refused::Broken));
-    writer.durable(first).await.unwrap();
-    assert_eq!(writer.append(denial(3)), Err(Refused::Broken));
-    assert_eq!(writer.flushed().await, Err(Refused::Broken));
+    let first = writer.append_entry(denial(1)).unwrap();
+    writer.wait_durable(first).await.unwrap();
+    let second = writer.append_entry(denial(2)).unwrap();
+    writer.inner.lock_state().sync_to(full_disk());
+    assert_eq!(writer.wait_durable(second).await, Err(AppendError::Broken));
+    assert_eq!(writer.wait_durable(second).await, Err(AppendError::Broken));
+    writer.wait_durable(first).await.unwrap();
+    assert_eq!(writer.append_entry(denial(3)), Err(AppendError::Broken));
+    assert_eq!(writer.wait_flushed().await, Err(AppendError::Broken));
 }
 
 #[tokio::test]
 async fn what_reached_the_disk_before_it_failed_is_shipped_and_no_more() {
     let directory = TempDir::new().unwrap();
     let (writer, _) = open(&directory);
-    let first = writer.append(denial(1)).unwrap();
-    writer.durable(first).await.unwrap();
-    writer.append(denial(2)).unwrap();
-    writer.inner.book().sync_to(full_disk());
+    let first = writer.append_entry(denial(1)).unwrap();
+    writer.wait_durable(first).await.unwrap();
+    writer.append_entry(denial(2)).unwrap();
+    writer.inner.lock_state().sync_to(full_disk());
     let (store, stop) = (Arc::new(Counting::default()), CancellationToken::new());
-    let shipping = writer.ship(Arc::clone(&store) as Arc<dyn Store>, stop.clone());
+    let shipping = writer.ship_records(Arc::clone(&store) as Arc<dyn AuditStore>, stop.clone());
     let (shipped, _) = tokio::join!(shipping, async {
-        let broken = writer.flushed().await;
+        let broken = writer.wait_flushed().await;
         stop.cancel();
         broken
     });
-    assert_eq!(shipped, Err(Unshipped { chains: 1 }));
+    assert_eq!(shipped, Err(UnshippedError { chains: 1 }));
     let stored = store.0.lock().unwrap();
     assert_eq!(stored.iter().map(|record| record.seq).collect::<Vec<_>>(), [0]);
 }
@@ -173,12 +184,12 @@ async fn what_reached_the_disk_before_it_failed_is_shipped_and_no_more() {
 async fn a_record_that_is_waited_for_is_on_the_disk_or_refused() {
     let directory = TempDir::new().unwrap();
     let (writer, _) = open(&directory);
-    writer.record(denial(1)).await.unwrap();
-    assert_eq!(writer.status().synced, 1);
-    writer.inner.book().sync_to(full_disk());
-    assert_eq!(writer.record(denial(2)).await, Err(Refused::Broken));
-    assert_eq!(writer.record(denial(3)).await, Err(Refused::Broken));
-    assert_eq!(writer.status().synced, 1);
+    writer.record_durably(denial(1)).await.unwrap();
+    assert_eq!(writer.writer_status().synced, 1);
+    writer.inner.lock_state().sync_to(full_disk());
+    assert_eq!(writer.record_durably(denial(2)).await, Err(AppendError::Broken));
+    assert_eq!(writer.record_durably(denial(3)).await, Err(AppendError::Broken));
+    assert_eq!(writer.writer_status().synced, 1);
 }
 
 /// Nobody wakes the thread who need not; whoever forgot to when it is needed would wait for ever.
@@ -193,15 +204,15 @@ async fn records_come_to_the_disk_whatever_the_thread_is_doing() {
     }
     let directory = TempDir::new().unwrap();
     let (writer, _) = open_with(&directory, Duration::from_millis(5));
-    let asleep = || writer.inner.book().is_thread_asleep();
+    let asleep = || writer.inner.lock_state().is_thread_asleep();
     for call in (0..30).step_by(3) {
-        writer.append(denial(call)).unwrap();
-        until(|| writer.status().synced == writer.status().written).await;
+        writer.append_entry(denial(call)).unwrap();
+        until(|| writer.writer_status().synced == writer.writer_status().written).await;
         // It has just been busy, and is on its way to rest.
-        writer.record(denial(call + 1)).await.unwrap();
+        writer.record_durably(denial(call + 1)).await.unwrap();
         until(asleep).await;
-        writer.record(denial(call + 2)).await.unwrap();
+        writer.record_durably(denial(call + 2)).await.unwrap();
         until(asleep).await;
     }
-    assert_eq!(writer.status().synced, 30);
+    assert_eq!(writer.writer_status().synced, 30);
 }

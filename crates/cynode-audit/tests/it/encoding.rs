@@ -1,6 +1,6 @@
 use cynode_audit::{
-    AgentFacts, BadEntry, Digest, Entry, Outcome, Phase, Record, Verdict, decode, encode,
-    whole_micros,
+    AgentFacts, AuditEntry, AuditRecord, BadEntry, KeyedDigest, Outcome, Phase, Verdict,
+    decode_entry, encode_entry, truncate_to_micros,
 };
 use proptest::{option, prelude::*, sample::select};
 use time::{Duration, OffsetDateTime, macros::datetime};
@@ -49,8 +49,8 @@ prop_compose! {
         phase in select(Phase::ALL),
         decision in select(Verdict::ALL),
         agent in option::of(agent()),
-    ) -> Entry {
-        Entry { call, at, reason, rules, shadow, outcome, phase, decision, agent, ..denial(1) }
+    ) -> AuditEntry {
+        AuditEntry { call, at, reason, rules, shadow, outcome, phase, decision, agent, ..denial(1) }
     }
 }
 
@@ -64,12 +64,12 @@ prop_compose! {
         node in option::of(id()),
         policy in any::<[u8; 32]>(),
         trace in "[0-9a-f]{32}",
-        arguments in option::of(any::<[u8; 32]>().prop_map(Digest)),
-        result in option::of(any::<[u8; 32]>().prop_map(Digest)),
+        arguments in option::of(any::<[u8; 32]>().prop_map(KeyedDigest)),
+        result in option::of(any::<[u8; 32]>().prop_map(KeyedDigest)),
         sizes in any::<(u32, u32, u64)>(),
-    ) -> Entry {
+    ) -> AuditEntry {
         let (arguments_size, result_size, duration_us) = sizes;
-        Entry {
+        AuditEntry {
             method, tool, definition, server, node, policy, trace,
             arguments, arguments_size, result, result_size, duration_us,
             ..entry
@@ -80,24 +80,24 @@ prop_compose! {
 proptest! {
     #[test]
     fn an_entry_is_read_back_as_it_was_written(entry in entry()) {
-        prop_assert_eq!(decode(&encode(&entry)), Ok(entry));
+        prop_assert_eq!(decode_entry(&encode_entry(&entry)), Ok(entry));
     }
 
     #[test]
     fn two_entries_that_differ_have_different_bytes(left in entry(), right in entry()) {
-        prop_assert_eq!(left == right, encode(&left) == encode(&right));
+        prop_assert_eq!(left == right, encode_entry(&left) == encode_entry(&right));
     }
 
     #[test]
     fn bytes_have_one_reading_and_an_entry_one_spelling(
         entry in entry(), place in any::<prop::sample::Index>(), flip in 1_u8..,
     ) {
-        let mut bytes = encode(&entry);
+        let mut bytes = encode_entry(&entry);
         let place = place.index(bytes.len());
         bytes[place] ^= flip;
-        if let Ok(other) = decode(&bytes) {
+        if let Ok(other) = decode_entry(&bytes) {
             prop_assert_ne!(&other, &entry);
-            prop_assert_eq!(encode(&other), bytes);
+            prop_assert_eq!(encode_entry(&other), bytes);
         }
     }
 
@@ -105,26 +105,26 @@ proptest! {
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let mut versioned = vec![1];
         versioned.extend(&bytes);
-        let _ = decode(&bytes);
-        let _ = decode(&versioned);
+        let _ = decode_entry(&bytes);
+        let _ = decode_entry(&versioned);
     }
 
     #[test]
     fn a_record_goes_through_json_unchanged(entry in entry(), seq in any::<u64>()) {
         let record =
-            Record { chain: Uuid::from_u128(9), seq, entry, prev: [4; 32], hash: [5; 32] };
+            AuditRecord { chain: Uuid::from_u128(9), seq, entry, prev: [4; 32], hash: [5; 32] };
         let json = serde_json::to_string(&record).unwrap();
-        prop_assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+        prop_assert_eq!(serde_json::from_str::<AuditRecord>(&json).unwrap(), record);
     }
 }
 
 #[test]
 fn an_entry_cut_short_or_followed_by_more_is_none() {
-    let bytes = encode(&decision(1));
+    let bytes = encode_entry(&decision(1));
     for length in 0..bytes.len() {
-        assert!(decode(&bytes[..length]).is_err(), "{length}");
+        assert!(decode_entry(&bytes[..length]).is_err(), "{length}");
     }
-    assert!(decode(&[&bytes[..], &[0]].concat()).is_err());
+    assert!(decode_entry(&[&bytes[..], &[0]].concat()).is_err());
 }
 
 #[test]
@@ -133,34 +133,34 @@ fn an_entry_with_what_could_be_a_payload_is_refused() {
     let seventeen = vec!["rule".to_owned(); 17];
     let text = |text: &str| text.to_owned();
     for (entry, error) in [
-        (Entry { reason: text(""), ..decision(1) }, BadEntry::Text("reason")),
-        (Entry { reason: text("No Rule"), ..decision(1) }, BadEntry::Text("reason")),
-        (Entry { reason: long.clone(), ..decision(1) }, BadEntry::Text("reason")),
-        (Entry { rules: vec![long], ..decision(1) }, BadEntry::Text("rules")),
-        (Entry { rules: seventeen.clone(), ..decision(1) }, BadEntry::Rules("rules")),
-        (Entry { shadow: seventeen, ..decision(1) }, BadEntry::Rules("shadow")),
-        (Entry { method: text("tools/call {}"), ..decision(1) }, BadEntry::Text("method")),
-        (Entry { tool: Some(text("rm -rf")), ..decision(1) }, BadEntry::Text("tool")),
-        (Entry { tool: Some(text("lösche")), ..decision(1) }, BadEntry::Text("tool")),
-        (Entry { trace: text("4bf9"), ..decision(1) }, BadEntry::Text("trace")),
-        (Entry { outcome: None, ..outcome(1) }, BadEntry::OutcomeMissing),
-        (Entry { outcome: Some(Outcome::Success), ..denial(1) }, BadEntry::OutcomeOfRefused),
+        (AuditEntry { reason: text(""), ..decision(1) }, BadEntry::Text("reason")),
+        (AuditEntry { reason: text("No Rule"), ..decision(1) }, BadEntry::Text("reason")),
+        (AuditEntry { reason: long.clone(), ..decision(1) }, BadEntry::Text("reason")),
+        (AuditEntry { rules: vec![long], ..decision(1) }, BadEntry::Text("rules")),
+        (AuditEntry { rules: seventeen.clone(), ..decision(1) }, BadEntry::Rules("rules")),
+        (AuditEntry { shadow: seventeen, ..decision(1) }, BadEntry::Rules("shadow")),
+        (AuditEntry { method: text("tools/call {}"), ..decision(1) }, BadEntry::Text("method")),
+        (AuditEntry { tool: Some(text("rm -rf")), ..decision(1) }, BadEntry::Text("tool")),
+        (AuditEntry { tool: Some(text("lösche")), ..decision(1) }, BadEntry::Text("tool")),
+        (AuditEntry { trace: text("4bf9"), ..decision(1) }, BadEntry::Text("trace")),
+        (AuditEntry { outcome: None, ..outcome(1) }, BadEntry::OutcomeMissing),
+        (AuditEntry { outcome: Some(Outcome::Success), ..denial(1) }, BadEntry::OutcomeOfRefused),
     ] {
-        assert_eq!(entry.check(), Err(error));
+        assert_eq!(entry.validate_fields(), Err(error));
     }
     let mut entry = decision(1);
     entry.agent.as_mut().unwrap().role = "Ada's helper".to_owned();
-    assert_eq!(entry.check(), Err(BadEntry::Text("agent.role")));
-    assert_eq!(decision(1).check(), Ok(()));
-    assert_eq!(outcome(1).check(), Ok(()));
-    assert_eq!(denial(1).check(), Ok(()));
+    assert_eq!(entry.validate_fields(), Err(BadEntry::Text("agent.role")));
+    assert_eq!(decision(1).validate_fields(), Ok(()));
+    assert_eq!(outcome(1).validate_fields(), Ok(()));
+    assert_eq!(denial(1).validate_fields(), Ok(()));
 }
 
 #[test]
 fn a_moment_has_whole_microseconds() {
     let at = datetime!(2026-11-15 12:00:00.123456789 UTC);
-    assert_eq!(whole_micros(at), datetime!(2026-11-15 12:00:00.123456 UTC));
-    assert_eq!(Entry { at, ..decision(1) }.check(), Err(BadEntry::Time));
+    assert_eq!(truncate_to_micros(at), datetime!(2026-11-15 12:00:00.123456 UTC));
+    assert_eq!(AuditEntry { at, ..decision(1) }.validate_fields(), Err(BadEntry::Time));
 }
 
 #[test]

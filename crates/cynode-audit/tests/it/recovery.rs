@@ -1,6 +1,6 @@
 use std::{collections::HashSet, fs, path::Path, time::Duration};
 
-use cynode_audit::{Condition, Outcome, Phase};
+use cynode_audit::{Outcome, Phase, SegmentCondition};
 use uuid::Uuid;
 
 use crate::support::{Memory, Place, decision, denial, end, files, outcome, while_shipping};
@@ -10,16 +10,16 @@ async fn every_record_taken_is_found_again_after_a_crash() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
     for call in 1..=20 {
-        writer.append(decision(call)).unwrap();
+        writer.append_entry(decision(call)).unwrap();
         if call % 2 == 0 {
-            writer.append(outcome(call)).unwrap();
+            writer.append_entry(outcome(call)).unwrap();
         }
     }
     drop(writer);
 
     let (writer, recovered) = place.open();
     assert_eq!(recovered.len(), 1);
-    assert_eq!(recovered[0].condition, Condition::Good);
+    assert_eq!(recovered[0].condition, SegmentCondition::Good);
     assert_eq!(recovered[0].records, 40);
     let odd: Vec<_> = (1..=20).step_by(2).map(Uuid::from_u128).collect();
     assert_eq!(recovered[0].cut_off, odd);
@@ -39,14 +39,14 @@ async fn every_record_taken_is_found_again_after_a_crash() {
 async fn what_was_stored_before_the_crash_is_not_stored_twice() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
-    while_shipping(&writer, &store, writer.flushed()).await.unwrap();
-    writer.append(denial(2)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
+    while_shipping(&writer, &store, writer.wait_flushed()).await.unwrap();
+    writer.append_entry(denial(2)).unwrap();
     drop(writer);
     assert_eq!(store.said().len(), 1);
 
     let (writer, _) = place.open();
-    while_shipping(&writer, &store, writer.flushed()).await.unwrap();
+    while_shipping(&writer, &store, writer.wait_flushed()).await.unwrap();
     let said = [(1, Phase::Decision), (2, Phase::Decision), (1, Phase::Outcome)];
     assert_eq!(store.said(), said);
     assert_eq!(store.verify()[0].records, 3);
@@ -58,7 +58,7 @@ async fn a_record_cut_short_is_dropped_and_all_before_it_kept() {
     let (writer, _) = place.open();
     let mut ends = vec![fs::metadata(&files(&place.path())[0]).unwrap().len()];
     for call in 1..=3 {
-        writer.append(denial(call)).unwrap();
+        writer.append_entry(denial(call)).unwrap();
         ends.push(fs::metadata(&files(&place.path())[0]).unwrap().len());
     }
     for length in (ends[0]..=ends[3]).step_by(53).chain(ends.clone()) {
@@ -82,14 +82,14 @@ async fn a_record_cut_short_is_dropped_and_all_before_it_kept() {
 async fn a_tail_of_zeros_is_dropped() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
-    writer.append(denial(1)).unwrap();
+    writer.append_entry(denial(1)).unwrap();
     let copy = place.snapshot();
     let file = &files(&copy)[0];
     let mut bytes = fs::read(file).unwrap();
     bytes.extend([0; 4096]);
     fs::write(file, bytes).unwrap();
     let (writer, recovered) = place.open_in(&copy);
-    assert_eq!((recovered[0].condition, recovered[0].torn), (Condition::Good, 4096));
+    assert_eq!((recovered[0].condition, recovered[0].torn), (SegmentCondition::Good, 4096));
     end(&writer, &store).await.unwrap();
     assert_eq!(store.said().len(), 1);
 }
@@ -101,7 +101,7 @@ async fn a_file_damaged_in_the_middle_is_kept_and_its_good_part_shipped() {
     let mut ends = Vec::new();
     for call in 1..=4 {
         ends.push(fs::metadata(&files(&place.path())[0]).unwrap().len());
-        writer.append(decision(call)).unwrap();
+        writer.append_entry(decision(call)).unwrap();
     }
     // The length, the checksum, the kind, the place, the hashes and the entry of the third record.
     for offset in [0, 1, 3, 5, 8, 12, 30, 60, 100, 200] {
@@ -112,9 +112,9 @@ async fn a_file_damaged_in_the_middle_is_kept_and_its_good_part_shipped() {
         fs::write(&file, &bytes).unwrap();
 
         let (writer, recovered) = place.open_in(&copy);
-        assert_eq!(recovered[0].condition, Condition::Damaged, "{offset}");
+        assert_eq!(recovered[0].condition, SegmentCondition::Damaged, "{offset}");
         assert_eq!((recovered[0].records, &recovered[0].cut_off[..]), (2, &[][..]));
-        writer.append(denial(9)).unwrap();
+        writer.append_entry(denial(9)).unwrap();
         end(&writer, &store).await.unwrap();
 
         assert_eq!(store.said().len(), 3);
@@ -132,8 +132,8 @@ async fn a_record_that_was_rewritten_with_a_good_checksum_is_found() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
     let start = fs::metadata(&files(&place.path())[0]).unwrap().len();
-    writer.append(denial(1)).unwrap();
-    writer.append(denial(2)).unwrap();
+    writer.append_entry(denial(1)).unwrap();
+    writer.append_entry(denial(2)).unwrap();
     let copy = place.snapshot();
     let file = files(&copy)[0].clone();
     let mut bytes = fs::read(&file).unwrap();
@@ -147,7 +147,7 @@ async fn a_record_that_was_rewritten_with_a_good_checksum_is_found() {
     fs::write(&file, &bytes).unwrap();
 
     let (writer, recovered) = place.open_in(&copy);
-    assert_eq!((recovered[0].condition, recovered[0].records), (Condition::Damaged, 0));
+    assert_eq!((recovered[0].condition, recovered[0].records), (SegmentCondition::Damaged, 0));
     end(&writer, &store).await.unwrap();
     assert!(store.said().is_empty());
     assert!(file.with_extension("damaged").exists());
@@ -163,7 +163,7 @@ async fn a_file_that_tells_nothing_is_kept_and_does_not_stop_the_start() {
     fs::write(place.path().join("00000000000000000000000000000001.wal"), b"").unwrap();
     let (_writer, recovered) = place.open();
     assert_eq!(recovered.len(), 1);
-    assert_eq!((recovered[0].condition, recovered[0].chain), (Condition::Damaged, None));
+    assert_eq!((recovered[0].condition, recovered[0].chain), (SegmentCondition::Damaged, None));
     assert!(strange.with_extension("damaged").exists());
 }
 
@@ -172,7 +172,7 @@ async fn dying_anywhere_in_a_recovery_leaves_the_same_to_the_next_one() {
     let place = Place::new();
     let (writer, _) = place.open();
     for call in 1..=3 {
-        writer.append(decision(call)).unwrap();
+        writer.append_entry(decision(call)).unwrap();
     }
     let before = place.snapshot();
     let file = files(&before)[0].clone();
@@ -200,7 +200,7 @@ async fn dying_anywhere_in_a_recovery_leaves_the_same_to_the_next_one() {
 async fn a_recovery_that_died_while_shipping_is_repeated_without_a_second_record() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
     drop(writer);
     for _ in 0..3 {
         let copy = place.snapshot();
@@ -223,10 +223,10 @@ async fn a_full_chain_is_closed_and_its_open_calls_go_on_in_the_next() {
     place.options.chain_records = 3;
     let (writer, _) = place.open();
     for call in 1..=4 {
-        writer.append(decision(call)).unwrap();
+        writer.append_entry(decision(call)).unwrap();
     }
     for call in 1..=4 {
-        writer.append(outcome(call)).unwrap();
+        writer.append_entry(outcome(call)).unwrap();
     }
     end(&writer, &store).await.unwrap();
     let verified = store.verify();
@@ -242,9 +242,9 @@ async fn an_old_chain_is_closed_with_the_next_record_however_few_it_has() {
     let (mut place, store) = (Place::new(), Memory::new());
     place.options.chain_age = Duration::ZERO;
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
-    writer.append(denial(2)).unwrap();
-    writer.append(outcome(1)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
+    writer.append_entry(denial(2)).unwrap();
+    writer.append_entry(outcome(1)).unwrap();
     end(&writer, &store).await.unwrap();
     // One that has no record yet is not followed by another.
     let sizes: Vec<_> = store.verify().iter().map(|chain| (chain.records, chain.closed)).collect();
@@ -257,11 +257,11 @@ async fn a_call_carried_over_chains_ends_once_after_a_crash() {
     let (mut place, store) = (Place::new(), Memory::new());
     place.options.chain_records = 2;
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
-    writer.append(decision(2)).unwrap();
-    writer.append(denial(3)).unwrap();
-    writer.append(denial(4)).unwrap();
-    writer.append(outcome(2)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
+    writer.append_entry(decision(2)).unwrap();
+    writer.append_entry(denial(3)).unwrap();
+    writer.append_entry(denial(4)).unwrap();
+    writer.append_entry(outcome(2)).unwrap();
     drop(writer);
     assert_eq!(files(&place.path()).len(), 3);
 
@@ -279,9 +279,9 @@ async fn a_crash_between_the_new_file_and_the_close_of_the_old_is_no_double_end(
     let (mut place, store) = (Place::new(), Memory::new());
     place.options.chain_records = 2;
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
-    writer.append(decision(2)).unwrap();
-    writer.append(denial(3)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
+    writer.append_entry(decision(2)).unwrap();
+    writer.append_entry(denial(3)).unwrap();
     let copy = place.snapshot();
     // Without its last frame, the mark that it is closed, the first file is as it was before.
     let first = &files(&copy)[0];
@@ -300,7 +300,7 @@ async fn nothing_is_added_to_a_closed_chain() {
     place.options.chain_records = 2;
     let (writer, _) = place.open();
     for call in 1..=3 {
-        writer.append(decision(call)).unwrap();
+        writer.append_entry(decision(call)).unwrap();
     }
     // The chain that the open calls went on in is not here, and yet they are not this one's.
     let copy = place.snapshot();
@@ -309,7 +309,7 @@ async fn nothing_is_added_to_a_closed_chain() {
     let before = fs::read(&first).unwrap();
     for _ in 0..2 {
         let (_writer, recovered) = place.open_in(&copy);
-        assert_eq!((recovered[0].condition, recovered[0].records), (Condition::Good, 2));
+        assert_eq!((recovered[0].condition, recovered[0].records), (SegmentCondition::Good, 2));
         assert_eq!(fs::read(&first).unwrap(), before);
     }
     let (writer, _) = place.open_in(&copy);
@@ -321,11 +321,11 @@ async fn nothing_is_added_to_a_closed_chain() {
 async fn a_file_of_a_living_process_is_left_alone() {
     let (place, store) = (Place::new(), Memory::new());
     let (first, _) = place.open();
-    first.append(decision(1)).unwrap();
+    first.append_entry(decision(1)).unwrap();
     let (second, recovered) = place.open();
     assert_eq!(recovered, []);
-    first.append(outcome(1)).unwrap();
-    second.append(denial(2)).unwrap();
+    first.append_entry(outcome(1)).unwrap();
+    second.append_entry(denial(2)).unwrap();
     end(&second, &store).await.unwrap();
     end(&first, &store).await.unwrap();
     assert_eq!(store.outcomes(1), [Outcome::Success]);
@@ -339,7 +339,7 @@ async fn of_two_who_open_at_once_one_takes_a_file_over() {
     for _ in 0..10 {
         let (writer, _) = place.open();
         for call in 1..=8 {
-            writer.append(denial(call)).unwrap();
+            writer.append_entry(denial(call)).unwrap();
         }
         drop(writer);
         let opened: Vec<_> = std::thread::scope(|scope| {

@@ -11,9 +11,9 @@ use std::{
 };
 
 use cynode_audit::{
-    AgentFacts, ChainCheck, ChainStart, Checkpoint, Done, Entry, LinkCheck, NewChain, Options,
-    Outcome, Phase, Record, Recovered, Store, StoreError, Tip, Unshipped, Verdict, Verified,
-    Writer,
+    AgentFacts, AuditCheckpoint, AuditEntry, AuditRecord, AuditStore, AuditStoreError, AuditWriter,
+    AuditWriterOptions, ChainCheck, ChainRegistryHead, ChainStart, LinkCheck, NewChain, Outcome,
+    Phase, RecoveryReport, StoreFuture, UnshippedError, Verdict, VerifiedChain,
 };
 use ed25519_dalek::SigningKey;
 use tempfile::TempDir;
@@ -26,8 +26,8 @@ pub(crate) fn key() -> SigningKey {
 }
 
 /// The decision that a call may be made.
-pub(crate) fn decision(call: u128) -> Entry {
-    Entry {
+pub(crate) fn decision(call: u128) -> AuditEntry {
+    AuditEntry {
         call: Uuid::from_u128(call),
         at: datetime!(2026-11-15 12:00 UTC),
         phase: Phase::Decision,
@@ -63,13 +63,13 @@ pub(crate) fn decision(call: u128) -> Entry {
 }
 
 /// How the call ended.
-pub(crate) fn outcome(call: u128) -> Entry {
-    Entry { phase: Phase::Outcome, outcome: Some(Outcome::Success), ..decision(call) }
+pub(crate) fn outcome(call: u128) -> AuditEntry {
+    AuditEntry { phase: Phase::Outcome, outcome: Some(Outcome::Success), ..decision(call) }
 }
 
 /// A decision that is complete in one record.
-pub(crate) fn denial(call: u128) -> Entry {
-    Entry {
+pub(crate) fn denial(call: u128) -> AuditEntry {
+    AuditEntry {
         decision: Verdict::Deny,
         outcome: Some(Outcome::NotForwarded),
         reason: "no_rule".to_owned(),
@@ -81,15 +81,15 @@ pub(crate) fn denial(call: u128) -> Entry {
 pub(crate) struct Place {
     directory: TempDir,
     counter: Arc<AtomicU64>,
-    pub(crate) options: Options,
+    pub(crate) options: AuditWriterOptions,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let options = Options {
+        let options = AuditWriterOptions {
             linger: Duration::from_millis(1),
             longest_pause: Duration::from_millis(64),
-            ..Options::new("gateway-1")
+            ..AuditWriterOptions::new("gateway-1")
         };
         let counter = Arc::new(AtomicU64::new(1));
         Self { directory: TempDir::new().unwrap(), counter, options }
@@ -99,15 +99,15 @@ impl Place {
         self.directory.path().join("audit")
     }
 
-    pub(crate) fn open(&self) -> (Writer, Vec<Recovered>) {
+    pub(crate) fn open(&self) -> (AuditWriter, Vec<RecoveryReport>) {
         self.open_in(&self.path())
     }
 
-    pub(crate) fn open_in(&self, path: &Path) -> (Writer, Vec<Recovered>) {
+    pub(crate) fn open_in(&self, path: &Path) -> (AuditWriter, Vec<RecoveryReport>) {
         let (ids, moments) = (Arc::clone(&self.counter), Arc::clone(&self.counter));
         let tick = move || moments.fetch_add(1, Ordering::Relaxed);
         let start = datetime!(2026-11-15 12:00 UTC);
-        Writer::open(
+        AuditWriter::open_in_directory(
             path,
             self.options.clone(),
             key(),
@@ -145,30 +145,30 @@ pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Ships everything and closes the writer.
-pub(crate) async fn end(writer: &Writer, store: &Arc<Memory>) -> Result<(), Unshipped> {
+pub(crate) async fn end(writer: &AuditWriter, store: &Arc<Memory>) -> Result<(), UnshippedError> {
     let stop = CancellationToken::new();
     stop.cancel();
-    writer.ship(Arc::clone(store) as Arc<dyn Store>, stop).await
+    writer.ship_records(Arc::clone(store) as Arc<dyn AuditStore>, stop).await
 }
 
 /// Does something while the writer ships.
 pub(crate) async fn while_shipping<T>(
-    writer: &Writer,
+    writer: &AuditWriter,
     store: &Arc<Memory>,
     work: impl Future<Output = T>,
 ) -> T {
     let stop = CancellationToken::new();
     tokio::select! {
         done = work => done,
-        _ = writer.ship(Arc::clone(store) as Arc<dyn Store>, stop) => panic!("shipping ended"),
+        _ = writer.ship_records(Arc::clone(store) as Arc<dyn AuditStore>, stop) => panic!("shipping ended"),
     }
 }
 
 #[derive(Default)]
 struct Kept {
     starts: Vec<ChainStart>,
-    records: Vec<Record>,
-    checkpoints: Vec<Checkpoint>,
+    records: Vec<AuditRecord>,
+    checkpoints: Vec<AuditCheckpoint>,
     batches: usize,
 }
 
@@ -189,11 +189,11 @@ impl Memory {
         Arc::default()
     }
 
-    pub(crate) fn records(&self) -> Vec<Record> {
+    pub(crate) fn records(&self) -> Vec<AuditRecord> {
         self.kept.lock().unwrap().records.clone()
     }
 
-    pub(crate) fn checkpoints(&self) -> Vec<Checkpoint> {
+    pub(crate) fn checkpoints(&self) -> Vec<AuditCheckpoint> {
         self.kept.lock().unwrap().checkpoints.clone()
     }
 
@@ -207,7 +207,7 @@ impl Memory {
 
     /// What was said about which call, in the order it was stored.
     pub(crate) fn said(&self) -> Vec<(u128, Phase)> {
-        let said = |record: &Record| (record.entry.call.as_u128(), record.entry.phase);
+        let said = |record: &AuditRecord| (record.entry.call.as_u128(), record.entry.phase);
         self.records().iter().map(said).collect()
     }
 
@@ -221,18 +221,18 @@ impl Memory {
     }
 
     /// Checks everything that is stored, as an auditor would.
-    pub(crate) fn verify(&self) -> Vec<Verified> {
+    pub(crate) fn verify(&self) -> Vec<VerifiedChain> {
         let keys = [key().verifying_key()];
         let mut links = LinkCheck::new(&keys);
         let check = |start: &ChainStart| {
-            links.start(start).unwrap();
-            let of = |checkpoint: &Checkpoint| checkpoint.chain == start.chain;
+            links.verify_next_start(start).unwrap();
+            let of = |checkpoint: &AuditCheckpoint| checkpoint.chain == start.chain;
             let checkpoints = self.checkpoints().into_iter().filter(of);
             let mut check = ChainCheck::new(start.chain, &keys, checkpoints).unwrap();
             for record in self.records().iter().filter(|record| record.chain == start.chain) {
-                check.record(record).unwrap();
+                check.verify_next_record(record).unwrap();
             }
-            check.finish().unwrap()
+            check.finish_verification().unwrap()
         };
         self.starts().iter().map(check).collect()
     }
@@ -246,11 +246,11 @@ impl Memory {
     }
 
     /// Does one piece of work as a store would, with its failures.
-    fn work(&self, work: impl FnOnce(&mut Kept) -> Result<(), StoreError>) -> Done<'_> {
+    fn work(&self, work: impl FnOnce(&mut Kept) -> Result<(), AuditStoreError>) -> StoreFuture<'_> {
         if self.silent.load(Ordering::SeqCst) {
             return Box::pin(std::future::pending());
         }
-        let failed = || StoreError::Unavailable("the store is down".into());
+        let failed = || AuditStoreError::Unavailable("the store is down".into());
         let done = if self.down.load(Ordering::SeqCst) {
             Err(failed())
         } else {
@@ -261,34 +261,36 @@ impl Memory {
     }
 }
 
-impl Store for Memory {
-    fn register<'a>(&'a self, chain: &'a NewChain) -> Done<'a> {
+impl AuditStore for Memory {
+    fn register_chain<'a>(&'a self, chain: &'a NewChain) -> StoreFuture<'a> {
         self.work(|kept| {
             if kept.starts.iter().all(|start| start.chain != chain.chain) {
-                let tip = kept.starts.last().map_or(Tip::ORIGIN, ChainStart::tip);
-                kept.starts.push(chain.sign(tip, &key()));
+                let tip =
+                    kept.starts.last().map_or(ChainRegistryHead::ORIGIN, ChainStart::registry_head);
+                kept.starts.push(chain.sign_start(tip, &key()));
             }
             Ok(())
         })
     }
 
-    fn store<'a>(&'a self, records: &'a [Record]) -> Done<'a> {
+    fn store_records<'a>(&'a self, records: &'a [AuditRecord]) -> StoreFuture<'a> {
         self.work(|kept| {
             kept.batches += 1;
             for record in records {
                 assert!(kept.starts.iter().any(|start| start.chain == record.chain));
-                let place = |kept: &&Record| (kept.chain, kept.seq) == (record.chain, record.seq);
+                let place =
+                    |kept: &&AuditRecord| (kept.chain, kept.seq) == (record.chain, record.seq);
                 match kept.records.iter().find(place) {
                     None => kept.records.push(record.clone()),
                     Some(there) if there == record => {}
-                    Some(_) => return Err(StoreError::Conflict(record.seq.to_string())),
+                    Some(_) => return Err(AuditStoreError::Conflict(record.seq.to_string())),
                 }
             }
             Ok(())
         })
     }
 
-    fn checkpoint<'a>(&'a self, checkpoint: &'a Checkpoint) -> Done<'a> {
+    fn store_checkpoint<'a>(&'a self, checkpoint: &'a AuditCheckpoint) -> StoreFuture<'a> {
         self.work(|kept| {
             kept.checkpoints.push(checkpoint.clone());
             Ok(())

@@ -1,6 +1,7 @@
 use cynode_audit::{
-    AgentFacts, BadLink, ChainCheck, Checkpoint, Digest, Entry, LinkCheck, NewChain, Outcome,
-    Phase, Problem, Record, Tip, Tree, Verdict, Verified, decode, encode, genesis,
+    AgentFacts, AuditCheckpoint, AuditEntry, AuditRecord, BadLink, ChainCheck, ChainRegistryHead,
+    ChainVerifyError, KeyedDigest, LinkCheck, MerkleTree, NewChain, Outcome, Phase, Verdict,
+    VerifiedChain, decode_entry, encode_entry, genesis_hash,
 };
 use ed25519_dalek::SigningKey;
 use proptest::prelude::*;
@@ -12,15 +13,18 @@ use crate::support::{Memory, Place, decision, denial, end, key, outcome};
 const CHAIN: Uuid = Uuid::from_u128(100);
 
 /// A chain of five records with checkpoints over three and, closing it, all of them.
-async fn chain() -> (Vec<Record>, Vec<Checkpoint>) {
+async fn chain() -> (Vec<AuditRecord>, Vec<AuditCheckpoint>) {
     let (mut place, store) = (Place::new(), Memory::new());
     place.options.batch = 3;
     place.options.checkpoint_records = 3;
     let (writer, _) = place.open();
-    let full =
-        |entry| Entry { arguments: Some(Digest([7; 32])), result: Some(Digest([8; 32])), ..entry };
+    let full = |entry| AuditEntry {
+        arguments: Some(KeyedDigest([7; 32])),
+        result: Some(KeyedDigest([8; 32])),
+        ..entry
+    };
     for entry in [decision(1), outcome(1), denial(2), decision(3), outcome(3)] {
-        writer.append(full(entry)).unwrap();
+        writer.append_entry(full(entry)).unwrap();
     }
     end(&writer, &store).await.unwrap();
     let checkpoints = store.checkpoints();
@@ -28,17 +32,20 @@ async fn chain() -> (Vec<Record>, Vec<Checkpoint>) {
     (store.records(), checkpoints)
 }
 
-fn check(records: &[Record], checkpoints: &[Checkpoint]) -> Result<Verified, Problem> {
+fn check(
+    records: &[AuditRecord],
+    checkpoints: &[AuditCheckpoint],
+) -> Result<VerifiedChain, ChainVerifyError> {
     let chain = records.first().map_or(CHAIN, |record| record.chain);
     let mut check = ChainCheck::new(chain, &[key().verifying_key()], checkpoints.to_vec())?;
-    records.iter().try_for_each(|record| check.record(record))?;
-    check.finish()
+    records.iter().try_for_each(|record| check.verify_next_record(record))?;
+    check.finish_verification()
 }
 
 type Change<T> = (&'static str, fn(&mut T));
 
 /// One change to every field of an entry, each to another value that could stand there.
-const ENTRY: &[Change<Entry>] = &[
+const ENTRY: &[Change<AuditEntry>] = &[
     ("call", |e| e.call = Uuid::from_u128(999)),
     ("at", |e| e.at += Duration::microseconds(1)),
     ("at, too fine to be seen", |e| e.at += Duration::nanoseconds(1)),
@@ -75,23 +82,23 @@ const ENTRY: &[Change<Entry>] = &[
     ("trace", |e| e.trace = "0".repeat(32)),
     ("arguments", |e| e.arguments = None),
     ("arguments_size", |e| e.arguments_size += 1),
-    ("result", |e| e.result = Some(Digest([0; 32]))),
+    ("result", |e| e.result = Some(KeyedDigest([0; 32]))),
     ("result_size", |e| e.result_size += 1),
     ("duration_us", |e| e.duration_us += 1),
 ];
 
-fn agent(entry: &mut Entry) -> &mut AgentFacts {
+fn agent(entry: &mut AuditEntry) -> &mut AgentFacts {
     entry.agent.as_mut().unwrap()
 }
 
-const RECORD: &[Change<Record>] = &[
+const RECORD: &[Change<AuditRecord>] = &[
     ("chain", |r| r.chain = Uuid::from_u128(12_345)),
     ("seq, up", |r| r.seq += 1),
     ("prev", |r| r.prev[7] ^= 1),
     ("hash", |r| r.hash[7] ^= 1),
 ];
 
-const CHECKPOINT: &[Change<Checkpoint>] = &[
+const CHECKPOINT: &[Change<AuditCheckpoint>] = &[
     ("chain", |c| c.chain = Uuid::from_u128(12_345)),
     ("size", |c| c.size += 1),
     ("size, down", |c| c.size -= 1),
@@ -122,7 +129,7 @@ async fn a_change_to_any_field_of_any_record_is_found() {
             change(&mut changed[place].entry);
             let problem = check(&changed, &[]).unwrap_err();
             let seq = place as u64;
-            let found = [Problem::WrongHash { seq }, Problem::BadEntry { seq }];
+            let found = [ChainVerifyError::WrongHash { seq }, ChainVerifyError::BadEntry { seq }];
             assert!(found.contains(&problem), "{field} of {place}: {problem}");
         }
         for (field, change) in RECORD.iter().filter(|(field, _)| place > 0 || *field != "chain") {
@@ -153,17 +160,17 @@ async fn records_missing_doubled_or_out_of_order_are_found() {
         rest.remove(place);
         check(&rest, &checkpoints)
     };
-    assert_eq!(without(2), Err(Problem::Gap { expected: 2, found: 3 }));
-    assert_eq!(without(4), Err(Problem::Missing { size: 5, records: 4 }));
+    assert_eq!(without(2), Err(ChainVerifyError::Gap { expected: 2, found: 3 }));
+    assert_eq!(without(4), Err(ChainVerifyError::Missing { size: 5, records: 4 }));
     assert_eq!(check(&records[..0], &[]).unwrap().records, 0);
 
     let mut doubled = records.clone();
     doubled.insert(2, records[1].clone());
-    assert_eq!(check(&doubled, &checkpoints), Err(Problem::Duplicate { seq: 1 }));
+    assert_eq!(check(&doubled, &checkpoints), Err(ChainVerifyError::Duplicate { seq: 1 }));
 
     let mut swapped = records.clone();
     swapped.swap(1, 2);
-    assert_eq!(check(&swapped, &checkpoints), Err(Problem::Gap { expected: 1, found: 2 }));
+    assert_eq!(check(&swapped, &checkpoints), Err(ChainVerifyError::Gap { expected: 1, found: 2 }));
 }
 
 #[tokio::test]
@@ -172,20 +179,27 @@ async fn a_chain_made_anew_after_a_change_is_found_by_its_checkpoints() {
     records[1].entry.duration_us += 1;
     rebuild(&mut records);
     assert_eq!(check(&records, &[]).unwrap().covered, 0, "the hashes alone do not tell");
-    assert_eq!(check(&records, &checkpoints), Err(Problem::WrongRoot { size: 3 }));
+    assert_eq!(check(&records, &checkpoints), Err(ChainVerifyError::WrongRoot { size: 3 }));
 
-    let tree: Tree = records.iter().map(|record| record.hash).collect();
+    let tree: MerkleTree = records.iter().map(|record| record.hash).collect();
     let (chain, head) = (records[0].chain, records[4].hash);
     let at = datetime!(2026-11-15 12:00 UTC);
     let other = SigningKey::from_bytes(&[1; 32]);
-    let forged = Checkpoint::sign(chain, &tree, head, at, true, &other);
-    assert_eq!(check(&records, &[forged]), Err(Problem::BadSignature { size: 5 }));
+    let forged = AuditCheckpoint::sign_tree(chain, &tree, head, at, true, &other);
+    assert_eq!(check(&records, &[forged]), Err(ChainVerifyError::BadSignature { size: 5 }));
 }
 
 #[test]
 fn a_checkpoint_over_nothing_covers_nothing() {
     let at = datetime!(2026-11-15 12:00 UTC);
-    let empty = Checkpoint::sign(CHAIN, &Tree::new(), genesis(CHAIN), at, false, &key());
+    let empty = AuditCheckpoint::sign_tree(
+        CHAIN,
+        &MerkleTree::new(),
+        genesis_hash(CHAIN),
+        at,
+        false,
+        &key(),
+    );
     let verified = check(&[], &[empty]).unwrap();
     assert_eq!((verified.records, verified.covered, verified.closed), (0, 0, false));
 }
@@ -197,12 +211,12 @@ async fn a_record_after_the_end_is_found() {
     more.seq = 5;
     records.push(more);
     rebuild(&mut records);
-    assert_eq!(check(&records, &checkpoints), Err(Problem::AfterClose { seq: 5 }));
+    assert_eq!(check(&records, &checkpoints), Err(ChainVerifyError::AfterClose { seq: 5 }));
 }
 
 /// Makes the hashes fit again, as somebody with the whole chain in hand could.
-fn rebuild(records: &mut [Record]) {
-    let mut prev = genesis(records[0].chain);
+fn rebuild(records: &mut [AuditRecord]) {
+    let mut prev = genesis_hash(records[0].chain);
     for record in records {
         record.prev = prev;
         record.hash = hash(record);
@@ -211,14 +225,14 @@ fn rebuild(records: &mut [Record]) {
 }
 
 /// The hash of a record, written down a second time so that a change of the first is seen.
-fn hash(record: &Record) -> [u8; 32] {
+fn hash(record: &AuditRecord) -> [u8; 32] {
     use sha2::Digest as _;
     let mut hash = sha2::Sha256::new();
     hash.update(b"cynode/audit/record/v1\0");
     hash.update(record.chain.as_bytes());
     hash.update(record.seq.to_be_bytes());
     hash.update(record.prev);
-    hash.update(encode(&record.entry));
+    hash.update(encode_entry(&record.entry));
     hash.finalize().into()
 }
 
@@ -227,35 +241,38 @@ proptest! {
     fn one_flipped_bit_of_an_encoded_record_is_found(
         place in any::<prop::sample::Index>(), bit in 0_u32..8,
     ) {
-        let mut record = Record {
-            chain: CHAIN, seq: 0, entry: decision(1), prev: genesis(CHAIN), hash: [0; 32],
+        let mut record = AuditRecord {
+            chain: CHAIN, seq: 0, entry: decision(1), prev: genesis_hash(CHAIN), hash: [0; 32],
         };
         record.hash = hash(&record);
         prop_assert!(check(std::slice::from_ref(&record), &[]).is_ok());
-        let mut bytes = encode(&record.entry);
+        let mut bytes = encode_entry(&record.entry);
         let place = place.index(bytes.len());
         bytes[place] ^= 1_u8 << bit;
-        if let Ok(entry) = decode(&bytes) {
-            let changed = Record { entry, ..record };
-            prop_assert_eq!(check(&[changed], &[]), Err(Problem::WrongHash { seq: 0 }));
+        if let Ok(entry) = decode_entry(&bytes) {
+            let changed = AuditRecord { entry, ..record };
+            prop_assert_eq!(check(&[changed], &[]), Err(ChainVerifyError::WrongHash { seq: 0 }));
         }
     }
 }
 
 #[test]
 fn a_chain_taken_out_of_the_list_is_found() {
-    let mut tip = Tip::ORIGIN;
+    let mut tip = ChainRegistryHead::ORIGIN;
     let mut starts = Vec::new();
     for number in 1..=4 {
         let (chain, at) = (Uuid::from_u128(number), datetime!(2026-11-15 12:00 UTC));
-        let start = NewChain { chain, at, writer: "gateway-1".to_owned() }.sign(tip, &key());
-        tip = start.tip();
+        let start = NewChain { chain, at, writer: "gateway-1".to_owned() }.sign_start(tip, &key());
+        tip = start.registry_head();
         starts.push(start);
     }
     let keys = [key().verifying_key()];
     let check = |starts: &[_]| {
         let mut links = LinkCheck::new(&keys);
-        starts.iter().try_for_each(|start| links.start(start)).map(|()| links.tip())
+        starts
+            .iter()
+            .try_for_each(|start| links.verify_next_start(start))
+            .map(|()| links.registry_head())
     };
     assert_eq!(check(&starts), Ok(tip));
     for place in 0..3 {

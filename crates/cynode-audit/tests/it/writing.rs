@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cynode_audit::{BadEntry, DigestKey, Entry, Outcome, Phase, Refused};
+use cynode_audit::{AppendError, AuditEntry, BadEntry, DigestKey, Outcome, Phase};
 
 use crate::support::{Memory, Place, decision, denial, end, files, outcome};
 
@@ -14,10 +14,10 @@ async fn what_was_taken_is_stored_in_order_and_holds_together() {
     let (writer, recovered) = place.open();
     assert_eq!(recovered, []);
     for call in 1..=3 {
-        writer.append(decision(call)).unwrap();
-        writer.append(outcome(call)).unwrap();
+        writer.append_entry(decision(call)).unwrap();
+        writer.append_entry(outcome(call)).unwrap();
     }
-    writer.append(denial(4)).unwrap();
+    writer.append_entry(denial(4)).unwrap();
 
     end(&writer, &store).await.unwrap();
 
@@ -34,23 +34,23 @@ async fn what_was_taken_is_stored_in_order_and_holds_together() {
 async fn a_call_has_one_decision_and_one_outcome() {
     let place = Place::new();
     let (writer, _) = place.open();
-    assert_eq!(writer.append(outcome(1)), Err(Refused::NotOpen));
-    writer.append(decision(1)).unwrap();
-    assert_eq!(writer.append(decision(1)), Err(Refused::AlreadyOpen));
-    writer.append(outcome(1)).unwrap();
-    assert_eq!(writer.append(outcome(1)), Err(Refused::NotOpen));
-    writer.append(denial(2)).unwrap();
-    assert_eq!(writer.append(outcome(2)), Err(Refused::NotOpen));
-    assert_eq!(writer.status().open_calls, 0);
+    assert_eq!(writer.append_entry(outcome(1)), Err(AppendError::NotOpen));
+    writer.append_entry(decision(1)).unwrap();
+    assert_eq!(writer.append_entry(decision(1)), Err(AppendError::AlreadyOpen));
+    writer.append_entry(outcome(1)).unwrap();
+    assert_eq!(writer.append_entry(outcome(1)), Err(AppendError::NotOpen));
+    writer.append_entry(denial(2)).unwrap();
+    assert_eq!(writer.append_entry(outcome(2)), Err(AppendError::NotOpen));
+    assert_eq!(writer.writer_status().open_calls, 0);
 }
 
 #[tokio::test]
 async fn an_entry_that_is_not_in_order_is_refused() {
     let place = Place::new();
     let (writer, _) = place.open();
-    let entry = Entry { reason: "because I say so".to_owned(), ..decision(1) };
-    assert_eq!(writer.append(entry), Err(Refused::Entry(BadEntry::Text("reason"))));
-    assert_eq!(writer.status().written, 0);
+    let entry = AuditEntry { reason: "because I say so".to_owned(), ..decision(1) };
+    assert_eq!(writer.append_entry(entry), Err(AppendError::Entry(BadEntry::Text("reason"))));
+    assert_eq!(writer.writer_status().written, 0);
 }
 
 #[tokio::test]
@@ -58,16 +58,16 @@ async fn a_full_backlog_refuses_new_calls_and_never_an_outcome() {
     let mut place = Place::new();
     place.options.max_backlog = 4;
     let (writer, store) = (place.open().0, Memory::new());
-    writer.append(decision(1)).unwrap();
-    writer.append(decision(2)).unwrap();
-    assert_eq!(writer.append(decision(3)), Err(Refused::Full));
-    assert_eq!(writer.append(denial(3)), Err(Refused::Full));
-    writer.append(outcome(1)).unwrap();
-    writer.append(outcome(2)).unwrap();
-    assert_eq!(writer.append(denial(3)), Err(Refused::Full));
+    writer.append_entry(decision(1)).unwrap();
+    writer.append_entry(decision(2)).unwrap();
+    assert_eq!(writer.append_entry(decision(3)), Err(AppendError::Full));
+    assert_eq!(writer.append_entry(denial(3)), Err(AppendError::Full));
+    writer.append_entry(outcome(1)).unwrap();
+    writer.append_entry(outcome(2)).unwrap();
+    assert_eq!(writer.append_entry(denial(3)), Err(AppendError::Full));
 
-    crate::support::while_shipping(&writer, &store, writer.flushed()).await.unwrap();
-    writer.append(decision(3)).unwrap();
+    crate::support::while_shipping(&writer, &store, writer.wait_flushed()).await.unwrap();
+    writer.append_entry(decision(3)).unwrap();
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_stopped_writer_takes_nothing_more() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
     end(&writer, &store).await.unwrap();
-    assert_eq!(writer.append(decision(1)), Err(Refused::Closed));
+    assert_eq!(writer.append_entry(decision(1)), Err(AppendError::Closed));
     assert_eq!(store.starts(), []);
 }
 
@@ -83,7 +83,7 @@ async fn a_stopped_writer_takes_nothing_more() {
 async fn a_call_under_way_at_the_stop_ends_unknown() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
     end(&writer, &store).await.unwrap();
     assert_eq!(store.outcomes(1), [Outcome::Unknown]);
     assert_eq!(store.records()[1].entry.reason, "cut_off");
@@ -97,13 +97,14 @@ async fn many_who_wait_for_the_disk_share_its_work() {
     place.options.lazy_sync = Duration::from_mins(10);
     let (writer, _) = place.open();
     let writer = Arc::new(writer);
-    let tickets: Vec<_> = (0..64).map(|call| writer.append(decision(call)).unwrap()).collect();
-    assert_eq!(writer.status().synced, 0);
-    writer.durable(tickets[0]).await.unwrap();
+    let tickets: Vec<_> =
+        (0..64).map(|call| writer.append_entry(decision(call)).unwrap()).collect();
+    assert_eq!(writer.writer_status().synced, 0);
+    writer.wait_durable(tickets[0]).await.unwrap();
     // The first who waits brings everything to the disk that was written before.
-    assert_eq!(writer.status().synced, 64);
+    assert_eq!(writer.writer_status().synced, 64);
     for ticket in tickets {
-        writer.durable(ticket).await.unwrap();
+        writer.wait_durable(ticket).await.unwrap();
     }
 }
 
@@ -112,9 +113,9 @@ async fn what_nobody_waits_for_comes_to_the_disk_soon() {
     let mut place = Place::new();
     place.options.lazy_sync = Duration::from_millis(10);
     let (writer, _) = place.open();
-    writer.append(decision(1)).unwrap();
+    writer.append_entry(decision(1)).unwrap();
     let since = Instant::now();
-    while writer.status().synced == 0 {
+    while writer.writer_status().synced == 0 {
         assert!(since.elapsed() < Duration::from_secs(10));
         tokio::task::yield_now().await;
     }
@@ -131,8 +132,8 @@ async fn records_of_many_threads_are_one_chain() {
             scope.spawn(move || {
                 barrier.wait();
                 for call in 0..50 {
-                    writer.append(decision(thread * 1_000 + call)).unwrap();
-                    writer.append(outcome(thread * 1_000 + call)).unwrap();
+                    writer.append_entry(decision(thread * 1_000 + call)).unwrap();
+                    writer.append_entry(outcome(thread * 1_000 + call)).unwrap();
                 }
             });
         }
@@ -146,10 +147,10 @@ async fn neither_the_file_nor_the_store_holds_anything_of_a_payload() {
     let (place, store) = (Place::new(), Memory::new());
     let (writer, _) = place.open();
     let marker = b"PLANTED-SECRET-93b1";
-    let digest = DigestKey::new([9; 32]).digest(marker);
-    let with = |entry| Entry { arguments: Some(digest), result: Some(digest), ..entry };
-    writer.append(with(decision(1))).unwrap();
-    writer.append(with(outcome(1))).unwrap();
+    let digest = DigestKey::new([9; 32]).digest_bytes(marker);
+    let with = |entry| AuditEntry { arguments: Some(digest), result: Some(digest), ..entry };
+    writer.append_entry(with(decision(1))).unwrap();
+    writer.append_entry(with(outcome(1))).unwrap();
 
     let bytes = std::fs::read(&files(&place.path())[0]).unwrap();
     let holds = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|found| found == part);

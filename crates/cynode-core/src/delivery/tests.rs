@@ -11,20 +11,20 @@ fn task() -> TaskId {
 #[test]
 fn a_branch_is_named_after_the_task_and_never_like_another() {
     let name: TaskName = "dark-mode".parse().unwrap();
-    assert_eq!(branch(&name, task(), 1), "cynode/dark-mode-d5e6f708");
-    assert_eq!(branch(&name, task(), 2), "cynode/dark-mode-d5e6f708-2");
+    assert_eq!(delivery_branch(&name, task(), 1), "cynode/dark-mode-d5e6f708");
+    assert_eq!(delivery_branch(&name, task(), 2), "cynode/dark-mode-d5e6f708-2");
 }
 
 #[test]
 fn a_commit_says_what_it_is_and_ends_with_its_task_and_who_signs_it_off() {
-    let author = Author::default();
+    let author = CommitAuthor::default();
     assert_eq!(
-        message("Add a toggle", "It holds.\n", task(), &author),
+        commit_message("Add a toggle", "It holds.\n", task(), &author),
         "Add a toggle\n\nIt holds.\n\nCyNode-Task: tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708\n\
          Signed-off-by: CyNode <cynode@localhost>\n"
     );
     assert_eq!(
-        message("Add a toggle", " ", task(), &author),
+        commit_message("Add a toggle", " ", task(), &author),
         "Add a toggle\n\nCyNode-Task: tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708\n\
          Signed-off-by: CyNode <cynode@localhost>\n"
     );
@@ -32,39 +32,39 @@ fn a_commit_says_what_it_is_and_ends_with_its_task_and_who_signs_it_off() {
 
 #[test]
 fn an_author_has_a_name_and_an_address_and_nothing_that_git_could_misread() {
-    let author: Author = "Build Team <build@example.org>".parse().unwrap();
+    let author: CommitAuthor = "Build Team <build@example.org>".parse().unwrap();
     assert_eq!((author.name.as_str(), author.email.as_str()), ("Build Team", "build@example.org"));
     assert_eq!(author.to_string().parse(), Ok(author));
     for text in ["", "Ada", "Ada <>", "<a@b>", "A <a@b> x", "A\n <a@b>", "A <a<b>", "A <a b>"] {
-        assert!(text.parse::<Author>().is_err(), "{text:?}");
+        assert!(text.parse::<CommitAuthor>().is_err(), "{text:?}");
     }
 }
 
 #[test]
 fn only_the_exact_words_end_a_task_without_a_delivery() {
     for yes in ["end without", "End without.", " `end without` ", "END  WITHOUT!"] {
-        assert!(ends_without(yes), "{yes}");
+        assert!(is_end_without_answer(yes), "{yes}");
     }
     for no in ["", "again", "end", "do not end without it", "end without tests"] {
-        assert!(!ends_without(no), "{no}");
+        assert!(!is_end_without_answer(no), "{no}");
     }
 }
 
 #[test]
 fn without_a_good_word_a_pull_request_is_opened() {
     for other in [None, Some(json!(null)), Some(json!("twice")), Some(json!(1))] {
-        assert_eq!(DeliveryMode::of(other.as_ref()), DeliveryMode::PullRequest);
+        assert_eq!(DeliveryMode::from_preference(other.as_ref()), DeliveryMode::PullRequest);
     }
-    assert_eq!(DeliveryMode::of(Some(&json!("none"))), DeliveryMode::None);
-    assert_eq!(DeliveryMode::of(Some(&json!("branch"))), DeliveryMode::Branch);
+    assert_eq!(DeliveryMode::from_preference(Some(&json!("none"))), DeliveryMode::None);
+    assert_eq!(DeliveryMode::from_preference(Some(&json!("branch"))), DeliveryMode::Branch);
 }
 
 proptest! {
     #[test]
     fn a_title_is_one_short_line_whatever_was_said(text in ".{0,400}") {
-        let line = title(&text);
+        let line = commit_title(&text);
         prop_assert!(line.chars().count() <= 120);
         prop_assert!(!line.contains(char::is_control));
-        prop_assert_eq!(title(&line), line);
+        prop_assert_eq!(commit_title(&line), line);
     }
 }

@@ -6,18 +6,18 @@ use serde_json::Value;
 
 use crate::{
     names::DottedKey,
-    tuning::{Bounded, Note},
+    tuning::{BoundedNumber, TuningNote},
 };
 
 /// How often a review may send work back.
-pub const MAX_REVIEW_ITERATIONS: Bounded<i64> = Bounded {
+pub const MAX_REVIEW_ITERATIONS: BoundedNumber<i64> = BoundedNumber {
     name: "agents.project_manager.review.max_review_iterations",
     min: 0,
     max: 5,
     default: 2,
 };
 
-const PREFIX: &str = "agents.project_manager.review.";
+const REVIEW_PREFERENCE_PREFIX: &str = "agents.project_manager.review.";
 
 /// How strict reviews are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,29 +56,31 @@ impl Default for ReviewOptions {
 
 impl ReviewOptions {
     /// Reads the preferences that hold; a value that cannot be used becomes the default, with a note.
-    pub fn read(preferences: &BTreeMap<DottedKey, Value>) -> (Self, Vec<Note>) {
+    pub fn from_preferences(preferences: &BTreeMap<DottedKey, Value>) -> (Self, Vec<TuningNote>) {
         let mut notes = Vec::new();
         let mut options = Self::default();
         for (key, value) in preferences {
-            let Some(name) = key.as_str().strip_prefix(PREFIX) else { continue };
+            let Some(name) = key.as_str().strip_prefix(REVIEW_PREFERENCE_PREFIX) else { continue };
             match name {
                 "max_review_iterations" => {
                     let (taken, note) = match value.as_i64() {
-                        Some(wanted) => MAX_REVIEW_ITERATIONS.clamp(wanted),
-                        None => MAX_REVIEW_ITERATIONS.unreadable(&value.to_string()),
+                        Some(wanted) => MAX_REVIEW_ITERATIONS.clamp_value(wanted),
+                        None => MAX_REVIEW_ITERATIONS.default_for_unreadable(&value.to_string()),
                     };
                     options.max_review_iterations = u32::try_from(taken).unwrap_or(0);
                     notes.extend(note);
                 }
-                "skip_minor_issues" => flag(key, value, &mut options.skip_minor_issues, &mut notes),
+                "skip_minor_issues" => {
+                    apply_flag(key, value, &mut options.skip_minor_issues, &mut notes);
+                }
                 "require_tests_pass" => {
-                    flag(key, value, &mut options.require_tests_pass, &mut notes);
+                    apply_flag(key, value, &mut options.require_tests_pass, &mut notes);
                 }
                 "on_limit" => match value.as_str() {
                     Some("by_severity") => options.on_limit = OnLimit::BySeverity,
                     Some("escalate") => options.on_limit = OnLimit::Escalate,
                     Some("proceed") => options.on_limit = OnLimit::Proceed,
-                    Some(_) | None => notes.push(Note::new(format!(
+                    Some(_) | None => notes.push(TuningNote::new(format!(
                         "{key} must be by_severity, escalate or proceed: using by_severity"
                     ))),
                 },
@@ -89,16 +91,16 @@ impl ReviewOptions {
     }
 }
 
-fn flag(key: &DottedKey, value: &Value, taken: &mut bool, notes: &mut Vec<Note>) {
+fn apply_flag(key: &DottedKey, value: &Value, taken: &mut bool, notes: &mut Vec<TuningNote>) {
     match value.as_bool() {
         Some(value) => *taken = value,
-        None => notes.push(Note::new(format!("{key} must be true or false: using {taken}"))),
+        None => notes.push(TuningNote::new(format!("{key} must be true or false: using {taken}"))),
     }
 }
 
 /// Whether a review says yes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReviewConclusion {
     /// It does.
     Approved,
     /// It does not.
@@ -107,7 +109,7 @@ pub enum Verdict {
 
 /// How many issues a review found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Issues {
+pub struct IssueCounts {
     /// Must be mended.
     pub critical: usize,
     /// Should be mended.
@@ -118,7 +120,7 @@ pub struct Issues {
 
 /// What follows a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ReviewNextStep {
     /// The work is good.
     Accept,
     /// The work goes back.
@@ -133,41 +135,45 @@ pub enum Next {
 ///
 /// A yes that names something critical or major is no yes, and a no that names only minor issues is no reason to send work back
 /// when minor ones are not mended.
-pub const fn after_review(
-    verdict: Verdict,
-    issues: Issues,
+pub const fn decide_after_review(
+    verdict: ReviewConclusion,
+    issues: IssueCounts,
     used: u32,
     options: &ReviewOptions,
-) -> Next {
+) -> ReviewNextStep {
     let grave = issues.critical > 0 || issues.major > 0;
     let light = issues.minor > 0 && !options.skip_minor_issues;
     let good = match verdict {
-        Verdict::Approved => !grave,
+        ReviewConclusion::Approved => !grave,
         // A no without a single issue is still a no.
-        Verdict::ChangesRequested => !grave && !light && issues.minor > 0,
+        ReviewConclusion::ChangesRequested => !grave && !light && issues.minor > 0,
     };
     if good {
-        return Next::Accept;
+        return ReviewNextStep::Accept;
     }
     if used < options.max_review_iterations {
-        return Next::Revise;
+        return ReviewNextStep::Revise;
     }
     match options.on_limit {
-        OnLimit::Escalate => Next::Escalate,
-        OnLimit::Proceed => Next::ProceedNoted,
-        OnLimit::BySeverity if issues.critical > 0 => Next::Escalate,
-        OnLimit::BySeverity => Next::ProceedNoted,
+        OnLimit::Escalate => ReviewNextStep::Escalate,
+        OnLimit::Proceed => ReviewNextStep::ProceedNoted,
+        OnLimit::BySeverity if issues.critical > 0 => ReviewNextStep::Escalate,
+        OnLimit::BySeverity => ReviewNextStep::ProceedNoted,
     }
 }
 
 /// What follows tests that ran, of work that went back `used` times because of tests already.
-pub const fn after_tests(failed: bool, used: u32, options: &ReviewOptions) -> Next {
+pub const fn decide_after_tests(
+    failed: bool,
+    used: u32,
+    options: &ReviewOptions,
+) -> ReviewNextStep {
     match (failed, options.require_tests_pass) {
-        (false, _) => Next::Accept,
-        (true, false) => Next::ProceedNoted,
-        (true, true) if used < options.max_review_iterations => Next::Revise,
+        (false, _) => ReviewNextStep::Accept,
+        (true, false) => ReviewNextStep::ProceedNoted,
+        (true, true) if used < options.max_review_iterations => ReviewNextStep::Revise,
         // Tests must pass: nobody but a person lets it through.
-        (true, true) => Next::Escalate,
+        (true, true) => ReviewNextStep::Escalate,
     }
 }
 

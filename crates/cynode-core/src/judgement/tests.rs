@@ -8,9 +8,9 @@ fn every() -> impl Iterator<Item = (WorkClass, IssueScope)> {
 }
 
 fn told(class: WorkClass, scope: IssueScope) -> String {
-    let stages = workflow(class, scope).iter().map(|stage| match stage.units {
-        Units::One => stage.kind.as_str().to_owned(),
-        Units::Several => format!("{}*", stage.kind.as_str()),
+    let stages = workflow_stages(class, scope).iter().map(|stage| match stage.units {
+        StageUnits::One => stage.kind.as_str().to_owned(),
+        StageUnits::Several => format!("{}*", stage.kind.as_str()),
     });
     stages.collect::<Vec<_>>().join(" ")
 }
@@ -44,7 +44,7 @@ fn every_class_and_scope_has_the_workflow_of_the_table() {
 #[test]
 fn a_stage_comes_after_every_stage_before_it_that_leaves_files() {
     for (class, scope) in every() {
-        let stages = workflow(class, scope);
+        let stages = workflow_stages(class, scope);
         for (index, stage) in stages.iter().enumerate() {
             let before: Vec<_> = stages[..index].iter().map(|stage| stage.kind).collect();
             assert!(stage.after.iter().all(|kind| before.contains(kind)), "{class:?} {scope:?}");
@@ -60,7 +60,7 @@ fn every_kind_of_unit_in_every_scope_has_somebody_of_the_table() {
     let mut table = Vec::new();
     for kind in UnitKind::ALL {
         for scope in IssueScope::ALL {
-            let Assignment { role, worker, tier } = assign(scope, kind);
+            let UnitAssignment { role, worker, tier } = assign_unit(scope, kind);
             table.push(format!(
                 "{} {}: {} {} {}",
                 kind.as_str(),
@@ -112,8 +112,8 @@ fn every_kind_of_unit_in_every_scope_has_somebody_of_the_table() {
 
 #[test]
 fn a_typo_and_a_new_subsystem_get_different_agents() {
-    let agents = |class, scope| -> Vec<Assignment> {
-        workflow(class, scope).iter().map(|stage| assign(scope, stage.kind)).collect()
+    let agents = |class, scope| -> Vec<UnitAssignment> {
+        workflow_stages(class, scope).iter().map(|stage| assign_unit(scope, stage.kind)).collect()
     };
     let typo = agents(WorkClass::QuickFix, IssueScope::Trivial);
     let subsystem = agents(WorkClass::FeatureRequest, IssueScope::Large);
@@ -124,13 +124,17 @@ fn a_typo_and_a_new_subsystem_get_different_agents() {
 fn whoever_is_sent_works_in_a_sandbox_and_has_a_kind_of_unit() {
     for kind in UnitKind::ALL {
         for scope in IssueScope::ALL {
-            let role = assign(scope, kind).role;
-            assert_eq!(role.kind(), AgentKind::Sandbox);
-            assert!(kind_for(role).is_some());
+            let role = assign_unit(scope, kind).role;
+            assert_eq!(role.agent_kind(), AgentKind::Sandbox);
+            assert!(unit_kind_for_role(role).is_some());
         }
     }
     for role in AgentRole::ALL {
-        assert_eq!(kind_for(role).is_some(), role.kind() == AgentKind::Sandbox, "{role:?}");
+        assert_eq!(
+            unit_kind_for_role(role).is_some(),
+            role.agent_kind() == AgentKind::Sandbox,
+            "{role:?}"
+        );
     }
 }
 
@@ -158,7 +162,7 @@ fn classes_and_scopes_have_one_name_each_and_a_bug_fix_is_a_quick_fix() {
 fn a_key_is_made_from_the_title_and_numbered_when_it_is_taken() {
     let mut taken = BTreeSet::new();
     let mut key = |title: &str| {
-        let key = unit_key(title, &taken);
+        let key = derive_unit_key(title, &taken);
         taken.insert(key.clone());
         key.to_string()
     };
@@ -174,7 +178,7 @@ proptest! {
     fn any_titles_give_different_keys(titles in prop::collection::vec(".{0,80}", 0..20)) {
         let mut taken = BTreeSet::new();
         for title in titles {
-            let key = unit_key(&title, &taken);
+            let key = derive_unit_key(&title, &taken);
             prop_assert!(key.as_str().parse::<UnitKey>().is_ok(), "{}", key);
             prop_assert!(taken.insert(key));
         }

@@ -41,16 +41,19 @@ fn text_that_hides_something_from_the_reader_is_refused() {
 
 #[test]
 fn a_name_is_made_from_the_first_words_of_a_brief() {
-    assert_eq!(TaskName::derive("Deploy the docs, please!").as_str(), "deploy-the-docs-please");
-    assert_eq!(TaskName::derive("42 is the answer").as_str(), "task-42-is-the-answer");
-    assert_eq!(TaskName::derive("¡ñ!").as_str(), "task");
-    assert_eq!(TaskName::derive("deploy docs").numbered(2).as_str(), "deploy-docs-2");
+    assert_eq!(
+        TaskName::derive_name("Deploy the docs, please!").as_str(),
+        "deploy-the-docs-please"
+    );
+    assert_eq!(TaskName::derive_name("42 is the answer").as_str(), "task-42-is-the-answer");
+    assert_eq!(TaskName::derive_name("¡ñ!").as_str(), "task");
+    assert_eq!(TaskName::derive_name("deploy docs").with_number(2).as_str(), "deploy-docs-2");
 }
 
 proptest! {
     #[test]
     fn a_derived_name_is_always_a_legal_name(brief in ".{0,300}|[0-9a-z ]{50,90}|[a-z0-9]{40,70}", number in 0_u32..100_000) {
-        let name = TaskName::derive(&brief).numbered(number);
+        let name = TaskName::derive_name(&brief).with_number(number);
         prop_assert_eq!(name.as_str().parse::<TaskName>(), Ok(name.clone()));
     }
 

@@ -8,23 +8,23 @@ fn key(text: &str) -> DottedKey {
     text.parse().unwrap()
 }
 
-fn entry(scope: Scope, name: &str, value: Value) -> Entry {
-    Entry { scope, key: key(name), value, version: 1 }
+fn entry(scope: PreferenceScope, name: &str, value: Value) -> PreferenceEntry {
+    PreferenceEntry { scope, key: key(name), value, version: 1 }
 }
 
-fn group(number: u128) -> Scope {
-    Scope::Group(GroupId::from_uuid(Uuid::from_u128(number)))
+fn group(number: u128) -> PreferenceScope {
+    PreferenceScope::Group(GroupId::from_uuid(Uuid::from_u128(number)))
 }
 
-fn every_scope() -> [Scope; 6] {
+fn every_scope() -> [PreferenceScope; 6] {
     let one = Uuid::from_u128(1);
     [
-        Scope::System,
+        PreferenceScope::System,
         group(1),
         group(2),
-        Scope::User(UserId::from_uuid(one)),
-        Scope::Project(ProjectId::from_uuid(one)),
-        Scope::Task(TaskId::from_uuid(one)),
+        PreferenceScope::User(UserId::from_uuid(one)),
+        PreferenceScope::Project(ProjectId::from_uuid(one)),
+        PreferenceScope::Task(TaskId::from_uuid(one)),
     ]
 }
 
@@ -36,10 +36,13 @@ fn task_beats_project_beats_user_beats_group_beats_system() {
             .iter()
             .rev()
             .map(|scope| entry(*scope, "output.summary_style", json!(format!("{scope:?}"))));
-        let expected =
-            Effective { value: json!(format!("{strongest:?}")), scope: strongest, version: 1 };
+        let expected = EffectivePreference {
+            value: json!(format!("{strongest:?}")),
+            scope: strongest,
+            version: 1,
+        };
         assert_eq!(
-            resolve(entries).effective,
+            resolve_preferences(entries).effective,
             BTreeMap::from([(key("output.summary_style"), expected)])
         );
     }
@@ -52,9 +55,12 @@ fn null_hides_what_the_scopes_below_say() {
         entry(system, "language.preferred", json!("rust")),
         entry(project, "language.preferred", Value::Null),
     ];
-    assert_eq!(resolve(entries.clone()), Resolution::default());
+    assert_eq!(resolve_preferences(entries.clone()), PreferenceResolution::default());
     let with_task = entries.into_iter().chain([entry(task, "language.preferred", json!("go"))]);
-    assert_eq!(resolve(with_task).effective[&key("language.preferred")].value, json!("go"));
+    assert_eq!(
+        resolve_preferences(with_task).effective[&key("language.preferred")].value,
+        json!("go")
+    );
 }
 
 #[test]
@@ -62,7 +68,7 @@ fn a_value_of_the_wrong_kind_never_overrides_a_good_one_and_is_reported() {
     let [system, .., task] = every_scope();
     let bad = entry(task, "agents.project_manager.model_routing.prefer_local", json!("yes"));
     let good = entry(system, "agents.project_manager.model_routing.prefer_local", json!(true));
-    let resolution = resolve([bad.clone(), good.clone()]);
+    let resolution = resolve_preferences([bad.clone(), good.clone()]);
     assert_eq!(resolution.effective[&good.key].scope, system);
     assert_eq!(resolution.invalid, [bad]);
 }
@@ -71,7 +77,7 @@ fn a_value_of_the_wrong_kind_never_overrides_a_good_one_and_is_reported() {
 fn the_project_managers_keys_apply_to_the_project_manager() {
     for name in ["prefer_local", "allowed_external_providers", "fallback_provider_order"] {
         let name = key(&format!("agents.project_manager.model_routing.{name}"));
-        assert!(known(&name).is_some(), "{name}");
+        assert!(value_kind_of(&name).is_some(), "{name}");
         assert!(applies_to(&name, AgentRole::ProjectManager), "{name}");
     }
 }
@@ -94,6 +100,78 @@ fn a_key_that_only_looks_like_an_agents_key_reaches_no_agent() {
     }
 }
 
+#[test]
+fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
+    let refused = |name: &str| {
+        validate_new_preference(&key(name), &json!(1)).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        refused("workflow.aprove_plan"),
+        Err("there is no preference `workflow.aprove_plan`; is `workflow.approve_plan` meant?"
+            .into())
+    );
+    assert_eq!(
+        refused("agents.project_manager.workers.develper"),
+        Err("there is no preference `agents.project_manager.workers.develper`; \
+            is `agents.project_manager.workers.developer` meant?"
+            .into())
+    );
+    assert_eq!(
+        refused("foo.bar"),
+        Err("there is no preference `foo.bar`; docs/preferences.md lists them all; what agents are to be told goes under \
+            `standards.<name>`".into())
+    );
+    assert!(refused("agents.sandbox_agent.additional_context").is_err());
+    assert_eq!(refused("standards.naming.files"), Ok(()));
+    assert_eq!(
+        refused("standards.markdown.line_length").and(refused("workflow.node_timeouts.plan_steps")),
+        Ok(())
+    );
+    assert_eq!(
+        refused("workflow.approve_plan"),
+        Err("the value of `workflow.approve_plan` must be true or false, or null".into())
+    );
+}
+
+#[test]
+fn every_preference_is_found_by_its_own_key_and_they_are_in_order() {
+    for pair in known::KNOWN.windows(2) {
+        assert!(pair[0].key < pair[1].key, "{} {}", pair[0].key, pair[1].key);
+    }
+    for one in known::KNOWN {
+        let words = ["<agent>", "<step>", "<worker>", "<name>"];
+        let word = words.into_iter().find(|word| one.key.contains(word)).unwrap_or("<none>");
+        let mut values = known::placeholder_values(word);
+        values.push(if word == "<name>" { "any.thing" } else { "" });
+        for value in values.into_iter().filter(|value| word == "<none>" || !value.is_empty()) {
+            let name = one.key.replace(word, value);
+            assert_eq!(known::find_preference(&name), Some(one), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_page_has_the_table_that_the_code_has() {
+    let page = include_str!("../../../../docs/preferences.md");
+    let table = known::render_table();
+    assert!(page.contains(&table), "docs/preferences.md must contain:\n{table}");
+}
+
+#[test]
+fn every_number_of_a_run_that_is_listed_is_read() {
+    let good = |one: &known::Preference| match one.kind {
+        ValueKind::Boolean => json!(false),
+        _ => json!(7),
+    };
+    for one in known::KNOWN.iter().filter(|one| one.key.starts_with("workflow.")) {
+        let name = one.key.replace("<step>", "plan_steps");
+        let set = BTreeMap::from([(key(&name), good(one))]);
+        let (limits, notes) = crate::workflow::limits::RunLimits::from_preferences(&set);
+        assert_eq!(notes, [], "{name}");
+        assert_ne!(limits, crate::workflow::limits::RunLimits::default(), "{name} changes nothing");
+    }
+}
+
 proptest! {
     #[test]
     fn keys_of_one_agent_never_affect_the_other(
@@ -105,15 +183,15 @@ proptest! {
             (AgentRole::ProjectManager, AgentRole::ProjectAnalyst),
             (AgentRole::ProjectAnalyst, AgentRole::ProjectManager),
         ] {
-            let build = |role: AgentRole, raw: &[(String, bool, usize)]| -> Vec<Entry> {
+            let build = |role: AgentRole, raw: &[(String, bool, usize)]| -> Vec<PreferenceEntry> {
                 raw.iter()
                     .map(|(name, value, scope)| {
                         entry(scopes[*scope], &format!("agents.{}.{name}", role.as_str()), json!(value))
                     })
                     .collect()
             };
-            let alone = resolve_for(role, build(role, &own));
-            let mixed = resolve_for(role, build(other, &foreign).into_iter().chain(build(role, &own)));
+            let alone = resolve_for_role(role, build(role, &own));
+            let mixed = resolve_for_role(role, build(other, &foreign).into_iter().chain(build(role, &own)));
             prop_assert_eq!(alone, mixed);
         }
     }

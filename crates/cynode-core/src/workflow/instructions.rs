@@ -22,7 +22,7 @@ pub enum InstructionKind {
 
 /// What an instruction does to a run, once it is taken up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Steering {
+pub enum InstructionEffect {
     /// The run waits until it is told to go on.
     Pause,
     /// A pause ends.
@@ -62,17 +62,17 @@ impl InstructionKind {
     }
 
     /// What it does.
-    pub const fn steering(self) -> Steering {
+    pub const fn instruction_effect(self) -> InstructionEffect {
         match self {
-            Self::Pause => Steering::Pause,
-            Self::Continue => Steering::Continue,
-            Self::Abort => Steering::Stop,
-            Self::Revise | Self::ExpandScope | Self::ReduceScope => Steering::Replan,
+            Self::Pause => InstructionEffect::Pause,
+            Self::Continue => InstructionEffect::Continue,
+            Self::Abort => InstructionEffect::Stop,
+            Self::Revise | Self::ExpandScope | Self::ReduceScope => InstructionEffect::Replan,
         }
     }
 
     /// Whether it says nothing without a text.
-    pub const fn needs_text(self) -> bool {
-        matches!(self.steering(), Steering::Replan)
+    pub const fn requires_text(self) -> bool {
+        matches!(self.instruction_effect(), InstructionEffect::Replan)
     }
 }

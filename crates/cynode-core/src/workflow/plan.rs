@@ -79,7 +79,7 @@ pub enum PlanError {
 
 impl Plan {
     /// The units, in the order of the plan.
-    pub fn steps(&self) -> &[PlannedUnit] {
+    pub fn planned_units(&self) -> &[PlannedUnit] {
         &self.steps
     }
 
@@ -108,7 +108,7 @@ impl TryFrom<PlanText> for Plan {
                 return Err(PlanError::Missing { unit, missing });
             }
         }
-        if let Some(circle) = circle(&steps) {
+        if let Some(circle) = find_cycle(&steps) {
             return Err(PlanError::Circle(circle));
         }
         Ok(Self { steps, assumptions })
@@ -122,7 +122,7 @@ impl From<Plan> for PlanText {
 }
 
 /// Takes away what depends on nothing left, until nothing remains; what remains holds a circle, which is named.
-fn circle(steps: &[PlannedUnit]) -> Option<String> {
+fn find_cycle(steps: &[PlannedUnit]) -> Option<String> {
     let mut left: BTreeMap<&UnitKey, &[UnitKey]> =
         steps.iter().map(|unit| (&unit.key, unit.depends_on.as_slice())).collect();
     loop {
@@ -150,7 +150,7 @@ fn circle(steps: &[PlannedUnit]) -> Option<String> {
 }
 
 /// Whether what the plan says of a unit lets it leave files behind. Where nothing is said, it may.
-pub fn leaves_files(payload: &Value) -> bool {
+pub fn unit_leaves_files(payload: &Value) -> bool {
     match serde_json::from_value::<UnitKind>(payload["kind"].clone()) {
         Ok(kind) => kind.leaves_files(),
         Err(_) => payload["work"]["commit"] != "never",
@@ -158,7 +158,7 @@ pub fn leaves_files(payload: &Value) -> bool {
 }
 
 /// Those of `left` that no other of them builds on: what they leave is what the whole leaves. In the order of the plan.
-pub fn finals<'a>(
+pub fn find_final_units<'a>(
     graph: &[(&'a UnitKey, &'a [UnitKey])],
     left: &BTreeSet<UnitKey>,
 ) -> Vec<&'a UnitKey> {
@@ -179,7 +179,7 @@ pub fn finals<'a>(
 
 /// A unit as the decision about dispatching sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing<'a> {
+pub struct UnitStatus<'a> {
     /// Its name.
     pub key: &'a UnitKey,
     /// What must be done before.
@@ -190,7 +190,7 @@ pub struct Standing<'a> {
 
 /// What dispatching is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Dispatch<'a> {
+pub enum DispatchDecision<'a> {
     /// Send these units.
     Send(Vec<&'a UnitKey>),
     /// Nothing can be sent now; results are awaited.
@@ -202,9 +202,9 @@ pub enum Dispatch<'a> {
 }
 
 /// Decides which units to send: those whose dependencies are done, in the order of the plan, while places are free.
-pub fn dispatch<'a>(units: &[Standing<'a>], max_parallel: u32) -> Dispatch<'a> {
+pub fn decide_dispatch<'a>(units: &[UnitStatus<'a>], max_parallel: u32) -> DispatchDecision<'a> {
     let state_of = |key: &UnitKey| units.iter().find(|unit| unit.key == key).map(|unit| unit.state);
-    let ready = |unit: &&Standing<'a>| {
+    let ready = |unit: &&UnitStatus<'a>| {
         unit.state == UnitState::Pending
             && unit.depends_on.iter().all(|key| state_of(key) == Some(UnitState::Done))
     };
@@ -215,14 +215,14 @@ pub fn dispatch<'a>(units: &[Standing<'a>], max_parallel: u32) -> Dispatch<'a> {
     let places = usize::try_from(max_parallel).unwrap_or(usize::MAX).saturating_sub(out);
     let send: Vec<_> = units.iter().filter(ready).map(|unit| unit.key).take(places).collect();
     if !send.is_empty() {
-        return Dispatch::Send(send);
+        return DispatchDecision::Send(send);
     }
     if out > 0 {
-        return Dispatch::Await;
+        return DispatchDecision::Await;
     }
     match units.iter().find(|unit| !matches!(unit.state, UnitState::Done | UnitState::Cancelled)) {
-        Some(unit) => Dispatch::Stuck(unit.key),
-        None => Dispatch::Done,
+        Some(unit) => DispatchDecision::Stuck(unit.key),
+        None => DispatchDecision::Done,
     }
 }
 

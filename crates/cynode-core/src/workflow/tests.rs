@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_graph_has_the_seven_nodes_of_the_project_manager() {
-    let titles: Vec<_> = Node::ALL.iter().map(|node| node.title()).collect();
+    let titles: Vec<_> = WorkflowStep::ALL.iter().map(|node| node.step_title()).collect();
     assert_eq!(
         titles,
         [
@@ -17,27 +17,27 @@ fn the_graph_has_the_seven_nodes_of_the_project_manager() {
             "Mark Failed"
         ]
     );
-    for node in Node::ALL {
-        assert_eq!(Node::from_name(node.as_str()), Some(node));
+    for node in WorkflowStep::ALL {
+        assert_eq!(WorkflowStep::from_name(node.as_str()), Some(node));
     }
-    for verdict in Verdict::ALL {
-        assert_eq!(Verdict::from_name(verdict.as_str()), Some(verdict));
+    for verdict in StepVerdict::ALL {
+        assert_eq!(StepVerdict::from_name(verdict.as_str()), Some(verdict));
     }
 }
 
 #[test]
 fn a_plain_run_goes_from_load_to_finalize() {
-    use Node::{
+    use WorkflowStep::{
         CollectResult, DispatchStep, FinalizeSummary, LoadTaskContext, PlanSteps, VerifyStepResult,
     };
     let steps = [
-        (LoadTaskContext, Verdict::Pass, Next::Go(PlanSteps)),
-        (PlanSteps, Verdict::Pass, Next::Go(DispatchStep)),
-        (DispatchStep, Verdict::Pass, Next::Go(CollectResult)),
-        (CollectResult, Verdict::Pass, Next::Go(VerifyStepResult)),
-        (VerifyStepResult, Verdict::Pass, Next::Go(DispatchStep)),
-        (DispatchStep, Verdict::Done, Next::Go(FinalizeSummary)),
-        (FinalizeSummary, Verdict::Pass, Next::End),
+        (LoadTaskContext, StepVerdict::Pass, StepTransition::Go(PlanSteps)),
+        (PlanSteps, StepVerdict::Pass, StepTransition::Go(DispatchStep)),
+        (DispatchStep, StepVerdict::Pass, StepTransition::Go(CollectResult)),
+        (CollectResult, StepVerdict::Pass, StepTransition::Go(VerifyStepResult)),
+        (VerifyStepResult, StepVerdict::Pass, StepTransition::Go(DispatchStep)),
+        (DispatchStep, StepVerdict::Done, StepTransition::Go(FinalizeSummary)),
+        (FinalizeSummary, StepVerdict::Pass, StepTransition::End),
     ];
     for (node, verdict, expected) in steps {
         assert_eq!(next(node, verdict), expected, "{node:?} {verdict:?}");
@@ -46,58 +46,67 @@ fn a_plain_run_goes_from_load_to_finalize() {
 
 #[test]
 fn a_failed_verification_goes_back_to_dispatch_and_without_retries_to_mark_failed() {
-    assert_eq!(next(Node::VerifyStepResult, Verdict::Redo), Next::Go(Node::DispatchStep));
-    assert_eq!(next(Node::VerifyStepResult, Verdict::Fail), Next::Go(Node::MarkFailed));
-    assert_eq!(next(Node::MarkFailed, Verdict::Pass), Next::End);
+    assert_eq!(
+        next(WorkflowStep::VerifyStepResult, StepVerdict::Redo),
+        StepTransition::Go(WorkflowStep::DispatchStep)
+    );
+    assert_eq!(
+        next(WorkflowStep::VerifyStepResult, StepVerdict::Fail),
+        StepTransition::Go(WorkflowStep::MarkFailed)
+    );
+    assert_eq!(next(WorkflowStep::MarkFailed, StepVerdict::Pass), StepTransition::End);
 }
 
 #[test]
 fn waiting_stays_and_every_node_that_has_not_ended_the_task_can_be_revised_or_given_up() {
-    for node in Node::ALL {
-        assert_eq!(next(node, Verdict::Wait), Next::Stay(node));
-        if node != Node::MarkFailed {
-            assert_eq!(next(node, Verdict::Fail), Next::Go(Node::MarkFailed));
-            assert_eq!(next(node, Verdict::Revise), Next::Go(Node::PlanSteps));
+    for node in WorkflowStep::ALL {
+        assert_eq!(next(node, StepVerdict::Wait), StepTransition::Stay(node));
+        if node != WorkflowStep::MarkFailed {
+            assert_eq!(next(node, StepVerdict::Fail), StepTransition::Go(WorkflowStep::MarkFailed));
+            assert_eq!(
+                next(node, StepVerdict::Revise),
+                StepTransition::Go(WorkflowStep::PlanSteps)
+            );
         }
     }
 }
 
 #[test]
 fn every_node_is_reached_and_from_every_node_the_end_is_reached() {
-    let follow = |from: Node| {
+    let follow = |from: WorkflowStep| {
         let mut seen = BTreeSet::from([from]);
         let mut ends = false;
         let mut open = vec![from];
         while let Some(node) = open.pop() {
-            for verdict in Verdict::ALL {
+            for verdict in StepVerdict::ALL {
                 match next(node, verdict) {
-                    Next::Go(node) | Next::Stay(node) => {
+                    StepTransition::Go(node) | StepTransition::Stay(node) => {
                         if seen.insert(node) {
                             open.push(node);
                         }
                     }
-                    Next::End => ends = true,
+                    StepTransition::End => ends = true,
                 }
             }
         }
         (seen.len(), ends)
     };
-    assert_eq!(follow(Node::FIRST), (Node::ALL.len(), true));
-    for node in Node::ALL {
+    assert_eq!(follow(WorkflowStep::FIRST), (WorkflowStep::ALL.len(), true));
+    for node in WorkflowStep::ALL {
         assert!(follow(node).1, "{node:?} never ends");
     }
 }
 
 #[test]
 fn the_drawing_in_the_documents_is_the_graph() {
-    let drawing = format!("```mermaid\n{}```", mermaid(None));
+    let drawing = format!("```mermaid\n{}```", render_mermaid(None));
     let page = include_str!("../../../../docs/workflow.md");
     assert!(page.contains(&drawing), "docs/workflow.md must hold:\n{drawing}");
 }
 
 #[test]
 fn the_place_of_a_run_is_marked() {
-    let drawing = mermaid(Some(Node::CollectResult));
+    let drawing = render_mermaid(Some(WorkflowStep::CollectResult));
     assert!(drawing.ends_with("    class collect_result here\n"), "{drawing}");
 }
 

@@ -23,11 +23,11 @@ pub enum WaitReason {
 }
 
 /// What a person answers who wants the task to be given up.
-pub const STOP: &str = "stop";
+pub const ANSWER_STOP: &str = "stop";
 
 /// Whether an answer says that the task is to be given up, and nothing else: in a sentence the word is about something else.
-pub fn stops(answer: &str) -> bool {
-    answer.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case(STOP)
+pub fn is_stop_answer(answer: &str) -> bool {
+    answer.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case(ANSWER_STOP)
 }
 
 /// Who can end a wait.
@@ -75,7 +75,7 @@ impl WaitReason {
     }
 
     /// Who can end it.
-    pub const fn owner(self) -> WaitOwner {
+    pub const fn wait_owner(self) -> WaitOwner {
         match self {
             Self::Job => WaitOwner::Worker,
             Self::Approval | Self::HumanInput | Self::Paused => WaitOwner::Person,
@@ -85,7 +85,7 @@ impl WaitReason {
     }
 
     /// Whether a start is refused until a person has ended the wait.
-    pub const fn blocks(self) -> bool {
+    pub const fn blocks_start(self) -> bool {
         match self {
             Self::Approval | Self::HumanInput | Self::Paused => true,
             Self::Job | Self::Retry | Self::Quota | Self::Agent => false,
@@ -113,13 +113,19 @@ mod tests {
     fn every_wait_has_a_name_and_an_owner_and_only_people_block() {
         for reason in WaitReason::ALL {
             assert_eq!(WaitReason::from_name(reason.as_str()), Some(reason));
-            assert_eq!(reason.blocks(), reason.owner() == WaitOwner::Person, "{reason:?}");
+            assert_eq!(
+                reason.blocks_start(),
+                reason.wait_owner() == WaitOwner::Person,
+                "{reason:?}"
+            );
         }
     }
 
     #[test]
     fn only_the_bare_word_gives_a_task_up() {
-        assert!(["stop", "Stop!", " `stop`.\n"].into_iter().all(stops));
-        assert!(!["", "no", "stop using tabs", "don't stop", "stopped"].into_iter().any(stops));
+        assert!(["stop", "Stop!", " `stop`.\n"].into_iter().all(is_stop_answer));
+        assert!(
+            !["", "no", "stop using tabs", "don't stop", "stopped"].into_iter().any(is_stop_answer)
+        );
     }
 }

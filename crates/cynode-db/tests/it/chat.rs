@@ -1,5 +1,5 @@
 use cynode_core::ids::{ProjectId, ThreadId, UserId};
-use cynode_db::chat::{self, Message, Thread};
+use cynode_db::chat::{self, ChatMessageRecord, ChatThread};
 use cynode_testkit::{NOW, TestDb};
 use uuid::Uuid;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
     let db = TestDb::new().await;
     crate::schema::populate(&db).await;
-    let thread = Thread {
+    let thread = ChatThread {
         id: ThreadId::from_uuid(Uuid::from_u128(3)),
         user: UserId::from_uuid(Uuid::from_u128(1)),
         project: ProjectId::from_uuid(Uuid::from_u128(2)),
@@ -16,11 +16,11 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
         updated_at: NOW,
     };
     let mut conn = db.conn().await;
-    chat::begin(&mut conn, &thread).await.unwrap();
+    chat::insert_thread(&mut conn, &thread).await.unwrap();
     let (mut first, mut second) = (db.begin().await, db.begin().await);
-    chat::say(&mut first, thread.id, "user", "one", "whole", NOW).await.unwrap();
+    chat::append_message(&mut first, thread.id, "user", "one", "whole", NOW).await.unwrap();
     let later = async {
-        chat::say(&mut second, thread.id, "user", "two", "whole", NOW).await.unwrap();
+        chat::append_message(&mut second, thread.id, "user", "two", "whole", NOW).await.unwrap();
         second.commit().await.unwrap();
     };
     let earlier = async {
@@ -30,13 +30,13 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
         first.commit().await.unwrap();
     };
     tokio::join!(later, earlier);
-    let said = |number: i64, content: &str| Message {
+    let said = |number: i64, content: &str| ChatMessageRecord {
         number,
         role: "user".into(),
         content: content.into(),
         state: "whole".into(),
         at: NOW,
     };
-    let messages = chat::messages(&mut conn, thread.id).await.unwrap();
+    let messages = chat::list_thread_messages(&mut conn, thread.id).await.unwrap();
     assert_eq!(messages, [said(1, "one"), said(2, "two")]);
 }

@@ -25,7 +25,9 @@ async fn two_processes_that_make_partitions_at_once_do_not_disturb_each_other() 
     right.unwrap();
     let mut missing = Vec::new();
     for month in [later, datetime!(2031-03-01 0:00 UTC), datetime!(2031-04-01 0:00 UTC)] {
-        missing.push(schema::without_partition(&mut *db.conn().await, month).await.unwrap().len());
+        missing.push(
+            schema::tables_without_partition(&mut *db.conn().await, month).await.unwrap().len(),
+        );
     }
     assert_eq!(missing, [0, 0, 6]);
 }

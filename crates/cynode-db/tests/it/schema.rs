@@ -2,10 +2,10 @@ use cynode_core::{
     delivery::{Destination, PullRequestState, ReviewVerdict},
     events::EventKind,
     preferences::ScopeType,
-    roles::Role,
+    roles::UserRole,
     tasks::TaskStateName,
     workflow::{
-        Node, Verdict,
+        StepVerdict, WorkflowStep,
         instructions::InstructionKind,
         units::{JobState, UnitState},
         waits::WaitReason,
@@ -18,11 +18,16 @@ use cynode_testkit::{NOW, TestDb};
 async fn two_processes_that_migrate_at_once_do_it_once() {
     let db = TestDb::empty().await;
     let (mut left, mut right) = (db.conn().await, db.conn().await);
-    let (left, right) =
-        tokio::join!(schema::migrate(&mut left, NOW), schema::migrate(&mut right, NOW));
+    let (left, right) = tokio::join!(
+        schema::migrate_schema(&mut left, NOW),
+        schema::migrate_schema(&mut right, NOW)
+    );
     let total = schema::MIGRATOR.iter().count();
     assert_eq!((left.unwrap().total, right.unwrap().total), (total, total));
-    assert_eq!(schema::pending(&mut *db.conn().await).await.unwrap(), Vec::<String>::new());
+    assert_eq!(
+        schema::pending_migrations(&mut *db.conn().await).await.unwrap(),
+        Vec::<String>::new()
+    );
     let recorded = db.number("SELECT count(*) FROM _sqlx_migrations").await;
     assert_eq!(usize::try_from(recorded).unwrap(), total);
 }
@@ -30,7 +35,7 @@ async fn two_processes_that_migrate_at_once_do_it_once() {
 #[tokio::test]
 async fn a_database_without_tables_is_told_what_it_lacks() {
     let db = TestDb::empty().await;
-    let pending = schema::pending(&mut *db.conn().await).await.unwrap();
+    let pending = schema::pending_migrations(&mut *db.conn().await).await.unwrap();
     let all = [
         "accounts",
         "projects",
@@ -59,6 +64,11 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "room",
         "read back",
         "tried",
+        "node generation",
+        "archived projects",
+        "base checks",
+        "continuations",
+        "think seconds",
     ];
     assert_eq!(pending, all);
 }
@@ -66,7 +76,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
 #[tokio::test]
 async fn migrating_again_changes_nothing() {
     let db = TestDb::new().await;
-    let migrated = schema::migrate(&mut *db.conn().await, NOW).await.unwrap();
+    let migrated = schema::migrate_schema(&mut *db.conn().await, NOW).await.unwrap();
     assert_eq!(migrated.applied, 0);
 }
 
@@ -74,7 +84,7 @@ async fn migrating_again_changes_nothing() {
 async fn a_database_of_something_else_is_left_alone() {
     let db = TestDb::empty().await;
     db.execute("CREATE TABLE orders (number int)").await;
-    let refused = schema::migrate(&mut *db.conn().await, NOW).await.unwrap_err();
+    let refused = schema::migrate_schema(&mut *db.conn().await, NOW).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
         "the database holds tables of something else, `orders` among them: CyNode needs a database of its own"
@@ -112,7 +122,7 @@ async fn the_schema_and_the_types_know_the_same_states() {
 
     let role = "INSERT INTO role_bindings (user_id, role, bound_at)
         VALUES ('00000000-0000-0000-0000-000000000001', '{}', now())";
-    for known in Role::ALL {
+    for known in UserRole::ALL {
         assert!(takes(&db, role, known.as_str()).await, "{known:?}");
     }
     assert!(!takes(&db, role, "owner").await);
@@ -164,10 +174,10 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
         all.iter().map(|one| name(*one).to_owned()).collect()
     }
     let db = TestDb::new().await;
-    let nodes = names(&Node::ALL, Node::as_str);
+    let nodes = names(&WorkflowStep::ALL, WorkflowStep::as_str);
     assert_eq!(admitted(&db, "workflow_checkpoints", "last_node").await, nodes);
     assert_eq!(admitted(&db, "workflow_checkpoints", "next_node").await, nodes);
-    let verdicts = names(&Verdict::ALL, Verdict::as_str);
+    let verdicts = names(&StepVerdict::ALL, StepVerdict::as_str);
     assert_eq!(admitted(&db, "workflow_transitions", "verdict").await, verdicts);
     let units = names(UnitState::ALL, UnitState::as_str);
     assert_eq!(admitted(&db, "work_units", "state").await, units);

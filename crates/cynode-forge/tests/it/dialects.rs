@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use cynode_forge::{
-    CheckState, CheckStatus, Forge, ForgeError, ForgeKind, IssueText, NewPullRequest, PullRequest,
-    PullState, Remark, RemarkKind, Site, Thread, Wanted,
+    CheckState, CommentTarget, Forge, ForgeCheck, ForgeEndpoint, ForgeError, ForgeKind,
+    IssueFilter, IssueText, NewPullRequest, PullState, RemotePullRequest, ReviewComment,
+    ReviewCommentKind,
 };
 use cynode_testkit::{
     NOW,
@@ -21,13 +22,13 @@ async fn both(kind: ForgeKind) -> (TestForge, Box<dyn Forge>) {
 }
 
 fn connect(forge: &TestForge, token: &str) -> Box<dyn Forge> {
-    let site = Site {
+    let site = ForgeEndpoint {
         api: forge.api().parse().unwrap(),
         repository: REPOSITORY.to_owned(),
         token: token.into(),
         private: true,
     };
-    forge.kind.connect(site).unwrap()
+    forge.kind.connect_repository(site).unwrap()
 }
 
 fn new() -> NewPullRequest {
@@ -44,9 +45,9 @@ async fn a_pull_request_is_opened_once_however_often_it_is_asked_for() {
     for kind in ForgeKind::ALL {
         let (forge, client) = both(kind).await;
         let head = forge.commit(BRANCH, "a", "fixed\n");
-        assert_eq!(client.pull_request_of(BRANCH).await.unwrap(), None);
-        let opened = client.open(&new()).await.unwrap();
-        let expected = PullRequest {
+        assert_eq!(client.find_pull_request(BRANCH).await.unwrap(), None);
+        let opened = client.open_pull_request(&new()).await.unwrap();
+        let expected = RemotePullRequest {
             number: 1,
             state: PullState::Open,
             branch: BRANCH.into(),
@@ -62,10 +63,10 @@ async fn a_pull_request_is_opened_once_however_often_it_is_asked_for() {
             "{}",
             opened.url
         );
-        assert_eq!(client.open(&new()).await.unwrap(), expected);
-        assert_eq!(client.pull_request(1).await.unwrap(), expected);
+        assert_eq!(client.open_pull_request(&new()).await.unwrap(), expected);
+        assert_eq!(client.get_pull_request(1).await.unwrap(), expected);
         // Made behind our back, after we have looked: the forge says so, and it is found.
-        assert!(matches!(client.create(&new()).await, Err(ForgeError::Conflict(_))));
+        assert!(matches!(client.create_pull_request(&new()).await, Err(ForgeError::Conflict(_))));
         assert_eq!(forge.pulls().len(), 1);
     }
 }
@@ -77,13 +78,13 @@ async fn an_answer_that_is_lost_on_the_way_makes_no_second_pull_request_and_no_s
         forge.commit(BRANCH, "a", "fixed\n");
         let new = new();
         forge.trouble(Trouble::Lost);
-        assert!(client.create(&new).await.unwrap_err().passes());
-        assert_eq!(client.open(&new).await.unwrap().number, 1);
+        assert!(client.create_pull_request(&new).await.unwrap_err().is_transient());
+        assert_eq!(client.open_pull_request(&new).await.unwrap().number, 1);
         assert_eq!(forge.pulls().len(), 1);
         for _ in 0..3 {
-            client.comment(Thread::PullRequest(1), "task/1", "Done.").await.unwrap();
+            client.ensure_comment(CommentTarget::PullRequest(1), "task/1", "Done.").await.unwrap();
         }
-        client.comment(Thread::PullRequest(1), "task/2", "More.").await.unwrap();
+        client.ensure_comment(CommentTarget::PullRequest(1), "task/2", "More.").await.unwrap();
         let bodies: Vec<String> = forge.said().into_iter().map(|said| said.body).collect();
         assert_eq!(bodies, ["Done.\n\n<!-- cynode:task/1 -->", "More.\n\n<!-- cynode:task/2 -->"]);
     }
@@ -94,18 +95,24 @@ async fn what_became_of_a_pull_request_is_seen() {
     for kind in ForgeKind::ALL {
         let (forge, client) = both(kind).await;
         let head = forge.commit(BRANCH, "a", "fixed\n");
-        let open = client.open(&new()).await.unwrap();
+        let open = client.open_pull_request(&new()).await.unwrap();
         forge.merge(1);
-        let merged =
-            PullRequest { state: PullState::Merged, merge_commit: Some(head), ..open.clone() };
-        assert_eq!(client.pull_request(1).await.unwrap(), merged);
+        let merged = RemotePullRequest {
+            state: PullState::Merged,
+            merge_commit: Some(head),
+            ..open.clone()
+        };
+        assert_eq!(client.get_pull_request(1).await.unwrap(), merged);
         // A branch whose pull request has ended gets no second one.
-        assert_eq!(client.open(&new()).await.unwrap(), merged);
+        assert_eq!(client.open_pull_request(&new()).await.unwrap(), merged);
         forge.commit("cynode/two", "b", "two\n");
-        client.open(&NewPullRequest { branch: "cynode/two".into(), ..new() }).await.unwrap();
+        client
+            .open_pull_request(&NewPullRequest { branch: "cynode/two".into(), ..new() })
+            .await
+            .unwrap();
         forge.close(2);
-        assert_eq!(client.pull_request(2).await.unwrap().state, PullState::Closed);
-        assert!(matches!(client.pull_request(99).await, Err(ForgeError::Missing(_))));
+        assert_eq!(client.get_pull_request(2).await.unwrap().state, PullState::Closed);
+        assert!(matches!(client.get_pull_request(99).await, Err(ForgeError::Missing(_))));
     }
 }
 
@@ -116,13 +123,13 @@ async fn a_pull_request_of_a_fork_is_not_ours_whatever_its_branch_is_called() {
         let head = forge.commit(BRANCH, "a", "fixed\n");
         for source in [Source::Fork("eve".into()), Source::Fork("acme".into()), Source::Gone] {
             let number = forge.pull_from(source, BRANCH, "main");
-            assert!(!client.pull_request(number).await.unwrap().ours, "{kind}");
-            assert_eq!(client.pull_request_of(BRANCH).await.unwrap(), None, "{kind}");
+            assert!(!client.get_pull_request(number).await.unwrap().ours, "{kind}");
+            assert_eq!(client.find_pull_request(BRANCH).await.unwrap(), None, "{kind}");
         }
         // Closed by whoever opened it, it keeps nobody from opening ours.
         forge.close(2);
         for _ in 0..2 {
-            let opened = client.open(&new()).await.unwrap();
+            let opened = client.open_pull_request(&new()).await.unwrap();
             assert_eq!((opened.number, &opened.head, opened.ours), (4, &head, true), "{kind}");
         }
         assert_eq!(forge.pulls().len(), 4);
@@ -133,7 +140,7 @@ async fn a_pull_request_of_a_fork_is_not_ours_whatever_its_branch_is_called() {
 async fn a_branch_that_was_not_pushed_cannot_be_asked_for() {
     for kind in ForgeKind::ALL {
         let (forge, client) = both(kind).await;
-        let error = client.open(&new()).await.unwrap_err();
+        let error = client.open_pull_request(&new()).await.unwrap_err();
         assert!(matches!(error, ForgeError::Conflict(_) | ForgeError::Missing(_)), "{error:?}");
         assert_eq!(forge.pulls(), []);
     }
@@ -144,7 +151,7 @@ async fn remarks_come_in_order_over_all_pages_with_who_where_and_what_they_want(
     for kind in ForgeKind::ALL {
         let (forge, client) = both(kind).await;
         forge.commit(BRANCH, "a", "fixed\n");
-        client.open(&new()).await.unwrap();
+        client.open_pull_request(&new()).await.unwrap();
         forge.page(2);
         for at in 0..7 {
             forge.say(1, "ann", &format!("word {at}"), None, None);
@@ -152,34 +159,37 @@ async fn remarks_come_in_order_over_all_pages_with_who_where_and_what_they_want(
         forge.say(1, "ann", "Name it better.", Some(("src/a.rs", 12)), None);
         forge.say(1, "bob", "Not yet.", None, Some(Verdict::Changes));
         forge.say(1, "ann", "", None, Some(Verdict::Approve));
-        let remark = |id: u64, of: &str, author: &str, body: &str| Remark {
+        let remark = |id: u64, of: &str, author: &str, body: &str| ReviewComment {
             id: format!("{of}:{id}"),
             author: author.into(),
             body: body.into(),
             path: None,
             line: None,
-            kind: RemarkKind::Comment,
+            kind: ReviewCommentKind::Comment,
             at: NOW + time::Duration::seconds(i64::try_from(id).unwrap()),
         };
         let (plain, inline, review) = match kind {
             ForgeKind::Gitlab => ("note", "note", "note"),
             ForgeKind::Github | ForgeKind::Gitea => ("comment", "inline", "review"),
         };
-        let mut expected: Vec<Remark> =
+        let mut expected: Vec<ReviewComment> =
             (0..7).map(|at| remark(at + 2, plain, "ann", &format!("word {at}"))).collect();
         let place = (Some("src/a.rs".to_owned()), Some(12));
         let at_line = remark(9, inline, "ann", "Name it better.");
-        expected.push(Remark { path: place.0, line: place.1, ..at_line });
+        expected.push(ReviewComment { path: place.0, line: place.1, ..at_line });
         // GitLab keeps the verdict apart from the words.
         let words = if kind == ForgeKind::Gitlab { "" } else { "Not yet." };
-        expected.push(Remark {
-            kind: RemarkKind::ChangesRequested,
+        expected.push(ReviewComment {
+            kind: ReviewCommentKind::ChangesRequested,
             ..remark(10, review, "bob", words)
         });
-        expected.push(Remark { kind: RemarkKind::Approved, ..remark(11, review, "ann", "") });
-        let all = client.feedback(1, OffsetDateTime::UNIX_EPOCH).await.unwrap();
+        expected.push(ReviewComment {
+            kind: ReviewCommentKind::Approved,
+            ..remark(11, review, "ann", "")
+        });
+        let all = client.list_review_comments(1, OffsetDateTime::UNIX_EPOCH).await.unwrap();
         assert_eq!(all, expected, "{kind}");
-        let late = client.feedback(1, NOW + time::Duration::seconds(9)).await.unwrap();
+        let late = client.list_review_comments(1, NOW + time::Duration::seconds(9)).await.unwrap();
         assert_eq!(late, expected[7..], "{kind}");
     }
 }
@@ -189,14 +199,14 @@ async fn checks_are_passed_failed_or_pending() {
     for kind in ForgeKind::ALL {
         let (forge, client) = both(kind).await;
         let head = forge.commit(BRANCH, "a", "fixed\n");
-        assert_eq!(client.checks(&head).await.unwrap(), []);
+        assert_eq!(client.list_checks(&head).await.unwrap(), []);
         forge.check(&head, "build", "success", "all good", true);
         forge.check(&head, "test", "failure", "3 failed", true);
         forge.check(&head, "legacy", "pending", "waits", false);
-        let got = client.checks(&head).await.unwrap();
+        let got = client.list_checks(&head).await.unwrap();
         let got: Vec<(&str, CheckState, &str)> = got
             .iter()
-            .map(|CheckStatus { name, state, summary, .. }| {
+            .map(|ForgeCheck { name, state, summary, .. }| {
                 (name.as_str(), *state, summary.as_str())
             })
             .collect();
@@ -223,8 +233,8 @@ async fn issues_are_found_by_label_or_assignee_and_never_twice() {
         let four = forge.issue("bob", "Four", "", &["cynode"]);
         forge.change_issue(four, |issue| issue.open = false);
         forge.page(1);
-        let wanted = Wanted { label: Some("cynode".into()), assignee: Some(BOT.into()) };
-        let found = client.issues(&wanted, OffsetDateTime::UNIX_EPOCH).await.unwrap();
+        let wanted = IssueFilter { label: Some("cynode".into()), assignee: Some(BOT.into()) };
+        let found = client.list_issues(&wanted, OffsetDateTime::UNIX_EPOCH).await.unwrap();
         let first = IssueText {
             number: one,
             open: true,
@@ -238,12 +248,12 @@ async fn issues_are_found_by_label_or_assignee_and_never_twice() {
         };
         assert_eq!(found[0], first);
         assert_eq!(found.iter().map(|issue| issue.number).collect::<Vec<_>>(), [one, three]);
-        assert_eq!(client.issue(one).await.unwrap(), Some(first));
-        assert_eq!(client.issue(99).await.unwrap(), None);
-        assert!(!client.issue(four).await.unwrap().unwrap().open);
-        let late = client.issues(&wanted, NOW + time::Duration::seconds(2)).await.unwrap();
+        assert_eq!(client.get_issue(one).await.unwrap(), Some(first));
+        assert_eq!(client.get_issue(99).await.unwrap(), None);
+        assert!(!client.get_issue(four).await.unwrap().unwrap().open);
+        let late = client.list_issues(&wanted, NOW + time::Duration::seconds(2)).await.unwrap();
         assert_eq!(late.iter().map(|issue| issue.number).collect::<Vec<_>>(), [three]);
-        assert_eq!(client.issues(&Wanted::default(), NOW).await.unwrap(), []);
+        assert_eq!(client.list_issues(&IssueFilter::default(), NOW).await.unwrap(), []);
     }
 }
 
@@ -257,10 +267,10 @@ async fn who_may_write_is_asked_of_the_forge() {
         forge.member("carol", Level::Read);
         let mut got = Vec::new();
         for login in ["ann", "bobo", "carol", "nobody-here"] {
-            got.push(client.may_write(login).await.unwrap());
+            got.push(client.can_write(login).await.unwrap());
         }
         assert_eq!(got, [true, true, false, false], "{kind}");
-        assert_eq!(client.whoami().await.unwrap(), BOT);
+        assert_eq!(client.fetch_own_login().await.unwrap(), BOT);
     }
 }
 
@@ -269,7 +279,7 @@ async fn a_forge_that_is_asked_too_much_or_is_broken_is_asked_again_later() {
     for kind in ForgeKind::ALL {
         let (forge, client) = both(kind).await;
         forge.trouble(Trouble::Limited(7));
-        match client.whoami().await.unwrap_err() {
+        match client.fetch_own_login().await.unwrap_err() {
             ForgeError::Retry { after, why } => {
                 assert_eq!(after, Duration::from_secs(7));
                 assert!(why.contains("rate limit"), "{why}");
@@ -277,8 +287,8 @@ async fn a_forge_that_is_asked_too_much_or_is_broken_is_asked_again_later() {
             other => panic!("{other:?}"),
         }
         forge.trouble(Trouble::Broken);
-        assert!(client.whoami().await.unwrap_err().passes());
-        assert_eq!(client.whoami().await.unwrap(), BOT);
+        assert!(client.fetch_own_login().await.unwrap_err().is_transient());
+        assert_eq!(client.fetch_own_login().await.unwrap(), BOT);
     }
 }
 
@@ -288,10 +298,10 @@ async fn a_token_goes_to_no_other_host_and_a_wrong_one_is_said_to_be_wrong() {
         let (forge, client) = both(kind).await;
         let other = TestForge::serve(kind).await;
         forge.trouble(Trouble::Elsewhere(format!("{}/user", other.api())));
-        let error = client.whoami().await.unwrap_err();
+        let error = client.fetch_own_login().await.unwrap_err();
         assert!(error.to_string().contains("not followed"), "{error}");
         assert_eq!(other.asked(), []);
-        match connect(&forge, "wrong").whoami().await {
+        match connect(&forge, "wrong").fetch_own_login().await {
             Err(ForgeError::Refused(said)) => assert!(said.contains("set a new one"), "{said}"),
             other => panic!("{other:?}"),
         }

@@ -4,17 +4,17 @@ use std::{path::Path, process::Command};
 
 use cynode_forge::{
     ForgeKind,
-    git::{self, Credential, GitError, Pushed, Remote},
+    git::{self, GitCredential, GitRemote, GitRemoteError, PushOutcome},
 };
 use cynode_testkit::forges::{TOKEN, TestForge};
 use tempfile::TempDir;
 
 const BRANCH: &str = "cynode/fix-1";
 
-fn remote(forge: &TestForge, token: &str) -> Remote {
-    Remote {
+fn remote(forge: &TestForge, token: &str) -> GitRemote {
+    GitRemote {
         url: forge.clone_url().parse().unwrap(),
-        credential: Some(Credential::new(forge.kind, token.into())),
+        credential: Some(GitCredential::new(forge.kind, token.into())),
         files: false,
         private: true,
     }
@@ -43,9 +43,9 @@ fn after(directory: &Path, parent: &str, message: &str) -> String {
     run(directory, &["commit-tree", &format!("{parent}^{{tree}}"), "-p", parent, "-m", message])
 }
 
-fn refused(result: Result<impl std::fmt::Debug, GitError>, words: &str) {
+fn refused(result: Result<impl std::fmt::Debug, GitRemoteError>, words: &str) {
     match result {
-        Err(GitError::Refused(said)) => assert!(said.contains(words), "{said}"),
+        Err(GitRemoteError::Refused(said)) => assert!(said.contains(words), "{said}"),
         other => panic!("{other:?} instead of a refusal"),
     }
 }
@@ -55,17 +55,17 @@ async fn a_branch_is_pushed_once_and_moves_forward_only() {
     for kind in ForgeKind::ALL {
         let forge = TestForge::serve(kind).await;
         let (own, remote) = (own(), remote(&forge, TOKEN));
-        let main = git::fetch(own.path(), &remote, "main").await.unwrap();
+        let main = git::fetch_branch(own.path(), &remote, "main").await.unwrap();
         assert_eq!(Some(&main), forge.tip("main").as_ref());
         let first = after(own.path(), &main, "first");
         let push = |commit: String| {
             let (own, remote) = (own.path().to_owned(), remote.clone());
-            async move { git::push(&own, &remote, BRANCH, &commit, "main").await }
+            async move { git::push_branch(&own, &remote, BRANCH, &commit, "main").await }
         };
-        assert_eq!(push(first.clone()).await.unwrap(), Pushed::Moved);
-        assert_eq!(push(first.clone()).await.unwrap(), Pushed::Already);
+        assert_eq!(push(first.clone()).await.unwrap(), PushOutcome::Moved);
+        assert_eq!(push(first.clone()).await.unwrap(), PushOutcome::Already);
         let second = after(own.path(), &first, "second");
-        assert_eq!(push(second.clone()).await.unwrap(), Pushed::Moved);
+        assert_eq!(push(second.clone()).await.unwrap(), PushOutcome::Moved);
         assert_eq!(forge.tip(BRANCH), Some(second.clone()));
         // Neither back nor aside, whether git knows what is there or not.
         refused(push(first.clone()).await, "nothing is forced");
@@ -81,7 +81,7 @@ async fn a_branch_is_pushed_once_and_moves_forward_only() {
 async fn nothing_but_our_branches_is_ever_pushed() {
     let forge = TestForge::serve(ForgeKind::Gitea).await;
     let (own, remote) = (own(), remote(&forge, TOKEN));
-    let main = git::fetch(own.path(), &remote, "main").await.unwrap();
+    let main = git::fetch_branch(own.path(), &remote, "main").await.unwrap();
     let commit = after(own.path(), &main, "first");
     for (branch, default) in [
         ("main", "main"),
@@ -93,12 +93,12 @@ async fn nothing_but_our_branches_is_ever_pushed() {
         ("cynode/a:refs/heads/main", "main"),
         ("cynode/a b", "main"),
     ] {
-        let pushed = git::push(own.path(), &remote, branch, &commit, default).await;
-        assert!(matches!(pushed, Err(GitError::Refused(_))), "{branch}: {pushed:?}");
+        let pushed = git::push_branch(own.path(), &remote, branch, &commit, default).await;
+        assert!(matches!(pushed, Err(GitRemoteError::Refused(_))), "{branch}: {pushed:?}");
     }
     for commit in ["HEAD", "main", "", "--force", "+0123"] {
-        let pushed = git::push(own.path(), &remote, BRANCH, commit, "main").await;
-        assert!(matches!(pushed, Err(GitError::Refused(_))), "{commit}: {pushed:?}");
+        let pushed = git::push_branch(own.path(), &remote, BRANCH, commit, "main").await;
+        assert!(matches!(pushed, Err(GitRemoteError::Refused(_))), "{commit}: {pushed:?}");
     }
     assert_eq!(forge.tip("main"), Some(main));
     assert_eq!(
@@ -112,10 +112,10 @@ async fn a_wrong_password_is_said_to_be_one_and_is_written_nowhere() {
     let forge = TestForge::serve(ForgeKind::Github).await;
     let own = own();
     let wrong = remote(&forge, "wrong-password-1");
-    refused(git::fetch(own.path(), &wrong, "main").await, "credential is not taken");
+    refused(git::fetch_branch(own.path(), &wrong, "main").await, "credential is not taken");
     let good = remote(&forge, TOKEN);
-    let main = git::fetch(own.path(), &good, "main").await.unwrap();
-    let pushed = git::push(own.path(), &wrong, BRANCH, &main, "main").await;
+    let main = git::fetch_branch(own.path(), &good, "main").await.unwrap();
+    let pushed = git::push_branch(own.path(), &wrong, BRANCH, &main, "main").await;
     refused(pushed, "credential is not taken");
     let mut grep = Command::new("grep");
     let written = grep
@@ -124,22 +124,22 @@ async fn a_wrong_password_is_said_to_be_one_and_is_written_nowhere() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&written.stdout), "");
-    let nowhere = Remote { url: format!("{}x", forge.clone_url()).parse().unwrap(), ..good };
-    refused(git::fetch(own.path(), &nowhere, "main").await, "no such repository");
+    let nowhere = GitRemote { url: format!("{}x", forge.clone_url()).parse().unwrap(), ..good };
+    refused(git::fetch_branch(own.path(), &nowhere, "main").await, "no such repository");
 }
 
 #[tokio::test]
 async fn a_mirror_moves_forward_only() {
     let forge = TestForge::serve(ForgeKind::Gitlab).await;
     let (own, remote) = (own(), remote(&forge, TOKEN));
-    let first = git::fetch(own.path(), &remote, "main").await.unwrap();
-    assert_eq!(git::fetch(own.path(), &remote, "main").await.unwrap(), first);
+    let first = git::fetch_branch(own.path(), &remote, "main").await.unwrap();
+    assert_eq!(git::fetch_branch(own.path(), &remote, "main").await.unwrap(), first);
     let second = forge.commit("main", "a", "more\n");
-    assert_eq!(git::fetch(own.path(), &remote, "main").await.unwrap(), second);
+    assert_eq!(git::fetch_branch(own.path(), &remote, "main").await.unwrap(), second);
     forge.force("main", &first);
-    refused(git::fetch(own.path(), &remote, "main").await, "nothing is forced");
+    refused(git::fetch_branch(own.path(), &remote, "main").await, "nothing is forced");
     assert_eq!(run(own.path(), &["rev-parse", "main"]), second);
-    refused(git::fetch(own.path(), &remote, "other").await, "no such branch");
+    refused(git::fetch_branch(own.path(), &remote, "other").await, "no such branch");
 }
 
 #[tokio::test]
@@ -147,9 +147,9 @@ async fn a_directory_is_a_remote_only_when_it_was_allowed() {
     let forge = TestForge::serve(ForgeKind::Gitea).await;
     let own = own();
     let url: url::Url = format!("file://{}", forge.directory().display()).parse().unwrap();
-    let files = |files| Remote { url: url.clone(), credential: None, files, private: false };
-    refused(git::fetch(own.path(), &files(false), "main").await, "http or https");
-    let main = git::fetch(own.path(), &files(true), "main").await.unwrap();
+    let files = |files| GitRemote { url: url.clone(), credential: None, files, private: false };
+    refused(git::fetch_branch(own.path(), &files(false), "main").await, "http or https");
+    let main = git::fetch_branch(own.path(), &files(true), "main").await.unwrap();
     assert_eq!(Some(main), forge.tip("main"));
 }
 
@@ -157,9 +157,9 @@ async fn a_directory_is_a_remote_only_when_it_was_allowed() {
 async fn somebody_who_does_not_answer_may_be_asked_again() {
     let own = own();
     let url = "http://127.0.0.1:1/acme/web.git".parse().unwrap();
-    let remote = Remote { url, credential: None, files: false, private: true };
-    let fetched = git::fetch(own.path(), &remote, "main").await;
-    assert!(matches!(fetched, Err(GitError::Failed(_))), "{fetched:?}");
+    let remote = GitRemote { url, credential: None, files: false, private: true };
+    let fetched = git::fetch_branch(own.path(), &remote, "main").await;
+    assert!(matches!(fetched, Err(GitRemoteError::Failed(_))), "{fetched:?}");
 }
 
 #[tokio::test]
@@ -170,9 +170,9 @@ async fn a_host_that_leads_to_this_machine_is_not_asked_unless_it_may_be_here() 
     let own = own();
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{port}/acme/web.git").parse().unwrap();
-        let remote = Remote { url, credential: None, files: false, private: false };
-        refused(git::fetch(own.path(), &remote, "main").await, "private network");
-        let pushed = git::push(own.path(), &remote, BRANCH, &"a".repeat(40), "main").await;
+        let remote = GitRemote { url, credential: None, files: false, private: false };
+        refused(git::fetch_branch(own.path(), &remote, "main").await, "private network");
+        let pushed = git::push_branch(own.path(), &remote, BRANCH, &"a".repeat(40), "main").await;
         refused(pushed, "private network");
     }
     let nobody = listener.accept().unwrap_err();

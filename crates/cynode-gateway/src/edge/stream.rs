@@ -15,46 +15,47 @@ use tokio_util::task::TaskTracker;
 
 use super::event_stream;
 use crate::{
-    Inner, Named,
-    answers::with_call,
-    calls::{Admitted, Hangup, Line},
-    upstream::Progress,
+    GatewayShared, PendingCallKey,
+    answers::with_call_id,
+    calls::{AdmittedCall, Cancellation, ConnectionGuard},
+    upstream::CallProgress,
 };
 
 /// How many messages of progress may wait for a slow reader; what does not fit is left out.
-const ROOM: usize = 64;
+const PROGRESS_CHANNEL_CAPACITY: usize = 64;
 
 /// Carries a call out and tells how far it is.
-pub(super) fn progress(
-    inner: Arc<Inner>,
-    admitted: Admitted,
-    hangup: Hangup,
-    key: Named,
+pub(super) fn stream_progress(
+    inner: Arc<GatewayShared>,
+    admitted: AdmittedCall,
+    hangup: Cancellation,
+    key: PendingCallKey,
 ) -> Response {
-    let call = admitted.id();
+    let call = admitted.call_id();
     let label = admitted.progress_token().unwrap_or(Value::Null);
-    let (sender, receiver) = mpsc::channel::<Progress>(ROOM);
+    let (sender, receiver) = mpsc::channel::<CallProgress>(PROGRESS_CHANNEL_CAPACITY);
     let work = TaskTracker::new().spawn(async move {
-        let answer = admitted.carry_out(hangup.clone(), Some(sender)).await;
-        inner.ended(&key, &hangup);
+        let answer = admitted.execute_call(hangup.clone(), Some(sender)).await;
+        inner.remove_pending(&key, &hangup);
         match answer.said {
             Ok(body) => body,
-            Err(failure) => failure.body().to_string(),
+            Err(failure) => failure.to_json().to_string(),
         }
     });
     let told = stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|progress| (progress, receiver))
     });
-    let told = told.map(move |progress| event(&notification(&label, &progress).to_string()));
+    let told =
+        told.map(move |progress| sse_event(&progress_notification(&label, &progress).to_string()));
     let end = stream::once(async move {
         let body = work.await.unwrap_or_else(|_| "{}".into());
-        event(&body)
+        sse_event(&body)
     });
     let body = Body::from_stream(told.chain(end).map(Ok::<_, std::convert::Infallible>));
-    with_call(event_stream(body), call)
+    with_call_id(event_stream(body), call)
 }
 
-fn notification(label: &Value, progress: &Progress) -> Value {
+fn progress_notification(label: &Value, progress: &CallProgress) -> Value {
     let mut params = json!({ "progressToken": label, "progress": progress.progress });
     if let Some(total) = &progress.total {
         params["total"] = json!(total);
@@ -65,24 +66,24 @@ fn notification(label: &Value, progress: &Progress) -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
 }
 
-fn event(message: &str) -> Bytes {
+fn sse_event(message: &str) -> Bytes {
     // A line break inside JSON is only white space; inside an event it would be its end.
     let message = message.replace(['\r', '\n'], " ");
     Bytes::from(format!("event: message\ndata: {message}\n\n"))
 }
 
 /// A body that holds the caller's line until it was sent or dropped.
-pub(super) fn holding(body: Body, line: Line) -> Body {
-    let held = Held { body: body.into_data_stream(), line: Some(line) };
+pub(super) fn guard_body(body: Body, line: ConnectionGuard) -> Body {
+    let held = GuardedBody { body: body.into_data_stream(), line: Some(line) };
     Body::from_stream(held)
 }
 
-struct Held {
+struct GuardedBody {
     body: axum::body::BodyDataStream,
-    line: Option<Line>,
+    line: Option<ConnectionGuard>,
 }
 
-impl Stream for Held {
+impl Stream for GuardedBody {
     type Item = Result<Bytes, axum::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

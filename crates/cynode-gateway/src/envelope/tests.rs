@@ -7,13 +7,13 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn modern_headers(method: &str, name: Option<&str>) -> HeaderMap {
-    let mut pairs = vec![("mcp-protocol-version", MODERN), ("mcp-method", method)];
+    let mut pairs = vec![("mcp-protocol-version", MODERN_VERSION), ("mcp-method", method)];
     pairs.extend(name.map(|name| ("mcp-name", name)));
     headers(&pairs)
 }
 
 fn meta() -> Value {
-    json!({ VERSION: MODERN, CAPABILITIES: {} })
+    json!({ META_VERSION_KEY: MODERN_VERSION, META_CAPABILITIES_KEY: {} })
 }
 
 fn call(name: &str) -> String {
@@ -23,16 +23,17 @@ fn call(name: &str) -> String {
 }
 
 fn refused(headers: &HeaderMap, body: &str) -> i64 {
-    read(headers, body.as_bytes()).unwrap_err().code()
+    parse_message(headers, body.as_bytes()).unwrap_err().error_code()
 }
 
 #[test]
 fn the_body_decides_and_the_headers_must_say_the_same() {
     let body = call("help__overview");
     let good =
-        read(&modern_headers("tools/call", Some("help__overview")), body.as_bytes()).unwrap();
-    let Message::Request(request) = good else { panic!("{good:?}") };
-    assert_eq!((request.era, request.id), (Era::Modern, json!(7)));
+        parse_message(&modern_headers("tools/call", Some("help__overview")), body.as_bytes())
+            .unwrap();
+    let McpMessage::Request(request) = good else { panic!("{good:?}") };
+    assert_eq!((request.era, request.id), (ProtocolEra::Modern, json!(7)));
     assert_eq!(request.call.unwrap().raw.get(), r#"{"a":1}"#);
     for (method, name) in [
         ("tools/call", Some("other")),
@@ -47,7 +48,7 @@ fn the_body_decides_and_the_headers_must_say_the_same() {
         );
     }
     let padded = modern_headers("tools/call", Some("=?base64?aGVscF9fb3ZlcnZpZXc=?="));
-    assert!(read(&padded, body.as_bytes()).is_ok());
+    assert!(parse_message(&padded, body.as_bytes()).is_ok());
     let mut twice = modern_headers("tools/call", Some("help__overview"));
     twice.append("mcp-name", "help__overview".parse().unwrap());
     assert_eq!(refused(&twice, &body), code::HEADER_MISMATCH);
@@ -76,34 +77,42 @@ fn what_a_request_that_stands_alone_must_carry_is_asked_for_in_order() {
         refused(&header, r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#),
         code::INVALID_PARAMS
     );
-    assert_eq!(refused(&header, &list(json!({ CAPABILITIES: {} }))), code::INVALID_PARAMS);
-    assert_eq!(refused(&header, &list(json!({ VERSION: MODERN }))), code::INVALID_PARAMS);
+    assert_eq!(refused(&header, &list(json!({ META_CAPABILITIES_KEY: {} }))), code::INVALID_PARAMS);
     assert_eq!(
-        refused(&header, &list(json!({ VERSION: "v999", CAPABILITIES: {} }))),
+        refused(&header, &list(json!({ META_VERSION_KEY: MODERN_VERSION }))),
+        code::INVALID_PARAMS
+    );
+    assert_eq!(
+        refused(&header, &list(json!({ META_VERSION_KEY: "v999", META_CAPABILITIES_KEY: {} }))),
         code::HEADER_MISMATCH
     );
     let both = headers(&[("mcp-protocol-version", "v999"), ("mcp-method", "tools/list")]);
     assert_eq!(
-        refused(&both, &list(json!({ VERSION: "v999", CAPABILITIES: {} }))),
+        refused(&both, &list(json!({ META_VERSION_KEY: "v999", META_CAPABILITIES_KEY: {} }))),
         code::UNSUPPORTED_VERSION
     );
-    assert!(read(&header, list(meta()).as_bytes()).is_ok());
+    assert!(parse_message(&header, list(meta()).as_bytes()).is_ok());
 }
 
 #[test]
 fn an_older_client_needs_none_of_it() {
     let body = r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"a"}}"#;
     for header in [headers(&[]), headers(&[("mcp-protocol-version", "2025-03-26")])] {
-        let Ok(Message::Request(request)) = read(&header, body.as_bytes()) else { panic!() };
+        let Ok(McpMessage::Request(request)) = parse_message(&header, body.as_bytes()) else {
+            panic!()
+        };
         let call = request.call.unwrap();
-        assert_eq!((request.era, call.name.as_str(), call.raw.get()), (Era::Legacy, "a", "{}"));
+        assert_eq!(
+            (request.era, call.name.as_str(), call.raw.get()),
+            (ProtocolEra::Legacy, "a", "{}")
+        );
     }
 }
 
 #[test]
 fn batches_odd_ids_and_what_is_no_message_are_refused() {
     let none = HeaderMap::new();
-    assert_eq!(refused(&none, "nonsense"), code::PARSE);
+    assert_eq!(refused(&none, "nonsense"), code::PARSE_ERROR);
     for body in [
         "[]",
         r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
@@ -117,7 +126,11 @@ fn batches_odd_ids_and_what_is_no_message_are_refused() {
     ] {
         assert_eq!(refused(&none, body), code::INVALID_REQUEST, "{body}");
     }
-    let told = read(&none, br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).unwrap();
-    assert!(matches!(told, Message::Notification { .. }));
-    assert_eq!(read(&none, br#"{"jsonrpc":"2.0","id":1,"result":{}}"#).unwrap(), Message::Response);
+    let told =
+        parse_message(&none, br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).unwrap();
+    assert!(matches!(told, McpMessage::Notification { .. }));
+    assert_eq!(
+        parse_message(&none, br#"{"jsonrpc":"2.0","id":1,"result":{}}"#).unwrap(),
+        McpMessage::Response
+    );
 }

@@ -6,17 +6,17 @@ use cynode_core::{
     ids::TaskId,
     workflow::instructions::InstructionKind,
 };
-use cynode_policy::catalogue::{Annotations, Binding};
-use cynode_wire::{reports::ReportKind, timeline::Instruct};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_wire::{reports::ReportKind, timeline::InstructTask};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError, database, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value, database};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Heartbeat {
+struct HeartbeatArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -26,7 +26,7 @@ struct Heartbeat {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Checkpoint {
+struct AgentCheckpointArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -37,7 +37,7 @@ struct Checkpoint {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Context {
+struct GetContextArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -45,7 +45,7 @@ struct Context {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Help {
+struct RequestHelpArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -55,7 +55,7 @@ struct Help {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Complete {
+struct CompleteWorkArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -70,7 +70,7 @@ struct Complete {
 /// A report, in our words or in those of `apmas_report_to_pm`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Report {
+struct ReportArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -106,7 +106,7 @@ struct Report {
 /// An instruction, in our words or in those of `apmas_pm_instruct`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Tell {
+struct InstructArgs {
     /// The task that is meant.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -129,13 +129,13 @@ struct Tell {
     context: Option<Value>,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, scope, annotations| About {
+pub(super) fn agent_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, scope, annotations| ToolSpec {
         name,
         title,
         description,
         scope,
-        binding: Binding::TASK,
+        binding: IdBinding::TASK,
         annotations,
     };
     let (both, pm) = (ToolScope::Both, ToolScope::Pm);
@@ -144,17 +144,17 @@ pub(super) fn tools() -> Vec<Native> {
         "Report to the project manager",
         "Tells the project manager what came of your work. It is a claim that will be checked.",
         both,
-        Annotations::ADDS,
+        ToolAnnotations::ADDITIVE_WRITE,
     )
-    .does(report);
+    .with_handler(report_to_manager);
     let mut tell = about(
         "pm.instruct",
         "Instruct a task",
         "Tells whoever works on a task to continue, pause, revise, abort, expand or reduce.",
         pm,
-        Annotations::ADDS,
+        ToolAnnotations::ADDITIVE_WRITE,
     )
-    .does(tell);
+    .with_handler(instruct_task);
     report.definition.aliases.extend("apmas_report_to_pm".parse());
     tell.definition.aliases.extend("apmas_pm_instruct".parse());
     vec![
@@ -163,76 +163,82 @@ pub(super) fn tools() -> Vec<Native> {
             "Say that you are alive",
             "Notes that you are at work, and at what.",
             both,
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(heartbeat),
+        .with_handler(record_heartbeat),
         about(
             "agent.checkpoint",
             "Keep your state",
             "Keeps what you want to find again after a restart.",
             both,
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(checkpoint),
+        .with_handler(save_checkpoint),
         about(
             "agent.get_context",
             "Get your context",
             "The task you work on, its plan, and the state you kept last.",
             both,
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(context),
+        .with_handler(get_context),
         about(
             "agent.request_help",
             "Ask for help",
             "Tells the project manager that you need to know or have something.",
             both,
-            Annotations::ADDS,
+            ToolAnnotations::ADDITIVE_WRITE,
         )
-        .does(help),
+        .with_handler(request_help),
         about(
             "agent.complete",
             "Say that you are done",
             "Reports your work as completed. It is a claim that will be checked.",
             both,
-            Annotations::ADDS,
+            ToolAnnotations::ADDITIVE_WRITE,
         )
-        .does(complete),
+        .with_handler(report_completion),
         report,
         tell,
     ]
 }
 
-async fn heartbeat(call: Invocation, body: Heartbeat) -> Result<Value, ToolError> {
+async fn record_heartbeat(call: ToolInvocation, body: HeartbeatArgs) -> Result<Value, ToolError> {
     let agent = call.agent.clone();
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            reports::heartbeat(ctx, &agent, body.task_id, body.note).await?;
+            reports::record_agent_heartbeat(ctx, &agent, body.task_id, body.note).await?;
             Ok(json!({ "noted": true }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn checkpoint(call: Invocation, body: Checkpoint) -> Result<Value, ToolError> {
+async fn save_checkpoint(
+    call: ToolInvocation,
+    body: AgentCheckpointArgs,
+) -> Result<Value, ToolError> {
     let agent = call.agent.clone();
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            reports::checkpoint(ctx, &agent, body.task_id, &body.state).await?;
+            reports::store_agent_checkpoint(ctx, &agent, body.task_id, &body.state).await?;
             Ok(json!({ "kept": true }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn context(call: Invocation, Context { task_id }: Context) -> Result<Value, ToolError> {
+async fn get_context(
+    call: ToolInvocation,
+    GetContextArgs { task_id }: GetContextArgs,
+) -> Result<Value, ToolError> {
     let job = call.agent.job;
     let found = call
         .app
         .read(&call.request, |ctx| {
             Box::pin(async move {
-                let task = cynode_app::tasks::get(ctx, task_id).await?;
-                let story = cynode_app::timeline::get(ctx, task_id).await?;
+                let task = cynode_app::tasks::get_task(ctx, task_id).await?;
+                let story = cynode_app::timeline::get_timeline(ctx, task_id).await?;
                 let kept = reports::last_checkpoint(ctx, task_id, job).await?;
                 Ok((task, story, kept))
             })
@@ -241,8 +247,8 @@ async fn context(call: Invocation, Context { task_id }: Context) -> Result<Value
     let (task, story, kept) = found;
     Ok(json!({
         "role": call.agent.role,
-        "profile": call.profile(),
-        "trace_id": call.trace().to_string(),
+        "profile": call.profile_name(),
+        "trace_id": call.trace_id().to_string(),
         "task": cynode_wire::tasks::TaskView::from(task),
         "run_id": story.run_id,
         "job_id": job,
@@ -252,8 +258,8 @@ async fn context(call: Invocation, Context { task_id }: Context) -> Result<Value
     }))
 }
 
-async fn reported(
-    call: Invocation,
+async fn submit_report(
+    call: ToolInvocation,
     task: TaskId,
     kind: ReportKind,
     summary: String,
@@ -261,28 +267,31 @@ async fn reported(
 ) -> Result<Value, ToolError> {
     let agent = call.agent.clone();
     let details = details.unwrap_or_else(|| json!({}));
-    let (summary, details) = reports::without_secrets(&call.app, summary, details).await?;
+    let (summary, details) = reports::redact_report(&call.app, summary, details).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let id = reports::report(ctx, &agent, task, kind, summary, details).await?;
+            let id = reports::store_report(ctx, &agent, task, kind, summary, details).await?;
             Ok(json!({ "report_id": id, "kind": kind }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn help(call: Invocation, body: Help) -> Result<Value, ToolError> {
-    reported(call, body.task_id, ReportKind::NeedsClarification, body.question, None).await
+async fn request_help(call: ToolInvocation, body: RequestHelpArgs) -> Result<Value, ToolError> {
+    submit_report(call, body.task_id, ReportKind::NeedsClarification, body.question, None).await
 }
 
-async fn complete(call: Invocation, body: Complete) -> Result<Value, ToolError> {
-    reported(call, body.task_id, ReportKind::WorkCompleted, body.summary, body.details).await
+async fn report_completion(
+    call: ToolInvocation,
+    body: CompleteWorkArgs,
+) -> Result<Value, ToolError> {
+    submit_report(call, body.task_id, ReportKind::WorkCompleted, body.summary, body.details).await
 }
 
-async fn report(call: Invocation, body: Report) -> Result<Value, ToolError> {
-    let kind = one("kind", "messageType", body.kind, body.message_type)?;
-    let kind = kind.ok_or_else(|| ToolError::invalid("`kind` is missing"))?;
-    let mut details = one("details", "payload", body.details, body.payload)?;
+async fn report_to_manager(call: ToolInvocation, body: ReportArgs) -> Result<Value, ToolError> {
+    let kind = one_of_aliases("kind", "messageType", body.kind, body.message_type)?;
+    let kind = kind.ok_or_else(|| ToolError::invalid_arguments("`kind` is missing"))?;
+    let mut details = one_of_aliases("details", "payload", body.details, body.payload)?;
     // A summary may come inside the facts; a review keeps it there too.
     let review = matches!(kind, ReportKind::ReviewApproved | ReportKind::ReviewChangesRequested);
     let inside = details.as_mut().and_then(Value::as_object_mut).and_then(|facts| {
@@ -296,37 +305,40 @@ async fn report(call: Invocation, body: Report) -> Result<Value, ToolError> {
         let about = body.component.as_deref()?;
         Some(format!("{}: {about}", kind.as_str()))
     });
-    let summary = summary.ok_or_else(|| ToolError::invalid("`summary` is missing"))?;
-    reported(call, body.task_id, kind, summary, details).await
+    let summary = summary.ok_or_else(|| ToolError::invalid_arguments("`summary` is missing"))?;
+    submit_report(call, body.task_id, kind, summary, details).await
 }
 
 /// What was given under one of two names.
-fn one<T>(
+fn one_of_aliases<T>(
     name: &str,
     other: &str,
     first: Option<T>,
     second: Option<T>,
 ) -> Result<Option<T>, ToolError> {
     match (first, second) {
-        (Some(_), Some(_)) => {
-            Err(ToolError::invalid(format!("`{name}` and `{other}` are the same: give one")))
-        }
+        (Some(_), Some(_)) => Err(ToolError::invalid_arguments(format!(
+            "`{name}` and `{other}` are the same: give one"
+        ))),
         (first, second) => Ok(first.or(second)),
     }
 }
 
-async fn tell(call: Invocation, body: Tell) -> Result<Value, ToolError> {
-    let kind = one("kind", "instructionType", body.kind, body.instruction_type)?;
-    let kind = kind.ok_or_else(|| ToolError::invalid("`kind` is missing"))?;
-    let mut text = one("text", "instructions", body.text, body.instructions)?;
+async fn instruct_task(call: ToolInvocation, body: InstructArgs) -> Result<Value, ToolError> {
+    let kind = one_of_aliases("kind", "instructionType", body.kind, body.instruction_type)?;
+    let kind = kind.ok_or_else(|| ToolError::invalid_arguments("`kind` is missing"))?;
+    let mut text = one_of_aliases("text", "instructions", body.text, body.instructions)?;
     if let Some(role) = &body.to_agent {
-        let role = AgentRole::from_name(role).filter(|role| role.kind() == AgentKind::Sandbox);
-        role.ok_or_else(|| ToolError::invalid("`toAgent` is the role of an agent that works"))?;
+        let role =
+            AgentRole::from_name(role).filter(|role| role.agent_kind() == AgentKind::Sandbox);
+        role.ok_or_else(|| {
+            ToolError::invalid_arguments("`toAgent` is the role of an agent that works")
+        })?;
     }
     if let Some(context) = &body.context {
         text = Some(format!("{}\n\n{context}", text.unwrap_or_default()));
     }
     let text = text.map(|text| text.parse()).transpose();
-    let text = text.map_err(|error| ToolError::invalid(format!("`text`: {error}")))?;
-    database::instruct(call, body.task_id, Instruct { kind, text }).await
+    let text = text.map_err(|error| ToolError::invalid_arguments(format!("`text`: {error}")))?;
+    database::send_instruction(call, body.task_id, InstructTask { kind, text }).await
 }

@@ -1,22 +1,22 @@
 //! `artifact.*`: bytes that belong to a task.
 
 use bytes::Bytes;
-use cynode_app::artifacts::{self, Artifact, NewArtifact, Piece};
+use cynode_app::artifacts::{self, Artifact, ArtifactContent, NewArtifact};
 use cynode_core::{
     agents::ToolScope,
     ids::{ArtifactId, TaskId},
 };
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use data_encoding::{BASE64, HEXLOWER};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Put {
+struct PutArtifactArgs {
     /// The task it belongs to.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -32,7 +32,7 @@ struct Put {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Get {
+struct GetArtifactArgs {
     /// The task it belongs to.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -43,19 +43,19 @@ struct Get {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct ListArtifactsArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, annotations| About {
+pub(super) fn artifact_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, annotations| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Both,
-        binding: Binding::TASK,
+        binding: IdBinding::TASK,
         annotations,
     };
     vec![
@@ -63,22 +63,27 @@ pub(super) fn tools() -> Vec<Native> {
             "artifact.put",
             "Store an artifact",
             "Stores text or bytes with the task, under their digest.",
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(put),
+        .with_handler(put_artifact),
         about(
             "artifact.get",
             "Read an artifact",
             "The content of an artifact of the task.",
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(get),
-        about("artifact.list", "List artifacts", "The artifacts of the task.", Annotations::READS)
-            .does(list),
+        .with_handler(get_artifact),
+        about(
+            "artifact.list",
+            "List artifacts",
+            "The artifacts of the task.",
+            ToolAnnotations::READ_ONLY,
+        )
+        .with_handler(list_artifacts),
     ]
 }
 
-fn view(artifact: &Artifact) -> Value {
+fn artifact_view(artifact: &Artifact) -> Value {
     json!({
         "artifact_id": artifact.id,
         "name": artifact.name,
@@ -88,14 +93,16 @@ fn view(artifact: &Artifact) -> Value {
     })
 }
 
-async fn put(call: Invocation, body: Put) -> Result<Value, ToolError> {
+async fn put_artifact(call: ToolInvocation, body: PutArtifactArgs) -> Result<Value, ToolError> {
     let bytes = match (body.text, body.base64) {
         (Some(text), None) => Bytes::from(text),
         (None, Some(encoded)) => {
             let decoded = BASE64.decode(encoded.as_bytes());
-            Bytes::from(decoded.map_err(|_| ToolError::invalid("`base64` is not base64"))?)
+            Bytes::from(
+                decoded.map_err(|_| ToolError::invalid_arguments("`base64` is not base64"))?,
+            )
         }
-        _ => return Err(ToolError::invalid("give `text` or `base64`")),
+        _ => return Err(ToolError::invalid_arguments("give `text` or `base64`")),
     };
     let new = NewArtifact {
         task: body.task_id,
@@ -104,29 +111,36 @@ async fn put(call: Invocation, body: Put) -> Result<Value, ToolError> {
         media_type: body.media_type,
         by: call.agent.token,
     };
-    let piece = Piece::new(bytes)?;
+    let piece = ArtifactContent::new(bytes)?;
     // Whether it may be stored is asked before a byte is.
     let (asked, wanted) = (new.clone(), piece.clone());
     let may = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { artifacts::may_store(ctx, &asked, &wanted).await })
+        Box::pin(async move { artifacts::authorize_artifact(ctx, &asked, &wanted).await })
     });
     may.await?;
-    artifacts::put_bytes(&call.app, &piece).await?;
+    artifacts::put_artifact_bytes(&call.app, &piece).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { Ok(view(&artifacts::note(ctx, new, &piece).await?)) })
+        Box::pin(
+            async move { Ok(artifact_view(&artifacts::record_artifact(ctx, new, &piece).await?)) },
+        )
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn get(call: Invocation, Get { task_id, artifact_id }: Get) -> Result<Value, ToolError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(artifacts::get(ctx, artifact_id))).await?;
+async fn get_artifact(
+    call: ToolInvocation,
+    GetArtifactArgs { task_id, artifact_id }: GetArtifactArgs,
+) -> Result<Value, ToolError> {
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(artifacts::get_artifact(ctx, artifact_id)))
+        .await?;
     if found.task != Some(task_id) {
         let detail = format!("artifact `{artifact_id}` does not exist");
         return Err(ToolError { code: "not_found", detail, fix: None });
     }
-    let bytes = artifacts::bytes(&call.app, &found).await?;
-    let mut view = view(&found);
+    let bytes = artifacts::read_artifact_bytes(&call.app, &found).await?;
+    let mut view = artifact_view(&found);
     match std::str::from_utf8(&bytes) {
         Ok(text) => view["text"] = json!(text),
         Err(_) => view["base64"] = json!(BASE64.encode(&bytes)),
@@ -134,8 +148,13 @@ async fn get(call: Invocation, Get { task_id, artifact_id }: Get) -> Result<Valu
     Ok(view)
 }
 
-async fn list(call: Invocation, List { task_id }: List) -> Result<Value, ToolError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(artifacts::of_task(ctx, task_id))).await?;
-    Ok(json!({ "items": found.iter().map(view).collect::<Vec<_>>() }))
+async fn list_artifacts(
+    call: ToolInvocation,
+    ListArtifactsArgs { task_id }: ListArtifactsArgs,
+) -> Result<Value, ToolError> {
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(artifacts::list_task_artifacts(ctx, task_id)))
+        .await?;
+    Ok(json!({ "items": found.iter().map(artifact_view).collect::<Vec<_>>() }))
 }

@@ -7,10 +7,10 @@ use cynode_core::{
     budget::Budget,
     ids::{JobId, ProjectId, TaskId},
     names::{DottedKey, Prose, TaskName},
-    preferences::Scope,
+    preferences::PreferenceScope,
     tasks::{Criterion, TaskStateName},
 };
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use cynode_wire::{
     page::{Cursor, PageRequest},
     projects::ProjectView,
@@ -20,11 +20,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OneTask {
+struct TaskArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -32,7 +32,7 @@ struct OneTask {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ListTasks {
+struct ListTasksArgs {
     /// The project; yours when it is left out.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
@@ -48,7 +48,7 @@ struct ListTasks {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewTask {
+struct CreateTaskArgs {
     /// The project.
     #[schema(value_type = String)]
     project_id: ProjectId,
@@ -70,7 +70,7 @@ struct NewTask {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct UpdateTask {
+struct UpdateTaskArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -80,7 +80,7 @@ struct UpdateTask {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct UpdateStatus {
+struct UpdateStatusArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -90,7 +90,7 @@ struct UpdateStatus {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OneJob {
+struct JobArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -101,7 +101,7 @@ struct OneJob {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OneUnit {
+struct WorkUnitArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -111,7 +111,7 @@ struct OneUnit {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OneProject {
+struct ProjectArgs {
     /// The project; yours when it is left out.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
@@ -119,7 +119,7 @@ struct OneProject {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OnePreference {
+struct PreferenceArgs {
     /// The project; yours when it is left out.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
@@ -127,222 +127,262 @@ struct OnePreference {
     key: String,
 }
 
-const READ: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::READS);
-const WRITE: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::WRITES);
-const MAKE: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::ADDS);
-const END: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::ENDS);
+const READ_ACCESS: (ToolScope, ToolAnnotations) = (ToolScope::Pm, ToolAnnotations::READ_ONLY);
+const WRITE_ACCESS: (ToolScope, ToolAnnotations) =
+    (ToolScope::Pm, ToolAnnotations::IDEMPOTENT_WRITE);
+const CREATE_ACCESS: (ToolScope, ToolAnnotations) =
+    (ToolScope::Pm, ToolAnnotations::ADDITIVE_WRITE);
+const DESTRUCTIVE_ACCESS: (ToolScope, ToolAnnotations) =
+    (ToolScope::Pm, ToolAnnotations::DESTRUCTIVE_WRITE);
 
-fn about(
+fn database_tool(
     name: &'static str,
     title: &'static str,
     description: &'static str,
-    (scope, annotations): (ToolScope, Annotations),
-    binding: Binding,
-) -> About {
-    About { name, title, description, scope, binding, annotations }
+    (scope, annotations): (ToolScope, ToolAnnotations),
+    binding: IdBinding,
+) -> ToolSpec {
+    ToolSpec { name, title, description, scope, binding, annotations }
 }
 
 #[expect(clippy::too_many_lines, reason = "one entry for each tool")]
-pub(super) fn tools() -> Vec<Native> {
+pub(super) fn database_tools() -> Vec<NativeTool> {
     vec![
-        about(
+        database_tool(
             "db.task.get",
             "Read a task",
             "One task with its state, criteria and budget.",
-            READ,
-            Binding::TASK,
+            READ_ACCESS,
+            IdBinding::TASK,
         )
-        .does(get_task),
-        about(
+        .with_handler(get_task),
+        database_tool(
             "db.task.list",
             "List tasks",
             "The tasks of the project, newest first.",
-            READ,
-            Binding::NONE,
+            READ_ACCESS,
+            IdBinding::NONE,
         )
-        .does(list_tasks),
-        about(
+        .with_handler(list_tasks),
+        database_tool(
             "db.task.create",
             "Ask for work",
             "Creates a task in the project. It is planned and driven by itself.",
-            MAKE,
-            Binding::NONE,
+            CREATE_ACCESS,
+            IdBinding::NONE,
         )
-        .does(create_task),
-        about(
+        .with_handler(create_task),
+        database_tool(
             "db.task.update",
             "Change a task",
             "Changes the description of a task that nobody works on yet.",
-            WRITE,
-            Binding::TASK,
+            WRITE_ACCESS,
+            IdBinding::TASK,
         )
-        .does(update_task),
-        about(
+        .with_handler(update_task),
+        database_tool(
             "db.task.update_status",
             "Set a task's status",
             "Stops a task. Other states follow from the work and cannot be set.",
-            END,
-            Binding::TASK,
+            DESTRUCTIVE_ACCESS,
+            IdBinding::TASK,
         )
-        .does(update_status),
-        about(
+        .with_handler(update_status),
+        database_tool(
             "db.task.result",
             "Read a task's result",
             "How a task stands or ended: state, units, cost, failure.",
-            READ,
-            Binding::TASK,
+            READ_ACCESS,
+            IdBinding::TASK,
         )
-        .does(result),
-        about(
+        .with_handler(get_task_result),
+        database_tool(
             "db.task.cancel",
             "Stop a task",
             "Stops a task and everything that depends on it.",
-            END,
-            Binding::TASK,
+            DESTRUCTIVE_ACCESS,
+            IdBinding::TASK,
         )
-        .does(cancel_task),
-        about(
+        .with_handler(cancel_task),
+        database_tool(
             "db.task.logs",
             "Read a task's story",
             "Every step, wait and job of a task's run, oldest first.",
-            READ,
-            Binding::TASK,
+            READ_ACCESS,
+            IdBinding::TASK,
         )
-        .does(logs),
-        about("db.job.list", "List jobs", "The jobs of a task.", READ, Binding::TASK)
-            .does(list_jobs),
-        about("db.job.get", "Read a job", "One job of a task.", READ, Binding::JOB).does(get_job),
-        about(
+        .with_handler(get_task_logs),
+        database_tool(
+            "db.job.list",
+            "List jobs",
+            "The jobs of a task.",
+            READ_ACCESS,
+            IdBinding::TASK,
+        )
+        .with_handler(list_jobs),
+        database_tool(
+            "db.job.get",
+            "Read a job",
+            "One job of a task.",
+            READ_ACCESS,
+            IdBinding::JOB,
+        )
+        .with_handler(get_job),
+        database_tool(
             "db.work_unit.list",
             "List work units",
             "The units of a task's plan.",
-            READ,
-            Binding::TASK,
+            READ_ACCESS,
+            IdBinding::TASK,
         )
-        .does(list_units),
-        about(
+        .with_handler(list_units),
+        database_tool(
             "db.work_unit.get",
             "Read a work unit",
             "One unit of a task's plan.",
-            READ,
-            Binding::TASK,
+            READ_ACCESS,
+            IdBinding::TASK,
         )
-        .does(get_unit),
-        about(
+        .with_handler(get_unit),
+        database_tool(
             "db.project.get",
             "Read the project",
             "The project you work in.",
-            READ,
-            Binding::NONE,
+            READ_ACCESS,
+            IdBinding::NONE,
         )
-        .does(get_project),
-        about(
+        .with_handler(get_project),
+        database_tool(
             "db.project.list",
             "List projects",
             "The projects you may see: the one you work in.",
-            READ,
-            Binding::NONE,
+            READ_ACCESS,
+            IdBinding::NONE,
         )
-        .does(list_projects),
-        about(
+        .with_handler(list_projects),
+        database_tool(
             "db.preference.list",
             "List preferences",
             "The preferences of the project.",
-            READ,
-            Binding::NONE,
+            READ_ACCESS,
+            IdBinding::NONE,
         )
-        .does(list_preferences),
-        about(
+        .with_handler(list_preferences),
+        database_tool(
             "db.preference.get",
             "Read a preference",
             "One preference of the project.",
-            READ,
-            Binding::NONE,
+            READ_ACCESS,
+            IdBinding::NONE,
         )
-        .does(get_preference),
-        about(
+        .with_handler(get_preference),
+        database_tool(
             "db.preference.effective",
             "What holds for a task",
             "The preferences that hold for a task, and who said so.",
-            READ,
-            Binding::TASK,
+            READ_ACCESS,
+            IdBinding::TASK,
         )
-        .does(effective),
+        .with_handler(effective_preferences),
     ]
 }
 
-async fn get_task(call: Invocation, OneTask { task_id }: OneTask) -> Result<TaskView, ToolError> {
+async fn get_task(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<TaskView, ToolError> {
     // The program that drives tasks sees any of them.
     if call.service.is_some() {
-        return Ok(tasks::of_any_project(&call.app, task_id).await?.into());
+        return Ok(tasks::get_task_of_any_project(&call.app, task_id).await?.into());
     }
-    let found = call.app.read(&call.request, |ctx| Box::pin(tasks::get(ctx, task_id))).await?;
+    let found = call.app.read(&call.request, |ctx| Box::pin(tasks::get_task(ctx, task_id))).await?;
     Ok(found.into())
 }
 
-fn own_project(call: &Invocation, given: Option<ProjectId>) -> Result<ProjectId, ToolError> {
-    given.or(call.agent.project).ok_or_else(|| ToolError::invalid("`project_id` is missing"))
+fn own_project(call: &ToolInvocation, given: Option<ProjectId>) -> Result<ProjectId, ToolError> {
+    given
+        .or(call.agent.project)
+        .ok_or_else(|| ToolError::invalid_arguments("`project_id` is missing"))
 }
 
-async fn list_tasks(call: Invocation, wanted: ListTasks) -> Result<Value, ToolError> {
+async fn list_tasks(call: ToolInvocation, wanted: ListTasksArgs) -> Result<Value, ToolError> {
     let project = own_project(&call, wanted.project_id)?;
-    let limit = wanted.limit.unwrap_or(PageRequest::DEFAULT).clamp(1, PageRequest::MAX);
+    let limit = wanted.limit.unwrap_or(PageRequest::DEFAULT_LIMIT).clamp(1, PageRequest::MAX_LIMIT);
     let page = PageRequest { after: wanted.cursor, limit };
     let found = call
         .app
-        .read(&call.request, |ctx| Box::pin(tasks::list(ctx, Some(project), wanted.state, page)))
+        .read(&call.request, |ctx| {
+            Box::pin(tasks::list_tasks(ctx, Some(project), wanted.state, page))
+        })
         .await?;
     Ok(json!(found.map(TaskView::from)))
 }
 
-async fn create_task(call: Invocation, body: NewTask) -> Result<Value, ToolError> {
-    let NewTask { project_id, name, description, acceptance_criteria, depends_on } = body;
+async fn create_task(call: ToolInvocation, body: CreateTaskArgs) -> Result<Value, ToolError> {
+    let CreateTaskArgs { project_id, name, description, acceptance_criteria, depends_on } = body;
     // What a task may spend is for people to say.
     let budget = Budget::default();
-    let body =
-        CreateTask { project_id, name, description, acceptance_criteria, budget, depends_on };
-    value(&tasks::submit(&call.app, &call.request, body).await?)
+    // So is what may be carried out unasked.
+    let approve_plan = None;
+    let body = CreateTask {
+        project_id,
+        name,
+        description,
+        acceptance_criteria,
+        budget,
+        depends_on,
+        approve_plan,
+    };
+    answer_value(&tasks::submit_task(&call.app, &call.request, body).await?)
 }
 
-async fn update_task(call: Invocation, body: UpdateTask) -> Result<Value, ToolError> {
+async fn update_task(call: ToolInvocation, body: UpdateTaskArgs) -> Result<Value, ToolError> {
     let mut description: Prose = body
         .description
         .parse()
-        .map_err(|error| ToolError::invalid(format!("`description`: {error}")))?;
-    inference::without_secrets(&call.app, vec![&mut description]).await?;
+        .map_err(|error| ToolError::invalid_arguments(format!("`description`: {error}")))?;
+    inference::redact_prose(&call.app, vec![&mut description]).await?;
     let id = body.task_id;
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { Ok(TaskView::from(tasks::describe(ctx, id, description).await?)) })
+        Box::pin(async move {
+            Ok(TaskView::from(tasks::update_description(ctx, id, description).await?))
+        })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn update_status(call: Invocation, body: UpdateStatus) -> Result<Value, ToolError> {
+async fn update_status(call: ToolInvocation, body: UpdateStatusArgs) -> Result<Value, ToolError> {
     if body.status != "cancelled" {
         let told = "only `cancelled` can be set: the other states follow from the work, which the workflow drives";
-        return Err(ToolError::invalid(told));
+        return Err(ToolError::invalid_arguments(told));
     }
-    cancel_task(call, OneTask { task_id: body.task_id }).await
+    cancel_task(call, TaskArgs { task_id: body.task_id }).await
 }
 
-async fn cancel_task(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value, ToolError> {
+async fn cancel_task(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<Value, ToolError> {
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { Ok(TaskView::from(tasks::cancel(ctx, task_id).await?)) })
+        Box::pin(async move { Ok(TaskView::from(tasks::cancel_task(ctx, task_id).await?)) })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn story(call: &Invocation, id: TaskId) -> Result<Value, ToolError> {
+async fn load_timeline(call: &ToolInvocation, id: TaskId) -> Result<Value, ToolError> {
     let story = if call.service.is_some() {
-        timeline::of_any_project(&call.app, id).await?
+        timeline::get_timeline_of_any_project(&call.app, id).await?
     } else {
-        call.app.read(&call.request, |ctx| Box::pin(timeline::get(ctx, id))).await?
+        call.app.read(&call.request, |ctx| Box::pin(timeline::get_timeline(ctx, id))).await?
     };
     Ok(json!(story))
 }
 
-async fn result(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value, ToolError> {
-    let mut story = story(&call, task_id).await?;
+async fn get_task_result(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<Value, ToolError> {
+    let mut story = load_timeline(&call, task_id).await?;
     for long in ["steps", "waits", "jobs", "mermaid", "plan_mermaid"] {
         if let Some(object) = story.as_object_mut() {
             object.remove(long);
@@ -351,19 +391,28 @@ async fn result(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value,
     Ok(story)
 }
 
-async fn logs(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value, ToolError> {
-    let story = story(&call, task_id).await?;
+async fn get_task_logs(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<Value, ToolError> {
+    let story = load_timeline(&call, task_id).await?;
     Ok(
         json!({ "task_id": task_id, "standing": story["standing"], "steps": story["steps"], "waits": story["waits"], "jobs": story["jobs"] }),
     )
 }
 
-async fn list_jobs(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value, ToolError> {
-    Ok(json!({ "jobs": story(&call, task_id).await?["jobs"] }))
+async fn list_jobs(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<Value, ToolError> {
+    Ok(json!({ "jobs": load_timeline(&call, task_id).await?["jobs"] }))
 }
 
-async fn get_job(call: Invocation, OneJob { task_id, job_id }: OneJob) -> Result<Value, ToolError> {
-    let story = story(&call, task_id).await?;
+async fn get_job(
+    call: ToolInvocation,
+    JobArgs { task_id, job_id }: JobArgs,
+) -> Result<Value, ToolError> {
+    let story = load_timeline(&call, task_id).await?;
     let found =
         story["jobs"].as_array().into_iter().flatten().find(|job| job["job_id"] == json!(job_id));
     found.cloned().ok_or_else(|| ToolError {
@@ -373,15 +422,18 @@ async fn get_job(call: Invocation, OneJob { task_id, job_id }: OneJob) -> Result
     })
 }
 
-async fn list_units(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value, ToolError> {
-    Ok(json!({ "units": story(&call, task_id).await?["units"] }))
+async fn list_units(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<Value, ToolError> {
+    Ok(json!({ "units": load_timeline(&call, task_id).await?["units"] }))
 }
 
 async fn get_unit(
-    call: Invocation,
-    OneUnit { task_id, unit }: OneUnit,
+    call: ToolInvocation,
+    WorkUnitArgs { task_id, unit }: WorkUnitArgs,
 ) -> Result<Value, ToolError> {
-    let story = story(&call, task_id).await?;
+    let story = load_timeline(&call, task_id).await?;
     let found =
         story["units"].as_array().into_iter().flatten().find(|found| found["key"] == json!(unit));
     found.cloned().ok_or_else(|| ToolError {
@@ -391,12 +443,14 @@ async fn get_unit(
     })
 }
 
-async fn get_project(call: Invocation, body: OneProject) -> Result<ProjectView, ToolError> {
+async fn get_project(call: ToolInvocation, body: ProjectArgs) -> Result<ProjectView, ToolError> {
     let project = own_project(&call, body.project_id)?;
     let found = call
         .app
         .read(&call.request, |ctx| {
-            Box::pin(async move { projects::get(ctx, &projects::ProjectRef::Id(project)).await })
+            Box::pin(
+                async move { projects::get_project(ctx, &projects::ProjectRef::Id(project)).await },
+            )
         })
         .await?;
     Ok(found.into())
@@ -404,16 +458,22 @@ async fn get_project(call: Invocation, body: OneProject) -> Result<ProjectView, 
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct ListProjectsArgs {}
 
-async fn list_projects(call: Invocation, Nothing {}: Nothing) -> Result<Value, ToolError> {
-    let own = get_project(call, OneProject { project_id: None }).await?;
+async fn list_projects(
+    call: ToolInvocation,
+    ListProjectsArgs {}: ListProjectsArgs,
+) -> Result<Value, ToolError> {
+    let own = get_project(call, ProjectArgs { project_id: None }).await?;
     Ok(json!({ "items": [own] }))
 }
 
-async fn list_preferences(call: Invocation, body: OneProject) -> Result<Value, ToolError> {
-    let scope = Scope::Project(own_project(&call, body.project_id)?);
-    let found = call.app.read(&call.request, |ctx| Box::pin(preferences::list(ctx, scope))).await?;
+async fn list_preferences(call: ToolInvocation, body: ProjectArgs) -> Result<Value, ToolError> {
+    let scope = PreferenceScope::Project(own_project(&call, body.project_id)?);
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(preferences::list_preferences(ctx, scope)))
+        .await?;
     let items: Vec<_> = found
         .into_iter()
         .map(|held| json!({ "key": held.key, "value": held.value, "version": held.version }))
@@ -421,40 +481,47 @@ async fn list_preferences(call: Invocation, body: OneProject) -> Result<Value, T
     Ok(json!({ "items": items }))
 }
 
-async fn get_preference(call: Invocation, body: OnePreference) -> Result<Value, ToolError> {
-    let scope = Scope::Project(own_project(&call, body.project_id)?);
-    let key: DottedKey =
-        body.key.parse().map_err(|error| ToolError::invalid(format!("`key`: {error}")))?;
+async fn get_preference(call: ToolInvocation, body: PreferenceArgs) -> Result<Value, ToolError> {
+    let scope = PreferenceScope::Project(own_project(&call, body.project_id)?);
+    let key: DottedKey = body
+        .key
+        .parse()
+        .map_err(|error| ToolError::invalid_arguments(format!("`key`: {error}")))?;
     let held = call
         .app
         .read(&call.request, |ctx| {
-            Box::pin(async move { preferences::get(ctx, scope, &key).await })
+            Box::pin(async move { preferences::get_preference(ctx, scope, &key).await })
         })
         .await?;
     Ok(json!({ "key": held.key, "value": held.value, "version": held.version }))
 }
 
-async fn effective(call: Invocation, OneTask { task_id }: OneTask) -> Result<Value, ToolError> {
-    let about = preferences::About::Task(task_id);
+async fn effective_preferences(
+    call: ToolInvocation,
+    TaskArgs { task_id }: TaskArgs,
+) -> Result<Value, ToolError> {
+    let about = preferences::PreferenceSubject::Task(task_id);
     let role = call.agent.role;
     let found = call
         .app
-        .read(&call.request, |ctx| Box::pin(preferences::effective(ctx, about, Some(role))))
+        .read(&call.request, |ctx| {
+            Box::pin(preferences::effective_preferences(ctx, about, Some(role)))
+        })
         .await?;
     let view: cynode_wire::preferences::EffectiveView = found.into();
     Ok(json!(view))
 }
 
 /// What the manager may tell a running task; used by `pm.instruct`.
-pub(super) async fn instruct(
-    call: Invocation,
+pub(super) async fn send_instruction(
+    call: ToolInvocation,
     task: TaskId,
-    mut body: cynode_wire::timeline::Instruct,
+    mut body: cynode_wire::timeline::InstructTask,
 ) -> Result<Value, ToolError> {
-    inference::without_secrets(&call.app, body.text.iter_mut().collect()).await?;
+    inference::redact_prose(&call.app, body.text.iter_mut().collect()).await?;
     let agent = call.agent.token;
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { signals::reply(ctx, agent, task, &body).await })
+        Box::pin(async move { signals::reply_to_report(ctx, agent, task, &body).await })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }

@@ -3,19 +3,19 @@
 
 use cynode_app::delivery;
 use cynode_core::{agents::ToolScope, ids::TaskId};
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
 
 /// Most bytes of a difference that an agent is given.
-const MOST_DIFF: usize = 256 * 1024;
+const MAX_DIFF_BYTES: usize = 256 * 1024;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Open {
+struct OpenPullRequestArgs {
     /// The task whose work is delivered.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -27,7 +27,7 @@ struct Open {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Get {
+struct GetPullRequestArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -35,7 +35,7 @@ struct Get {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Diff {
+struct GitDiffArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -44,13 +44,13 @@ struct Diff {
     path: Option<String>,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, annotations| About {
+pub(super) fn delivery_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, annotations| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Pm,
-        binding: Binding::TASK,
+        binding: IdBinding::TASK,
         annotations,
     };
     vec![
@@ -59,44 +59,54 @@ pub(super) fn tools() -> Vec<Native> {
             "Open a pull request",
             "Delivers what the task's units brought as one commit on a branch of its own, and opens a pull request for it. Called \
              again, it gives the same one. `pull_request` is null when nothing was changed.",
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(open),
+        .with_handler(open_pull_request),
         about(
             "git.pull_request.get",
             "Look at a pull request",
             "The pull request of a task, with checks, comments and reviews; null when there is none.",
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(get),
+        .with_handler(get_pull_request),
         about(
             "git.diff",
             "What a task changed",
             "What the task's units changed so far, as a unified diff; null when they changed nothing.",
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(diff),
+        .with_handler(diff_task),
     ]
 }
 
-async fn open(call: Invocation, body: Open) -> Result<Value, ToolError> {
-    let Open { task_id, title, body } = body;
-    let opened = delivery::open(&call.app, &call.request, task_id, &title, &body).await?;
+async fn open_pull_request(
+    call: ToolInvocation,
+    body: OpenPullRequestArgs,
+) -> Result<Value, ToolError> {
+    let OpenPullRequestArgs { task_id, title, body } = body;
+    let opened =
+        delivery::open_pull_request(&call.app, &call.request, task_id, &title, &body).await?;
     Ok(json!({ "pull_request": opened }))
 }
 
-async fn get(call: Invocation, body: Get) -> Result<Value, ToolError> {
+async fn get_pull_request(
+    call: ToolInvocation,
+    body: GetPullRequestArgs,
+) -> Result<Value, ToolError> {
     let task = body.task_id;
-    let found = call.app.read(&call.request, |ctx| Box::pin(delivery::of_task(ctx, task))).await?;
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(delivery::pull_request_of_task(ctx, task)))
+        .await?;
     Ok(json!({ "pull_request": found }))
 }
 
-async fn diff(call: Invocation, body: Diff) -> Result<Value, ToolError> {
+async fn diff_task(call: ToolInvocation, body: GitDiffArgs) -> Result<Value, ToolError> {
     let path = body.path.as_deref();
-    let found = delivery::diff_of_task(&call.app, &call.request, body.task_id, path).await?;
+    let found = delivery::diff_of_task_units(&call.app, &call.request, body.task_id, path).await?;
     let Some(mut diff) = found else { return Ok(json!({ "diff": null })) };
-    if diff.text.len() > MOST_DIFF {
-        let mut end = MOST_DIFF;
+    if diff.text.len() > MAX_DIFF_BYTES {
+        let mut end = MAX_DIFF_BYTES;
         while !diff.text.is_char_boundary(end) {
             end -= 1;
         }

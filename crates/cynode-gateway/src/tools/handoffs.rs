@@ -1,120 +1,149 @@
 //! `handoff.*` and `think.*`: how the programs in which the project manager and analysts run take work and bring it back.
 //! What the work itself needs is called with the token of each handoff, as any agent's.
 
-use cynode_app::handoffs::{self, Host};
+use cynode_app::{
+    Error, OperationFuture,
+    handoffs::{self, ClaimWait, HandoffHost},
+    services,
+};
 use cynode_core::agents::ToolScope;
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::{
+    catalogue::{IdBinding, ToolAnnotations},
+    reasons::RefusalReason,
+};
 use cynode_wire::handoffs::{
-    BeginThought, ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, KeepHandoff,
-    RecordThought,
+    BeginDecision, ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, RecordDecision,
+    RenewHandoff,
 };
 use serde_json::{Value, json};
 
-use super::{About, Invocation, Native, ToolError, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description| About {
+/// Gives work, and waits for some.
+pub(super) const CLAIM_TOOL_NAME: &str = "handoff.claim";
+
+pub(super) fn handoff_tools() -> Vec<NativeTool> {
+    let about = |name, title, description| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Pm,
-        binding: Binding::NONE,
-        annotations: Annotations::WRITES,
+        binding: IdBinding::NONE,
+        annotations: ToolAnnotations::IDEMPOTENT_WRITE,
     };
     vec![
         about(
-            "handoff.claim",
+            CLAIM_TOOL_NAME,
             "Take a handoff",
             "Gives work for the role of the caller, with a token for tools and models.",
         )
-        .does(claim),
+        .with_handler(claim_handoff),
         about("handoff.keep", "Keep a handoff", "Says that a handoff is still worked on.")
-            .does(keep),
+            .with_handler(renew_handoff),
         about("handoff.complete", "Answer a handoff", "Ends a handoff with its answer, once.")
-            .does(complete),
+            .with_handler(complete_handoff),
         about(
             "handoff.fail",
             "Give a handoff back",
             "Says that a handoff came to nothing, and whether that may pass.",
         )
-        .does(fail),
+        .with_handler(fail_handoff),
         about(
             "handoff.delegate",
             "Ask an analyst",
             "Gives an analyst its share of a judgement; the handoff comes back with its findings.",
         )
-        .does(delegate),
+        .with_handler(delegate_handoff),
         about(
             "think.begin",
             "Begin a thought",
             "Says that a model is about to be asked; while the task is paused, the handoff goes back instead.",
         )
-        .does(begin_thought),
+        .with_handler(begin_think_call),
         about(
             "think.record",
             "Keep a thought",
             "Keeps a decision that a model was asked for, before it is used.",
         )
-        .does(think),
+        .with_handler(record_think_call),
     ]
 }
 
 /// The program that calls.
-fn host(call: &Invocation) -> Result<Host, ToolError> {
+fn calling_host(call: &ToolInvocation) -> Result<HandoffHost, ToolError> {
     let name = call.service.clone().unwrap_or_default();
-    Ok(Host::new(name, call.agent.role)?)
+    Ok(HandoffHost::new(name, call.agent.role)?)
 }
 
-async fn claim(call: Invocation, body: ClaimHandoff) -> Result<Value, ToolError> {
-    let host = host(&call)?;
-    Ok(json!(handoffs::claim(&call.app, &call.request, &host, &body, &call.gone).await?))
+async fn claim_handoff(call: ToolInvocation, body: ClaimHandoff) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
+    let permit = &call.permit;
+    let permitted = move || -> OperationFuture<'_, ()> {
+        Box::pin(async move {
+            match permit.check_permitted().await {
+                Ok(()) => Ok(()),
+                Err(RefusalReason::Stale) => Err(Error::Busy),
+                Err(_) => Err(Error::Unauthenticated),
+            }
+        })
+    };
+    let waiting = ClaimWait { gone: &call.gone, permitted: &permitted };
+    let kind = host.service_kind();
+    services::record_presence(&call.app, kind, &host.name).await;
+    let claimed = handoffs::claim_handoff(&call.app, &call.request, &host, &body, waiting).await;
+    if call.gone.is_cancelled() {
+        services::record_departure(&call.app, kind, &host.name).await;
+    }
+    Ok(json!(claimed?))
 }
 
-async fn keep(call: Invocation, body: KeepHandoff) -> Result<Value, ToolError> {
-    let host = host(&call)?;
+async fn renew_handoff(call: ToolInvocation, body: RenewHandoff) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
+    // Whoever is busy does not ask for more.
+    services::record_presence(&call.app, host.service_kind(), &host.name).await;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let until = handoffs::keep(ctx, &host, &body).await?;
+            let until = handoffs::renew_claim(ctx, &host, &body).await?;
             let until = until.format(&time::format_description::well_known::Rfc3339);
             Ok(json!({ "expires_at": until.unwrap_or_default() }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn complete(call: Invocation, body: CompleteHandoff) -> Result<Value, ToolError> {
-    let host = host(&call)?;
-    let state = handoffs::complete(&call.app, &call.request, &host, &body).await?;
+async fn complete_handoff(call: ToolInvocation, body: CompleteHandoff) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
+    let state = handoffs::complete_handoff(&call.app, &call.request, &host, &body).await?;
     Ok(json!({ "state": state }))
 }
 
-async fn fail(call: Invocation, body: FailHandoff) -> Result<Value, ToolError> {
-    let host = host(&call)?;
-    let state = handoffs::fail(&call.app, &call.request, &host, &body).await?;
+async fn fail_handoff(call: ToolInvocation, body: FailHandoff) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
+    let state = handoffs::fail_handoff(&call.app, &call.request, &host, &body).await?;
     Ok(json!({ "state": state }))
 }
 
-async fn delegate(call: Invocation, body: DelegateHandoff) -> Result<Value, ToolError> {
-    let host = host(&call)?;
+async fn delegate_handoff(call: ToolInvocation, body: DelegateHandoff) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let id = handoffs::delegate(ctx, &host, &body).await?;
+            let id = handoffs::delegate_handoff(ctx, &host, &body).await?;
             Ok(json!({ "handoff_id": id }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn begin_thought(call: Invocation, body: BeginThought) -> Result<Value, ToolError> {
-    let host = host(&call)?;
+async fn begin_think_call(call: ToolInvocation, body: BeginDecision) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { handoffs::begin_thought(ctx, &host, &body).await })
+        Box::pin(async move { handoffs::begin_think_call(ctx, &host, &body).await })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn think(call: Invocation, body: RecordThought) -> Result<Value, ToolError> {
-    let host = host(&call)?;
-    handoffs::think(&call.app, &call.request, &host, body).await?;
+async fn record_think_call(call: ToolInvocation, body: RecordDecision) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
+    handoffs::record_think_call(&call.app, &call.request, &host, body).await?;
     Ok(json!({ "kept": true }))
 }

@@ -2,34 +2,34 @@
 
 use cynode_core::agents::ToolScope;
 use cynode_policy::{
-    catalogue::{Annotations, Binding},
-    gate::{list, open_to},
+    catalogue::{IdBinding, ToolAnnotations},
+    gate::{check_tool_access, list_permitted_tools},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct HelpOverviewArgs {}
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OneTool {
+struct HelpToolArgs {
     /// The tool.
     tool: String,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description| About {
+pub(super) fn help_tools() -> Vec<NativeTool> {
+    let about = |name, title, description| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Both,
-        binding: Binding::NONE,
-        annotations: Annotations::READS,
+        binding: IdBinding::NONE,
+        annotations: ToolAnnotations::READ_ONLY,
     };
     vec![
         about(
@@ -37,23 +37,28 @@ pub(super) fn tools() -> Vec<Native> {
             "How things are done here",
             "Who you are to the gateway, what you may call, and what to do when you are refused.",
         )
-        .does(overview),
+        .with_handler(show_overview),
         about(
             "help.tool",
             "How a tool is used",
             "What a tool does, what it wants, and whether you may call it.",
         )
-        .does(tool),
+        .with_handler(explain_tool),
     ]
 }
 
-async fn overview(call: Invocation, Nothing {}: Nothing) -> Result<Value, ToolError> {
+async fn show_overview(
+    call: ToolInvocation,
+    HelpOverviewArgs {}: HelpOverviewArgs,
+) -> Result<Value, ToolError> {
     let agent = &call.agent;
-    let tools: Vec<_> =
-        list(agent, &call.gate).iter().map(|tool| tool.definition.name.wire()).collect();
+    let tools: Vec<_> = list_permitted_tools(agent, &call.gate)
+        .iter()
+        .map(|tool| tool.definition.name.to_wire_name())
+        .collect();
     Ok(json!({
         "you": {
-            "role": agent.role, "kind": agent.kind(), "profile": call.profile(), "project_id": agent.project,
+            "role": agent.role, "kind": agent.agent_kind(), "profile": call.profile_name(), "project_id": agent.project,
             "task_id": agent.task, "run_id": agent.run, "job_id": agent.job,
         },
         "tools": tools,
@@ -66,10 +71,13 @@ async fn overview(call: Invocation, Nothing {}: Nothing) -> Result<Value, ToolEr
     }))
 }
 
-async fn tool(call: Invocation, OneTool { tool }: OneTool) -> Result<Value, ToolError> {
-    let found = call.gate.catalogue.on_the_wire(&tool);
+async fn explain_tool(
+    call: ToolInvocation,
+    HelpToolArgs { tool }: HelpToolArgs,
+) -> Result<Value, ToolError> {
+    let found = call.gate.catalogue.find_by_wire_name(&tool);
     // What is not for the caller is not spoken of.
-    let found = found.filter(|tool| open_to(&call.agent, &call.gate, tool).is_ok());
+    let found = found.filter(|tool| check_tool_access(&call.agent, &call.gate, tool).is_ok());
     let found = found.ok_or_else(|| ToolError {
         code: "not_found",
         detail: "there is no such tool for you".into(),
@@ -77,10 +85,10 @@ async fn tool(call: Invocation, OneTool { tool }: OneTool) -> Result<Value, Tool
     })?;
     let definition = &found.definition;
     Ok(json!({
-        "name": definition.name.wire(),
+        "name": definition.name.to_wire_name(),
         "title": definition.title,
         "description": definition.description,
-        "needs": definition.binding.arguments().collect::<Vec<_>>(),
+        "needs": definition.binding.id_arguments().collect::<Vec<_>>(),
         "annotations": definition.annotations,
         "input_schema": definition.input,
     }))

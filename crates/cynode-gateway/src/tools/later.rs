@@ -2,102 +2,151 @@
 //! refused when called: nothing is pretended.
 
 use cynode_core::agents::ToolScope;
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde_json::{Value, json};
 
-use super::{About, Native};
+use super::{NativeTool, ToolSpec};
 
-const NODES: &str = "sandboxes are made for jobs; this version has none that are made by hand";
-const MODELS: &str = "this version has no way to models";
-const GIT: &str =
+const NO_SANDBOXES_REASON: &str =
+    "sandboxes are made for jobs; this version has none that are made by hand";
+const NO_MODELS_REASON: &str = "this version has no way to models";
+const NO_GIT_REASON: &str =
     "branches are made and pushed by the orchestrator: `git.pull_request.open` does it";
-const SEARCH: &str = "no search provider is configured";
-const CONNECTORS: &str = "this version has no connectors";
+const NO_SEARCH_REASON: &str = "no search provider is configured";
+const NO_CONNECTORS_REASON: &str = "this version has no connectors";
 
-struct Later {
+struct UnavailableTool {
     name: &'static str,
     title: &'static str,
     why: &'static str,
-    annotations: Annotations,
+    annotations: ToolAnnotations,
     takes: &'static [&'static str],
 }
 
-const fn later(
+const fn unavailable_tool(
     name: &'static str,
     title: &'static str,
     why: &'static str,
-    annotations: Annotations,
+    annotations: ToolAnnotations,
     takes: &'static [&'static str],
-) -> Later {
-    Later { name, title, why, annotations, takes }
+) -> UnavailableTool {
+    UnavailableTool { name, title, why, annotations, takes }
 }
 
-const LATER: &[Later] = &[
-    later("sandbox.create", "Make a sandbox", NODES, Annotations::WRITES, &["task_id", "image"]),
-    later(
+const UNAVAILABLE_TOOLS: &[UnavailableTool] = &[
+    unavailable_tool(
+        "sandbox.create",
+        "Make a sandbox",
+        NO_SANDBOXES_REASON,
+        ToolAnnotations::IDEMPOTENT_WRITE,
+        &["task_id", "image"],
+    ),
+    unavailable_tool(
         "sandbox.exec",
         "Run a command in a sandbox",
-        NODES,
-        Annotations::UNKNOWN,
+        NO_SANDBOXES_REASON,
+        ToolAnnotations::UNKNOWN,
         &["task_id", "sandbox_id", "command"],
     ),
-    later(
+    unavailable_tool(
         "sandbox.put_file",
         "Write a file into a sandbox",
-        NODES,
-        Annotations::WRITES,
+        NO_SANDBOXES_REASON,
+        ToolAnnotations::IDEMPOTENT_WRITE,
         &["task_id", "sandbox_id", "path"],
     ),
-    later(
+    unavailable_tool(
         "sandbox.get_file",
         "Read a file of a sandbox",
-        NODES,
-        Annotations::READS,
+        NO_SANDBOXES_REASON,
+        ToolAnnotations::READ_ONLY,
         &["task_id", "sandbox_id", "path"],
     ),
-    later(
+    unavailable_tool(
         "sandbox.stream_logs",
         "Follow a sandbox",
-        NODES,
-        Annotations::READS,
+        NO_SANDBOXES_REASON,
+        ToolAnnotations::READ_ONLY,
         &["task_id", "sandbox_id"],
     ),
-    later(
+    unavailable_tool(
         "sandbox.destroy",
         "Remove a sandbox",
-        NODES,
-        Annotations::ENDS,
+        NO_SANDBOXES_REASON,
+        ToolAnnotations::DESTRUCTIVE_WRITE,
         &["task_id", "sandbox_id"],
     ),
-    later("model.list", "List models", MODELS, Annotations::READS, &[]),
-    later("model.complete", "Ask a model", MODELS, Annotations::UNKNOWN, &["model", "prompt"]),
-    later("git.status", "State of a repository", GIT, Annotations::READS, &["task_id"]),
-    later("git.branch", "Make a branch", GIT, Annotations::WRITES, &["task_id", "name"]),
-    later("git.push", "Push a branch", GIT, Annotations::UNKNOWN, &["task_id", "branch"]),
-    later("web.search", "Search the web", SEARCH, Annotations::READS, &["query"]),
-    later("connector.list", "List connectors", CONNECTORS, Annotations::READS, &[]),
+    unavailable_tool(
+        "model.list",
+        "List models",
+        NO_MODELS_REASON,
+        ToolAnnotations::READ_ONLY,
+        &[],
+    ),
+    unavailable_tool(
+        "model.complete",
+        "Ask a model",
+        NO_MODELS_REASON,
+        ToolAnnotations::UNKNOWN,
+        &["model", "prompt"],
+    ),
+    unavailable_tool(
+        "git.status",
+        "State of a repository",
+        NO_GIT_REASON,
+        ToolAnnotations::READ_ONLY,
+        &["task_id"],
+    ),
+    unavailable_tool(
+        "git.branch",
+        "Make a branch",
+        NO_GIT_REASON,
+        ToolAnnotations::IDEMPOTENT_WRITE,
+        &["task_id", "name"],
+    ),
+    unavailable_tool(
+        "git.push",
+        "Push a branch",
+        NO_GIT_REASON,
+        ToolAnnotations::UNKNOWN,
+        &["task_id", "branch"],
+    ),
+    unavailable_tool(
+        "web.search",
+        "Search the web",
+        NO_SEARCH_REASON,
+        ToolAnnotations::READ_ONLY,
+        &["query"],
+    ),
+    unavailable_tool(
+        "connector.list",
+        "List connectors",
+        NO_CONNECTORS_REASON,
+        ToolAnnotations::READ_ONLY,
+        &[],
+    ),
 ];
 
-pub(super) fn tools() -> Vec<Native> {
-    LATER.iter().map(tool).collect()
+pub(super) fn unavailable_tools() -> Vec<NativeTool> {
+    UNAVAILABLE_TOOLS.iter().map(to_native_tool).collect()
 }
 
-fn tool(later: &Later) -> Native {
+fn to_native_tool(later: &UnavailableTool) -> NativeTool {
     let properties: serde_json::Map<String, Value> =
         later.takes.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
     let input = json!({
         "type": "object", "properties": properties, "required": later.takes, "additionalProperties": false,
     });
-    let about = About {
+    let about = ToolSpec {
         name: later.name,
         title: later.title,
         description: later.title,
         scope: if later.name == "web.search" { ToolScope::Both } else { ToolScope::Pm },
-        binding: if later.takes.contains(&"task_id") { Binding::TASK } else { Binding::NONE },
+        binding: if later.takes.contains(&"task_id") { IdBinding::TASK } else { IdBinding::NONE },
         annotations: later.annotations,
     };
-    let mut definition = about.definition(input);
+    let mut definition = about.into_definition(input);
     definition.missing = Some(later.why);
     definition.network = later.name == "web.search";
-    Native { definition, run: None }
+    NativeTool { definition, run: None }
 }

@@ -3,47 +3,47 @@
 
 use cynode_app::nodes;
 use cynode_core::{agents::ToolScope, ids::NodeId};
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct List {}
+struct ListNodesArgs {}
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct GetNodeArgs {
     /// The node.
     #[schema(value_type = String)]
     node_id: NodeId,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description| About {
+pub(super) fn node_tools() -> Vec<NativeTool> {
+    let about = |name, title, description| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Pm,
-        binding: Binding::NONE,
-        annotations: Annotations::READS,
+        binding: IdBinding::NONE,
+        annotations: ToolAnnotations::READ_ONLY,
     };
     let listed = "The machines that run jobs: whether they are alive, their labels, what they can do, how busy they are.";
     vec![
-        about("node.list", "List nodes", listed).does(list),
-        about("node.get", "Read a node", "One machine that runs jobs.").does(get),
+        about("node.list", "List nodes", listed).with_handler(list_nodes),
+        about("node.get", "Read a node", "One machine that runs jobs.").with_handler(get_node),
     ]
 }
 
-async fn list(call: Invocation, _: List) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::list(ctx))).await?;
+async fn list_nodes(call: ToolInvocation, _: ListNodesArgs) -> Result<Value, ToolError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::list_nodes(ctx))).await?;
     Ok(json!({ "nodes": found }))
 }
 
-async fn get(call: Invocation, body: One) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::get(ctx, body.node_id)));
+async fn get_node(call: ToolInvocation, body: GetNodeArgs) -> Result<Value, ToolError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::get_node(ctx, body.node_id)));
     Ok(json!(found.await?))
 }

@@ -1,25 +1,25 @@
 //! `web.fetch` and `api.call`: out of the house, if the profile permits it, and never into anybody's cellar.
 
 use cynode_core::agents::ToolScope;
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError};
-use crate::egress::{EgressError, Outgoing};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
+use crate::egress::{EgressError, EgressRequest};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Fetch {
+struct WebFetchArgs {
     /// The address, http or https.
     url: String,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Call {
+struct ApiCallArgs {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE` or `HEAD`.
     method: String,
     /// The address, http or https.
@@ -31,37 +31,40 @@ struct Call {
     body: Option<String>,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, annotations| About {
+pub(super) fn web_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, annotations| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Both,
-        binding: Binding::NONE,
+        binding: IdBinding::NONE,
         annotations,
     };
-    let reads = Annotations { open_world: true, ..Annotations::READS };
+    let reads = ToolAnnotations { open_world: true, ..ToolAnnotations::READ_ONLY };
     let mut fetch = about(
         "web.fetch",
         "Read a page",
         "The text behind a public address, at most 2 MiB.",
         reads,
     )
-    .does(fetch);
+    .with_handler(fetch_page);
     let mut call = about(
         "api.call",
         "Call an interface",
         "Makes an HTTP request to a public address.",
-        Annotations::UNKNOWN,
+        ToolAnnotations::UNKNOWN,
     )
-    .does(call);
+    .with_handler(call_api);
     fetch.definition.network = true;
     call.definition.network = true;
     vec![fetch, call]
 }
 
-async fn send(call: &Invocation, outgoing: Outgoing) -> Result<Value, ToolError> {
-    let fetched = call.egress.send(outgoing).await.map_err(|error| {
+async fn send_egress_request(
+    call: &ToolInvocation,
+    outgoing: EgressRequest,
+) -> Result<Value, ToolError> {
+    let fetched = call.egress.send_request(outgoing).await.map_err(|error| {
         let code = match error {
             EgressError::Refused(_) => "egress_refused",
             EgressError::Unreachable => "unreachable",
@@ -75,12 +78,15 @@ async fn send(call: &Invocation, outgoing: Outgoing) -> Result<Value, ToolError>
     }))
 }
 
-async fn fetch(invocation: Invocation, Fetch { url }: Fetch) -> Result<Value, ToolError> {
-    let outgoing = Outgoing { method: Method::GET, url, headers: Vec::new(), body: None };
-    send(&invocation, outgoing).await
+async fn fetch_page(
+    invocation: ToolInvocation,
+    WebFetchArgs { url }: WebFetchArgs,
+) -> Result<Value, ToolError> {
+    let outgoing = EgressRequest { method: Method::GET, url, headers: Vec::new(), body: None };
+    send_egress_request(&invocation, outgoing).await
 }
 
-async fn call(invocation: Invocation, body: Call) -> Result<Value, ToolError> {
+async fn call_api(invocation: ToolInvocation, body: ApiCallArgs) -> Result<Value, ToolError> {
     let method = match body.method.as_str() {
         "GET" => Method::GET,
         "POST" => Method::POST,
@@ -88,14 +94,22 @@ async fn call(invocation: Invocation, body: Call) -> Result<Value, ToolError> {
         "PATCH" => Method::PATCH,
         "DELETE" => Method::DELETE,
         "HEAD" => Method::HEAD,
-        _ => return Err(ToolError::invalid("`method` is GET, POST, PUT, PATCH, DELETE or HEAD")),
+        _ => {
+            return Err(ToolError::invalid_arguments(
+                "`method` is GET, POST, PUT, PATCH, DELETE or HEAD",
+            ));
+        }
     };
     let split = |header: &String| {
         let (name, value) = header.split_once(':')?;
         Some((name.trim().to_owned(), value.trim().to_owned()))
     };
     let headers: Option<Vec<_>> = body.headers.iter().map(split).collect();
-    let headers =
-        headers.ok_or_else(|| ToolError::invalid("a header is written as `name: value`"))?;
-    send(&invocation, Outgoing { method, url: body.url, headers, body: body.body }).await
+    let headers = headers
+        .ok_or_else(|| ToolError::invalid_arguments("a header is written as `name: value`"))?;
+    send_egress_request(
+        &invocation,
+        EgressRequest { method, url: body.url, headers, body: body.body },
+    )
+    .await
 }

@@ -2,16 +2,16 @@
 
 use cynode_app::repositories;
 use cynode_core::{agents::ToolScope, ids::TaskId};
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Tree {
+struct ListFilesArgs {
     /// The task whose project is meant.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -19,7 +19,7 @@ struct Tree {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Read {
+struct ReadFileArgs {
     /// The task whose project is meant.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -27,14 +27,14 @@ struct Read {
     path: String,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description| About {
+pub(super) fn repository_tools() -> Vec<NativeTool> {
+    let about = |name, title, description| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Pm,
-        binding: Binding::TASK,
-        annotations: Annotations::READS,
+        binding: IdBinding::TASK,
+        annotations: ToolAnnotations::READ_ONLY,
     };
     vec![
         about(
@@ -42,18 +42,18 @@ pub(super) fn tools() -> Vec<Native> {
             "List a repository's files",
             "The files of the project's repository at the commit that work starts from.",
         )
-        .does(tree),
+        .with_handler(list_files),
         about(
             "git.read",
             "Read a file of a repository",
             "The text of one file at the commit that work starts from.",
         )
-        .does(read),
+        .with_handler(read_file),
     ]
 }
 
-async fn tree(call: Invocation, body: Tree) -> Result<Value, ToolError> {
-    let found = repositories::tree(&call.app, &call.request, body.task_id).await?;
+async fn list_files(call: ToolInvocation, body: ListFilesArgs) -> Result<Value, ToolError> {
+    let found = repositories::list_task_files(&call.app, &call.request, body.task_id).await?;
     let (commit, entries, truncated) = found;
     let entries: Vec<Value> = entries
         .iter()
@@ -62,8 +62,9 @@ async fn tree(call: Invocation, body: Tree) -> Result<Value, ToolError> {
     Ok(json!({ "commit": commit, "entries": entries, "truncated": truncated }))
 }
 
-async fn read(call: Invocation, body: Read) -> Result<Value, ToolError> {
-    let found = repositories::read(&call.app, &call.request, body.task_id, &body.path).await?;
+async fn read_file(call: ToolInvocation, body: ReadFileArgs) -> Result<Value, ToolError> {
+    let found =
+        repositories::read_task_file(&call.app, &call.request, body.task_id, &body.path).await?;
     let (text, truncated) = found;
     Ok(json!({ "path": body.path, "text": text, "truncated": truncated }))
 }

@@ -5,19 +5,19 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ScheduleId},
     names::{Prose, TaskName},
-    schedules::{Missed, What, When},
+    schedules::{MissedPolicy, ScheduleAction, ScheduleTrigger},
 };
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use cynode_wire::{page::PageRequest, schedules::CreateSchedule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Create {
+struct CreateScheduleArgs {
     /// What it is called, as `weekly-updates`.
     #[schema(value_type = String)]
     name: TaskName,
@@ -32,23 +32,23 @@ struct Create {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct List {}
+struct ListSchedulesArgs {}
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct DeleteScheduleArgs {
     /// The schedule.
     #[schema(value_type = String)]
     schedule_id: ScheduleId,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, annotations| About {
+pub(super) fn schedule_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, annotations| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Pm,
-        binding: Binding::NONE,
+        binding: IdBinding::NONE,
         annotations,
     };
     vec![
@@ -56,50 +56,69 @@ pub(super) fn tools() -> Vec<Native> {
             "schedule.create",
             "Make a schedule",
             "Asks for work again and again, in the name of the person you work for.",
-            Annotations::ADDS,
+            ToolAnnotations::ADDITIVE_WRITE,
         )
-        .does(create),
+        .with_handler(create_schedule),
         about(
             "schedule.list",
             "List schedules",
             "The schedules of the project, with their next time and what came of the last.",
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(list),
-        about("schedule.delete", "Remove a schedule", "Removes a schedule.", Annotations::ENDS)
-            .does(delete),
+        .with_handler(list_schedules),
+        about(
+            "schedule.delete",
+            "Remove a schedule",
+            "Removes a schedule.",
+            ToolAnnotations::DESTRUCTIVE_WRITE,
+        )
+        .with_handler(delete_schedule),
     ]
 }
 
-fn project(call: &Invocation) -> Result<ProjectId, ToolError> {
-    call.agent.project.ok_or_else(|| ToolError::invalid("you work in no project"))
+fn project_of_caller(call: &ToolInvocation) -> Result<ProjectId, ToolError> {
+    call.agent.project.ok_or_else(|| ToolError::invalid_arguments("you work in no project"))
 }
 
-async fn create(call: Invocation, body: Create) -> Result<Value, ToolError> {
+async fn create_schedule(
+    call: ToolInvocation,
+    body: CreateScheduleArgs,
+) -> Result<Value, ToolError> {
     let zone = body.zone.unwrap_or_else(|| "UTC".to_owned());
     let mut wanted = CreateSchedule {
-        project_id: project(&call)?,
+        project_id: project_of_caller(&call)?,
         name: body.name,
-        when: When::Cron { expression: body.cron, zone },
-        what: What::Words { text: body.description },
-        missed: Missed::Once,
+        when: ScheduleTrigger::Cron { expression: body.cron, zone },
+        what: ScheduleAction::Words { text: body.description },
+        missed: MissedPolicy::Once,
         enabled: true,
     };
-    schedules::without_secrets(&call.app, &mut wanted.what).await?;
-    let made = call.app.mutate(&call.request, |ctx| Box::pin(schedules::create(ctx, wanted)));
-    value(&made.await?)
+    schedules::redact_schedule(&call.app, &mut wanted.what).await?;
+    let made =
+        call.app.mutate(&call.request, |ctx| Box::pin(schedules::create_schedule(ctx, wanted)));
+    answer_value(&made.await?)
 }
 
-async fn list(call: Invocation, List {}: List) -> Result<Value, ToolError> {
-    let project = Some(project(&call)?);
-    let page = PageRequest { after: None, limit: PageRequest::MAX };
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(schedules::list(ctx, project, page))).await?;
+async fn list_schedules(
+    call: ToolInvocation,
+    ListSchedulesArgs {}: ListSchedulesArgs,
+) -> Result<Value, ToolError> {
+    let project = Some(project_of_caller(&call)?);
+    let page = PageRequest { after: None, limit: PageRequest::MAX_LIMIT };
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(schedules::list_schedules(ctx, project, page)))
+        .await?;
     Ok(json!({ "items": found.items }))
 }
 
-async fn delete(call: Invocation, One { schedule_id }: One) -> Result<Value, ToolError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(schedules::delete(ctx, schedule_id)));
+async fn delete_schedule(
+    call: ToolInvocation,
+    DeleteScheduleArgs { schedule_id }: DeleteScheduleArgs,
+) -> Result<Value, ToolError> {
+    let done = call
+        .app
+        .mutate(&call.request, |ctx| Box::pin(schedules::delete_schedule(ctx, schedule_id)));
     done.await?;
     Ok(json!({ "deleted": true }))
 }

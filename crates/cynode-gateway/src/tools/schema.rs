@@ -4,15 +4,15 @@ use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
 /// The schema, whole: what it refers to is inside it.
-pub(super) fn of<T: ToSchema>() -> Value {
+pub(super) fn tool_schema_of<T: ToSchema>() -> Value {
     let mut named = Vec::new();
     T::schemas(&mut named);
     let mut schema = serde_json::to_value(<T as PartialSchema>::schema()).unwrap_or(Value::Null);
-    inside(&mut schema);
+    inline_references(&mut schema);
     let mut definitions = Map::new();
     for (name, described) in named {
         let mut described = serde_json::to_value(described).unwrap_or(Value::Null);
-        inside(&mut described);
+        inline_references(&mut described);
         definitions.insert(name, described);
     }
     if !definitions.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn of<T: ToSchema>() -> Value {
 }
 
 /// Makes references lead inside.
-fn inside(value: &mut Value) {
+fn inline_references(value: &mut Value) {
     match value {
         Value::Object(map) => {
             // An example is for people who read our own documents.
@@ -36,11 +36,11 @@ fn inside(value: &mut Value) {
                     Value::String(target) if key == "$ref" => {
                         *target = target.replace("#/components/schemas/", "#/$defs/");
                     }
-                    value => inside(value),
+                    value => inline_references(value),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(inside),
+        Value::Array(items) => items.iter_mut().for_each(inline_references),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

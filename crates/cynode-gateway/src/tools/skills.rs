@@ -8,16 +8,16 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, SkillId},
 };
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Create {
+struct CreateSkillArgs {
     /// What it is called, as `run-the-tests`.
     name: String,
     /// When it is of use.
@@ -28,11 +28,11 @@ struct Create {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct List {}
+struct ListSkillsArgs {}
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct SkillArgs {
     /// The skill.
     #[schema(value_type = String)]
     skill_id: SkillId,
@@ -40,7 +40,7 @@ struct One {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Update {
+struct UpdateSkillArgs {
     /// The skill.
     #[schema(value_type = String)]
     skill_id: SkillId,
@@ -54,18 +54,18 @@ struct Update {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Image {
+struct AddImageArgs {
     /// The image, with its tag or digest.
     image: String,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, scope, annotations| About {
+pub(super) fn skill_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, scope, annotations| ToolSpec {
         name,
         title,
         description,
         scope,
-        binding: Binding::NONE,
+        binding: IdBinding::NONE,
         annotations,
     };
     let (both, pm) = (ToolScope::Both, ToolScope::Pm);
@@ -75,113 +75,143 @@ pub(super) fn tools() -> Vec<Native> {
             "Write a skill",
             "Writes instructions that agents of the project may be given.",
             pm,
-            Annotations::ADDS,
+            ToolAnnotations::ADDITIVE_WRITE,
         )
-        .does(create),
-        about("skills.list", "List skills", "The skills of the project.", both, Annotations::READS)
-            .does(list),
+        .with_handler(create_skill),
+        about(
+            "skills.list",
+            "List skills",
+            "The skills of the project.",
+            both,
+            ToolAnnotations::READ_ONLY,
+        )
+        .with_handler(list_skills),
         about(
             "skills.get",
             "Read a skill",
             "The instructions of a skill.",
             both,
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(get),
+        .with_handler(get_skill),
         about(
             "skills.update",
             "Change a skill",
             "Writes a skill anew, if nobody did in between.",
             pm,
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(update),
-        about("skills.delete", "Remove a skill", "Removes a skill.", pm, Annotations::ENDS)
-            .does(delete),
+        .with_handler(update_skill),
+        about(
+            "skills.delete",
+            "Remove a skill",
+            "Removes a skill.",
+            pm,
+            ToolAnnotations::DESTRUCTIVE_WRITE,
+        )
+        .with_handler(delete_skill),
         about(
             "sandbox.allowed_images.list",
             "List allowed images",
             "The images that sandboxes may be made from.",
             pm,
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(images),
+        .with_handler(list_images),
         about(
             "sandbox.allowed_images.add",
             "Allow an image",
             "Adds an image that sandboxes may be made from.",
             pm,
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(add_image),
+        .with_handler(add_image),
     ]
 }
 
-fn project(call: &Invocation) -> Result<ProjectId, ToolError> {
-    call.agent.project.ok_or_else(|| ToolError::invalid("you work in no project"))
+fn project_of_caller(call: &ToolInvocation) -> Result<ProjectId, ToolError> {
+    call.agent.project.ok_or_else(|| ToolError::invalid_arguments("you work in no project"))
 }
 
-fn view(skill: &Skill) -> Value {
+fn skill_view(skill: &Skill) -> Value {
     json!({
         "skill_id": skill.id, "name": skill.name, "description": skill.description, "body": skill.body,
         "version": skill.version,
     })
 }
 
-async fn create(call: Invocation, mut body: Create) -> Result<Value, ToolError> {
-    let project = project(&call)?;
-    skills::without_secrets(&call.app, &mut body.description, &mut body.body).await?;
+async fn create_skill(call: ToolInvocation, mut body: CreateSkillArgs) -> Result<Value, ToolError> {
+    let project = project_of_caller(&call)?;
+    skills::redact_skill(&call.app, &mut body.description, &mut body.body).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let text = SkillText { description: body.description, body: body.body };
-            Ok(view(&skills::create(ctx, project, body.name, text).await?))
+            Ok(skill_view(&skills::create_skill(ctx, project, body.name, text).await?))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn list(call: Invocation, List {}: List) -> Result<Value, ToolError> {
-    let project = project(&call)?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(skills::list(ctx, project))).await?;
+async fn list_skills(
+    call: ToolInvocation,
+    ListSkillsArgs {}: ListSkillsArgs,
+) -> Result<Value, ToolError> {
+    let project = project_of_caller(&call)?;
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(skills::list_skills(ctx, project))).await?;
     let items = found.iter().map(|skill| {
         json!({ "skill_id": skill.id, "name": skill.name, "description": skill.description, "version": skill.version })
     });
     Ok(json!({ "items": items.collect::<Vec<_>>() }))
 }
 
-async fn get(call: Invocation, One { skill_id }: One) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(skills::get(ctx, skill_id))).await?;
-    Ok(view(&found))
+async fn get_skill(
+    call: ToolInvocation,
+    SkillArgs { skill_id }: SkillArgs,
+) -> Result<Value, ToolError> {
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(skills::get_skill(ctx, skill_id))).await?;
+    Ok(skill_view(&found))
 }
 
-async fn update(call: Invocation, mut body: Update) -> Result<Value, ToolError> {
-    skills::without_secrets(&call.app, &mut body.description, &mut body.body).await?;
+async fn update_skill(call: ToolInvocation, mut body: UpdateSkillArgs) -> Result<Value, ToolError> {
+    skills::redact_skill(&call.app, &mut body.description, &mut body.body).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let text = SkillText { description: body.description, body: body.body };
-            Ok(view(&skills::update(ctx, body.skill_id, body.version, text).await?))
+            Ok(skill_view(&skills::update_skill(ctx, body.skill_id, body.version, text).await?))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }
 
-async fn delete(call: Invocation, One { skill_id }: One) -> Result<Value, ToolError> {
-    let answer = call.app.mutate(&call.request, |ctx| Box::pin(skills::delete(ctx, skill_id)));
+async fn delete_skill(
+    call: ToolInvocation,
+    SkillArgs { skill_id }: SkillArgs,
+) -> Result<Value, ToolError> {
+    let answer =
+        call.app.mutate(&call.request, |ctx| Box::pin(skills::delete_skill(ctx, skill_id)));
     answer.await?;
     Ok(json!({ "deleted": true }))
 }
 
-async fn images(call: Invocation, List {}: List) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(reports::images(ctx))).await?;
+async fn list_images(
+    call: ToolInvocation,
+    ListSkillsArgs {}: ListSkillsArgs,
+) -> Result<Value, ToolError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(reports::list_images(ctx))).await?;
     Ok(json!({ "items": found }))
 }
 
-async fn add_image(call: Invocation, Image { image }: Image) -> Result<Value, ToolError> {
+async fn add_image(
+    call: ToolInvocation,
+    AddImageArgs { image }: AddImageArgs,
+) -> Result<Value, ToolError> {
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             reports::add_image(ctx, &image).await?;
             Ok(json!({ "image": image, "allowed": true }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }

@@ -6,20 +6,21 @@ use cynode_core::{
     agents::{AgentKind, ToolScope},
     ids::TaskId,
 };
-use cynode_policy::catalogue::{Annotations, Binding};
+use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use cynode_wire::workflow::{
-    Checkpoint, Finding, LeaseRef, RenewLease, ResumeWorkflow, StartWorkflow, VerificationStatus,
+    LeaseRef, RenewLease, ResumeWorkflow, StartWorkflow, StepCheckpoint, VerificationFinding,
+    VerificationStatus,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{About, Invocation, Native, ToolError, value};
+use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
 /// Starts the workflow of a task. The program that drives tasks takes the lease; the project manager asks for it to be driven.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Start {
+struct StartWorkflowArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -35,17 +36,17 @@ struct Start {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct StoreStep {
+struct StoreCheckpointArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
     /// What a node did.
-    checkpoint: Checkpoint,
+    checkpoint: StepCheckpoint,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct RecordVerificationArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
@@ -55,16 +56,16 @@ struct Record {
     status: VerificationStatus,
     /// What was found.
     #[serde(default)]
-    findings: Vec<Finding>,
+    findings: Vec<VerificationFinding>,
 }
 
-pub(super) fn tools() -> Vec<Native> {
-    let about = |name, title, description, annotations| About {
+pub(super) fn workflow_tools() -> Vec<NativeTool> {
+    let about = |name, title, description, annotations| ToolSpec {
         name,
         title,
         description,
         scope: ToolScope::Pm,
-        binding: Binding::TASK,
+        binding: IdBinding::TASK,
         annotations,
     };
     vec![
@@ -72,44 +73,49 @@ pub(super) fn tools() -> Vec<Native> {
             "workflow.start",
             "Start a task's workflow",
             "Asks for a task to be driven; a runner takes its lease.",
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(start),
+        .with_handler(start_workflow),
         about(
             "workflow.resume",
             "Where a run stands",
             "Where the run of a task stands and what its next node needs.",
-            Annotations::READS,
+            ToolAnnotations::READ_ONLY,
         )
-        .does(resume),
+        .with_handler(resume_workflow),
         about(
             "workflow.checkpoint",
             "Store a step",
             "Stores what a node did: state, history and effects together, under the lease.",
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(checkpoint),
-        about("workflow.renew", "Keep a lease", "Gives a lease more time.", Annotations::WRITES)
-            .does(renew),
+        .with_handler(store_checkpoint),
+        about(
+            "workflow.renew",
+            "Keep a lease",
+            "Gives a lease more time.",
+            ToolAnnotations::IDEMPOTENT_WRITE,
+        )
+        .with_handler(renew_lease),
         about(
             "workflow.release",
             "Give a lease back",
             "Gives a lease back before it ends.",
-            Annotations::WRITES,
+            ToolAnnotations::IDEMPOTENT_WRITE,
         )
-        .does(release),
+        .with_handler(release_lease),
         about(
             "verification.record",
             "Record a judgement",
             "Records whether a task's work was found good, and what was found.",
-            Annotations::ADDS,
+            ToolAnnotations::ADDITIVE_WRITE,
         )
-        .does(record),
+        .with_handler(record_verification),
     ]
 }
 
-async fn start(call: Invocation, body: Start) -> Result<Value, ToolError> {
-    if call.agent.kind() != AgentKind::Runner {
+async fn start_workflow(call: ToolInvocation, body: StartWorkflowArgs) -> Result<Value, ToolError> {
+    if call.agent.agent_kind() != AgentKind::Runner {
         // Who drives is a matter of the token: whoever may only ask must not seem to be taken for a runner.
         let given = [
             ("holder", body.holder.is_some()),
@@ -121,59 +127,67 @@ async fn start(call: Invocation, body: Start) -> Result<Value, ToolError> {
             let told = format!(
                 "`{field}` is for the program that drives tasks, and your token is not its: give `task_id` alone"
             );
-            return Err(ToolError::invalid(told));
+            return Err(ToolError::invalid_arguments(told));
         }
         let task = body.task_id;
         let answer = call.app.mutate(&call.request, |ctx| {
             Box::pin(async move {
-                let task = workflow::request(ctx, task).await?;
+                let task = workflow::request_workflow_run(ctx, task).await?;
                 Ok(json!({ "task_id": task.id, "requested": true }))
             })
         });
-        return value(&answer.await?);
+        return answer_value(&answer.await?);
     }
     let (Some(holder), Some(idempotency_key)) = (body.holder, body.idempotency_key) else {
-        return Err(ToolError::invalid("a runner gives `holder` and `idempotency_key`"));
+        return Err(ToolError::invalid_arguments("a runner gives `holder` and `idempotency_key`"));
     };
-    let Start { task_id, instance, expires_in_seconds, .. } = body;
+    let StartWorkflowArgs { task_id, instance, expires_in_seconds, .. } = body;
     let start = StartWorkflow { task_id, holder, idempotency_key, instance, expires_in_seconds };
-    value(&workflow::start(&call.app, &call.request, &start).await?)
+    answer_value(&workflow::start_workflow(&call.app, &call.request, &start).await?)
 }
 
-async fn resume(call: Invocation, body: ResumeWorkflow) -> Result<Value, ToolError> {
-    Ok(json!(workflow::resume(&call.app, &call.request, &body).await?))
+async fn resume_workflow(call: ToolInvocation, body: ResumeWorkflow) -> Result<Value, ToolError> {
+    Ok(json!(workflow::resume_workflow(&call.app, &call.request, &body).await?))
 }
 
-async fn checkpoint(call: Invocation, body: StoreStep) -> Result<Value, ToolError> {
+async fn store_checkpoint(
+    call: ToolInvocation,
+    body: StoreCheckpointArgs,
+) -> Result<Value, ToolError> {
     if body.checkpoint.lease.task_id != body.task_id {
-        return Err(ToolError::invalid("the lease is of another task"));
+        return Err(ToolError::invalid_arguments("the lease is of another task"));
     }
-    value(&workflow::checkpoint(&call.app, &call.request, body.checkpoint).await?)
+    answer_value(&workflow::store_checkpoint(&call.app, &call.request, body.checkpoint).await?)
 }
 
-async fn renew(call: Invocation, body: RenewLease) -> Result<Value, ToolError> {
-    let answer = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(async move { workflow::renew(ctx, &body).await }));
-    value(&answer.await?)
+async fn renew_lease(call: ToolInvocation, body: RenewLease) -> Result<Value, ToolError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { workflow::renew_lease(ctx, &body).await })
+    });
+    answer_value(&answer.await?)
 }
 
-async fn release(call: Invocation, body: LeaseRef) -> Result<Value, ToolError> {
-    let answer = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(async move { workflow::release(ctx, &body).await }));
+async fn release_lease(call: ToolInvocation, body: LeaseRef) -> Result<Value, ToolError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { workflow::release_lease(ctx, &body).await })
+    });
     answer.await?;
     Ok(json!({ "released": true }))
 }
 
-async fn record(call: Invocation, body: Record) -> Result<Value, ToolError> {
+async fn record_verification(
+    call: ToolInvocation,
+    body: RecordVerificationArgs,
+) -> Result<Value, ToolError> {
     let (token, role) = (call.agent.token, call.agent.role.as_str());
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let Record { task_id, unit, status, findings } = body;
-            let id = reports::verify(ctx, token, role, task_id, unit, status, findings).await?;
+            let RecordVerificationArgs { task_id, unit, status, findings } = body;
+            let id =
+                reports::record_verification(ctx, token, role, task_id, unit, status, findings)
+                    .await?;
             Ok(json!({ "verification_id": id }))
         })
     });
-    value(&answer.await?)
+    answer_value(&answer.await?)
 }

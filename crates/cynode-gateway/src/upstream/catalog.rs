@@ -1,4 +1,4 @@
-//! The tools of a server: all pages of its list, read into [`Definition`]s.
+//! The tools of a server: all pages of its list, read into [`UpstreamTool`]s.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::error::Failure;
-use super::header::{self, Mirror};
-use super::{Definition, UpstreamError};
+use super::error::ExchangeFailure;
+use super::header::{self, HeaderMirror};
+use super::{UpstreamError, UpstreamTool};
 
 /// How many pages of a list are followed.
 pub(super) const MAX_PAGES: usize = 50;
@@ -17,36 +17,36 @@ pub(super) const MAX_PAGES: usize = 50;
 pub(super) const MAX_TOOLS: usize = 2_000;
 
 /// Which arguments have to be mirrored into headers, by tool.
-pub(super) type Mirrors = HashMap<String, Vec<Mirror>>;
+pub(super) type HeaderMirrors = HashMap<String, Vec<HeaderMirror>>;
 
 /// The pages read so far.
 #[derive(Debug, Default)]
-pub(super) struct Catalog {
+pub(super) struct UpstreamCatalog {
     names: HashSet<String>,
-    tools: Vec<Definition>,
+    tools: Vec<UpstreamTool>,
     pages: usize,
     cursor: Option<String>,
 }
 
-impl Catalog {
+impl UpstreamCatalog {
     /// Where the next page is; `None` for the first.
-    pub(super) fn cursor(&self) -> Option<&str> {
+    pub(super) fn next_cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }
 
     /// Takes a page in. All tools when it was the last one, otherwise what is to be asked next.
-    pub(super) fn add(
+    pub(super) fn add_page(
         mut self,
         page: &RawValue,
-    ) -> Result<ControlFlow<Vec<Definition>, Self>, Failure> {
+    ) -> Result<ControlFlow<Vec<UpstreamTool>, Self>, ExchangeFailure> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Page {
+        struct ToolListPage {
             tools: Vec<Value>,
             next_cursor: Option<String>,
         }
-        let refuse = |what| Failure::keep(UpstreamError::Malformed(what));
-        let Page { tools, next_cursor } =
+        let refuse = |what| ExchangeFailure::keep_connection(UpstreamError::Malformed(what));
+        let ToolListPage { tools, next_cursor } =
             serde_json::from_str(page.get()).map_err(|_| refuse("a page of the tools"))?;
         self.pages += 1;
         if self.tools.len() + tools.len() > MAX_TOOLS {
@@ -56,7 +56,7 @@ impl Catalog {
             return Err(refuse("more pages than a list may have"));
         }
         for tool in tools {
-            self.push(tool);
+            self.push_tool(tool);
         }
         self.cursor = next_cursor;
         Ok(if self.cursor.is_some() {
@@ -67,8 +67,8 @@ impl Catalog {
     }
 
     /// Adds one tool. What cannot be one is left out, so that it does not hide the others.
-    fn push(&mut self, raw: Value) {
-        let Some(tool) = definition(raw) else {
+    fn push_tool(&mut self, raw: Value) {
+        let Some(tool) = parse_tool(raw) else {
             tracing::warn!("a tool without a name or a schema is left out");
             return;
         };
@@ -83,9 +83,9 @@ impl Catalog {
 
 /// Leaves out the tools whose `x-mcp-header` annotations are invalid, as the protocol demands of a
 /// client over HTTP, and says what is to be mirrored for the others.
-pub(super) fn mirrored(tools: &mut Vec<Definition>) -> Mirrors {
-    let mut all = Mirrors::new();
-    tools.retain(|tool| match header::mirrors(&tool.input_schema) {
+pub(super) fn extract_mirrors(tools: &mut Vec<UpstreamTool>) -> HeaderMirrors {
+    let mut all = HeaderMirrors::new();
+    tools.retain(|tool| match header::find_mirrors(&tool.input_schema) {
         Ok(mirrors) => {
             if !mirrors.is_empty() {
                 all.insert(tool.name.clone(), mirrors);
@@ -100,21 +100,21 @@ pub(super) fn mirrored(tools: &mut Vec<Definition>) -> Mirrors {
     all
 }
 
-fn definition(raw: Value) -> Option<Definition> {
+fn parse_tool(raw: Value) -> Option<UpstreamTool> {
     let Value::Object(object) = &raw else { return None };
     let text = |key: &str| object.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
-    Some(Definition {
+    Some(UpstreamTool {
         name: text("name").filter(|name| !name.is_empty())?,
         title: text("title"),
         description: text("description"),
-        input_schema: schema(object, "inputSchema")?,
-        output_schema: schema(object, "outputSchema"),
+        input_schema: schema_field(object, "inputSchema")?,
+        output_schema: schema_field(object, "outputSchema"),
         annotations: object.get("annotations").filter(|value| value.is_object()).cloned(),
         raw,
     })
 }
 
-fn schema(object: &Map<String, Value>, key: &str) -> Option<Value> {
+fn schema_field(object: &Map<String, Value>, key: &str) -> Option<Value> {
     object.get(key).filter(|value| value.is_object()).cloned()
 }
 
@@ -138,7 +138,8 @@ mod tests {
             {"name": "good", "inputSchema": {"type": "object"}, "x": 1},
             {"name": "good", "inputSchema": {"type": "object"}, "description": "another"},
         ]});
-        let ControlFlow::Break(tools) = Catalog::default().add(&page(&tools)).unwrap() else {
+        let ControlFlow::Break(tools) = UpstreamCatalog::default().add_page(&page(&tools)).unwrap()
+        else {
             panic!("there is but one page")
         };
         assert_eq!(tools.len(), 1);
@@ -150,10 +151,10 @@ mod tests {
 
     #[test]
     fn a_list_without_end_is_refused() {
-        let mut catalog = Catalog::default();
+        let mut catalog = UpstreamCatalog::default();
         let endless = page(&json!({"tools": [], "nextCursor": "again"}));
         let mut read = 0;
-        while let Ok(ControlFlow::Continue(next)) = catalog.add(&endless) {
+        while let Ok(ControlFlow::Continue(next)) = catalog.add_page(&endless) {
             catalog = next;
             read += 1;
         }
@@ -163,6 +164,6 @@ mod tests {
     #[test]
     fn too_many_tools_are_refused() {
         let tools: Vec<Value> = (0..=MAX_TOOLS).map(|n| json!({"name": n.to_string()})).collect();
-        assert!(Catalog::default().add(&page(&json!({ "tools": tools }))).is_err());
+        assert!(UpstreamCatalog::default().add_page(&page(&json!({ "tools": tools }))).is_err());
     }
 }

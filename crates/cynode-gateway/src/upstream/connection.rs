@@ -3,56 +3,63 @@
 use cynode_app::egress::may_be_public;
 use tokio_util::task::TaskTracker;
 
-use super::error::Failure;
-use super::http::Http;
-use super::pool::Clients;
-use super::sandbox::Program;
-use super::stdio::Stdio;
-use super::{Call, Definition, Options, Reply, Transport, UpstreamError};
+use super::error::ExchangeFailure;
+use super::http::HttpConnection;
+use super::pool::HttpClients;
+use super::sandbox::SandboxProgram;
+use super::stdio::StdioConnection;
+use super::{
+    UpstreamCall, UpstreamError, UpstreamOptions, UpstreamReply, UpstreamTool, UpstreamTransport,
+};
 
 /// A connection whose era is known.
 #[derive(Debug)]
-pub(super) enum Connection {
-    Http(Http),
-    Stdio(Stdio),
+pub(super) enum UpstreamConnection {
+    Http(HttpConnection),
+    Stdio(StdioConnection),
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// Connects and finds out the era.
-    pub(super) async fn open(
-        transport: &Transport,
-        clients: &Clients,
-        options: &Options,
+    pub(super) async fn open_connection(
+        transport: &UpstreamTransport,
+        clients: &HttpClients,
+        options: &UpstreamOptions,
         tasks: &TaskTracker,
     ) -> Result<Self, UpstreamError> {
         match transport {
-            Transport::Http { url, headers, private } => {
+            UpstreamTransport::Http { url, headers, private } => {
                 let client = if *private { &clients.anywhere } else { &clients.public };
                 if !private && !url.parse().is_ok_and(|url| may_be_public(&url)) {
                     return Err(UpstreamError::Misconfigured("its address is not a public one"));
                 }
-                Http::open(client, url, headers, options.patience, tasks).await.map(Self::Http)
+                HttpConnection::open_connection(client, url, headers, options.patience, tasks)
+                    .await
+                    .map(Self::Http)
             }
-            Transport::Stdio { program, args, env, files, network } => {
-                let program = Program { name: program, args, env, files, network: *network };
-                Stdio::open(options, &program, tasks).await.map(Self::Stdio)
+            UpstreamTransport::Stdio { program, args, env, files, network } => {
+                let program = SandboxProgram { name: program, args, env, files, network: *network };
+                StdioConnection::open_connection(options, &program, tasks).await.map(Self::Stdio)
             }
         }
     }
 
     /// All tools of the server.
-    pub(super) async fn list(&self) -> Result<Vec<Definition>, Failure> {
+    pub(super) async fn list_tools(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
         match self {
-            Self::Http(http) => http.list().await,
-            Self::Stdio(stdio) => stdio.list().await,
+            Self::Http(http) => http.list_tools().await,
+            Self::Stdio(stdio) => stdio.list_tools().await,
         }
     }
 
     /// Calls a tool.
-    pub(super) async fn call(&self, call: &Call<'_>) -> Result<Reply, Failure> {
+    pub(super) async fn call_tool(
+        &self,
+        call: &UpstreamCall<'_>,
+    ) -> Result<UpstreamReply, ExchangeFailure> {
         match self {
-            Self::Http(http) => http.call(call).await,
-            Self::Stdio(stdio) => stdio.call(call).await,
+            Self::Http(http) => http.call_tool(call).await,
+            Self::Stdio(stdio) => stdio.call_tool(call).await,
         }
     }
 
@@ -60,10 +67,10 @@ impl Connection {
     ///
     /// Over HTTP nothing: requests have nothing to do with each other. A process that does not
     /// answer may hang, and nothing but its end frees what it holds.
-    pub(super) const fn late(&self) -> Failure {
+    pub(super) const fn timeout_failure(&self) -> ExchangeFailure {
         match self {
-            Self::Http(_) => Failure::keep(UpstreamError::Timeout),
-            Self::Stdio(_) => Failure::retire(UpstreamError::Timeout),
+            Self::Http(_) => ExchangeFailure::keep_connection(UpstreamError::Timeout),
+            Self::Stdio(_) => ExchangeFailure::retire_connection(UpstreamError::Timeout),
         }
     }
 
@@ -76,10 +83,10 @@ impl Connection {
     }
 
     /// Takes leave of the server and waits for its end.
-    pub(super) async fn close(&self) {
+    pub(super) async fn close_connection(&self) {
         match self {
-            Self::Http(http) => http.close().await,
-            Self::Stdio(stdio) => stdio.close().await,
+            Self::Http(http) => http.close_session().await,
+            Self::Stdio(stdio) => stdio.close_process().await,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 /// Why a call or a listing has no answer.
 ///
-/// A tool that ran and failed is not among these: that is a [`super::Reply::Result`]. No message
+/// A tool that ran and failed is not among these: that is a [`super::UpstreamReply::Result`]. No message
 /// repeats an address, a header or anything a server sent, except [`Self::Protocol`], whose message
 /// is the server's and is to be treated as such.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum UpstreamError {
     /// What the server sent is not MCP.
     #[error("the server sent something that is not MCP: {0}")]
     Malformed(&'static str),
-    /// The answer is larger than [`super::MAX_ANSWER`].
+    /// The answer is larger than [`super::MAX_ANSWER_BYTES`].
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
         /// The limit that was passed.
@@ -68,14 +68,16 @@ pub enum UpstreamError {
 
 impl UpstreamError {
     /// An [`Self::Unreachable`] from whatever the transport says.
-    pub(super) fn unreachable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub(super) fn from_transport(
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         Self::Unreachable(cause.into())
     }
 }
 
 /// What a failed exchange means for the connection it was made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum ConnectionEffect {
     /// None: the server answered, only not well.
     Keep,
     /// The server no longer knows the connection and did nothing: connect and ask again.
@@ -88,25 +90,25 @@ pub(super) enum Effect {
 
 /// A failed exchange.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ExchangeFailure {
     pub(super) error: UpstreamError,
-    pub(super) effect: Effect,
+    pub(super) effect: ConnectionEffect,
 }
 
-impl Failure {
-    pub(super) const fn keep(error: UpstreamError) -> Self {
-        Self { error, effect: Effect::Keep }
+impl ExchangeFailure {
+    pub(super) const fn keep_connection(error: UpstreamError) -> Self {
+        Self { error, effect: ConnectionEffect::Keep }
     }
 
-    pub(super) const fn renew(error: UpstreamError) -> Self {
-        Self { error, effect: Effect::Renew }
+    pub(super) const fn renew_connection(error: UpstreamError) -> Self {
+        Self { error, effect: ConnectionEffect::Renew }
     }
 
-    pub(super) const fn retire(error: UpstreamError) -> Self {
-        Self { error, effect: Effect::Retire }
+    pub(super) const fn retire_connection(error: UpstreamError) -> Self {
+        Self { error, effect: ConnectionEffect::Retire }
     }
 
-    pub(super) const fn lose(error: UpstreamError) -> Self {
-        Self { error, effect: Effect::Lose }
+    pub(super) const fn lose_connection(error: UpstreamError) -> Self {
+        Self { error, effect: ConnectionEffect::Lose }
     }
 }

@@ -11,27 +11,29 @@ use serde_json::{Map, Value};
 use super::UpstreamError;
 
 /// The revision spoken.
-pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// The method of the request.
-pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+pub(super) const METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
 /// The name of the tool.
-pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(super) const NAME_HEADER: HeaderName = HeaderName::from_static("mcp-name");
 /// The session of the legacy era.
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// What prefixes the header of a mirrored argument.
-const PARAMETER: &str = "mcp-param-";
+const PARAMETER_HEADER_PREFIX: &str = "mcp-param-";
 
 /// The keyword by which a tool's schema asks for an argument to be mirrored.
-const KEYWORD: &str = "x-mcp-header";
+const MIRROR_KEYWORD: &str = "x-mcp-header";
 
 /// The headers an operator configured, checked: none of them may change what we say ourselves.
-pub(super) fn configured(headers: &[(String, SecretString)]) -> Result<HeaderMap, UpstreamError> {
+pub(super) fn parse_configured_headers(
+    headers: &[(String, SecretString)],
+) -> Result<HeaderMap, UpstreamError> {
     let mut map = HeaderMap::with_capacity(headers.len() + 8);
     for (name, value) in headers {
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| UpstreamError::Misconfigured("the name of a header"))?;
-        if is_ours(&name) {
+        if is_protocol_header(&name) {
             return Err(UpstreamError::Misconfigured("a header that the protocol needs itself"));
         }
         let mut value = HeaderValue::from_str(value.expose_secret())
@@ -42,7 +44,7 @@ pub(super) fn configured(headers: &[(String, SecretString)]) -> Result<HeaderMap
     Ok(map)
 }
 
-fn is_ours(name: &HeaderName) -> bool {
+fn is_protocol_header(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("mcp-")
         || matches!(
@@ -63,7 +65,7 @@ fn is_ours(name: &HeaderName) -> bool {
 
 /// An argument that a tool wants to see in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mirror {
+pub(super) struct HeaderMirror {
     /// Where it is in the arguments.
     path: Vec<String>,
     header: HeaderName,
@@ -73,36 +75,36 @@ pub(super) struct Mirror {
 ///
 /// The keyword may stand only on a string, integer or boolean that is reached from the root
 /// through `properties` alone: elsewhere two readers could disagree on which value is meant.
-pub(super) fn mirrors(schema: &Value) -> Result<Vec<Mirror>, &'static str> {
+pub(super) fn find_mirrors(schema: &Value) -> Result<Vec<HeaderMirror>, &'static str> {
     let mut mirrors = Vec::new();
     if let Value::Object(root) = schema {
-        if root.contains_key(KEYWORD) {
+        if root.contains_key(MIRROR_KEYWORD) {
             return Err("x-mcp-header on the whole of the arguments");
         }
-        walk(root, &mut Vec::new(), &mut mirrors)?;
+        collect_mirrors(root, &mut Vec::new(), &mut mirrors)?;
     }
     let distinct: HashSet<&HeaderName> = mirrors.iter().map(|mirror| &mirror.header).collect();
     if distinct.len() == mirrors.len() { Ok(mirrors) } else { Err("x-mcp-header given twice") }
 }
 
-fn walk(
+fn collect_mirrors(
     schema: &Map<String, Value>,
     path: &mut Vec<String>,
-    mirrors: &mut Vec<Mirror>,
+    mirrors: &mut Vec<HeaderMirror>,
 ) -> Result<(), &'static str> {
     for (keyword, value) in schema {
         match (keyword.as_str(), value) {
-            (KEYWORD | "default" | "const" | "enum" | "examples", _) => {}
+            (MIRROR_KEYWORD | "default" | "const" | "enum" | "examples", _) => {}
             ("properties", Value::Object(properties)) => {
                 for (name, property) in properties {
                     let Value::Object(property) = property else { continue };
                     path.push(name.clone());
-                    mirrors.extend(mirror(property, path)?);
-                    walk(property, path, mirrors)?;
+                    mirrors.extend(parse_mirror(property, path)?);
+                    collect_mirrors(property, path, mirrors)?;
                     path.pop();
                 }
             }
-            (_, elsewhere) if mentions(elsewhere) => {
+            (_, elsewhere) if mentions_keyword(elsewhere) => {
                 return Err("x-mcp-header where it cannot be followed");
             }
             _ => {}
@@ -111,34 +113,47 @@ fn walk(
     Ok(())
 }
 
-fn mirror(property: &Map<String, Value>, path: &[String]) -> Result<Option<Mirror>, &'static str> {
-    let Some(annotation) = property.get(KEYWORD) else { return Ok(None) };
+fn parse_mirror(
+    property: &Map<String, Value>,
+    path: &[String],
+) -> Result<Option<HeaderMirror>, &'static str> {
+    let Some(annotation) = property.get(MIRROR_KEYWORD) else { return Ok(None) };
     let header = annotation
         .as_str()
         .filter(|name| !name.is_empty())
-        .and_then(|name| HeaderName::from_bytes(format!("{PARAMETER}{name}").as_bytes()).ok())
+        .and_then(|name| {
+            HeaderName::from_bytes(format!("{PARAMETER_HEADER_PREFIX}{name}").as_bytes()).ok()
+        })
         .ok_or("x-mcp-header that is no header name")?;
     match property.get("type").and_then(Value::as_str) {
-        Some("string" | "integer" | "boolean") => Ok(Some(Mirror { path: path.to_vec(), header })),
+        Some("string" | "integer" | "boolean") => {
+            Ok(Some(HeaderMirror { path: path.to_vec(), header }))
+        }
         _ => Err("x-mcp-header on something that is not a plain value"),
     }
 }
 
-fn mentions(value: &Value) -> bool {
+fn mentions_keyword(value: &Value) -> bool {
     match value {
-        Value::Object(map) => map.contains_key(KEYWORD) || map.values().any(mentions),
-        Value::Array(values) => values.iter().any(mentions),
+        Value::Object(map) => {
+            map.contains_key(MIRROR_KEYWORD) || map.values().any(mentions_keyword)
+        }
+        Value::Array(values) => values.iter().any(mentions_keyword),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
 /// Adds the mirrored arguments to `headers`.
-pub(super) fn mirror_into(headers: &mut HeaderMap, mirrors: &[Mirror], arguments: &RawValue) {
+pub(super) fn insert_mirrors(
+    headers: &mut HeaderMap,
+    mirrors: &[HeaderMirror],
+    arguments: &RawValue,
+) {
     if mirrors.is_empty() {
         return;
     }
     let Ok(arguments) = serde_json::from_str::<Value>(arguments.get()) else { return };
-    for Mirror { path, header } in mirrors {
+    for HeaderMirror { path, header } in mirrors {
         let value = path.iter().try_fold(&arguments, |value, key| value.get(key));
         let text = match value {
             Some(Value::String(text)) => text.clone(),
@@ -146,12 +161,12 @@ pub(super) fn mirror_into(headers: &mut HeaderMap, mirrors: &[Mirror], arguments
             Some(Value::Number(number)) => number.to_string(),
             Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => continue,
         };
-        headers.insert(header, value_of(&text));
+        headers.insert(header, to_header_value(&text));
     }
 }
 
 /// `text` as a header value, wrapped where it would not survive the way as it is.
-pub(super) fn value_of(text: &str) -> HeaderValue {
+pub(super) fn to_header_value(text: &str) -> HeaderValue {
     let plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
         && text.trim_matches([' ', '\t']).len() == text.len()
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
@@ -171,7 +186,11 @@ mod tests {
 
     fn mirrored(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
-        mirror_into(&mut headers, &mirrors(schema).unwrap(), &to_raw_value(arguments).unwrap());
+        insert_mirrors(
+            &mut headers,
+            &find_mirrors(schema).unwrap(),
+            &to_raw_value(arguments).unwrap(),
+        );
         let mut pairs: Vec<(String, String)> = headers
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
@@ -213,7 +232,7 @@ mod tests {
             json!({"$defs": {"a": annotated}}),
             json!({"properties": {"a": annotated, "b": {"type": "string", "x-mcp-header": "a"}}}),
         ] {
-            assert!(mirrors(&schema).is_err(), "{schema}");
+            assert!(find_mirrors(&schema).is_err(), "{schema}");
         }
     }
 
@@ -226,7 +245,7 @@ mod tests {
             ("a\nb", "=?base64?YQpi?="),
             ("=?base64?YQ==?=", "=?base64?PT9iYXNlNjQ/WVE9PT89?="),
         ] {
-            assert_eq!(value_of(text).to_str().unwrap(), expected);
+            assert_eq!(to_header_value(text).to_str().unwrap(), expected);
         }
     }
 
@@ -234,9 +253,9 @@ mod tests {
     fn a_configured_header_cannot_speak_for_the_protocol() {
         for name in ["Mcp-Session-Id", "mcp-name", "Accept", "Content-Length", "Host", "bad name"] {
             let headers = [(name.to_owned(), SecretString::from("x"))];
-            assert!(configured(&headers).is_err(), "{name}");
+            assert!(parse_configured_headers(&headers).is_err(), "{name}");
         }
         let headers = [("Authorization".to_owned(), SecretString::from("Bearer x"))];
-        assert!(configured(&headers).unwrap()["authorization"].is_sensitive());
+        assert!(parse_configured_headers(&headers).unwrap()["authorization"].is_sensitive());
     }
 }

@@ -19,60 +19,64 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::catalog::{self, Catalog, Mirrors};
-use super::error::{Effect, Failure};
-use super::message::{self, Era, Message};
-use super::sse::Events;
-use super::{Call, Definition, MAX_ANSWER, Progress, Reply, UpstreamError, header};
+use super::catalog::{self, HeaderMirrors, UpstreamCatalog};
+use super::error::{ConnectionEffect, ExchangeFailure};
+use super::message::{self, ServerMessage, UpstreamEra};
+use super::sse::McpEventParser;
+use super::{
+    CallProgress, MAX_ANSWER_BYTES, UpstreamCall, UpstreamError, UpstreamReply, UpstreamTool,
+    header,
+};
 
 /// How long a message may take on whose answer nothing depends.
-const COURTESY: Duration = Duration::from_secs(2);
+const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server over HTTP whose era is known.
 #[derive(Debug)]
-pub(super) struct Http {
-    link: Link,
-    era: Era,
+pub(super) struct HttpConnection {
+    link: HttpEndpoint,
+    era: UpstreamEra,
     next: AtomicU64,
-    mirrors: RwLock<Arc<Mirrors>>,
+    mirrors: RwLock<Arc<HeaderMirrors>>,
 }
 
-impl Http {
+impl HttpConnection {
     /// Finds out the era, and agrees on a session if it is the legacy one.
-    pub(super) async fn open(
+    pub(super) async fn open_connection(
         client: &Client,
         url: &str,
         headers: &[(String, SecretString)],
         patience: Duration,
         tasks: &TaskTracker,
     ) -> Result<Self, UpstreamError> {
-        let mut link = Link::new(client, url, headers, tasks)?;
-        let era = match timeout(patience, link.discover()).await {
+        let mut link = HttpEndpoint::new(client, url, headers, tasks)?;
+        let era = match timeout(patience, link.discover_era()).await {
             Ok(discovered) => discovered?,
             Err(_) => None,
         };
         let era = match era {
             Some(era) => era,
-            None => link.initialize().await?,
+            None => link.initialize_session().await?,
         };
-        link.headers.insert(header::VERSION, HeaderValue::from_static(era.version()));
+        link.headers
+            .insert(header::VERSION_HEADER, HeaderValue::from_static(era.protocol_version()));
         let http = Self { link, era, next: AtomicU64::new(3), mirrors: RwLock::default() };
         match era {
             // Which arguments go into headers is known from the list alone. A server whose list
             // fails may still have tools that work.
-            Era::Modern => match http.list().await {
-                Ok(_) | Err(Failure { effect: Effect::Keep, .. }) => {}
+            UpstreamEra::Modern => match http.list_tools().await {
+                Ok(_) | Err(ExchangeFailure { effect: ConnectionEffect::Keep, .. }) => {}
                 Err(failure) => return Err(failure.error),
             },
-            Era::Legacy(_) => http.initialized().await?,
+            UpstreamEra::Legacy(_) => http.send_initialized().await?,
         }
         Ok(http)
     }
 
-    async fn initialized(&self) -> Result<(), UpstreamError> {
+    async fn send_initialized(&self) -> Result<(), UpstreamError> {
         let response = self
             .link
-            .post(self.link.headers.clone(), message::initialized()?)
+            .post_body(self.link.headers.clone(), message::encode_initialized()?)
             .await
             .map_err(|failure| failure.error)?;
         let status = response.status();
@@ -84,22 +88,24 @@ impl Http {
     }
 
     /// All tools of the server.
-    pub(super) async fn list(&self) -> Result<Vec<Definition>, Failure> {
-        let mut tools = self.pages().await?;
-        if self.era == Era::Modern {
-            let mirrors = Arc::new(catalog::mirrored(&mut tools));
+    pub(super) async fn list_tools(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
+        let mut tools = self.fetch_pages().await?;
+        if self.era == UpstreamEra::Modern {
+            let mirrors = Arc::new(catalog::extract_mirrors(&mut tools));
             *self.mirrors.write().unwrap_or_else(PoisonError::into_inner) = mirrors;
         }
         Ok(tools)
     }
 
-    async fn pages(&self) -> Result<Vec<Definition>, Failure> {
-        let mut catalog = Catalog::default();
+    async fn fetch_pages(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
+        let mut catalog = UpstreamCatalog::default();
         loop {
-            let id = self.id();
-            let body = message::list(id, self.era, catalog.cursor()).map_err(Failure::keep)?;
-            let page = self.ask(id, self.headers("tools/list"), body, None).await?;
-            match catalog.add(&page)? {
+            let id = self.next_id();
+            let body = message::encode_list_tools(id, self.era, catalog.next_cursor())
+                .map_err(ExchangeFailure::keep_connection)?;
+            let page =
+                self.send_request(id, self.request_headers("tools/list"), body, None).await?;
+            match catalog.add_page(&page)? {
                 ControlFlow::Continue(next) => catalog = next,
                 ControlFlow::Break(tools) => return Ok(tools),
             }
@@ -107,9 +113,12 @@ impl Http {
     }
 
     /// Calls a tool.
-    pub(super) async fn call(&self, call: &Call<'_>) -> Result<Reply, Failure> {
+    pub(super) async fn call_tool(
+        &self,
+        call: &UpstreamCall<'_>,
+    ) -> Result<UpstreamReply, ExchangeFailure> {
         let outcome = self.call_once(call).await;
-        let Err(Failure {
+        let Err(ExchangeFailure {
             error: UpstreamError::Protocol { code: message::HEADER_MISMATCH, .. },
             ..
         }) = &outcome
@@ -117,57 +126,58 @@ impl Http {
             return outcome;
         };
         // Refused before it ran: the tool's schema wants other headers than when we read it.
-        self.list().await?;
+        self.list_tools().await?;
         self.call_once(call).await
     }
 
-    async fn call_once(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let id = self.id();
-        let body = message::call(id, self.era, call).map_err(Failure::keep)?;
-        let mut headers = self.headers("tools/call");
-        if self.era == Era::Modern {
-            headers.insert(header::NAME, header::value_of(call.tool));
+    async fn call_once(&self, call: &UpstreamCall<'_>) -> Result<UpstreamReply, ExchangeFailure> {
+        let id = self.next_id();
+        let body = message::encode_call_tool(id, self.era, call)
+            .map_err(ExchangeFailure::keep_connection)?;
+        let mut headers = self.request_headers("tools/call");
+        if self.era == UpstreamEra::Modern {
+            headers.insert(header::NAME_HEADER, header::to_header_value(call.tool));
             let mirrors = Arc::clone(&self.mirrors.read().unwrap_or_else(PoisonError::into_inner));
             if let Some(mirrors) = mirrors.get(call.tool) {
-                header::mirror_into(&mut headers, mirrors, call.arguments);
+                header::insert_mirrors(&mut headers, mirrors, call.arguments);
             }
         }
-        let result = self.ask(id, headers, body, call.progress.as_ref()).await?;
-        message::reply(self.era, result).map_err(Failure::keep)
+        let result = self.send_request(id, headers, body, call.progress.as_ref()).await?;
+        message::parse_reply(self.era, result).map_err(ExchangeFailure::keep_connection)
     }
 
     /// Sends a request and waits for its answer. When nobody waits any more, the server is told.
-    async fn ask(
+    async fn send_request(
         &self,
         id: u64,
         headers: HeaderMap,
         body: Vec<u8>,
-        progress: Option<&mpsc::Sender<Progress>>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let mut withdrawal = Withdrawal { http: self, id, due: true };
-        let response = self.link.post(headers, body).await;
+        progress: Option<&mpsc::Sender<CallProgress>>,
+    ) -> Result<Box<RawValue>, ExchangeFailure> {
+        let mut withdrawal = HttpCancelGuard { http: self, id, due: true };
+        let response = self.link.post_body(headers, body).await;
         let outcome = match response {
-            Ok(response) => self.link.answer(response, id, progress).await,
+            Ok(response) => self.link.read_answer(response, id, progress).await,
             Err(failure) => Err(failure),
         };
         withdrawal.due = false;
         outcome
     }
 
-    fn headers(&self, method: &'static str) -> HeaderMap {
+    fn request_headers(&self, method: &'static str) -> HeaderMap {
         let mut headers = self.link.headers.clone();
-        if self.era == Era::Modern {
-            headers.insert(header::METHOD, HeaderValue::from_static(method));
+        if self.era == UpstreamEra::Modern {
+            headers.insert(header::METHOD_HEADER, HeaderValue::from_static(method));
         }
         headers
     }
 
-    fn id(&self) -> u64 {
+    fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Ends the session, if there is one.
-    pub(super) async fn close(&self) {
+    pub(super) async fn close_session(&self) {
         if !self.link.has_session() {
             return;
         }
@@ -176,7 +186,7 @@ impl Http {
             .client
             .delete(self.link.url.clone())
             .headers(self.link.headers.clone())
-            .timeout(COURTESY);
+            .timeout(BEST_EFFORT_TIMEOUT);
         // Servers may refuse this; the session then ends by itself.
         drop(request.send().await);
     }
@@ -186,33 +196,33 @@ impl Http {
 ///
 /// It does so when it is dropped, and so for all reasons there are: time, cancellation, and a
 /// caller that went away. A modern server sees the connection close and needs to be told nothing.
-struct Withdrawal<'a> {
-    http: &'a Http,
+struct HttpCancelGuard<'a> {
+    http: &'a HttpConnection,
     id: u64,
     due: bool,
 }
 
-impl Drop for Withdrawal<'_> {
+impl Drop for HttpCancelGuard<'_> {
     fn drop(&mut self) {
         if self.due
-            && matches!(self.http.era, Era::Legacy(_))
-            && let Ok(body) = message::cancelled(self.id)
+            && matches!(self.http.era, UpstreamEra::Legacy(_))
+            && let Ok(body) = message::encode_cancelled(self.id)
         {
-            self.http.link.post_aside(body);
+            self.http.link.post_detached(body);
         }
     }
 }
 
 /// Where the server is and what is sent with every request.
 #[derive(Clone, Debug)]
-struct Link {
+struct HttpEndpoint {
     client: Client,
     url: Url,
     headers: HeaderMap,
     tasks: TaskTracker,
 }
 
-impl Link {
+impl HttpEndpoint {
     fn new(
         client: &Client,
         url: &str,
@@ -225,24 +235,26 @@ impl Link {
             // Credentials belong into headers, where they are kept as secrets.
             .filter(|url| url.username().is_empty() && url.password().is_none())
             .ok_or(UpstreamError::Misconfigured("the address"))?;
-        let mut headers = header::configured(headers)?;
+        let mut headers = header::parse_configured_headers(headers)?;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(Self { client: client.clone(), url, headers, tasks: tasks.clone() })
     }
 
     /// Asks in the words of the modern era; `None` if the server does not speak it.
-    async fn discover(&self) -> Result<Option<Era>, UpstreamError> {
+    async fn discover_era(&self) -> Result<Option<UpstreamEra>, UpstreamError> {
         let mut headers = self.headers.clone();
-        headers.insert(header::VERSION, HeaderValue::from_static(message::MODERN));
-        headers.insert(header::METHOD, HeaderValue::from_static("server/discover"));
-        let response =
-            self.post(headers, message::discover(1)?).await.map_err(|failure| failure.error)?;
-        match self.answer(response, 1, None).await {
-            Ok(result) => Ok(message::discovered(&result)),
+        headers.insert(header::VERSION_HEADER, HeaderValue::from_static(message::MODERN_VERSION));
+        headers.insert(header::METHOD_HEADER, HeaderValue::from_static("server/discover"));
+        let response = self
+            .post_body(headers, message::encode_discover(1)?)
+            .await
+            .map_err(|failure| failure.error)?;
+        match self.read_answer(response, 1, None).await {
+            Ok(result) => Ok(message::era_from_discovery(&result)),
             // An outage or a closed door says nothing about the era.
-            Err(Failure { effect: Effect::Lose, error }) => Err(error),
-            Err(Failure { error: UpstreamError::Status { status }, .. })
+            Err(ExchangeFailure { effect: ConnectionEffect::Lose, error }) => Err(error),
+            Err(ExchangeFailure { error: UpstreamError::Status { status }, .. })
                 if matches!(status, 401 | 403 | 429 | 500..) =>
             {
                 Err(UpstreamError::Status { status })
@@ -252,91 +264,108 @@ impl Link {
     }
 
     /// Greets a legacy server and keeps the session that it opens.
-    async fn initialize(&mut self) -> Result<Era, UpstreamError> {
+    async fn initialize_session(&mut self) -> Result<UpstreamEra, UpstreamError> {
         let response = self
-            .post(self.headers.clone(), message::initialize(2)?)
+            .post_body(self.headers.clone(), message::encode_initialize(2)?)
             .await
             .map_err(|failure| failure.error)?;
-        let session = response.headers().get(header::SESSION).cloned();
-        match self.answer(response, 2, None).await {
+        let session = response.headers().get(header::SESSION_HEADER).cloned();
+        match self.read_answer(response, 2, None).await {
             Ok(result) => {
                 if let Some(mut session) = session {
                     session.set_sensitive(true);
-                    self.headers.insert(header::SESSION, session);
+                    self.headers.insert(header::SESSION_HEADER, session);
                 }
-                message::greeted(&result)
+                message::era_from_initialize(&result)
             }
             // It was only slow to answer when it was asked first.
-            Err(failure) if message::names_modern(&failure.error) => Ok(Era::Modern),
+            Err(failure) if message::supports_modern(&failure.error) => Ok(UpstreamEra::Modern),
             Err(failure) => Err(failure.error),
         }
     }
 
     fn has_session(&self) -> bool {
-        self.headers.contains_key(header::SESSION)
+        self.headers.contains_key(header::SESSION_HEADER)
     }
 
     /// Whether the server is known to be modern; such a one may not ask us anything.
     fn is_modern(&self) -> bool {
-        self.headers.get(header::VERSION).is_some_and(|version| version == message::MODERN)
+        self.headers
+            .get(header::VERSION_HEADER)
+            .is_some_and(|version| version == message::MODERN_VERSION)
     }
 
-    async fn post(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Response, Failure> {
+    async fn post_body(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Response, ExchangeFailure> {
         let mut request = reqwest::Request::new(Method::POST, self.url.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body.into());
-        self.client.execute(request).await.map_err(lost)
+        self.client.execute(request).await.map_err(transport_failure)
     }
 
     /// Posts something on whose answer nothing depends, without waiting for it.
-    fn post_aside(&self, body: Vec<u8>) {
+    fn post_detached(&self, body: Vec<u8>) {
         // Outside of a runtime nothing can be sent, and dropping must not panic.
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
         let link = self.clone();
         self.tasks.spawn(async move {
-            let sent = timeout(COURTESY, link.post(link.headers.clone(), body)).await;
+            let sent =
+                timeout(BEST_EFFORT_TIMEOUT, link.post_body(link.headers.clone(), body)).await;
             drop(sent);
         });
     }
 
     /// Reads the answer to request `id` out of a response.
-    async fn answer(
+    async fn read_answer(
         &self,
         response: Response,
         id: u64,
-        progress: Option<&mpsc::Sender<Progress>>,
-    ) -> Result<Box<RawValue>, Failure> {
+        progress: Option<&mpsc::Sender<CallProgress>>,
+    ) -> Result<Box<RawValue>, ExchangeFailure> {
         let status = response.status();
         let refused = UpstreamError::Status { status: status.as_u16() };
-        match (status, Kind::of(&response)) {
-            (StatusCode::NOT_FOUND, _) if self.has_session() => Err(Failure::renew(refused)),
+        match (status, ResponseKind::of_response(&response)) {
+            (StatusCode::NOT_FOUND, _) if self.has_session() => {
+                Err(ExchangeFailure::renew_connection(refused))
+            }
             (
                 StatusCode::BAD_GATEWAY
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::GATEWAY_TIMEOUT,
                 _,
-            ) => Err(Failure::lose(refused)),
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Failure::keep(refused)),
-            (status, Kind::Json) => match single(&bounded(response).await?, id) {
-                Err(Failure { error: UpstreamError::Malformed(_), .. }) if !status.is_success() => {
-                    Err(self.doubt(status, refused))
-                }
-                Err(Failure { error, effect: Effect::Keep }) => Err(self.doubt(status, error)),
-                outcome => outcome,
-            },
-            (status, _) if !status.is_success() => Err(self.doubt(status, refused)),
-            (_, Kind::Stream) => self.follow(response, id, progress).await,
-            (_, Kind::Other) => {
-                Err(Failure::keep(UpstreamError::Malformed("neither JSON nor an event stream")))
+            ) => Err(ExchangeFailure::lose_connection(refused)),
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+                Err(ExchangeFailure::keep_connection(refused))
             }
+            (status, ResponseKind::Json) => {
+                match parse_single_answer(&read_bounded(response).await?, id) {
+                    Err(ExchangeFailure { error: UpstreamError::Malformed(_), .. })
+                        if !status.is_success() =>
+                    {
+                        Err(self.classify_refusal(status, refused))
+                    }
+                    Err(ExchangeFailure { error, effect: ConnectionEffect::Keep }) => {
+                        Err(self.classify_refusal(status, error))
+                    }
+                    outcome => outcome,
+                }
+            }
+            (status, _) if !status.is_success() => Err(self.classify_refusal(status, refused)),
+            (_, ResponseKind::Stream) => self.read_stream(response, id, progress).await,
+            (_, ResponseKind::Other) => Err(ExchangeFailure::keep_connection(
+                UpstreamError::Malformed("neither JSON nor an event stream"),
+            )),
         }
     }
 
     /// What a refusal means for the connection. One in words that a modern server does not use is
     /// a sign that it is none any more; the era is found out anew at the next call.
-    fn doubt(&self, status: StatusCode, error: UpstreamError) -> Failure {
+    fn classify_refusal(&self, status: StatusCode, error: UpstreamError) -> ExchangeFailure {
         let in_its_words = match &error {
             UpstreamError::Protocol { code, .. } => {
                 matches!(code, -32602 | -32601 | -32099..=-32020)
@@ -344,87 +373,89 @@ impl Link {
             _ => status == StatusCode::TOO_MANY_REQUESTS,
         };
         if self.is_modern() && status.is_client_error() && !in_its_words {
-            Failure::retire(error)
+            ExchangeFailure::retire_connection(error)
         } else {
-            Failure::keep(error)
+            ExchangeFailure::keep_connection(error)
         }
     }
 
     /// Reads events until the answer to request `id` is among them.
-    async fn follow(
+    async fn read_stream(
         &self,
         mut response: Response,
         id: u64,
-        progress: Option<&mpsc::Sender<Progress>>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let mut events = Events::new(MAX_ANSWER);
-        while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            events.feed(&chunk).map_err(Failure::keep)?;
-            while let Some(data) = events.next().map_err(Failure::keep)? {
+        progress: Option<&mpsc::Sender<CallProgress>>,
+    ) -> Result<Box<RawValue>, ExchangeFailure> {
+        let mut events = McpEventParser::new(MAX_ANSWER_BYTES);
+        while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
+            events.feed_chunk(&chunk).map_err(ExchangeFailure::keep_connection)?;
+            while let Some(data) = events.next().map_err(ExchangeFailure::keep_connection)? {
                 // The first event of a stream may be empty, only there to give it an id.
                 if data.is_empty() {
                     continue;
                 }
-                if let Some(outcome) = self.hear(&data, id, progress) {
-                    self.finish(response);
+                if let Some(outcome) = self.handle_event(&data, id, progress) {
+                    self.drain_stream(response);
                     return outcome;
                 }
             }
         }
-        Err(Failure::lose(UpstreamError::unreachable("the stream ended before the answer")))
+        Err(ExchangeFailure::lose_connection(UpstreamError::from_transport(
+            "the stream ended before the answer",
+        )))
     }
 
     /// Reads a stream that has given its answer to its end, which is near, so that its connection
     /// can be used again. The caller does not wait for this.
-    fn finish(&self, mut response: Response) {
+    fn drain_stream(&self, mut response: Response) {
         // Mostly the end has come along with the answer.
         if matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
             return;
         }
         let rest = async move { while let Ok(Some(_)) = response.chunk().await {} };
-        self.tasks.spawn(timeout(COURTESY, rest));
+        self.tasks.spawn(timeout(BEST_EFFORT_TIMEOUT, rest));
     }
 
     /// Takes in one message of a stream; gives back the answer if it is that.
-    fn hear(
+    fn handle_event(
         &self,
         data: &[u8],
         id: u64,
-        progress: Option<&mpsc::Sender<Progress>>,
-    ) -> Option<Result<Box<RawValue>, Failure>> {
-        match message::read(data) {
-            Ok(Message::Answer { id: Some(theirs), outcome }) if theirs == id => {
-                Some(settle(outcome))
+        progress: Option<&mpsc::Sender<CallProgress>>,
+    ) -> Option<Result<Box<RawValue>, ExchangeFailure>> {
+        match message::parse_server_message(data) {
+            Ok(ServerMessage::Answer { id: Some(theirs), outcome }) if theirs == id => {
+                Some(settle_outcome(outcome))
             }
-            Ok(Message::Progress { token, progress: news }) if token == id => {
+            Ok(ServerMessage::Progress { token, progress: news }) if token == id => {
                 if let Some(progress) = progress {
                     // A reader that is slow or gone must not hold up the call.
                     drop(progress.try_send(news));
                 }
                 None
             }
-            Ok(Message::Request { id, method }) if !self.is_modern() => {
-                if let Ok(body) = message::answer_to(id, &method) {
-                    self.post_aside(body);
+            Ok(ServerMessage::Request { id, method }) if !self.is_modern() => {
+                if let Ok(body) = message::encode_answer_to(id, &method) {
+                    self.post_detached(body);
                 }
                 None
             }
             Ok(_) => None,
-            Err(error) => Some(Err(Failure::keep(error))),
+            Err(error) => Some(Err(ExchangeFailure::keep_connection(error))),
         }
     }
 }
 
 /// What a response carries.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ResponseKind {
     Json,
     Stream,
     Other,
 }
 
-impl Kind {
-    fn of(response: &Response) -> Self {
+impl ResponseKind {
+    fn of_response(response: &Response) -> Self {
         let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         let is = |name: &[u8]| {
             kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
@@ -439,18 +470,19 @@ impl Kind {
     }
 }
 
-/// Reads a body that must not pass [`MAX_ANSWER`]. Most come in one piece and are not copied.
-async fn bounded(mut response: Response) -> Result<Bytes, Failure> {
-    let too_large = || Failure::keep(UpstreamError::TooLarge { limit: MAX_ANSWER });
-    if response.content_length().is_some_and(|length| length > MAX_ANSWER as u64) {
+/// Reads a body that must not pass [`MAX_ANSWER_BYTES`]. Most come in one piece and are not copied.
+async fn read_bounded(mut response: Response) -> Result<Bytes, ExchangeFailure> {
+    let too_large =
+        || ExchangeFailure::keep_connection(UpstreamError::TooLarge { limit: MAX_ANSWER_BYTES });
+    if response.content_length().is_some_and(|length| length > MAX_ANSWER_BYTES as u64) {
         return Err(too_large());
     }
-    let first = response.chunk().await.map_err(lost)?.unwrap_or_default();
-    let Some(second) = response.chunk().await.map_err(lost)? else { return Ok(first) };
+    let first = response.chunk().await.map_err(transport_failure)?.unwrap_or_default();
+    let Some(second) = response.chunk().await.map_err(transport_failure)? else { return Ok(first) };
     let mut whole = BytesMut::from(first);
     whole.extend_from_slice(&second);
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
-        if whole.len() + chunk.len() > MAX_ANSWER {
+    while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
+        if whole.len() + chunk.len() > MAX_ANSWER_BYTES {
             return Err(too_large());
         }
         whole.extend_from_slice(&chunk);
@@ -459,32 +491,36 @@ async fn bounded(mut response: Response) -> Result<Bytes, Failure> {
 }
 
 /// Reads a body that is the answer to request `id` and nothing else.
-fn single(body: &[u8], id: u64) -> Result<Box<RawValue>, Failure> {
-    match message::read(body).map_err(Failure::keep)? {
-        Message::Answer { id: Some(theirs), outcome } if theirs == id => settle(outcome),
-        // The server could not tell which request it refuses; there is only one it can be.
-        Message::Answer { id: None, outcome: outcome @ Err(_) } => settle(outcome),
-        Message::Answer { .. }
-        | Message::Request { .. }
-        | Message::Progress { .. }
-        | Message::Other => {
-            Err(Failure::keep(UpstreamError::Malformed("the answer to something else")))
+fn parse_single_answer(body: &[u8], id: u64) -> Result<Box<RawValue>, ExchangeFailure> {
+    match message::parse_server_message(body).map_err(ExchangeFailure::keep_connection)? {
+        ServerMessage::Answer { id: Some(theirs), outcome } if theirs == id => {
+            settle_outcome(outcome)
         }
+        // The server could not tell which request it refuses; there is only one it can be.
+        ServerMessage::Answer { id: None, outcome: outcome @ Err(_) } => settle_outcome(outcome),
+        ServerMessage::Answer { .. }
+        | ServerMessage::Request { .. }
+        | ServerMessage::Progress { .. }
+        | ServerMessage::Other => Err(ExchangeFailure::keep_connection(UpstreamError::Malformed(
+            "the answer to something else",
+        ))),
     }
 }
 
-fn settle(outcome: Result<&RawValue, UpstreamError>) -> Result<Box<RawValue>, Failure> {
+fn settle_outcome(
+    outcome: Result<&RawValue, UpstreamError>,
+) -> Result<Box<RawValue>, ExchangeFailure> {
     match outcome {
         Ok(result) => Ok(result.to_owned()),
         // It spoke this revision a while ago. Whatever it speaks now, it has done nothing.
         Err(error @ UpstreamError::Protocol { code: message::UNSUPPORTED_VERSION, .. }) => {
-            Err(Failure::renew(error))
+            Err(ExchangeFailure::renew_connection(error))
         }
-        Err(error) => Err(Failure::keep(error)),
+        Err(error) => Err(ExchangeFailure::keep_connection(error)),
     }
 }
 
 /// The address is left out: it may hold a credential.
-fn lost(error: reqwest::Error) -> Failure {
-    Failure::lose(UpstreamError::unreachable(error.without_url()))
+fn transport_failure(error: reqwest::Error) -> ExchangeFailure {
+    ExchangeFailure::lose_connection(UpstreamError::from_transport(error.without_url()))
 }

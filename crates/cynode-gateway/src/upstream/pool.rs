@@ -17,24 +17,26 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::breaker::{Breaker, Strike};
-use super::connection::Connection;
-use super::error::{Effect, Failure};
-use super::{Call, Definition, Reply, Server, Transport, UpstreamError};
-use crate::egress::Public;
-use cynode_core::sync::lock;
+use super::breaker::{CircuitBreaker, FailurePhase};
+use super::connection::UpstreamConnection;
+use super::error::{ConnectionEffect, ExchangeFailure};
+use super::{
+    UpstreamCall, UpstreamError, UpstreamReply, UpstreamServer, UpstreamTool, UpstreamTransport,
+};
+use crate::egress::PublicResolver;
+use cynode_core::sync::lock_unpoisoned;
 
 /// How long servers are given to end.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a TCP connection, and TLS on it, may take to come about.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that anything may take, whatever a server's own limit says.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24);
 
 /// What is the same for all servers.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UpstreamOptions {
     /// The bubblewrap program. Without it servers that are processes are refused.
     pub bubblewrap: PathBuf,
     /// How long a server may think about a request of the modern era before it is taken for a legacy
@@ -42,7 +44,7 @@ pub struct Options {
     pub patience: Duration,
 }
 
-impl Default for Options {
+impl Default for UpstreamOptions {
     fn default() -> Self {
         Self { bubblewrap: PathBuf::from("/usr/bin/bwrap"), patience: Duration::from_secs(10) }
     }
@@ -52,48 +54,48 @@ impl Default for Options {
 ///
 /// Servers share nothing here but the HTTP client, whose connections are kept per host, and a map
 /// whose lock is held for no longer than a look into it takes.
-pub struct Upstreams {
-    clients: Clients,
-    options: Options,
-    entries: Mutex<HashMap<Uuid, Arc<Entry>>>,
+pub struct UpstreamPool {
+    clients: HttpClients,
+    options: UpstreamOptions,
+    entries: Mutex<HashMap<Uuid, Arc<ServerEntry>>>,
     tasks: TaskTracker,
     closed: CancellationToken,
 }
 
 /// The HTTP clients.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct HttpClients {
     /// For servers that an admin may have put anywhere.
     pub(super) anywhere: Client,
     /// For all others: it finds no private addresses.
     pub(super) public: Client,
 }
 
-fn client() -> ClientBuilder {
+fn client_builder() -> ClientBuilder {
     Client::builder()
         // A redirect would send a server's credential to where it does not belong, and a
         // proxy from the environment would send everything.
         .redirect(Policy::none())
         .no_proxy()
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
 }
 
-impl fmt::Debug for Upstreams {
+impl fmt::Debug for UpstreamPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Addresses may hold credentials.
         f.debug_struct("Upstreams").finish_non_exhaustive()
     }
 }
 
-impl Upstreams {
+impl UpstreamPool {
     /// Nothing connected yet.
-    pub fn new(options: Options) -> Result<Self, UpstreamError> {
-        let clients = Clients {
-            anywhere: client().build().map_err(UpstreamError::unreachable)?,
-            public: client()
-                .dns_resolver(Arc::new(Public))
+    pub fn new(options: UpstreamOptions) -> Result<Self, UpstreamError> {
+        let clients = HttpClients {
+            anywhere: client_builder().build().map_err(UpstreamError::from_transport)?,
+            public: client_builder()
+                .dns_resolver(Arc::new(PublicResolver))
                 .build()
-                .map_err(UpstreamError::unreachable)?,
+                .map_err(UpstreamError::from_transport)?,
         };
         Ok(Self {
             clients,
@@ -106,8 +108,11 @@ impl Upstreams {
 
     /// All tools of a server.
     #[tracing::instrument(name = "upstream.list", skip_all, fields(server.id = %server.id))]
-    pub async fn list(&self, server: &Server) -> Result<Vec<Definition>, UpstreamError> {
-        let entry = self.entry(server)?;
+    pub async fn list_server_tools(
+        &self,
+        server: &UpstreamServer,
+    ) -> Result<Vec<UpstreamTool>, UpstreamError> {
+        let entry = self.server_entry(server)?;
         tokio::select! {
             biased;
             () = entry.closed.cancelled() => Err(UpstreamError::Closed),
@@ -117,14 +122,14 @@ impl Upstreams {
 
     async fn try_list(
         &self,
-        entry: &Entry,
-        server: &Server,
-    ) -> Result<Vec<Definition>, UpstreamError> {
-        let mut attempts = self.attempts(entry, server)?;
+        entry: &ServerEntry,
+        server: &UpstreamServer,
+    ) -> Result<Vec<UpstreamTool>, UpstreamError> {
+        let mut attempts = self.begin_attempts(entry, server)?;
         loop {
-            let connection = attempts.connection().await?;
-            let outcome = timeout_at(attempts.deadline, connection.list()).await;
-            if let ControlFlow::Break(tools) = attempts.settle(&connection, outcome) {
+            let connection = attempts.open_connection().await?;
+            let outcome = timeout_at(attempts.deadline, connection.list_tools()).await;
+            if let ControlFlow::Break(tools) = attempts.settle_attempt(&connection, outcome) {
                 return tools;
             }
         }
@@ -135,8 +140,12 @@ impl Upstreams {
     /// A call is made at most once, except that it is made again when the server is known not to
     /// have carried it out. Dropping the future withdraws the call.
     #[tracing::instrument(name = "upstream.call", skip_all, fields(server.id = %server.id))]
-    pub async fn call(&self, server: &Server, call: Call<'_>) -> Result<Reply, UpstreamError> {
-        let entry = self.entry(server)?;
+    pub async fn call_server_tool(
+        &self,
+        server: &UpstreamServer,
+        call: UpstreamCall<'_>,
+    ) -> Result<UpstreamReply, UpstreamError> {
+        let entry = self.server_entry(server)?;
         tokio::select! {
             biased;
             () = call.cancel.cancelled() => Err(UpstreamError::Cancelled),
@@ -147,15 +156,15 @@ impl Upstreams {
 
     async fn try_call(
         &self,
-        entry: &Entry,
-        server: &Server,
-        call: &Call<'_>,
-    ) -> Result<Reply, UpstreamError> {
-        let mut attempts = self.attempts(entry, server)?;
+        entry: &ServerEntry,
+        server: &UpstreamServer,
+        call: &UpstreamCall<'_>,
+    ) -> Result<UpstreamReply, UpstreamError> {
+        let mut attempts = self.begin_attempts(entry, server)?;
         loop {
-            let connection = attempts.connection().await?;
-            let outcome = timeout_at(attempts.deadline, connection.call(call)).await;
-            if let ControlFlow::Break(reply) = attempts.settle(&connection, outcome) {
+            let connection = attempts.open_connection().await?;
+            let outcome = timeout_at(attempts.deadline, connection.call_tool(call)).await;
+            if let ControlFlow::Break(reply) = attempts.settle_attempt(&connection, outcome) {
                 return reply;
             }
         }
@@ -165,32 +174,32 @@ impl Upstreams {
     ///
     /// Its process is killed and calls in flight end with [`UpstreamError::Closed`]. Must be
     /// called within the runtime.
-    pub fn forget(&self, id: Uuid) {
-        let entry = lock(&self.entries).remove(&id);
+    pub fn drop_server(&self, id: Uuid) {
+        let entry = lock_unpoisoned(&self.entries).remove(&id);
         if let Some(entry) = entry {
             entry.closed.cancel();
-            self.tasks.spawn(async move { entry.close().await });
+            self.tasks.spawn(async move { entry.close_connection().await });
         }
     }
 
     /// Ends everything and waits until no process is left. Calls made later are refused.
-    pub async fn shutdown(&self) {
-        let entries: Vec<Arc<Entry>> = {
-            let mut entries = lock(&self.entries);
+    pub async fn shutdown_all(&self) {
+        let entries: Vec<Arc<ServerEntry>> = {
+            let mut entries = lock_unpoisoned(&self.entries);
             // Within the lock, so that no entry is added after this.
             self.closed.cancel();
             entries.drain().map(|(_, entry)| entry).collect()
         };
-        join_all(entries.iter().map(|entry| entry.close())).await;
+        join_all(entries.iter().map(|entry| entry.close_connection())).await;
         drop(entries);
         self.tasks.close();
-        if timeout(FAREWELL, self.tasks.wait()).await.is_err() {
+        if timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.tasks.len(), "upstream servers did not end in time");
         }
     }
 
-    fn entry(&self, server: &Server) -> Result<Arc<Entry>, UpstreamError> {
-        let mut entries = lock(&self.entries);
+    fn server_entry(&self, server: &UpstreamServer) -> Result<Arc<ServerEntry>, UpstreamError> {
+        let mut entries = lock_unpoisoned(&self.entries);
         if self.closed.is_cancelled() {
             return Err(UpstreamError::Closed);
         }
@@ -199,75 +208,80 @@ impl Upstreams {
             // A changed server gets a new connection. Calls on the old one come to their end and
             // take it with them.
             Some(_) | None => {
-                let entry = Arc::new(Entry::new(server, self.closed.child_token()));
+                let entry = Arc::new(ServerEntry::new(server, self.closed.child_token()));
                 entries.insert(server.id, Arc::clone(&entry));
                 Ok(entry)
             }
         }
     }
 
-    fn attempts<'a>(
+    fn begin_attempts<'a>(
         &'a self,
-        entry: &'a Entry,
-        server: &Server,
-    ) -> Result<Attempts<'a>, UpstreamError> {
-        Ok(Attempts {
+        entry: &'a ServerEntry,
+        server: &UpstreamServer,
+    ) -> Result<CallAttempts<'a>, UpstreamError> {
+        Ok(CallAttempts {
             upstreams: self,
             entry,
-            deadline: Instant::now() + server.timeout.min(LONGEST),
+            deadline: Instant::now() + server.timeout.min(MAX_CALL_TIMEOUT),
             renewed: false,
-            _slot: entry.slot()?,
+            _slot: entry.acquire_slot()?,
         })
     }
 
     /// The server's connection, opened now if there is none. Who comes while it is being opened
     /// waits for it rather than opening another.
-    async fn connection(
+    async fn get_or_connect(
         &self,
-        entry: &Entry,
+        entry: &ServerEntry,
         deadline: Instant,
-    ) -> Result<Arc<Connection>, UpstreamError> {
-        if let Some(connection) = entry.current()? {
+    ) -> Result<Arc<UpstreamConnection>, UpstreamError> {
+        if let Some(connection) = entry.current_connection()? {
             return Ok(connection);
         }
         let _turn = timeout_at(deadline, entry.connecting.lock())
             .await
             .map_err(|_| UpstreamError::Timeout)?;
-        if let Some(connection) = entry.current()? {
+        if let Some(connection) = entry.current_connection()? {
             return Ok(connection);
         }
-        let opening = Connection::open(&entry.transport, &self.clients, &self.options, &self.tasks);
+        let opening = UpstreamConnection::open_connection(
+            &entry.transport,
+            &self.clients,
+            &self.options,
+            &self.tasks,
+        );
         let opened =
             timeout_at(deadline, Box::pin(opening)).await.unwrap_or(Err(UpstreamError::Timeout));
-        entry.opened(opened)
+        entry.record_connect(opened)
     }
 }
 
 /// The attempts to do one thing: one, or two when the first was not carried out.
-struct Attempts<'a> {
-    upstreams: &'a Upstreams,
-    entry: &'a Entry,
+struct CallAttempts<'a> {
+    upstreams: &'a UpstreamPool,
+    entry: &'a ServerEntry,
     deadline: Instant,
     renewed: bool,
     _slot: SemaphorePermit<'a>,
 }
 
-impl Attempts<'_> {
-    async fn connection(&self) -> Result<Arc<Connection>, UpstreamError> {
-        self.upstreams.connection(self.entry, self.deadline).await
+impl CallAttempts<'_> {
+    async fn open_connection(&self) -> Result<Arc<UpstreamConnection>, UpstreamError> {
+        self.upstreams.get_or_connect(self.entry, self.deadline).await
     }
 
     /// Notes how an attempt went. Breaks unless another one is due.
-    fn settle<T>(
+    fn settle_attempt<T>(
         &mut self,
-        connection: &Arc<Connection>,
-        outcome: Result<Result<T, Failure>, Elapsed>,
+        connection: &Arc<UpstreamConnection>,
+        outcome: Result<Result<T, ExchangeFailure>, Elapsed>,
     ) -> ControlFlow<Result<T, UpstreamError>> {
-        let outcome = outcome.unwrap_or_else(|_| Err(connection.late()));
-        self.entry.note(connection, outcome.as_ref().err());
+        let outcome = outcome.unwrap_or_else(|_| Err(connection.timeout_failure()));
+        self.entry.record_exchange(connection, outcome.as_ref().err());
         match outcome {
             Ok(done) => ControlFlow::Break(Ok(done)),
-            Err(Failure { effect: Effect::Renew, .. }) if !self.renewed => {
+            Err(ExchangeFailure { effect: ConnectionEffect::Renew, .. }) if !self.renewed => {
                 self.renewed = true;
                 ControlFlow::Continue(())
             }
@@ -278,24 +292,24 @@ impl Attempts<'_> {
 
 /// What is known of one server.
 #[derive(Debug)]
-struct Entry {
-    transport: Transport,
+struct ServerEntry {
+    transport: UpstreamTransport,
     max_in_flight: usize,
     slots: Semaphore,
     /// Held while connecting, by the one who does.
     connecting: AsyncMutex<()>,
-    state: Mutex<State>,
+    state: Mutex<ServerConnectionState>,
     closed: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    connection: Option<Arc<Connection>>,
-    breaker: Breaker,
+struct ServerConnectionState {
+    connection: Option<Arc<UpstreamConnection>>,
+    breaker: CircuitBreaker,
 }
 
-impl Entry {
-    fn new(server: &Server, closed: CancellationToken) -> Self {
+impl ServerEntry {
+    fn new(server: &UpstreamServer, closed: CancellationToken) -> Self {
         Self {
             transport: server.transport.clone(),
             max_in_flight: server.max_in_flight,
@@ -306,20 +320,21 @@ impl Entry {
         }
     }
 
-    fn is_for(&self, server: &Server) -> bool {
-        self.max_in_flight == server.max_in_flight && self.transport.same(&server.transport)
+    fn is_for(&self, server: &UpstreamServer) -> bool {
+        self.max_in_flight == server.max_in_flight
+            && self.transport.is_equivalent(&server.transport)
     }
 
-    fn slot(&self) -> Result<SemaphorePermit<'_>, UpstreamError> {
+    fn acquire_slot(&self) -> Result<SemaphorePermit<'_>, UpstreamError> {
         self.slots.try_acquire().map_err(|_| UpstreamError::Busy)
     }
 
     /// The connection, if there is one; an error, if none is to be opened for now.
-    fn current(&self) -> Result<Option<Arc<Connection>>, UpstreamError> {
-        let mut state = lock(&self.state);
+    fn current_connection(&self) -> Result<Option<Arc<UpstreamConnection>>, UpstreamError> {
+        let mut state = lock_unpoisoned(&self.state);
         // A process that ended while nobody used it is simply started again.
         state.connection.take_if(|connection| !connection.is_open());
-        match (&state.connection, state.breaker.pause(Instant::now())) {
+        match (&state.connection, state.breaker.retry_after(Instant::now())) {
             (Some(connection), _) => Ok(Some(Arc::clone(connection))),
             (None, Some(retry_after)) => Err(UpstreamError::Broken { retry_after }),
             (None, None) => Ok(None),
@@ -327,11 +342,11 @@ impl Entry {
     }
 
     /// Notes how connecting went.
-    fn opened(
+    fn record_connect(
         &self,
-        opened: Result<Connection, UpstreamError>,
-    ) -> Result<Arc<Connection>, UpstreamError> {
-        let mut state = lock(&self.state);
+        opened: Result<UpstreamConnection, UpstreamError>,
+    ) -> Result<Arc<UpstreamConnection>, UpstreamError> {
+        let mut state = lock_unpoisoned(&self.state);
         match opened {
             Ok(connection) => {
                 let connection = Arc::new(connection);
@@ -343,39 +358,51 @@ impl Entry {
                 Err(error)
             }
             Err(error) => {
-                state.breaker.strike(Strike::Connecting, Instant::now());
+                state.breaker.record_failure(FailurePhase::Connecting, Instant::now());
                 Err(error)
             }
         }
     }
 
     /// Notes how an exchange went on `connection`.
-    fn note(&self, connection: &Arc<Connection>, failure: Option<&Failure>) {
-        let mut state = lock(&self.state);
+    fn record_exchange(
+        &self,
+        connection: &Arc<UpstreamConnection>,
+        failure: Option<&ExchangeFailure>,
+    ) {
+        let mut state = lock_unpoisoned(&self.state);
         let mut give_up = || {
             // Another call may have given it up already, and a third have opened the next one.
             state.connection.take_if(|current| Arc::ptr_eq(current, connection)).is_some()
         };
         match failure {
             // No answer is no proof of health.
-            Some(Failure { effect: Effect::Keep, error: UpstreamError::Timeout }) => {}
-            None | Some(Failure { effect: Effect::Keep, .. }) => state.breaker.clear(),
-            Some(Failure { effect: Effect::Renew | Effect::Retire, .. }) => {
+            Some(ExchangeFailure {
+                effect: ConnectionEffect::Keep,
+                error: UpstreamError::Timeout,
+            }) => {}
+            None | Some(ExchangeFailure { effect: ConnectionEffect::Keep, .. }) => {
+                state.breaker.record_success();
+            }
+            Some(ExchangeFailure {
+                effect: ConnectionEffect::Renew | ConnectionEffect::Retire,
+                ..
+            }) => {
                 give_up();
             }
-            Some(Failure { effect: Effect::Lose, .. }) => {
+            Some(ExchangeFailure { effect: ConnectionEffect::Lose, .. }) => {
                 if give_up() {
-                    state.breaker.strike(Strike::Connected, Instant::now());
+                    state.breaker.record_failure(FailurePhase::Connected, Instant::now());
                 }
             }
         }
     }
 
-    async fn close(&self) {
+    async fn close_connection(&self) {
         self.closed.cancel();
-        let connection = lock(&self.state).connection.take();
+        let connection = lock_unpoisoned(&self.state).connection.take();
         if let Some(connection) = connection {
-            drop(timeout(FAREWELL, connection.close()).await);
+            drop(timeout(SHUTDOWN_TIMEOUT, connection.close_connection()).await);
         }
     }
 }

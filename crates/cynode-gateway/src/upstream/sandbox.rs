@@ -14,12 +14,12 @@ use tokio::process::Command;
 use super::UpstreamError;
 
 /// Where programs are looked for inside.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const SANDBOX_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The one folder a server may write to besides `/tmp`; both are gone with it.
-const HOME: &str = "/home/tool";
+const SANDBOX_HOME: &str = "/home/tool";
 
 /// What is needed of `/etc` to load libraries, and nothing that names our users or secrets.
-const SYSTEM: [&str; 6] = [
+const SYSTEM_ETC_PATHS: [&str; 6] = [
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -28,7 +28,7 @@ const SYSTEM: [&str; 6] = [
     "/etc/mime.types",
 ];
 /// What is needed of it to use the network.
-const NETWORK: [&str; 7] = [
+const NETWORK_ETC_PATHS: [&str; 7] = [
     "/etc/resolv.conf",
     "/etc/hosts",
     "/etc/nsswitch.conf",
@@ -40,7 +40,7 @@ const NETWORK: [&str; 7] = [
 
 /// What runs in the sandbox, and with what.
 #[derive(Debug)]
-pub(super) struct Program<'a> {
+pub(super) struct SandboxProgram<'a> {
     pub(super) name: &'a str,
     pub(super) args: &'a [String],
     pub(super) env: &'a [(String, SecretString)],
@@ -49,7 +49,10 @@ pub(super) struct Program<'a> {
 }
 
 /// The command that runs `program` in a sandbox made by `bubblewrap`.
-pub(super) fn command(bubblewrap: &Path, program: &Program<'_>) -> Result<Command, UpstreamError> {
+pub(super) fn build_command(
+    bubblewrap: &Path,
+    program: &SandboxProgram<'_>,
+) -> Result<Command, UpstreamError> {
     if program.name.is_empty() {
         return Err(UpstreamError::Misconfigured("no program"));
     }
@@ -57,10 +60,10 @@ pub(super) fn command(bubblewrap: &Path, program: &Program<'_>) -> Result<Comman
         return Err(UpstreamError::Misconfigured("files are given by absolute path, and not all"));
     }
     let mut command = Command::new(bubblewrap);
-    namespaces(&mut command, program.network);
-    filesystem(&mut command, program);
+    add_namespace_args(&mut command, program.network);
+    add_filesystem_args(&mut command, program);
     command.arg("--").arg(program.name).args(program.args);
-    environment(&mut command, program.env)?;
+    set_environment(&mut command, program.env)?;
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -70,7 +73,7 @@ pub(super) fn command(bubblewrap: &Path, program: &Program<'_>) -> Result<Comman
     Ok(command)
 }
 
-fn namespaces(command: &mut Command, network: bool) {
+fn add_namespace_args(command: &mut Command, network: bool) {
     command.args(["--unshare-all", "--unshare-user", "--disable-userns"]);
     if network {
         command.arg("--share-net");
@@ -83,7 +86,7 @@ fn namespaces(command: &mut Command, network: bool) {
     command.args(["--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]);
 }
 
-fn filesystem(command: &mut Command, program: &Program<'_>) {
+fn add_filesystem_args(command: &mut Command, program: &SandboxProgram<'_>) {
     command.args(["--ro-bind", "/usr", "/usr"]);
     for folder in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
         // On most systems these lead into `/usr`; as links they need nothing bound.
@@ -92,22 +95,26 @@ fn filesystem(command: &mut Command, program: &Program<'_>) {
             Err(_) => command.args(["--ro-bind-try", folder, folder]),
         };
     }
-    let system = SYSTEM.iter().chain(NETWORK.iter().filter(|_| program.network));
+    let system =
+        SYSTEM_ETC_PATHS.iter().chain(NETWORK_ETC_PATHS.iter().filter(|_| program.network));
     for path in system {
         command.args(["--ro-bind-try", path, path]);
     }
-    command.args(["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", HOME]);
+    command.args(["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", SANDBOX_HOME]);
     for file in program.files {
         command.args([OsStr::new("--ro-bind"), file.as_os_str(), file.as_os_str()]);
     }
     // The folders that bubblewrap made for the above are in memory and would be writable.
-    command.args(["--remount-ro", "/", "--chdir", HOME]);
+    command.args(["--remount-ro", "/", "--chdir", SANDBOX_HOME]);
 }
 
 /// Sets the environment on bubblewrap itself, which hands it down unchanged: on its command line,
 /// where `--setenv` would put it, every user of the machine could read the secrets in it.
-fn environment(command: &mut Command, env: &[(String, SecretString)]) -> Result<(), UpstreamError> {
-    command.env_clear().env("PATH", PATH).env("HOME", HOME).env("LANG", "C.UTF-8");
+fn set_environment(
+    command: &mut Command,
+    env: &[(String, SecretString)],
+) -> Result<(), UpstreamError> {
+    command.env_clear().env("PATH", SANDBOX_PATH).env("HOME", SANDBOX_HOME).env("LANG", "C.UTF-8");
     for (name, value) in env {
         let value = value.expose_secret();
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
@@ -124,20 +131,20 @@ fn environment(command: &mut Command, env: &[(String, SecretString)]) -> Result<
 
 /// Kills the first process inside the sandbox that bubblewrap's process `outside` waits for, and
 /// with it all the others inside.
-pub(super) fn kill_inside(outside: u32) {
-    for inside in children(outside) {
+pub(super) fn kill_sandbox(outside: u32) {
+    for inside in child_pids(outside) {
         let Some(pid) = Pid::from_raw(inside) else { continue };
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         // A number may pass to another process at any time, the handle does not. If the number is
         // still that of a child now, then so is what the handle was opened for.
-        if children(outside).contains(&inside) {
+        if child_pids(outside).contains(&inside) {
             let sent = pidfd_send_signal(handle, Signal::KILL);
             tracing::debug!(ok = sent.is_ok(), "a sandbox was killed");
         }
     }
 }
 
-fn children(pid: u32) -> Vec<i32> {
+fn child_pids(pid: u32) -> Vec<i32> {
     std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
         .unwrap_or_default()
         .split_whitespace()
@@ -149,8 +156,8 @@ fn children(pid: u32) -> Vec<i32> {
 mod tests {
     use super::*;
 
-    fn program(env: &[(String, SecretString)]) -> Program<'_> {
-        Program { name: "server", args: &[], env, files: &[], network: false }
+    fn program(env: &[(String, SecretString)]) -> SandboxProgram<'_> {
+        SandboxProgram { name: "server", args: &[], env, files: &[], network: false }
     }
 
     fn line(command: &Command) -> Vec<String> {
@@ -159,17 +166,19 @@ mod tests {
 
     #[test]
     fn the_network_is_shared_only_when_it_is_wanted() {
-        let without = command(Path::new("bwrap"), &program(&[])).unwrap();
+        let without = build_command(Path::new("bwrap"), &program(&[])).unwrap();
         assert!(!line(&without).contains(&"--share-net".to_owned()));
         assert!(!line(&without).contains(&"/etc/resolv.conf".to_owned()));
-        let with = command(Path::new("bwrap"), &Program { network: true, ..program(&[]) }).unwrap();
+        let with =
+            build_command(Path::new("bwrap"), &SandboxProgram { network: true, ..program(&[]) })
+                .unwrap();
         assert!(line(&with).contains(&"--share-net".to_owned()));
     }
 
     #[test]
     fn secrets_are_not_on_the_command_line() {
         let env = [("TOKEN".to_owned(), SecretString::from("s3cret"))];
-        let command = command(Path::new("bwrap"), &program(&env)).unwrap();
+        let command = build_command(Path::new("bwrap"), &program(&env)).unwrap();
         assert!(!line(&command).iter().any(|arg| arg.contains("s3cret")));
         assert!(command.as_std().get_envs().any(|(name, _)| name == "TOKEN"));
     }
@@ -178,12 +187,12 @@ mod tests {
     fn what_would_act_outside_the_sandbox_is_refused() {
         for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "", "A=B"] {
             let env = [(name.to_owned(), SecretString::from("x"))];
-            assert!(command(Path::new("bwrap"), &program(&env)).is_err(), "{name}");
+            assert!(build_command(Path::new("bwrap"), &program(&env)).is_err(), "{name}");
         }
         for file in ["relative", "/"] {
             let files = [PathBuf::from(file)];
-            let program = Program { files: &files, ..program(&[]) };
-            assert!(command(Path::new("bwrap"), &program).is_err(), "{file}");
+            let program = SandboxProgram { files: &files, ..program(&[]) };
+            assert!(build_command(Path::new("bwrap"), &program).is_err(), "{file}");
         }
     }
 }

@@ -3,14 +3,14 @@
 use super::UpstreamError;
 
 /// How much one stream may carry: an answer and the notifications around it.
-const MAX_STREAM: usize = 4 * super::MAX_ANSWER;
+const MAX_STREAM_BYTES: usize = 4 * super::MAX_ANSWER_BYTES;
 
 /// Turns the chunks of a stream into the data of its events.
 ///
 /// Lines end with LF or CR LF. A lone CR, which the format allows too, is no line end here: no
 /// MCP server sends it, and it can otherwise only be decided with the next chunk in hand.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct McpEventParser {
     buffer: Vec<u8>,
     /// Where the line that is being read begins.
     line: usize,
@@ -23,7 +23,7 @@ pub(super) struct Events {
     left: usize,
 }
 
-impl Events {
+impl McpEventParser {
     /// A reader of events up to `limit` bytes each.
     pub(super) const fn new(limit: usize) -> Self {
         Self {
@@ -33,16 +33,16 @@ impl Events {
             data: None,
             ours: true,
             limit,
-            left: MAX_STREAM,
+            left: MAX_STREAM_BYTES,
         }
     }
 
     /// Takes a chunk in.
-    pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), UpstreamError> {
+    pub(super) fn feed_chunk(&mut self, chunk: &[u8]) -> Result<(), UpstreamError> {
         self.left = self
             .left
             .checked_sub(chunk.len())
-            .ok_or(UpstreamError::TooLarge { limit: MAX_STREAM })?;
+            .ok_or(UpstreamError::TooLarge { limit: MAX_STREAM_BYTES })?;
         self.buffer.drain(..self.line);
         self.searched -= self.line;
         self.line = 0;
@@ -101,10 +101,10 @@ mod tests {
     use super::*;
 
     fn read(stream: &str, chunk: usize) -> Vec<String> {
-        let mut events = Events::new(64);
+        let mut events = McpEventParser::new(64);
         let mut read = Vec::new();
         for chunk in stream.as_bytes().chunks(chunk) {
-            events.feed(chunk).unwrap();
+            events.feed_chunk(chunk).unwrap();
             while let Some(data) = events.next().unwrap() {
                 read.push(String::from_utf8(data).unwrap());
             }
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_refused() {
-        let mut events = Events::new(64);
+        let mut events = McpEventParser::new(64);
         let outcome = (0..100).try_for_each(|_| {
-            events.feed(b"data: xx")?;
+            events.feed_chunk(b"data: xx")?;
             events.next().map(|_| ())
         });
         assert!(matches!(outcome, Err(UpstreamError::TooLarge { limit: 64 })));
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn an_event_of_many_lines_is_refused() {
-        let mut events = Events::new(64);
+        let mut events = McpEventParser::new(64);
         let outcome = (0..100).try_for_each(|_| {
-            events.feed(b"data: xx\n")?;
+            events.feed_chunk(b"data: xx\n")?;
             events.next().map(|_| ())
         });
         assert!(matches!(outcome, Err(UpstreamError::TooLarge { limit: 64 })));

@@ -15,73 +15,81 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::catalog::Catalog;
-use super::error::{Effect, Failure};
-use super::message::{self, Era, Message};
-use super::sandbox::{self, Program};
-use super::{Call, Definition, MAX_ANSWER, Options, Progress, Reply, UpstreamError};
-use cynode_core::sync::lock;
+use super::catalog::UpstreamCatalog;
+use super::error::{ConnectionEffect, ExchangeFailure};
+use super::message::{self, ServerMessage, UpstreamEra};
+use super::sandbox::{self, SandboxProgram};
+use super::{
+    CallProgress, MAX_ANSWER_BYTES, UpstreamCall, UpstreamError, UpstreamOptions, UpstreamReply,
+    UpstreamTool,
+};
+use cynode_core::sync::lock_unpoisoned;
 
 /// How many messages may wait for the server to read them.
-const OUTBOX: usize = 64;
+const OUTBOX_CAPACITY: usize = 64;
 /// How long a server may take to end by itself when it is no longer spoken to.
-const GRACE: Duration = Duration::from_millis(500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the processes of a sandbox may take to be gone once they are killed.
-const LAST_BREATH: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of what a server complains about is logged.
-const MAX_COMPLAINTS: usize = 64 * 1024;
+const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// How much of one line of it is.
-const MAX_COMPLAINT: usize = 1024;
+const MAX_STDERR_LINE_BYTES: usize = 1024;
 
 /// A running server whose era is known.
 #[derive(Debug)]
-pub(super) struct Stdio {
-    pipe: Pipe,
-    era: Era,
+pub(super) struct StdioConnection {
+    pipe: ProcessPipe,
+    era: UpstreamEra,
 }
 
-impl Stdio {
+impl StdioConnection {
     /// Starts the server and finds out its era.
-    pub(super) async fn open(
-        options: &Options,
-        program: &Program<'_>,
+    pub(super) async fn open_connection(
+        options: &UpstreamOptions,
+        program: &SandboxProgram<'_>,
         tasks: &TaskTracker,
     ) -> Result<Self, UpstreamError> {
         let bubblewrap = &options.bubblewrap;
-        let mut pipe = Pipe::start(bubblewrap, program, tasks)?;
-        let id = pipe.id();
-        match timeout(options.patience, pipe.ask(id, message::discover(id)?, None)).await {
+        let mut pipe = ProcessPipe::spawn_process(bubblewrap, program, tasks)?;
+        let id = pipe.next_id();
+        match timeout(options.patience, pipe.send_request(id, message::encode_discover(id)?, None))
+            .await
+        {
             Ok(Ok(result)) => {
-                if let Some(era) = message::discovered(&result) {
+                if let Some(era) = message::era_from_discovery(&result) {
                     return Ok(Self { pipe, era });
                 }
             }
             // Some legacy servers end when they do not understand the first thing they hear.
-            Ok(Err(Failure { effect: Effect::Lose, .. })) => {
-                pipe = Pipe::start(bubblewrap, program, tasks)?;
+            Ok(Err(ExchangeFailure { effect: ConnectionEffect::Lose, .. })) => {
+                pipe = ProcessPipe::spawn_process(bubblewrap, program, tasks)?;
             }
             Ok(Err(_)) | Err(_) => {}
         }
-        let id = pipe.id();
-        let era = match pipe.ask(id, message::initialize(id)?, None).await {
-            Ok(result) => message::greeted(&result)?,
+        let id = pipe.next_id();
+        let era = match pipe.send_request(id, message::encode_initialize(id)?, None).await {
+            Ok(result) => message::era_from_initialize(&result)?,
             // It was only slow to start when it was asked first.
-            Err(failure) if message::names_modern(&failure.error) => Era::Modern,
+            Err(failure) if message::supports_modern(&failure.error) => UpstreamEra::Modern,
             Err(failure) => return Err(failure.error),
         };
-        if matches!(era, Era::Legacy(_)) {
-            pipe.send(message::initialized()?).await.map_err(|failure| failure.error)?;
+        if matches!(era, UpstreamEra::Legacy(_)) {
+            pipe.send_message(message::encode_initialized()?)
+                .await
+                .map_err(|failure| failure.error)?;
         }
         Ok(Self { pipe, era })
     }
 
     /// All tools of the server.
-    pub(super) async fn list(&self) -> Result<Vec<Definition>, Failure> {
-        let mut catalog = Catalog::default();
+    pub(super) async fn list_tools(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
+        let mut catalog = UpstreamCatalog::default();
         loop {
-            let id = self.pipe.id();
-            let body = message::list(id, self.era, catalog.cursor()).map_err(Failure::keep)?;
-            match catalog.add(&self.pipe.ask(id, body, None).await?)? {
+            let id = self.pipe.next_id();
+            let body = message::encode_list_tools(id, self.era, catalog.next_cursor())
+                .map_err(ExchangeFailure::keep_connection)?;
+            match catalog.add_page(&self.pipe.send_request(id, body, None).await?)? {
                 ControlFlow::Continue(next) => catalog = next,
                 ControlFlow::Break(tools) => return Ok(tools),
             }
@@ -89,11 +97,15 @@ impl Stdio {
     }
 
     /// Calls a tool.
-    pub(super) async fn call(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let id = self.pipe.id();
-        let body = message::call(id, self.era, call).map_err(Failure::keep)?;
-        let result = self.pipe.ask(id, body, call.progress.clone()).await?;
-        message::reply(self.era, result).map_err(Failure::keep)
+    pub(super) async fn call_tool(
+        &self,
+        call: &UpstreamCall<'_>,
+    ) -> Result<UpstreamReply, ExchangeFailure> {
+        let id = self.pipe.next_id();
+        let body = message::encode_call_tool(id, self.era, call)
+            .map_err(ExchangeFailure::keep_connection)?;
+        let result = self.pipe.send_request(id, body, call.progress.clone()).await?;
+        message::parse_reply(self.era, result).map_err(ExchangeFailure::keep_connection)
     }
 
     /// Whether the server still runs.
@@ -102,7 +114,7 @@ impl Stdio {
     }
 
     /// Ends the server and waits until it has.
-    pub(super) async fn close(&self) {
+    pub(super) async fn close_process(&self) {
         self.pipe.stop.token().cancel();
         self.pipe.board.ended.cancelled().await;
     }
@@ -110,17 +122,17 @@ impl Stdio {
 
 /// Why a server no longer answers.
 #[derive(Clone, Copy, Debug)]
-enum Ending {
+enum ProcessEnd {
     Exited,
     TooLarge,
     Closed,
 }
 
-impl Ending {
-    fn failure(self) -> Failure {
-        Failure::lose(match self {
-            Self::Exited => UpstreamError::unreachable("the process ended"),
-            Self::TooLarge => UpstreamError::TooLarge { limit: MAX_ANSWER },
+impl ProcessEnd {
+    fn to_failure(self) -> ExchangeFailure {
+        ExchangeFailure::lose_connection(match self {
+            Self::Exited => UpstreamError::from_transport("the process ended"),
+            Self::TooLarge => UpstreamError::TooLarge { limit: MAX_ANSWER_BYTES },
             Self::Closed => UpstreamError::Closed,
         })
     }
@@ -128,31 +140,31 @@ impl Ending {
 
 /// The way to a process and back. Dropping it ends the process.
 #[derive(Debug)]
-struct Pipe {
-    board: Arc<Board>,
+struct ProcessPipe {
+    board: Arc<PendingRequests>,
     outbox: mpsc::Sender<Vec<u8>>,
     next: AtomicU64,
     /// Ends the process, and is told to when the pipe is dropped.
     stop: DropGuard,
 }
 
-impl Pipe {
-    fn start(
+impl ProcessPipe {
+    fn spawn_process(
         bubblewrap: &Path,
-        program: &Program<'_>,
+        program: &SandboxProgram<'_>,
         tasks: &TaskTracker,
     ) -> Result<Self, UpstreamError> {
         let mut child =
-            sandbox::command(bubblewrap, program)?.spawn().map_err(UpstreamError::Sandbox)?;
+            sandbox::build_command(bubblewrap, program)?.spawn().map_err(UpstreamError::Sandbox)?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(UpstreamError::unreachable("the process has no pipes"));
+            return Err(UpstreamError::from_transport("the process has no pipes"));
         };
-        let (outbox, queue) = mpsc::channel(OUTBOX);
-        let board = Arc::<Board>::default();
+        let (outbox, queue) = mpsc::channel(OUTBOX_CAPACITY);
+        let board = Arc::<PendingRequests>::default();
         let stop = CancellationToken::new();
-        let keeper = Keeper {
+        let keeper = ProcessSupervisor {
             board: Arc::clone(&board),
             child,
             answers: outbox.downgrade(),
@@ -160,109 +172,109 @@ impl Pipe {
         };
         // It outlives this by what it takes to end the process. Should the runtime not, then the
         // process is killed when the task is dropped.
-        tasks.spawn(keeper.keep(stdin, stdout, stderr, queue));
+        tasks.spawn(keeper.supervise_process(stdin, stdout, stderr, queue));
         Ok(Self { board, outbox, next: AtomicU64::new(1), stop: stop.drop_guard() })
     }
 
-    fn id(&self) -> u64 {
+    fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    async fn send(&self, message: Vec<u8>) -> Result<(), Failure> {
-        let sent = self.outbox.send(line(message)).await;
-        sent.map_err(|_| self.board.ending().failure())
+    async fn send_message(&self, message: Vec<u8>) -> Result<(), ExchangeFailure> {
+        let sent = self.outbox.send(to_line(message)).await;
+        sent.map_err(|_| self.board.process_end().to_failure())
     }
 
     /// Sends a request and waits for its answer. When nobody waits any more, the server is told.
-    async fn ask(
+    async fn send_request(
         &self,
         id: u64,
         body: Vec<u8>,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Box<RawValue>, Failure> {
+        progress: Option<mpsc::Sender<CallProgress>>,
+    ) -> Result<Box<RawValue>, ExchangeFailure> {
         let (answer, receiver) = oneshot::channel();
-        self.board.expect(id, Waiting { answer, progress })?;
-        let _withdrawal = Withdrawal { pipe: self, id };
-        self.send(body).await?;
+        self.board.register_request(id, PendingRequest { answer, progress })?;
+        let _withdrawal = StdioCancelGuard { pipe: self, id };
+        self.send_message(body).await?;
         match receiver.await {
-            Ok(outcome) => outcome.map_err(Failure::keep),
-            Err(_) => Err(self.board.ending().failure()),
+            Ok(outcome) => outcome.map_err(ExchangeFailure::keep_connection),
+            Err(_) => Err(self.board.process_end().to_failure()),
         }
     }
 }
 
 /// Strikes a request off the board, and tells the server if it was still on it.
-struct Withdrawal<'a> {
-    pipe: &'a Pipe,
+struct StdioCancelGuard<'a> {
+    pipe: &'a ProcessPipe,
     id: u64,
 }
 
-impl Drop for Withdrawal<'_> {
+impl Drop for StdioCancelGuard<'_> {
     fn drop(&mut self) {
         let open = self.pipe.board.lock().waiting.remove(&self.id).is_some();
-        if open && let Ok(body) = message::cancelled(self.id) {
+        if open && let Ok(body) = message::encode_cancelled(self.id) {
             // A server that does not read what it was sent before will not read this either.
-            drop(self.pipe.outbox.try_send(line(body)));
+            drop(self.pipe.outbox.try_send(to_line(body)));
         }
     }
 }
 
 /// Who waits for what.
 #[derive(Debug, Default)]
-struct Board {
-    entries: Mutex<Entries>,
+struct PendingRequests {
+    entries: Mutex<PendingState>,
     /// Cancelled when the process is gone.
     ended: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
-    waiting: HashMap<u64, Waiting>,
-    ending: Option<Ending>,
+struct PendingState {
+    waiting: HashMap<u64, PendingRequest>,
+    ending: Option<ProcessEnd>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingRequest {
     answer: oneshot::Sender<Result<Box<RawValue>, UpstreamError>>,
-    progress: Option<mpsc::Sender<Progress>>,
+    progress: Option<mpsc::Sender<CallProgress>>,
 }
 
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.entries)
+impl PendingRequests {
+    fn lock(&self) -> MutexGuard<'_, PendingState> {
+        lock_unpoisoned(&self.entries)
     }
 
-    fn expect(&self, id: u64, waiting: Waiting) -> Result<(), Failure> {
+    fn register_request(&self, id: u64, waiting: PendingRequest) -> Result<(), ExchangeFailure> {
         let mut entries = self.lock();
         if let Some(ending) = entries.ending {
-            return Err(ending.failure());
+            return Err(ending.to_failure());
         }
         entries.waiting.insert(id, waiting);
         Ok(())
     }
 
-    fn ending(&self) -> Ending {
-        self.lock().ending.unwrap_or(Ending::Exited)
+    fn process_end(&self) -> ProcessEnd {
+        self.lock().ending.unwrap_or(ProcessEnd::Exited)
     }
 
     /// Lets everybody who waits know that nothing will come.
-    fn end(&self, ending: Ending) {
+    fn fail_pending(&self, ending: ProcessEnd) {
         let mut entries = self.lock();
         entries.ending = Some(ending);
         entries.waiting.clear();
     }
 
     /// Takes in one line from the server; gives back what is to be answered.
-    fn hear(&self, line: &[u8]) -> Option<Vec<u8>> {
-        match message::read(line) {
-            Ok(Message::Answer { id: Some(id), outcome }) => {
+    fn handle_line(&self, line: &[u8]) -> Option<Vec<u8>> {
+        match message::parse_server_message(line) {
+            Ok(ServerMessage::Answer { id: Some(id), outcome }) => {
                 if let Some(waiting) = self.lock().waiting.remove(&id) {
                     drop(waiting.answer.send(outcome.map(ToOwned::to_owned)));
                 }
                 None
             }
-            Ok(Message::Progress { token, progress }) => {
-                if let Some(Waiting { progress: Some(channel), .. }) =
+            Ok(ServerMessage::Progress { token, progress }) => {
+                if let Some(PendingRequest { progress: Some(channel), .. }) =
                     self.lock().waiting.get(&token)
                 {
                     // A reader that is slow or gone must not hold up the others.
@@ -270,8 +282,10 @@ impl Board {
                 }
                 None
             }
-            Ok(Message::Request { id, method }) => message::answer_to(id, &method).ok(),
-            Ok(Message::Answer { id: None, .. } | Message::Other) => None,
+            Ok(ServerMessage::Request { id, method }) => {
+                message::encode_answer_to(id, &method).ok()
+            }
+            Ok(ServerMessage::Answer { id: None, .. } | ServerMessage::Other) => None,
             Err(_) => {
                 tracing::debug!(bytes = line.len(), "a server printed a line that is not MCP");
                 None
@@ -281,15 +295,15 @@ impl Board {
 }
 
 /// Owns a process and moves lines in and out of it.
-struct Keeper {
-    board: Arc<Board>,
+struct ProcessSupervisor {
+    board: Arc<PendingRequests>,
     child: Child,
     answers: mpsc::WeakSender<Vec<u8>>,
     stop: CancellationToken,
 }
 
-impl Keeper {
-    async fn keep(
+impl ProcessSupervisor {
+    async fn supervise_process(
         mut self,
         stdin: ChildStdin,
         stdout: ChildStdout,
@@ -302,67 +316,67 @@ impl Keeper {
         let mut stdout = BufReader::with_capacity(64 * 1024, stdout);
         let ending = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Ending::Closed,
-            ending = self.read(&mut stdout) => ending,
-            () = write(stdin, queue) => Ending::Exited,
-            () = log(BufReader::new(stderr)) => Ending::Exited,
+            () = self.stop.cancelled() => ProcessEnd::Closed,
+            ending = self.read_messages(&mut stdout) => ending,
+            () = write_messages(stdin, queue) => ProcessEnd::Exited,
+            () = log_stderr(BufReader::new(stderr)) => ProcessEnd::Exited,
         };
-        self.board.end(ending);
-        let left = timeout(GRACE, self.child.wait()).await.is_ok();
+        self.board.fail_pending(ending);
+        let left = timeout(EXIT_TIMEOUT, self.child.wait()).await.is_ok();
         if !left {
-            self.kill().await;
+            self.kill_process().await;
         }
         // Those inside the sandbox follow its first process in their own time. The pipe ends when
         // the last of them has.
         let mut nowhere = tokio::io::sink();
         let rest = tokio::io::copy_buf(&mut stdout, &mut nowhere);
-        let gone = timeout(LAST_BREATH, rest).await.is_ok();
+        let gone = timeout(KILL_TIMEOUT, rest).await.is_ok();
         tracing::debug!(?ending, left, gone, "a server's process has ended");
     }
 
     /// Kills the sandbox from within, so that bubblewrap, which waits for it outside, buries it.
     /// Were bubblewrap killed instead, this would fall to the machine's first process, and where
     /// that is we, or one that does not care, the dead would pile up.
-    async fn kill(&mut self) {
+    async fn kill_process(&mut self) {
         if let Some(outside) = self.child.id() {
-            sandbox::kill_inside(outside);
+            sandbox::kill_sandbox(outside);
         }
-        if timeout(GRACE, self.child.wait()).await.is_err() {
+        if timeout(EXIT_TIMEOUT, self.child.wait()).await.is_err() {
             drop(self.child.kill().await);
         }
     }
 
-    async fn read(&self, stdout: &mut (impl AsyncBufRead + Unpin)) -> Ending {
+    async fn read_messages(&self, stdout: &mut (impl AsyncBufRead + Unpin)) -> ProcessEnd {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match read_line(stdout, &mut line, MAX_ANSWER).await {
-                Ok(Line::Whole) => {}
-                Ok(Line::TooLong) => return Ending::TooLarge,
-                Ok(Line::End) | Err(_) => return Ending::Exited,
+            match read_line(stdout, &mut line, MAX_ANSWER_BYTES).await {
+                Ok(LineRead::Whole) => {}
+                Ok(LineRead::TooLong) => return ProcessEnd::TooLarge,
+                Ok(LineRead::End) | Err(_) => return ProcessEnd::Exited,
             }
-            if let Some(answer) = self.board.hear(&line)
+            if let Some(answer) = self.board.handle_line(&line)
                 && let Some(answers) = self.answers.upgrade()
             {
-                drop(answers.try_send(self::line(answer)));
+                drop(answers.try_send(self::to_line(answer)));
             }
             line.shrink_to(64 * 1024);
         }
     }
 }
 
-struct EndOnDrop<'a>(&'a Board);
+struct EndOnDrop<'a>(&'a PendingRequests);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        let ending = self.0.ending();
-        self.0.end(ending);
+        let ending = self.0.process_end();
+        self.0.fail_pending(ending);
         self.0.ended.cancel();
     }
 }
 
 /// Writes until the server reads no more.
-async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Vec<u8>>) {
+async fn write_messages(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = queue.recv().await {
         if stdin.write_all(&line).await.is_err() {
             return;
@@ -372,25 +386,25 @@ async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Vec<u8>>) {
 
 /// Logs what the server complains about, up to a bound, and reads on without end: a full pipe
 /// would stop the server, and its end is noticed elsewhere.
-async fn log(mut stderr: impl AsyncBufRead + Unpin) {
+async fn log_stderr(mut stderr: impl AsyncBufRead + Unpin) {
     let mut logged = 0;
     let mut line = Vec::new();
     loop {
         line.clear();
-        match read_line(&mut stderr, &mut line, MAX_COMPLAINT).await {
-            Ok(Line::Whole | Line::TooLong) if logged < MAX_COMPLAINTS => {
+        match read_line(&mut stderr, &mut line, MAX_STDERR_LINE_BYTES).await {
+            Ok(LineRead::Whole | LineRead::TooLong) if logged < MAX_STDERR_BYTES => {
                 logged += line.len() + 1;
                 tracing::debug!(line = %String::from_utf8_lossy(&line), "a server complains");
             }
-            Ok(Line::Whole | Line::TooLong) => {}
-            Ok(Line::End) | Err(_) => return std::future::pending().await,
+            Ok(LineRead::Whole | LineRead::TooLong) => {}
+            Ok(LineRead::End) | Err(_) => return std::future::pending().await,
         }
     }
 }
 
 /// How reading a line went.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum LineRead {
     Whole,
     /// The buffer holds the first part; the rest is still to be read.
     TooLong,
@@ -402,11 +416,11 @@ async fn read_line(
     source: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
     limit: usize,
-) -> std::io::Result<Line> {
+) -> std::io::Result<LineRead> {
     loop {
         let available = source.fill_buf().await?;
         if available.is_empty() {
-            return Ok(Line::End);
+            return Ok(LineRead::End);
         }
         let end = available.iter().position(|byte| *byte == b'\n');
         let part = &available[..end.unwrap_or(available.len())];
@@ -416,17 +430,17 @@ async fn read_line(
         let used = if too_long { fits } else { part.len() + usize::from(end.is_some()) };
         source.consume(used);
         if too_long {
-            return Ok(Line::TooLong);
+            return Ok(LineRead::TooLong);
         }
         if end.is_some() {
-            return Ok(Line::Whole);
+            return Ok(LineRead::Whole);
         }
     }
 }
 
 /// A message as a line. In JSON a line break can only be white space, so that replacing it changes
 /// nothing of what is said.
-fn line(mut message: Vec<u8>) -> Vec<u8> {
+fn to_line(mut message: Vec<u8>) -> Vec<u8> {
     for byte in &mut message {
         if matches!(byte, b'\n' | b'\r') {
             *byte = b' ';
@@ -447,7 +461,7 @@ mod tests {
         loop {
             let mut line = Vec::new();
             let how = read_line(&mut source, &mut line, 8).await.unwrap();
-            if how == Line::End {
+            if how == LineRead::End {
                 break;
             }
             read.push((how, String::from_utf8(line).unwrap()));
@@ -455,16 +469,16 @@ mod tests {
         assert_eq!(
             read,
             [
-                (Line::Whole, "short".to_owned()),
-                (Line::Whole, String::new()),
-                (Line::TooLong, "01234567".to_owned()),
-                (Line::Whole, "89".to_owned()),
+                (LineRead::Whole, "short".to_owned()),
+                (LineRead::Whole, String::new()),
+                (LineRead::TooLong, "01234567".to_owned()),
+                (LineRead::Whole, "89".to_owned()),
             ]
         );
     }
 
     #[test]
     fn a_message_is_one_line() {
-        assert_eq!(line(b"{\r\n\"a\":1\n}".to_vec()), b"{  \"a\":1 }\n");
+        assert_eq!(to_line(b"{\r\n\"a\":1\n}".to_vec()), b"{  \"a\":1 }\n");
     }
 }

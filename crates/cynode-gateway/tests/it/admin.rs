@@ -1,6 +1,6 @@
 //! What people decide about the gate, and what they can see of it.
 
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,7 +30,7 @@ async fn a_tool_that_is_switched_off_is_off_for_everybody_at_every_replica_at_on
     assert_eq!(manager.call("skills.list", json!({})).await.verdict(), "refused disabled");
     bench.set_tool("skills__list", json!({ "enabled": true })).await;
     assert_eq!(both().await, [on.clone(), on]);
-    let person = bench.app.user("person", Some(Role::Operator)).await;
+    let person = bench.app.user("person", Some(UserRole::Operator)).await;
     person.put("/v1/tools/skills.list", json!({ "enabled": false })).await.expect(403);
     bench.admin.put("/v1/tools/no.such", json!({ "enabled": false })).await.expect(404);
     second.close().await;
@@ -73,7 +73,7 @@ async fn a_rule_that_cannot_be_used_is_refused_with_the_reason() {
         assert!(refused.text("detail").contains(reason), "{}", refused.text("detail"));
     }
     assert_eq!(bench.admin.get("/v1/rules").await.expect(200).json()["items"], json!([]));
-    let person = bench.app.user("person", Some(Role::Operator)).await;
+    let person = bench.app.user("person", Some(UserRole::Operator)).await;
     person.put("/v1/rules/x", json!({ "mode": "refuse", "text": all })).await.expect(403);
     bench.admin.delete("/v1/rules/x").await.expect(404);
     let agent = bench.agent("developer").await;
@@ -158,7 +158,7 @@ async fn why_a_call_would_pass_or_not_is_explained_step_by_step_and_nothing_is_c
         ("db.task.get", json!({}), "deny", "wrong_scope", "ppprnnnnnn"),
         ("web.fetch", json!({ "url": "x" }), "deny", "no_network", "ppppprnnnn"),
         ("ext.todo.echo", json!({}), "deny", "no_network", "ppppprnnnn"),
-        ("artifact.list", json!({}), "deny", "missing_id", "pppppprnnn"),
+        ("artifact.list", json!({}), "allow", "allowed", "ppppppppaa"),
         ("help.overview", json!({ "x": 1 }), "deny", "invalid_arguments", "pppppprnnn"),
         ("skills.list", json!({}), "deny", "rule", "ppppppprnn"),
     ] {
@@ -252,7 +252,7 @@ async fn records_are_found_by_task_tool_decision_call_and_project_by_those_who_m
     let path = format!("/v1/audit?project_id={}", bench.project);
     person.get("/v1/audit").await.expect(403);
     person.get(&path).await.expect(404);
-    bench.app.member(bench.project, &person, Role::Viewer).await;
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
     let seen = person.get(&path).await.expect(200).json();
     assert_eq!(seen["items"].as_array().unwrap().len(), 5);
 }

@@ -1,6 +1,6 @@
 //! Calls that a person must approve: asked once, good for exactly that call, once.
 
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::mcp::{Agent, Answer, Era};
 use serde_json::{Map, Value, json};
 
@@ -202,10 +202,10 @@ async fn only_people_of_the_project_answer_and_never_the_agent_itself() {
         }
     }
     bench.app.user("stranger", None).await.post(&path, yes()).await.expect(404);
-    bench.app.user("viewer", Some(Role::Viewer)).await.post(&path, yes()).await.expect(403);
+    bench.app.user("viewer", Some(UserRole::Viewer)).await.post(&path, yes()).await.expect(403);
     assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     person.post(&path, yes()).await.expect(200);
     assert_eq!(store(&bench, &agent, "x").await.verdict(), "ok");
 }

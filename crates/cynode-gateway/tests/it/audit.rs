@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use cynode_app::audit::{self, Options};
-use cynode_core::roles::Role;
+use cynode_app::audit::{self, AuditWriterOptions};
+use cynode_core::roles::UserRole;
 use cynode_testkit::mcp::Era;
 use futures::future::join_all;
 use insta::assert_json_snapshot;
@@ -16,7 +16,7 @@ use crate::{
 
 impl Bench {
     async fn verified(&self) -> audit::Report {
-        audit::verify(&self.app.app, &self.app.verifying_key()).await.unwrap()
+        audit::verify_audit_log(&self.app.app, &self.app.verifying_key()).await.unwrap()
     }
 }
 
@@ -360,15 +360,15 @@ async fn a_call_can_be_proven_to_somebody_who_has_only_a_signed_head_and_the_pub
     drop(agent);
     bench.app.close_gate().await.unwrap();
     let key = bench.app.verifying_key();
-    let proofs = audit::prove(&bench.app.app, call.parse().unwrap(), &key).await.unwrap();
+    let proofs = audit::prove_call(&bench.app.app, call.parse().unwrap(), &key).await.unwrap();
     assert_eq!(proofs.len(), 2);
     for proof in &proofs {
-        proof.inclusion.verify(&proof.record, &proof.checkpoint, &key).unwrap();
+        proof.inclusion.verify_record(&proof.record, &proof.checkpoint, &key).unwrap();
         let mut changed = proof.record.clone();
         changed.entry.reason = "other".into();
-        assert!(proof.inclusion.verify(&changed, &proof.checkpoint, &key).is_err());
+        assert!(proof.inclusion.verify_record(&changed, &proof.checkpoint, &key).is_err());
     }
-    let swapped = proofs[0].inclusion.verify(&proofs[1].record, &proofs[0].checkpoint, &key);
+    let swapped = proofs[0].inclusion.verify_record(&proofs[1].record, &proofs[0].checkpoint, &key);
     assert!(swapped.is_err());
 }
 
@@ -380,23 +380,23 @@ async fn an_admin_checks_all_records_over_http_and_whoever_sees_a_call_gets_its_
     agent.call("db.task.list", json!({})).await;
     drop(agent);
     let (viewer, nobody) = (bench.app.user("vera", None).await, bench.app.user("noah", None).await);
-    bench.app.member(bench.project, &viewer, Role::Viewer).await;
+    bench.app.member(bench.project, &viewer, UserRole::Viewer).await;
     let proof = format!("/v1/audit/{call}/proof");
     bench.app.close_gate().await.unwrap();
 
     let report = bench.admin.get("/v1/audit/verify").await.expect(200).parse::<audit::Report>();
     assert_eq!(report, bench.verified().await, "the same as the command line finds");
     assert_eq!((report.records, report.covered, report.problems), (3, 3, Vec::new()));
-    let operator = bench.app.user("olga", Some(Role::Operator)).await;
+    let operator = bench.app.user("olga", Some(UserRole::Operator)).await;
     operator.get("/v1/audit/verify").await.expect(403);
 
     for seer in [&bench.admin, &viewer] {
         let proofs = seer.get(&proof).await.expect(200).json()["items"].clone();
-        let proofs: Vec<audit::Proof> = serde_json::from_value(proofs).unwrap();
+        let proofs: Vec<audit::RecordProof> = serde_json::from_value(proofs).unwrap();
         assert_eq!(proofs.len(), 2);
         for proof in proofs {
             let key = bench.app.verifying_key();
-            proof.inclusion.verify(&proof.record, &proof.checkpoint, &key).unwrap();
+            proof.inclusion.verify_record(&proof.record, &proof.checkpoint, &key).unwrap();
         }
     }
     nobody.get(&proof).await.expect(404);
@@ -423,7 +423,10 @@ async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_th
     let offering = Offering::modern().await;
     bench.install(&offering, "todo").await;
     // The store is away, so that what the dead gate knew is in its files alone.
-    let options = Options { longest_pause: Duration::from_millis(64), ..Options::new("dies") };
+    let options = AuditWriterOptions {
+        longest_pause: Duration::from_millis(64),
+        ..AuditWriterOptions::new("dies")
+    };
     let gate = bench.app.gate_over(tempfile::tempdir().unwrap(), options).await;
     let agent = bench.agent("developer").await.at(&gate);
     bench.app.db.execute("ALTER TABLE audit_records RENAME TO elsewhere").await;
@@ -434,7 +437,13 @@ async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_th
     let left = copied(gate.directory());
     let next = bench
         .app
-        .gate_over(left, Options { linger: Duration::from_millis(1), ..Options::new("next") })
+        .gate_over(
+            left,
+            AuditWriterOptions {
+                linger: Duration::from_millis(1),
+                ..AuditWriterOptions::new("next")
+            },
+        )
         .await;
     bench.app.db.execute("ALTER TABLE elsewhere RENAME TO audit_records").await;
     next.recorded().await;
@@ -461,9 +470,9 @@ async fn records_whose_time_is_over_are_removed_and_what_stays_says_that_it_was_
     bench.agent("developer").await.call("help.overview", json!({})).await;
     bench.app.close_gate().await.unwrap();
     let keep = time::Duration::days(30);
-    assert_eq!(audit::prune(&bench.app.app, keep).await.unwrap(), 0);
+    assert_eq!(audit::prune_records(&bench.app.app, keep).await.unwrap(), 0);
     bench.app.clock.advance(time::Duration::days(31));
-    assert_eq!(audit::prune(&bench.app.app, keep).await.unwrap(), 2);
+    assert_eq!(audit::prune_records(&bench.app.app, keep).await.unwrap(), 2);
     assert_eq!(bench.app.db.number("SELECT count(*) FROM audit_records").await, 0);
     let report = bench.verified().await;
     assert_eq!(

@@ -178,7 +178,7 @@ pub(crate) fn told(record: &Value) -> String {
 
 /// Waits as long as a gate may go by what it knew before: from then on every replica has to know better.
 pub(crate) async fn promised() {
-    let _ = tokio::time::timeout(cynode_gateway::FRESH, std::future::pending::<()>()).await;
+    let _ = tokio::time::timeout(cynode_gateway::MAX_STALENESS, std::future::pending::<()>()).await;
 }
 
 /// Starts something that goes on beside the test.

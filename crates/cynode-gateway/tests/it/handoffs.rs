@@ -1,7 +1,7 @@
 //! What is given to the project manager and to analysts: stored, claimed, thought about, shared, answered once.
 
 use cynode_app::{schedules, services, services::ServiceKind, sweep};
-use cynode_core::{ids::ProjectId, roles::Role};
+use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{Client, mcp::Agent};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -10,7 +10,8 @@ use crate::{bench::Bench, scoping::jobs};
 
 /// The program in which a role runs.
 async fn host(bench: &Bench, kind: ServiceKind, name: &str) -> Agent {
-    let token = services::issue(&bench.app.app, kind, &name.parse().unwrap()).await.unwrap();
+    let token =
+        services::issue_service_token(&bench.app.app, kind, &name.parse().unwrap()).await.unwrap();
     bench.at_gate(&token.0).await
 }
 
@@ -122,6 +123,16 @@ async fn asked(bench: &Bench) -> Run {
     assert_eq!(run.checkpoint("pass", json!([]), Value::Null).await, 200);
     run.ask("plan:1", plan_request()).await;
     run
+}
+
+#[tokio::test]
+async fn a_program_that_asks_for_work_is_noted_as_present() {
+    let bench = Bench::new().await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    host(&bench, ServiceKind::Analyst, "a").await;
+    assert_eq!(claim(&manager).await, Value::Null);
+    let present = "SELECT kind || ' ' || name FROM service_tokens WHERE last_seen_at > now() - interval '5 seconds'";
+    assert_eq!(bench.app.db.texts(present).await, ["manager m"]);
 }
 
 #[tokio::test]
@@ -243,7 +254,7 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     });
     let id = bench.admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
     bench.app.clock.advance(time::Duration::hours(1));
-    assert_eq!(schedules::turn(&bench.app.app).await.unwrap(), 1);
+    assert_eq!(schedules::fire_due_schedules(&bench.app.app).await.unwrap(), 1);
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
     assert_eq!(
@@ -286,7 +297,7 @@ async fn what_has_no_task_to_be_parked_is_not_asked_without_end_when_models_do_n
     });
     bench.admin.post("/v1/schedules", schedule).await.expect(201);
     bench.app.clock.advance(time::Duration::hours(1));
-    assert_eq!(schedules::turn(&bench.app.app).await.unwrap(), 1);
+    assert_eq!(schedules::fire_due_schedules(&bench.app.app).await.unwrap(), 1);
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let tried = async |late: bool| {
         let handoff = claim(&manager).await;
@@ -337,6 +348,43 @@ async fn a_handoff_says_which_of_its_models_call_tools() {
 }
 
 #[tokio::test]
+async fn a_handoff_says_how_long_its_models_may_think() {
+    let bench = Bench::new().await;
+    offer(&bench, "quick", Some("fast"), true, None).await;
+    let slow = json!({ "context_tokens": 9, "max_output_tokens": 9, "tier": "deep", "think_seconds": 900,
+        "routes": [{ "provider": "tape", "upstream": "m" }] });
+    bench.admin.put("/v1/model-registry/slow", slow).await.expect(200);
+    asked(&bench).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let first = claim(&manager).await;
+    assert_eq!(first["think_seconds"], json!({ "cynodeai.deep": 900 }));
+    let all = json!({ "value": 120, "expected_version": 0 });
+    bench.admin.put("/v1/settings/manager.think_timeout_seconds", all).await.expect(200);
+    let back = json!({ "handoff_id": first["handoff_id"], "fencing_token": first["fencing_token"], "transient": true, "why": "later" });
+    given(&manager, "handoff.fail", back).await;
+    bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+    let second = claim(&manager).await;
+    assert_eq!(second["think_seconds"], json!({ "cynodeai.deep": 900, "cynodeai.fast": 120 }));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_handoff_with_a_token_that_was_taken_back_gets_none() {
+    let bench = Bench::new().await;
+    let old = host(&bench, ServiceKind::Manager, "m").await;
+    let waits = json!({ "claim_id": Uuid::from_u128(rand()), "wait_ms": 20_000 });
+    let waiting = old.call("handoff.claim", waits);
+    let meanwhile = async {
+        // The same program with another token: the first works no more.
+        let new = host(&bench, ServiceKind::Manager, "m").await;
+        asked(&bench).await;
+        claim(&new).await
+    };
+    let (refused, given) = tokio::join!(waiting, meanwhile);
+    assert_ne!(refused.verdict(), "ok", "{}", refused.json());
+    assert_ne!(given, Value::Null);
+}
+
+#[tokio::test]
 async fn a_handoff_opens_what_somebody_answers_to_in_its_project() {
     let bench = Bench::new().await;
     let other = bench.app.project(&bench.admin, "other").await;
@@ -374,7 +422,7 @@ async fn silence_gives_a_handoff_to_the_next_and_the_one_before_is_shut_out() {
         .db
         .execute("UPDATE handoffs SET lease_expires_at = now() - interval '1 second'")
         .await;
-    sweep::tidy(&bench.app.app, false).await.unwrap();
+    sweep::reap_expired(&bench.app.app, false).await.unwrap();
     assert_eq!(verdict(&manager, "handoff.keep", kept).await, "failed fenced");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let second = claim(&manager).await;
@@ -387,7 +435,7 @@ async fn silence_gives_a_handoff_to_the_next_and_the_one_before_is_shut_out() {
             .db
             .execute("UPDATE handoffs SET lease_expires_at = now() - interval '1 second'")
             .await;
-        sweep::tidy(&bench.app.app, false).await.unwrap();
+        sweep::reap_expired(&bench.app.app, false).await.unwrap();
         bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
         claim(&manager).await;
     }
@@ -613,7 +661,7 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
 async fn lost(bench: &Bench) {
     let silent = "UPDATE handoffs SET lease_expires_at = now() - interval '1 second' WHERE state = 'claimed'";
     bench.app.db.execute(silent).await;
-    sweep::tidy(&bench.app.app, false).await.unwrap();
+    sweep::reap_expired(&bench.app.app, false).await.unwrap();
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
 }
 
@@ -803,7 +851,7 @@ async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can
         FROM projects, (VALUES ('done', '{\"answer\": \"chatted\", \"content\": \"good day\"}'::jsonb, timestamptz '2000-01-01'),
             ('failed', NULL, '2000-01-01'), ('queued', NULL, NULL)) AS chat (state, answer, ended_at)";
     bench.app.db.execute(chats).await;
-    cynode_app::maintenance::once(&bench.app.app).await.unwrap();
+    cynode_app::maintenance::run_maintenance_once(&bench.app.app).await.unwrap();
     let kept = "SELECT state || ' ' || jsonb_array_length(request -> 'messages') || ' ' || coalesce(answer ->> 'content', 'none') FROM handoffs ORDER BY 1";
     assert_eq!(bench.app.db.texts(kept).await, ["done 0 ", "failed 0 none", "queued 1 none"]);
     let done =
@@ -823,7 +871,7 @@ async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can
 async fn why_a_chat_failed_is_told_to_whoever_has_it_and_to_nobody_else() {
     let bench = Bench::new().await;
     let viewer = bench.app.user("vera", None).await;
-    bench.app.member(bench.project, &viewer, Role::Viewer).await;
+    bench.app.member(bench.project, &viewer, UserRole::Viewer).await;
     let chat = "
         INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, worker, attempt, fencing_token, lease_expires_at,
             due_at, trace_id, created_at)
@@ -831,7 +879,7 @@ async fn why_a_chat_failed_is_told_to_whoever_has_it_and_to_nobody_else() {
             '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', 'w', 1, 1, now() - interval '1 second', now(), '', now()
         FROM projects";
     bench.app.db.execute(chat).await;
-    sweep::tidy(&bench.app.app, false).await.unwrap();
+    sweep::reap_expired(&bench.app.app, false).await.unwrap();
     let seen = async |client: &Client| {
         let listed = client.get("/v1/projects/web/handoffs").await.expect(200).json();
         let one = listed["items"][0].clone();

@@ -1,6 +1,6 @@
 //! Tool servers that people install: what of them is used, by whom, and what never reaches them.
 
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::{Client, mcp::Era};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ async fn a_person_installs_a_server_for_their_own_agents_and_nobody_else_sees_it
     let (person, other) =
         (bench.app.user("person", None).await, bench.app.user("other", None).await);
     for who in [&person, &other] {
-        bench.app.member(bench.project, who, Role::Operator).await;
+        bench.app.member(bench.project, who, UserRole::Operator).await;
     }
     let made = person
         .post("/v1/tool-servers", install("https://tools.example/mcp"))
@@ -50,7 +50,7 @@ async fn a_person_installs_a_server_for_their_own_agents_and_nobody_else_sees_it
 #[tokio::test]
 async fn only_an_admin_puts_a_server_on_our_machine_or_in_a_private_network() {
     let bench = Bench::new().await;
-    let person = bench.app.user("person", Some(Role::Operator)).await;
+    let person = bench.app.user("person", Some(UserRole::Operator)).await;
     for url in [
         "http://127.0.0.1:9/mcp",
         "http://localhost/mcp",
@@ -287,7 +287,7 @@ async fn a_tool_that_was_not_installed_for_the_caller_does_not_exist_for_it() {
     bench.install_with(&offering, "mine", json!({ "audience": "user" })).await;
     bench.install(&offering, "all").await;
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "developer", json!({})).await;
     let (of_admin, of_person) = (bench.agent("developer").await, bench.holding(&issued).await);
     let seen = async |agent: &cynode_testkit::mcp::Agent| {
@@ -310,7 +310,7 @@ async fn a_tool_that_was_not_installed_for_the_caller_does_not_exist_for_it() {
 #[tokio::test]
 async fn no_server_takes_a_name_of_ours_and_only_an_admin_chooses_names_without_prefix() {
     let bench = Bench::new().await;
-    let person = bench.app.user("person", Some(Role::Operator)).await;
+    let person = bench.app.user("person", Some(UserRole::Operator)).await;
     let mut body = install("https://tools.example/mcp");
     body["prefix"] = json!("");
     person.post("/v1/tool-servers", body.clone()).await.expect(403);

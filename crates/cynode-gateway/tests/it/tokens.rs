@@ -4,7 +4,7 @@ use cynode_app::{
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
 };
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::{Client, mcp::Era};
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ async fn a_token_that_would_be_tied_to_nothing_or_to_somebody_elses_work_is_not_
     assert_eq!(issue(by, "role", json!("root")).await, 400);
     assert_eq!(issue(by, "expires_in_seconds", json!(59)).await, 422);
     assert_eq!(issue(by, "expires_in_seconds", json!(604_801)).await, 422);
-    let viewer = bench.app.user("viewer", Some(Role::Viewer)).await;
+    let viewer = bench.app.user("viewer", Some(UserRole::Viewer)).await;
     assert_eq!(issue(&viewer, "role", json!("developer")).await, 403);
     let stranger = bench.app.user("stranger", None).await;
     assert_eq!(issue(&stranger, "role", json!("developer")).await, 404);
@@ -110,7 +110,8 @@ async fn a_token_that_would_be_tied_to_nothing_or_to_somebody_elses_work_is_not_
 async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with_what_is_known() {
     let bench = Bench::new().await;
     let name = "w".parse().unwrap();
-    let worker = services::issue(&bench.app.app, ServiceKind::Worker, &name).await.unwrap().0;
+    let worker =
+        services::issue_service_token(&bench.app.app, ServiceKind::Worker, &name).await.unwrap().0;
     let expired = bench.issue(&bench.admin, "tester", json!({ "expires_in_seconds": 60 })).await;
     let revoked = bench.issue(&bench.admin, "fixer", json!({})).await;
     let path = format!("/v1/agent-tokens/{}", revoked["agent_token_id"].as_str().unwrap());
@@ -118,7 +119,7 @@ async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with
     bench.app.clock.advance(time::Duration::seconds(60));
     let (expired, revoked) =
         (expired["token"].as_str().unwrap(), revoked["token"].as_str().unwrap());
-    let (unknown, _) = tokens::issue(TokenKind::Sandbox, bench.app.app.environment());
+    let (unknown, _) = tokens::issue_token(TokenKind::Sandbox, bench.app.app.environment());
     let mistyped = format!("{}x", &expired[..expired.len() - 1]);
     // The secret of one kind under the prefix of another.
     let disguised = expired.replace("cyn_sbx_", "cyn_pm_");
@@ -253,7 +254,7 @@ async fn a_cancelled_task_takes_the_tokens_of_its_agents_with_it() {
 async fn a_person_who_is_switched_off_takes_the_tokens_of_their_agents_with_them() {
     let bench = Bench::new().await;
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "project_manager", json!({})).await;
     let agent = bench.holding(&issued).await;
     assert_eq!(agent.call("db.task.list", json!({})).await.verdict(), "ok");
@@ -271,7 +272,7 @@ async fn a_person_who_is_switched_off_takes_the_tokens_of_their_agents_with_them
 async fn a_person_who_leaves_the_project_takes_the_tokens_of_their_agents_with_them() {
     let bench = Bench::new().await;
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "project_manager", json!({})).await;
     let agent = bench.holding(&issued).await;
     let arguments = json!({ "task_id": bench.task });
@@ -288,12 +289,12 @@ async fn a_person_who_may_only_read_from_now_on_ends_the_call_that_is_under_way(
     let offering = Offering::modern().await;
     bench.install(&offering, "todo").await;
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "developer", json!({})).await;
     let agent = bench.holding(&issued).await;
     let call = beside(async move { agent.call("ext.todo.hang", json!({})).await });
     offering.hanging(1).await;
-    bench.app.member(bench.project, &person, Role::Viewer).await;
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
     assert_eq!(call.await.unwrap().verdict(), "refused person_may_not");
     offering.abandoned(1).await;
     assert_eq!(
@@ -309,7 +310,7 @@ async fn only_who_may_issue_tokens_of_a_project_may_revoke_them() {
     let path = format!("/v1/agent-tokens/{}", issued["agent_token_id"].as_str().unwrap());
     let stranger = bench.app.user("stranger", None).await;
     stranger.delete(&path).await.expect(404);
-    let viewer = bench.app.user("viewer", Some(Role::Viewer)).await;
+    let viewer = bench.app.user("viewer", Some(UserRole::Viewer)).await;
     viewer.delete(&path).await.expect(403);
     let agent = bench.holding(&issued).await;
     assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");

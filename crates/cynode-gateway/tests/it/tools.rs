@@ -1,6 +1,6 @@
 //! Each of our own tools, once as it should go and once as it should not.
 
-use cynode_core::roles::Role;
+use cynode_core::roles::UserRole;
 use cynode_testkit::mcp::Agent;
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
@@ -98,15 +98,19 @@ async fn a_job_can_be_read_by_its_id() {
 #[tokio::test]
 async fn the_project_and_its_preferences_can_be_read_and_not_written() {
     let bench = Bench::new().await;
-    let path = format!("/v1/preferences/style.tests?scope_type=project&scope_id={}", bench.project);
+    let path =
+        format!("/v1/preferences/standards.tests?scope_type=project&scope_id={}", bench.project);
     bench.admin.put(&path, json!({ "value": "many", "expected_version": 0 })).await.expect(200);
     let manager = manager(&bench).await;
     let own = given(&manager, "db.project.get", json!({})).await;
     assert_eq!((&own["id"], &own["slug"]), (&json!(bench.project), &json!("web")));
     assert_eq!(given(&manager, "db.project.list", json!({})).await, json!({ "items": [own] }));
-    let one = json!({ "key": "style.tests", "value": "many", "version": 1 });
+    let one = json!({ "key": "standards.tests", "value": "many", "version": 1 });
     assert_eq!(given(&manager, "db.preference.list", json!({})).await, json!({ "items": [one] }));
-    assert_eq!(given(&manager, "db.preference.get", json!({ "key": "style.tests" })).await, one);
+    assert_eq!(
+        given(&manager, "db.preference.get", json!({ "key": "standards.tests" })).await,
+        one
+    );
     assert_eq!(
         verdict(&manager, "db.preference.get", json!({ "key": "style.none" })).await,
         "failed not_found"
@@ -116,7 +120,7 @@ async fn the_project_and_its_preferences_can_be_read_and_not_written() {
         "failed invalid"
     );
     let holds = given(&manager, "db.preference.effective", json!({ "task_id": bench.task })).await;
-    assert!(holds.to_string().contains("style.tests"), "{holds}");
+    assert!(holds.to_string().contains("standards.tests"), "{holds}");
     assert_eq!(verdict(&manager, "db.preference.set", json!({})).await, "error -32602");
 }
 
@@ -268,7 +272,7 @@ async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
     // What is there already is not stored once more, under another name it is.
     assert_eq!([put("a", "a").await, put("c", "a").await], ["ok", "failed too_large"]);
     assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 2);
-    let stored = bench.app.app.gate().unwrap().objects_directory.join("sha256");
+    let stored = bench.app.app.gateway_parts().unwrap().objects_directory.join("sha256");
     assert_eq!(std::fs::read_dir(stored).unwrap().count(), 2);
     let wrong = json!({ "value": 0, "expected_version": 1 });
     bench.admin.put("/v1/settings/gate.task_artifact_bytes", wrong).await.expect(422);
@@ -278,15 +282,15 @@ async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
 async fn bytes_of_an_artifact_that_is_refused_are_not_stored() {
     let bench = Bench::new().await;
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "developer", json!({})).await;
     let agent = bench.holding(&issued).await;
     let put = |name: &str| json!({ "task_id": bench.task, "name": name, "media_type": "text/plain", "text": "x" });
     assert_eq!(verdict(&agent, "artifact.put", put(&"n".repeat(201))).await, "failed invalid");
-    bench.app.member(bench.project, &person, Role::Viewer).await;
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
     promised().await;
     assert_eq!(verdict(&agent, "artifact.put", put("a")).await, "failed forbidden");
-    let stored = bench.app.app.gate().unwrap().objects_directory.join("sha256");
+    let stored = bench.app.app.gateway_parts().unwrap().objects_directory.join("sha256");
     assert!(!stored.exists());
 }
 
@@ -302,7 +306,7 @@ async fn an_artifact_that_is_too_large_is_not_read_whatever_was_noted_of_it() {
     let digest = bench.app.db.texts(large).await.remove(0);
     let place = format!("sha256/{}/{digest}", &digest[..2]);
     let bytes = PutPayload::from(vec![b'a'; 5 * 1024 * 1024]);
-    let objects = &bench.app.app.gate().unwrap().objects;
+    let objects = &bench.app.app.gateway_parts().unwrap().objects;
     objects.put(&place.as_str().into(), bytes).await.unwrap();
     let one = json!({ "task_id": bench.task, "artifact_id": stored["artifact_id"] });
     let answer = agent.call("artifact.get", one).await;
@@ -442,12 +446,12 @@ async fn images_are_allowed_by_the_manager_of_an_operator_and_not_of_a_viewer() 
     let bench = Bench::new().await;
     bench.setting("gate.pm_allowed_images", json!(true)).await;
     let person = bench.app.user("person", None).await;
-    bench.app.member(bench.project, &person, Role::Operator).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "project_manager", json!({})).await;
     let manager = bench.holding(&issued).await;
     let add = |image: &str| json!({ "image": image });
     given(&manager, "sandbox.allowed_images.add", add("debian:13")).await;
-    bench.app.member(bench.project, &person, Role::Viewer).await;
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.add", add("debian:14")).await,
         "failed forbidden"

@@ -12,7 +12,7 @@ use cynode_app::{
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
 };
-use cynode_policy::digest::Digest;
+use cynode_policy::digest::Sha256Digest;
 use cynode_testkit::mcp::{Agent, Era};
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -156,11 +156,11 @@ async fn refused_and_failed_calls_are_recorded_like_those_that_succeed() {
 async fn records_wait_for_a_database_that_fails_and_calls_are_refused_before_they_become_too_many()
 {
     let bench = Bench::new().await;
-    let options = audit::Options {
+    let options = audit::AuditWriterOptions {
         max_backlog: 8,
         linger: Duration::from_millis(1),
         longest_pause: Duration::from_millis(64),
-        ..audit::Options::new("test")
+        ..audit::AuditWriterOptions::new("test")
     };
     let gate = bench.app.gate_over(tempfile::tempdir().unwrap(), options).await;
     let issued = bench.issue(&bench.admin, "developer", json!({})).await;
@@ -176,7 +176,7 @@ async fn records_wait_for_a_database_that_fails_and_calls_are_refused_before_the
     assert_eq!(bench.app.db.number("SELECT count(*) FROM audit_records").await, 8);
     assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");
     gate.close().await;
-    let report = audit::verify(&bench.app.app, &bench.app.verifying_key()).await.unwrap();
+    let report = audit::verify_audit_log(&bench.app.app, &bench.app.verifying_key()).await.unwrap();
     assert_eq!((report.records, report.problems), (10, Vec::new()));
 }
 
@@ -218,7 +218,8 @@ async fn the_list_shows_exactly_what_a_call_lets_through_for_every_role_and_tool
         agents.push((role, bench.agent_with(role, json!({ "network": false })).await));
     }
     let runner = "runner".parse().unwrap();
-    let runner = services::issue(&bench.app.app, ServiceKind::Runner, &runner).await.unwrap();
+    let runner =
+        services::issue_service_token(&bench.app.app, ServiceKind::Runner, &runner).await.unwrap();
     agents.push(("runner", bench.at_gate(&runner.0).await));
     let catalogue = bench.admin.get("/v1/tools").await.expect(200).json();
     let catalogue = catalogue["items"].as_array().unwrap();
@@ -315,14 +316,14 @@ async fn nobody_can_make_a_token_from_what_the_database_holds() {
     let bench = Bench::new().await;
     let issued = bench.issue(&bench.admin, "project_manager", json!({})).await;
     let token = issued["token"].as_str().unwrap();
-    let hash = Digest::of(token.as_bytes()).to_string();
+    let hash = Sha256Digest::of_bytes(token.as_bytes()).to_string();
     let kept = bench.app.db.texts("SELECT t::text FROM agent_tokens t").await.remove(0);
     assert!(
         kept.contains(&hash) && !kept.contains(token) && !kept.contains(&token[7..50]),
         "{kept}"
     );
     // The right form and checksum, and nobody ever issued it.
-    let (made_up, _) = tokens::issue(TokenKind::Pm, bench.app.app.environment());
+    let (made_up, _) = tokens::issue_token(TokenKind::Pm, bench.app.app.environment());
     let shown = [made_up.0, hash.clone(), format!("cyn_pm_{hash}"), format!("{token} ")];
     for shown in shown {
         let answer = bench.at_gate(&shown).await.call("help.overview", json!({})).await.0;
@@ -351,7 +352,7 @@ async fn the_digest_of_arguments_cannot_be_guessed_without_the_key() {
     };
     let (ours, theirs) = (digest(&ours).await, digest(&theirs).await);
     assert_ne!(ours, theirs);
-    let plain = Digest::of(arguments.to_string().as_bytes()).to_string();
+    let plain = Sha256Digest::of_bytes(arguments.to_string().as_bytes()).to_string();
     assert!(ours != plain && theirs != plain);
     other.close().await;
 }
@@ -373,8 +374,8 @@ async fn what_was_decided_is_what_the_server_gets_byte_for_byte() {
     assert_eq!(answer.verdict(), "ok");
     let received = offering.calls().remove(0).text;
     assert!(received.contains(&format!("\"arguments\":{arguments}")), "{received}");
-    let keys = &bench.app.app.gate().unwrap().keys;
-    let digest = keys.digest().digest(arguments.as_bytes()).to_string();
+    let keys = &bench.app.app.gateway_parts().unwrap().keys;
+    let digest = keys.digest_key().digest_bytes(arguments.as_bytes()).to_string();
     for record in bench.records().await {
         assert_eq!(record["arguments_digest"], json!(digest));
     }

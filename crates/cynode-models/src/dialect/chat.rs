@@ -9,14 +9,14 @@ mod stream_out;
 mod writing;
 
 pub(super) use self::{
-    answer::answer_id,
-    reading::{file_source, image_source, no_parameters},
-    stream_in::Reader,
-    stream_out::Writer,
-    writing::{effort, foreign_choice, schema_fields, unknown_part},
+    answer::response_id,
+    reading::{empty_parameter_schema, parse_file_source, parse_image_source},
+    stream_in::ChatStreamDecoder,
+    stream_out::ChatStreamEncoder,
+    writing::{encode_schema_fields, foreign_choice_error, foreign_part_error, resolve_effort},
 };
 pub use self::{
-    answer::{read_answer, write_answer},
-    reading::read_request,
-    writing::write_request,
+    answer::{decode_response, encode_response},
+    reading::decode_request,
+    writing::encode_request,
 };

@@ -7,20 +7,20 @@ mod stream_out;
 mod writing;
 
 pub use self::{
-    answer::{read_answer, write_answer},
-    reading::read_request,
-    writing::write_request,
+    answer::{decode_response, encode_response},
+    reading::decode_request,
+    writing::encode_request,
 };
-pub(super) use self::{stream_in::Reader, stream_out::Writer};
+pub(super) use self::{stream_in::MessagesStreamDecoder, stream_out::MessagesStreamEncoder};
 
 /// The fewest tokens that a model may be given to think.
-const LEAST_BUDGET: u64 = 1024;
+const MIN_THINKING_BUDGET_TOKENS: u64 = 1024;
 
 /// The budget for thinking that an answer of at most `limit` tokens leaves, which must be smaller; `None` when that is too
 /// little to think at all.
-pub(crate) fn budget_within(budget: u64, limit: u64) -> Option<u64> {
+pub(crate) fn clamp_thinking_budget(budget: u64, limit: u64) -> Option<u64> {
     if budget < limit {
         return Some(budget);
     }
-    Some(limit.saturating_sub(1)).filter(|left| *left >= LEAST_BUDGET)
+    Some(limit.saturating_sub(1)).filter(|left| *left >= MIN_THINKING_BUDGET_TOKENS)
 }

@@ -2,35 +2,35 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::talk::Event;
+use crate::talk::CanonicalEvent;
 
 /// Holds events back until the parts before theirs are complete.
 ///
 /// A provider may write several calls of tools at once; Messages knows one open block at a time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InOrder {
+pub(super) struct PartSequencer {
     open: Option<usize>,
     waiting: VecDeque<usize>,
-    held: BTreeMap<usize, Vec<Event>>,
+    held: BTreeMap<usize, Vec<CanonicalEvent>>,
 }
 
-impl InOrder {
+impl PartSequencer {
     /// Takes an event and gives those that may go on.
-    pub(super) fn take(&mut self, event: Event) -> Vec<Event> {
-        let Some(index) = event.index() else {
+    pub(super) fn push_event(&mut self, event: CanonicalEvent) -> Vec<CanonicalEvent> {
+        let Some(index) = event.part_index() else {
             // The end: nothing may be left behind.
-            let ended = matches!(event, Event::Ended { .. });
-            let mut events = if ended { self.flush() } else { Vec::new() };
+            let ended = matches!(event, CanonicalEvent::Ended { .. });
+            let mut events = if ended { self.flush_waiting() } else { Vec::new() };
             events.push(event);
             return events;
         };
         match self.open {
             Some(open) if open == index => {
-                let ends = matches!(event, Event::PartEnded { .. });
+                let ends = matches!(event, CanonicalEvent::PartEnded { .. });
                 let mut events = vec![event];
                 if ends {
                     self.open = None;
-                    self.release(&mut events);
+                    self.release_waiting(&mut events);
                 }
                 events
             }
@@ -42,7 +42,7 @@ impl InOrder {
                 Vec::new()
             }
             None => {
-                if matches!(event, Event::PartStarted { .. }) {
+                if matches!(event, CanonicalEvent::PartStarted { .. }) {
                     self.open = Some(index);
                 }
                 vec![event]
@@ -51,10 +51,10 @@ impl InOrder {
     }
 
     /// Opens the parts that waited, up to the first that is not complete.
-    fn release(&mut self, events: &mut Vec<Event>) {
+    fn release_waiting(&mut self, events: &mut Vec<CanonicalEvent>) {
         while let Some(index) = self.waiting.pop_front() {
             let held = self.held.remove(&index).unwrap_or_default();
-            let complete = matches!(held.last(), Some(Event::PartEnded { .. }));
+            let complete = matches!(held.last(), Some(CanonicalEvent::PartEnded { .. }));
             events.extend(held);
             if !complete {
                 self.open = Some(index);
@@ -63,17 +63,17 @@ impl InOrder {
         }
     }
 
-    fn flush(&mut self) -> Vec<Event> {
+    fn flush_waiting(&mut self) -> Vec<CanonicalEvent> {
         let mut events = Vec::new();
         if let Some(index) = self.open.take() {
-            events.push(Event::PartEnded { index });
+            events.push(CanonicalEvent::PartEnded { index });
         }
         while let Some(index) = self.waiting.pop_front() {
             let held = self.held.remove(&index).unwrap_or_default();
-            let complete = matches!(held.last(), Some(Event::PartEnded { .. }));
+            let complete = matches!(held.last(), Some(CanonicalEvent::PartEnded { .. }));
             events.extend(held);
             if !complete {
-                events.push(Event::PartEnded { index });
+                events.push(CanonicalEvent::PartEnded { index });
             }
         }
         events

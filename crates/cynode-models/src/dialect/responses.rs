@@ -8,9 +8,12 @@ mod stream_in;
 mod stream_out;
 mod writing;
 
-pub(super) use self::{answer::echo, stream_in::Reader, stream_out::Writer};
+pub(super) use self::{
+    answer::echo_request_fields, stream_in::ResponsesStreamDecoder,
+    stream_out::ResponsesStreamEncoder,
+};
 pub use self::{
-    answer::{read_answer, write_answer},
-    reading::read_request,
-    writing::write_request,
+    answer::{decode_response, encode_response},
+    reading::decode_request,
+    writing::encode_request,
 };

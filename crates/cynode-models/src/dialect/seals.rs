@@ -5,23 +5,23 @@
 //! that did not make it.
 
 use super::Dialect;
-use crate::talk::Seal;
+use crate::talk::ReasoningSeal;
 
-const MARK: &str = "cynode.";
+const SEAL_PREFIX: &str = "cynode.";
 
 /// The text that stands for `seal` in `dialect`.
-pub(super) fn write(seal: &Seal, dialect: Dialect) -> String {
+pub(super) fn encode_seal(seal: &ReasoningSeal, dialect: Dialect) -> String {
     if seal.by == dialect {
         return seal.data.clone();
     }
     let kind = if seal.redacted { "redacted" } else { "sealed" };
     let id = seal.id.as_deref().unwrap_or_default();
-    format!("{MARK}{}.{kind}.{id}.{}", seal.by.as_str(), seal.data)
+    format!("{SEAL_PREFIX}{}.{kind}.{id}.{}", seal.by.as_str(), seal.data)
 }
 
 /// The seal that `text` stands for in `dialect`.
-pub(super) fn read(text: &str, dialect: Dialect, id: Option<&str>) -> Seal {
-    carried(text).unwrap_or_else(|| Seal {
+pub(super) fn decode_seal(text: &str, dialect: Dialect, id: Option<&str>) -> ReasoningSeal {
+    parse_prefixed_seal(text).unwrap_or_else(|| ReasoningSeal {
         by: dialect,
         id: id.map(str::to_owned),
         data: text.to_owned(),
@@ -29,8 +29,8 @@ pub(super) fn read(text: &str, dialect: Dialect, id: Option<&str>) -> Seal {
     })
 }
 
-fn carried(text: &str) -> Option<Seal> {
-    let mut pieces = text.strip_prefix(MARK)?.splitn(4, '.');
+fn parse_prefixed_seal(text: &str) -> Option<ReasoningSeal> {
+    let mut pieces = text.strip_prefix(SEAL_PREFIX)?.splitn(4, '.');
     let by = pieces.next()?;
     let by = Dialect::from_name(by)?;
     let redacted = match pieces.next()? {
@@ -40,5 +40,5 @@ fn carried(text: &str) -> Option<Seal> {
     };
     let id = pieces.next()?;
     let data = pieces.next()?.to_owned();
-    Some(Seal { by, id: (!id.is_empty()).then(|| id.to_owned()), data, redacted })
+    Some(ReasoningSeal { by, id: (!id.is_empty()).then(|| id.to_owned()), data, redacted })
 }

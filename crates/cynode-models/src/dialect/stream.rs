@@ -2,76 +2,81 @@
 
 use bytes::Bytes;
 
-use super::{Dialect, Reply, chat, messages, responses};
+use super::{Dialect, ResponseContext, chat, messages, responses};
 use crate::{
     sse::SseEvent,
-    talk::{Event, ModelError},
+    talk::{CanonicalEvent, ModelError},
 };
 
-/// Reads a provider's stream. Nothing comes after [`Event::Ended`] or [`Event::Failed`].
+/// Reads a provider's stream. Nothing comes after [`CanonicalEvent::Ended`] or [`CanonicalEvent::Failed`].
 #[derive(Clone, Debug)]
-pub struct StreamReader {
-    inner: Reading,
+pub struct StreamDecoder {
+    inner: DialectStreamDecoder,
     done: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Reading {
-    Chat(chat::Reader),
-    Responses(responses::Reader),
-    Messages(messages::Reader),
+enum DialectStreamDecoder {
+    Chat(chat::ChatStreamDecoder),
+    Responses(responses::ResponsesStreamDecoder),
+    Messages(messages::MessagesStreamDecoder),
 }
 
-impl StreamReader {
+impl StreamDecoder {
     /// A reader that fails at content which has no word of ours.
     pub fn new(dialect: Dialect) -> Self {
-        Self::reading(dialect, false)
+        Self::for_dialect(dialect, false)
     }
 
     /// A reader that passes over content which has no word of ours.
-    pub(crate) fn tolerant(dialect: Dialect) -> Self {
-        Self::reading(dialect, true)
+    pub(crate) fn new_lenient(dialect: Dialect) -> Self {
+        Self::for_dialect(dialect, true)
     }
 
-    fn reading(dialect: Dialect, tolerant: bool) -> Self {
+    fn for_dialect(dialect: Dialect, tolerant: bool) -> Self {
         let inner = match dialect {
-            Dialect::Chat => Reading::Chat(chat::Reader::default()),
-            Dialect::Responses => Reading::Responses(responses::Reader::new(tolerant)),
-            Dialect::Messages => Reading::Messages(messages::Reader::new(tolerant)),
+            Dialect::Chat => DialectStreamDecoder::Chat(chat::ChatStreamDecoder::default()),
+            Dialect::Responses => {
+                DialectStreamDecoder::Responses(responses::ResponsesStreamDecoder::new(tolerant))
+            }
+            Dialect::Messages => {
+                DialectStreamDecoder::Messages(messages::MessagesStreamDecoder::new(tolerant))
+            }
         };
         Self { inner, done: false }
     }
 
     /// Reads one event of the stream.
-    pub fn read(&mut self, event: &SseEvent) -> Vec<Event> {
+    pub fn decode_event(&mut self, event: &SseEvent) -> Vec<CanonicalEvent> {
         let mut out = Vec::new();
         if !self.done {
             match &mut self.inner {
-                Reading::Chat(reader) => reader.read(event, &mut out),
-                Reading::Responses(reader) => reader.read(event, &mut out),
-                Reading::Messages(reader) => reader.read(event, &mut out),
+                DialectStreamDecoder::Chat(reader) => reader.decode_event(event, &mut out),
+                DialectStreamDecoder::Responses(reader) => reader.decode_event(event, &mut out),
+                DialectStreamDecoder::Messages(reader) => reader.decode_event(event, &mut out),
             }
         }
-        self.until_done(out)
+        self.truncate_after_end(out)
     }
 
     /// The stream has ended. If the answer had not, that is an error.
-    pub fn end(&mut self) -> Vec<Event> {
+    pub fn finish_stream(&mut self) -> Vec<CanonicalEvent> {
         let mut out = Vec::new();
         if !self.done {
             match &mut self.inner {
-                Reading::Chat(reader) => reader.end(&mut out),
-                Reading::Responses(_) | Reading::Messages(_) => {
-                    out.push(Event::Failed(crate::talk::cut_short()));
+                DialectStreamDecoder::Chat(reader) => reader.finish_stream(&mut out),
+                DialectStreamDecoder::Responses(_) | DialectStreamDecoder::Messages(_) => {
+                    out.push(CanonicalEvent::Failed(crate::talk::stream_cut_short_error()));
                 }
             }
         }
-        self.until_done(out)
+        self.truncate_after_end(out)
     }
 
-    fn until_done(&mut self, mut events: Vec<Event>) -> Vec<Event> {
-        let last =
-            events.iter().position(|event| matches!(event, Event::Ended { .. } | Event::Failed(_)));
+    fn truncate_after_end(&mut self, mut events: Vec<CanonicalEvent>) -> Vec<CanonicalEvent> {
+        let last = events.iter().position(|event| {
+            matches!(event, CanonicalEvent::Ended { .. } | CanonicalEvent::Failed(_))
+        });
         if let Some(last) = last {
             self.done = true;
             events.truncate(last + 1);
@@ -82,49 +87,55 @@ impl StreamReader {
 
 /// Writes a client's stream.
 #[derive(Clone, Debug)]
-pub struct StreamWriter {
-    inner: Writing,
+pub struct StreamEncoder {
+    inner: DialectStreamEncoder,
 }
 
 #[derive(Clone, Debug)]
-enum Writing {
-    Chat(chat::Writer),
-    Responses(Box<responses::Writer>),
-    Messages(messages::Writer),
+enum DialectStreamEncoder {
+    Chat(chat::ChatStreamEncoder),
+    Responses(Box<responses::ResponsesStreamEncoder>),
+    Messages(messages::MessagesStreamEncoder),
 }
 
-impl StreamWriter {
+impl StreamEncoder {
     /// A writer of `dialect`.
-    pub fn new(dialect: Dialect, reply: Reply) -> Self {
+    pub fn new(dialect: Dialect, reply: ResponseContext) -> Self {
         let inner = match dialect {
-            Dialect::Chat => Writing::Chat(chat::Writer::new(reply)),
-            Dialect::Responses => Writing::Responses(Box::new(responses::Writer::new(reply))),
-            Dialect::Messages => Writing::Messages(messages::Writer::new(reply)),
+            Dialect::Chat => DialectStreamEncoder::Chat(chat::ChatStreamEncoder::new(reply)),
+            Dialect::Responses => DialectStreamEncoder::Responses(Box::new(
+                responses::ResponsesStreamEncoder::new(reply),
+            )),
+            Dialect::Messages => {
+                DialectStreamEncoder::Messages(messages::MessagesStreamEncoder::new(reply))
+            }
         };
         Self { inner }
     }
 
     /// The bytes that say `event`; there may be none.
-    pub fn write(&mut self, event: Event) -> Bytes {
+    pub fn encode_event(&mut self, event: CanonicalEvent) -> Bytes {
         let mut out = Vec::new();
         match &mut self.inner {
-            Writing::Chat(writer) => writer.write(event, &mut out),
-            Writing::Responses(writer) => writer.write(event, &mut out),
-            Writing::Messages(writer) => writer.write(event, &mut out),
+            DialectStreamEncoder::Chat(writer) => writer.encode_event(event, &mut out),
+            DialectStreamEncoder::Responses(writer) => writer.encode_event(event, &mut out),
+            DialectStreamEncoder::Messages(writer) => writer.encode_event(event, &mut out),
         }
         Bytes::from(out)
     }
 
     /// Bytes that say only that the stream is alive.
-    pub const fn ping(&self) -> &'static [u8] {
+    pub const fn ping_bytes(&self) -> &'static [u8] {
         match self.inner {
-            Writing::Chat(_) | Writing::Responses(_) => b": ping\n\n",
-            Writing::Messages(_) => b"event: ping\ndata: {\"type\":\"ping\"}\n\n",
+            DialectStreamEncoder::Chat(_) | DialectStreamEncoder::Responses(_) => b": ping\n\n",
+            DialectStreamEncoder::Messages(_) => b"event: ping\ndata: {\"type\":\"ping\"}\n\n",
         }
     }
 }
 
 /// An event of the stream is not what streams are made of.
-pub(super) fn not_json() -> Event {
-    Event::Failed(ModelError::upstream("an event of the provider's stream is not JSON"))
+pub(super) fn invalid_json_event() -> CanonicalEvent {
+    CanonicalEvent::Failed(ModelError::upstream_error(
+        "an event of the provider's stream is not JSON",
+    ))
 }

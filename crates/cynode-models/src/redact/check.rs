@@ -1,24 +1,24 @@
 //! Whether something that stands where a secret may stand looks like one.
 
 /// Anything will do.
-pub(super) fn any(_: &[u8], _: &[u8]) -> bool {
+pub(super) fn accepts_any(_: &[u8], _: &[u8]) -> bool {
     true
 }
 
 /// Digits and letters: what a generator gives, not a word with hyphens.
-pub(super) fn random(secret: &[u8], _: &[u8]) -> bool {
+pub(super) fn looks_random(secret: &[u8], _: &[u8]) -> bool {
     let digits = secret.iter().filter(|byte| byte.is_ascii_digit()).count();
     let letters = secret.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
-    digits >= 1 && letters >= 4 && distinct(secret) >= 8 && !wordy(secret)
+    digits >= 1 && letters >= 4 && distinct_byte_count(secret) >= 8 && !is_word_sequence(secret)
 }
 
 /// Hexadecimal digits of a generator, not `000…` and not a run of one digit.
-pub(super) fn varied(secret: &[u8], _: &[u8]) -> bool {
-    distinct(secret) >= 6
+pub(super) fn looks_varied(secret: &[u8], _: &[u8]) -> bool {
+    distinct_byte_count(secret) >= 6
 }
 
 /// A JSON Web Token whose claims are those of a Kubernetes service account.
-pub(super) fn kubernetes(secret: &[u8], _: &[u8]) -> bool {
+pub(super) fn is_kubernetes_token(secret: &[u8], _: &[u8]) -> bool {
     // "kubernetes" in base64 at its three places
     ["a3ViZXJuZXRlc", "t1YmVybmV0ZX", "rdWJlcm5ldGVz"]
         .iter()
@@ -26,14 +26,14 @@ pub(super) fn kubernetes(secret: &[u8], _: &[u8]) -> bool {
 }
 
 /// A private key in PEM, once more in base64.
-pub(super) fn private_key(secret: &[u8], _: &[u8]) -> bool {
+pub(super) fn is_private_key(secret: &[u8], _: &[u8]) -> bool {
     let opening = &secret[..secret.len().min(64) / 4 * 4];
     let decoded = data_encoding::BASE64.decode(opening).unwrap_or_default();
     decoded.windows(7).any(|window| window == b"PRIVATE")
 }
 
 /// Base64 whose first bytes are those of a token, at one of the three places of a group.
-pub(super) fn encoded(secret: &[u8], _: &[u8]) -> bool {
+pub(super) fn is_encoded_token(secret: &[u8], _: &[u8]) -> bool {
     ["", "AA", "AAA"].iter().any(|before| {
         let plain = |byte: &u8| match byte {
             b'-' => b'+',
@@ -50,53 +50,59 @@ pub(super) fn encoded(secret: &[u8], _: &[u8]) -> bool {
 }
 
 /// The password of a URL: not a variable of a template.
-pub(super) fn url_password(secret: &[u8], _: &[u8]) -> bool {
-    !template(secret) && !secret.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.'))
+pub(super) fn is_url_password(secret: &[u8], _: &[u8]) -> bool {
+    !is_template(secret) && !secret.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.'))
 }
 
 /// A value in quotes beside a name that announces a secret.
-pub(super) fn quoted(secret: &[u8], _: &[u8]) -> bool {
+pub(super) fn is_quoted_secret(secret: &[u8], _: &[u8]) -> bool {
     // enough to judge by, and cheap on hostile text
     let secret = &secret[..secret.len().min(256)];
-    if template(secret)
-        || looks_like_place(secret)
-        || wordy(secret)
-        || uuid(secret)
-        || number(secret)
+    if is_template(secret)
+        || is_path_or_url(secret)
+        || is_word_sequence(secret)
+        || is_uuid(secret)
+        || is_typed_number(secret)
     {
         return false;
     }
     let digit = secret.iter().any(u8::is_ascii_digit);
     let letter = secret.iter().any(u8::is_ascii_alphabetic);
-    let mixed = letter && (digit || classes(secret) >= 3) && distinct(secret) >= 6;
-    mixed && entropy(secret) >= 2.6 && !mostly_words(secret)
+    let mixed =
+        letter && (digit || char_class_count(secret) >= 3) && distinct_byte_count(secret) >= 6;
+    mixed && shannon_entropy(secret) >= 2.6 && !is_mostly_words(secret)
 }
 
 /// As [`quoted`], where any argument of a function could stand.
-pub(super) fn argument(secret: &[u8], after: &[u8]) -> bool {
-    random(secret, after)
-        && words(secret).count() < 2
-        && quoted(secret, after)
-        && entropy(secret) >= 3.3
-        && changes(secret) >= 0.25
+pub(super) fn is_argument_secret(secret: &[u8], after: &[u8]) -> bool {
+    looks_random(secret, after)
+        && word_parts(secret).count() < 2
+        && is_quoted_secret(secret, after)
+        && shannon_entropy(secret) >= 3.3
+        && class_change_ratio(secret) >= 0.25
 }
 
 /// As [`quoted`], without the quotes: `NAME=value`.
-pub(super) fn tight(secret: &[u8], after: &[u8]) -> bool {
+pub(super) fn is_tight_assignment(secret: &[u8], after: &[u8]) -> bool {
     let named = secret.last().is_some_and(|byte| b"={([<!".contains(byte));
     let digit = secret.iter().any(u8::is_ascii_digit);
-    !named && digit && quoted(secret, after) && entropy(secret) >= 2.9 && !code(secret)
+    !named
+        && digit
+        && is_quoted_secret(secret, after)
+        && shannon_entropy(secret) >= 2.9
+        && !is_code_expression(secret)
 }
 
 /// As [`tight`], where code could stand as well: `name: Type,`, `name = CONSTANT;`.
-pub(super) fn loose(secret: &[u8], after: &[u8]) -> bool {
+pub(super) fn is_loose_assignment(secret: &[u8], after: &[u8]) -> bool {
     let identifier = secret.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
         && !secret[0].is_ascii_digit();
     let ended = after.first().is_some_and(|byte| b";,)".contains(byte));
-    tight(secret, after) && !(identifier && ended && changes(secret) < 0.36)
+    is_tight_assignment(secret, after)
+        && !(identifier && ended && class_change_ratio(secret) < 0.36)
 }
 
-fn template(secret: &[u8]) -> bool {
+fn is_template(secret: &[u8]) -> bool {
     let has = |part: &[u8]| secret.windows(part.len()).any(|window| window == part);
     secret.first().is_some_and(|byte| b"$%{<[@&*#(".contains(byte))
         || [b"${".as_slice(), b"{{", b"}}", b"$(", b"***", b"...", b"%s", b"#{"]
@@ -117,7 +123,7 @@ fn template(secret: &[u8]) -> bool {
 }
 
 /// A path or an address.
-fn looks_like_place(secret: &[u8]) -> bool {
+fn is_path_or_url(secret: &[u8]) -> bool {
     let starts = |part: &[u8]| secret.starts_with(part);
     starts(b"/")
         || starts(b"./")
@@ -128,7 +134,7 @@ fn looks_like_place(secret: &[u8]) -> bool {
 }
 
 /// `a::b`, `a->b`, `a.b*2`, `A_CONSTANT_2`: an expression.
-fn code(secret: &[u8]) -> bool {
+fn is_code_expression(secret: &[u8]) -> bool {
     let has = |part: &[u8]| secret.windows(part.len()).any(|window| window == part);
     let name = |part: &[u8]| {
         let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -144,7 +150,7 @@ fn code(secret: &[u8]) -> bool {
         || [b"::".as_slice(), b"->", b"=>", b"||", b"&&", b"++"].iter().any(|part| has(part))
 }
 
-fn uuid(secret: &[u8]) -> bool {
+fn is_uuid(secret: &[u8]) -> bool {
     secret.len() == 36
         && secret.iter().enumerate().all(|(place, byte)| match place {
             8 | 13 | 18 | 23 => *byte == b'-',
@@ -153,16 +159,16 @@ fn uuid(secret: &[u8]) -> bool {
 }
 
 /// Words with separators, each perhaps with a number behind it: `oauth2-token_v3`.
-fn wordy(secret: &[u8]) -> bool {
+fn is_word_sequence(secret: &[u8]) -> bool {
     secret.split(|byte| b"._/:-@+ ,".contains(byte)).filter(|part| !part.is_empty()).all(|part| {
         let letters = part.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let digits = part[letters..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        letters + digits == part.len() && digits <= 4 && spoken(&part[..letters])
+        letters + digits == part.len() && digits <= 4 && is_wordlike(&part[..letters])
     })
 }
 
 /// Letters in the case of words: `word`, `WORD`, `SomeWords`, and with the vowels of words.
-fn spoken(letters: &[u8]) -> bool {
+fn is_wordlike(letters: &[u8]) -> bool {
     let humps = letters
         .windows(2)
         .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
@@ -171,25 +177,26 @@ fn spoken(letters: &[u8]) -> bool {
 }
 
 /// At least half of it are words between hyphens and the like: `made-up-secret-12345`.
-fn mostly_words(secret: &[u8]) -> bool {
-    words(secret).map(<[u8]>::len).sum::<usize>() * 2 >= secret.len()
+fn is_mostly_words(secret: &[u8]) -> bool {
+    word_parts(secret).map(<[u8]>::len).sum::<usize>() * 2 >= secret.len()
 }
 
-fn words(secret: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let word =
-        |part: &&[u8]| part.len() >= 4 && part.iter().all(u8::is_ascii_alphabetic) && spoken(part);
+fn word_parts(secret: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let word = |part: &&[u8]| {
+        part.len() >= 4 && part.iter().all(u8::is_ascii_alphabetic) && is_wordlike(part)
+    };
     secret.split(|byte| b"._/:-".contains(byte)).filter(word)
 }
 
 /// A number with its type: `251658240i32`.
-fn number(secret: &[u8]) -> bool {
+fn is_typed_number(secret: &[u8]) -> bool {
     let digits = secret.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'_').count();
     let suffix = &secret[digits..];
     digits > 0 && suffix.len() <= 5 && suffix.first().is_none_or(|byte| b"iufUL".contains(byte))
 }
 
 /// How often the letters change between small, capital and digit, not counting `Ab`: low for names.
-fn changes(secret: &[u8]) -> f64 {
+fn class_change_ratio(secret: &[u8]) -> f64 {
     let class = |byte: u8| match byte {
         b'a'..=b'z' => 0,
         b'A'..=b'Z' => 1,
@@ -201,15 +208,15 @@ fn changes(secret: &[u8]) -> f64 {
         first != second && (first, second) != (1, 0)
     };
     let count = secret.windows(2).filter(change).count();
-    share(count, secret.len())
+    ratio_of(count, secret.len())
 }
 
-fn share(part: usize, whole: usize) -> f64 {
+fn ratio_of(part: usize, whole: usize) -> f64 {
     let number = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     number(part) / number(whole).max(1.0)
 }
 
-fn distinct(secret: &[u8]) -> usize {
+fn distinct_byte_count(secret: &[u8]) -> usize {
     let mut seen = [false; 256];
     for byte in secret {
         seen[usize::from(*byte)] = true;
@@ -218,7 +225,7 @@ fn distinct(secret: &[u8]) -> usize {
 }
 
 /// How many of: small letters, capitals, digits, others.
-fn classes(secret: &[u8]) -> usize {
+fn char_class_count(secret: &[u8]) -> usize {
     let any = |is: fn(&u8) -> bool| usize::from(secret.iter().any(is));
     any(u8::is_ascii_lowercase)
         + any(u8::is_ascii_uppercase)
@@ -227,7 +234,7 @@ fn classes(secret: &[u8]) -> usize {
 }
 
 /// Bits for each byte, by how often each occurs.
-fn entropy(secret: &[u8]) -> f64 {
+fn shannon_entropy(secret: &[u8]) -> f64 {
     let mut counts = [0_usize; 256];
     for byte in secret {
         counts[usize::from(*byte)] += 1;
@@ -235,7 +242,7 @@ fn entropy(secret: &[u8]) -> f64 {
     counts
         .into_iter()
         .filter(|count| *count > 0)
-        .map(|count| share(count, secret.len()))
+        .map(|count| ratio_of(count, secret.len()))
         .map(|share| -share * share.log2())
         .sum()
 }

@@ -4,35 +4,35 @@
 //! the secret, or they stand before it and what is between follows a pattern. Patterns have no upper
 //! bounds of their own: `limit` bounds them all, so that a stream knows what to wait for.
 
-use super::check::{self, any};
+use super::check::{self, accepts_any};
 
 /// A check by code, after the patterns matched: the secret, and what comes after it.
-type Check = fn(&[u8], &[u8]) -> bool;
+type SecretCheck = fn(&[u8], &[u8]) -> bool;
 
 /// One kind of secret in one of its forms.
-pub(super) struct Row {
+pub(super) struct RuleRow {
     /// What placeholders call it.
     pub(super) kind: &'static str,
     /// Who names a span that several rules found: the higher one.
     pub(super) rank: u8,
     /// What must stand before the anchor.
-    pub(super) edge: Edge,
+    pub(super) edge: AnchorEdge,
     /// How many letters and digits before the anchor belong to the secret.
     pub(super) back: usize,
-    pub(super) anchors: Anchors,
-    pub(super) head: Head,
+    pub(super) anchors: RuleAnchors,
+    pub(super) head: AnchorPosition,
     /// The secret, or the rest of it.
     pub(super) secret: &'static str,
     /// How many bytes at the end of `secret` only show that it ends.
     pub(super) trim: usize,
     /// How long it can be.
     pub(super) limit: usize,
-    pub(super) check: Check,
+    pub(super) check: SecretCheck,
 }
 
 /// What stands before an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Edge {
+pub(super) enum AnchorEdge {
     /// Anything.
     Any,
     /// Nothing that would make the anchor the middle of a word.
@@ -46,7 +46,7 @@ pub(super) enum Edge {
 
 /// Where the anchor stands.
 #[derive(Clone, Copy)]
-pub(super) enum Head {
+pub(super) enum AnchorPosition {
     /// It is the start of the secret.
     InSecret,
     /// It stands before the secret, and this pattern between them.
@@ -55,14 +55,14 @@ pub(super) enum Head {
 
 /// The letters to look for.
 #[derive(Clone, Copy)]
-pub(super) enum Anchors {
+pub(super) enum RuleAnchors {
     List(&'static [&'static str]),
     /// Words that announce a secret, in three spellings.
     Words,
 }
 
 /// Words that announce a secret.
-const WORDS: &[&str] = &[
+const SECRET_NAME_WORDS: &[&str] = &[
     "pass",
     "Pass",
     "PASS",
@@ -105,21 +105,21 @@ const WORDS: &[&str] = &[
     "CREDENTIAL",
 ];
 
-impl Anchors {
-    pub(super) const fn list(self) -> &'static [&'static str] {
+impl RuleAnchors {
+    pub(super) const fn as_slice(self) -> &'static [&'static str] {
         match self {
             Self::List(list) => list,
-            Self::Words => WORDS,
+            Self::Words => SECRET_NAME_WORDS,
         }
     }
 
     /// The anchors as they are written in a pattern.
-    pub(super) fn map_escaped(self) -> Vec<String> {
-        self.list().iter().map(|anchor| escaped(anchor)).collect()
+    pub(super) fn to_patterns(self) -> Vec<String> {
+        self.as_slice().iter().map(|anchor| escape_pattern(anchor)).collect()
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_pattern(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         if !c.is_ascii_alphanumeric() && c != '_' && c != ' ' && c != '-' && c != '/' && c != ':' {
@@ -131,98 +131,108 @@ fn escaped(text: &str) -> String {
 }
 
 /// A secret that starts with a known prefix.
-const fn token(kind: &'static str, anchors: &'static [&'static str], secret: &'static str) -> Row {
-    Row {
+const fn prefix_rule(
+    kind: &'static str,
+    anchors: &'static [&'static str],
+    secret: &'static str,
+) -> RuleRow {
+    RuleRow {
         kind,
         rank: 2,
-        edge: Edge::Any,
+        edge: AnchorEdge::Any,
         back: 0,
-        anchors: Anchors::List(anchors),
-        head: Head::InSecret,
+        anchors: RuleAnchors::List(anchors),
+        head: AnchorPosition::InSecret,
         secret,
         trim: 0,
         limit: 512,
-        check: any,
+        check: accepts_any,
     }
 }
 
 /// A secret after known words and a pattern.
-const fn after(
+const fn lead_rule(
     kind: &'static str,
     anchors: &'static [&'static str],
     between: &'static str,
     secret: &'static str,
-) -> Row {
-    Row { head: Head::Before(between), ..token(kind, anchors, secret) }
+) -> RuleRow {
+    RuleRow { head: AnchorPosition::Before(between), ..prefix_rule(kind, anchors, secret) }
 }
 
 /// A secret that is assigned to a name with one of the words.
-const fn assigned(
+const fn assignment_rule(
     kind: &'static str,
     anchors: &'static [&'static str],
     secret: &'static str,
-) -> Row {
-    after(kind, anchors, ASSIGN, secret)
+) -> RuleRow {
+    lead_rule(kind, anchors, ASSIGN_PATTERN, secret)
 }
 
 /// A guess: what is assigned to a name that announces a secret.
-const fn guess(between: &'static str, secret: &'static str, check: Check) -> Row {
-    Row { kind: GUESS, rank: 1, anchors: Anchors::Words, check, ..after("", &[], between, secret) }
+const fn guess_rule(between: &'static str, secret: &'static str, check: SecretCheck) -> RuleRow {
+    RuleRow {
+        kind: GUESS_KIND,
+        rank: 1,
+        anchors: RuleAnchors::Words,
+        check,
+        ..lead_rule("", &[], between, secret)
+    }
 }
 
 /// The kind of guesses.
-pub(super) const GUESS: &str = "secret";
+pub(super) const GUESS_KIND: &str = "secret";
 
-impl Row {
-    const fn edge(self, edge: Edge) -> Self {
+impl RuleRow {
+    const fn with_edge(self, edge: AnchorEdge) -> Self {
         Self { edge, ..self }
     }
 
-    const fn back(self, back: usize) -> Self {
+    const fn with_back(self, back: usize) -> Self {
         Self { back, ..self }
     }
 
-    const fn trim(self, trim: usize) -> Self {
+    const fn with_trim(self, trim: usize) -> Self {
         Self { trim, ..self }
     }
 
-    const fn limit(self, limit: usize) -> Self {
+    const fn with_limit(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
 
-    const fn rank(self, rank: u8) -> Self {
+    const fn with_rank(self, rank: u8) -> Self {
         Self { rank, ..self }
     }
 
-    const fn check(self, check: Check) -> Self {
+    const fn with_check(self, check: SecretCheck) -> Self {
         Self { check, ..self }
     }
 }
 
 /// The rest of a name, and what assigns: `_2" : "`, also with quotes escaped as often as it takes.
-const ASSIGN: &str = r#"[A-Za-z0-9_.-]{0,32}\\{0,8}["'`]?\]?[ \t]{0,4}(?:=>|:=|\?=|[:=,(])(?:[ \t]|\\{0,8}[nt]|\r?\n){0,4}\\{0,8}["'`]?"#;
+const ASSIGN_PATTERN: &str = r#"[A-Za-z0-9_.-]{0,32}\\{0,8}["'`]?\]?[ \t]{0,4}(?:=>|:=|\?=|[:=,(])(?:[ \t]|\\{0,8}[nt]|\r?\n){0,4}\\{0,8}["'`]?"#;
 
-/// As [`ASSIGN`], and a quote must follow.
-const ASSIGN_QUOTED: &str = r#"[A-Za-z0-9_-]{0,24}\\{0,8}["'`]?\]?[ \t]{0,8}(?:=>|:=|\?=|==|!=|[:=])[ \t\n]{0,8}[bru]?#?\\{0,8}["'`]"#;
+/// As [`ASSIGN_PATTERN`], and a quote must follow.
+const ASSIGN_QUOTED_PATTERN: &str = r#"[A-Za-z0-9_-]{0,24}\\{0,8}["'`]?\]?[ \t]{0,8}(?:=>|:=|\?=|==|!=|[:=])[ \t\n]{0,8}[bru]?#?\\{0,8}["'`]"#;
 
 /// An argument in quotes: `set_token("`, `"TOKEN", "`.
-const ARGUMENT: &str =
+const ARGUMENT_PATTERN: &str =
     r#"[A-Za-z0-9_-]{0,24}\\{0,8}["'`]?[ \t]{0,2}[(,][ \t\n]{0,8}[bru]?#?\\{0,8}["'`]"#;
 
 /// As settings are written: `NAME=`.
-const ASSIGN_TIGHT: &str = r"[A-Za-z0-9_-]{0,24}(?::=|\?=|=)";
+const ASSIGN_TIGHT_PATTERN: &str = r"[A-Za-z0-9_-]{0,24}(?::=|\?=|=)";
 
 /// As settings and code are written: `name: `, `name = `.
-const ASSIGN_LOOSE: &str =
+const ASSIGN_LOOSE_PATTERN: &str =
     r"[A-Za-z0-9_-]{0,24}(?:[ \t]{0,4}(?::=|\?=|[:=])[ \t]{1,4}|[ \t]{1,4}=|:| (?:is|was):? )";
 
 /// A value without quotes, and what shows that it is a name in code: an assignment, a call.
-const BARE: &str =
+const BARE_VALUE_PATTERN: &str =
     r#"[^\x00-\x20\x7f"'`\\<>,;&(){}\[\]:=][^\x00-\x20\x7f"'`\\<>,;&(){}\[\]]{7,}(?: ?[={(\[<!])?"#;
 
 /// Between the opening of a private key and its end: base64 with line ends as text has them, as JSON
 /// escapes them, and with the marks of differences, quotations and numbered lines.
-const PEM_BODY: &str = concat!(
+const PEM_BODY_PATTERN: &str = concat!(
     r#"(?:[\s\\nrt"'+,>|0-9-]{0,120}"#,
     r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID)[ :][ -\[\]-~]{0,120}[\s\\nrt>|+-]{1,96}){0,5}",
     r"[A-Za-z0-9+/]{16}[A-Za-z0-9+/\\]*={0,2})",
@@ -235,9 +245,9 @@ const PEM_BODY: &str = concat!(
 );
 
 /// The rules. The order does not matter.
-pub(super) const TABLE: &[Row] = &[
+pub(super) const RULE_TABLE: &[RuleRow] = &[
     // our own
-    token(
+    prefix_rule(
         "cynode_token",
         &[
             "cyn_ses_",
@@ -254,14 +264,15 @@ pub(super) const TABLE: &[Row] = &[
         ],
         "[A-Za-z0-9_-]{16,}",
     )
-    .rank(3),
-    after("restate_key", &["key_"], "", r"[A-Za-z0-9]{16,}\.[A-Za-z0-9_-]{16,}").edge(Edge::Word),
+    .with_rank(3),
+    lead_rule("restate_key", &["key_"], "", r"[A-Za-z0-9]{16,}\.[A-Za-z0-9_-]{16,}")
+        .with_edge(AnchorEdge::Word),
     // clouds
-    token("aws_access_key_id", &["AKIA"], "[A-Z0-9]{16}").check(check::varied),
-    token("aws_access_key_id", &["ASIA", "ABIA", "ACCA"], "[A-Z0-9]{16}")
-        .edge(Edge::Apart(b"+/"))
-        .check(check::varied),
-    assigned(
+    prefix_rule("aws_access_key_id", &["AKIA"], "[A-Z0-9]{16}").with_check(check::looks_varied),
+    prefix_rule("aws_access_key_id", &["ASIA", "ABIA", "ACCA"], "[A-Z0-9]{16}")
+        .with_edge(AnchorEdge::Apart(b"+/"))
+        .with_check(check::looks_varied),
+    assignment_rule(
         "aws_secret_key",
         &[
             "aws_secret",
@@ -273,7 +284,7 @@ pub(super) const TABLE: &[Row] = &[
         ],
         r"[A-Za-z0-9/+]{40,}={0,2}",
     ),
-    assigned(
+    assignment_rule(
         "aws_session_token",
         &[
             "aws_session_token",
@@ -285,17 +296,19 @@ pub(super) const TABLE: &[Row] = &[
         ],
         r"[A-Za-z0-9/+%]{64,}={0,2}",
     )
-    .limit(4096),
-    token("aws_bedrock_key", &["ABSK", "bedrock-api-key-"], "[A-Za-z0-9+/=_-]{64,}")
-        .limit(4096)
-        .edge(Edge::Word),
-    token("gcp_api_key", &["AIza"], "[A-Za-z0-9_-]{35}").edge(Edge::Apart(b"+/")),
-    token("google_oauth_secret", &["GOCSPX-"], "[A-Za-z0-9_-]{20,}"),
-    token("google_oauth_token", &["ya29."], "[A-Za-z0-9_.-]{20,}").limit(2048).edge(Edge::Word),
-    token("google_oauth_token", &["1//0"], "[A-Za-z0-9_-]{30,}")
-        .edge(Edge::Word)
-        .check(check::random),
-    assigned(
+    .with_limit(4096),
+    prefix_rule("aws_bedrock_key", &["ABSK", "bedrock-api-key-"], "[A-Za-z0-9+/=_-]{64,}")
+        .with_limit(4096)
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("gcp_api_key", &["AIza"], "[A-Za-z0-9_-]{35}").with_edge(AnchorEdge::Apart(b"+/")),
+    prefix_rule("google_oauth_secret", &["GOCSPX-"], "[A-Za-z0-9_-]{20,}"),
+    prefix_rule("google_oauth_token", &["ya29."], "[A-Za-z0-9_.-]{20,}")
+        .with_limit(2048)
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("google_oauth_token", &["1//0"], "[A-Za-z0-9_-]{30,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    assignment_rule(
         "azure_storage_key",
         &[
             "AccountKey",
@@ -308,33 +321,41 @@ pub(super) const TABLE: &[Row] = &[
         ],
         r"[A-Za-z0-9+/]{42,}={0,2}",
     ),
-    after("azure_sas", &["sig="], "", r"[A-Za-z0-9+/%]{42,}={0,2}").edge(Edge::Word),
-    token("azure_client_secret", &["Q~"], "[A-Za-z0-9_~.-]{31,}").edge(Edge::Digit).back(4),
-    token("digitalocean_token", &["dop_v1_", "doo_v1_", "dor_v1_"], "[a-f0-9]{32,}"),
-    token("heroku_key", &["HRKU-"], "[A-Za-z0-9_-]{36,}"),
-    assigned(
+    lead_rule("azure_sas", &["sig="], "", r"[A-Za-z0-9+/%]{42,}={0,2}").with_edge(AnchorEdge::Word),
+    prefix_rule("azure_client_secret", &["Q~"], "[A-Za-z0-9_~.-]{31,}")
+        .with_edge(AnchorEdge::Digit)
+        .with_back(4),
+    prefix_rule("digitalocean_token", &["dop_v1_", "doo_v1_", "dor_v1_"], "[a-f0-9]{32,}"),
+    prefix_rule("heroku_key", &["HRKU-"], "[A-Za-z0-9_-]{36,}"),
+    assignment_rule(
         "heroku_key",
         &["heroku", "HEROKU", "Heroku"],
         "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
     ),
-    assigned(
+    assignment_rule(
         "cloudflare_token",
         &["CLOUDFLARE", "cloudflare", "Cloudflare", "CF_API"],
         "[A-Za-z0-9_-]{37,}",
     )
-    .check(check::random),
-    token("cloudflare_token", &["v1.0-"], "[a-f0-9]{24}-[a-f0-9]{146,}"),
-    token("alibaba_key", &["LTAI"], "[A-Za-z0-9]{17,}").edge(Edge::Word).check(check::random),
-    token("flyio_token", &["FlyV1 fm2_", "fm2_", "fo1_"], "[A-Za-z0-9+/=_,-]{40,}")
-        .limit(2048)
-        .edge(Edge::Word),
-    token("netlify_token", &["nfp_"], "[A-Za-z0-9]{36,}"),
-    token("render_key", &["rnd_"], "[A-Za-z0-9]{28,}").edge(Edge::Word).check(check::random),
-    token("scaleway_key", &["SCW"], "[A-Z0-9]{17}").edge(Edge::Word).check(check::varied),
+    .with_check(check::looks_random),
+    prefix_rule("cloudflare_token", &["v1.0-"], "[a-f0-9]{24}-[a-f0-9]{146,}"),
+    prefix_rule("alibaba_key", &["LTAI"], "[A-Za-z0-9]{17,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    prefix_rule("flyio_token", &["FlyV1 fm2_", "fm2_", "fo1_"], "[A-Za-z0-9+/=_,-]{40,}")
+        .with_limit(2048)
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("netlify_token", &["nfp_"], "[A-Za-z0-9]{36,}"),
+    prefix_rule("render_key", &["rnd_"], "[A-Za-z0-9]{28,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    prefix_rule("scaleway_key", &["SCW"], "[A-Z0-9]{17}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_varied),
     // code and packages
-    token("github_token", &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], "[A-Za-z0-9_]{30,}"),
-    token("github_token", &["github_pat_"], "[A-Za-z0-9_]{22,}"),
-    token(
+    prefix_rule("github_token", &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], "[A-Za-z0-9_]{30,}"),
+    prefix_rule("github_token", &["github_pat_"], "[A-Za-z0-9_]{22,}"),
+    prefix_rule(
         "gitlab_token",
         &[
             "glpat-", "gldt-", "glrt-", "glrtr-", "glcbt-", "glptt-", "glft-", "glsoat-", "glimt-",
@@ -342,128 +363,148 @@ pub(super) const TABLE: &[Row] = &[
         ],
         "[A-Za-z0-9_.-]{18,}",
     ),
-    token("gitlab_token", &["GR1348941"], "[A-Za-z0-9_-]{20,}"),
-    token("bitbucket_token", &["ATBB"], "[A-Za-z0-9]{28,}").edge(Edge::Word),
-    token("npm_token", &["npm_"], "[A-Za-z0-9]{36,}"),
-    token("pypi_token", &["pypi-"], "[A-Za-z0-9_-]{40,}").check(check::random).limit(1024),
-    token("crates_io_token", &["cio"], "[A-Za-z0-9]{32}").edge(Edge::Apart(b"+/")),
-    token("rubygems_token", &["rubygems_"], "[a-f0-9]{48,}"),
-    token("nuget_key", &["oy2"], "[a-z0-9]{43}").edge(Edge::Word).check(check::random),
-    token("clojars_token", &["CLOJARS_"], "[A-Za-z0-9]{60,}"),
-    token("dockerhub_token", &["dckr_pat_", "dckr_oat_"], "[A-Za-z0-9_-]{20,}"),
-    token("artifactory_key", &["AKCp"], "[A-Za-z0-9]{60,}").edge(Edge::Word),
-    token("sourcegraph_token", &["sgp_"], "[A-Za-z0-9_]{40,}").check(check::random),
-    token("buildkite_token", &["bkua_", "bkaj_", "bkct_"], "[a-z0-9]{40,}"),
-    token("circleci_token", &["CCIPAT_", "CCIPRJ_"], "[A-Za-z0-9_]{40,}"),
-    token("pulumi_token", &["pul-"], "[a-f0-9]{40,}").edge(Edge::Word),
-    token("terraform_token", &[".atlasv1."], "[A-Za-z0-9_=-]{40,}").back(14),
-    token("vault_token", &["hvs.", "hvb.", "hvr."], "[A-Za-z0-9_-]{20,}")
-        .edge(Edge::Word)
-        .check(check::random),
-    token(
+    prefix_rule("gitlab_token", &["GR1348941"], "[A-Za-z0-9_-]{20,}"),
+    prefix_rule("bitbucket_token", &["ATBB"], "[A-Za-z0-9]{28,}").with_edge(AnchorEdge::Word),
+    prefix_rule("npm_token", &["npm_"], "[A-Za-z0-9]{36,}"),
+    prefix_rule("pypi_token", &["pypi-"], "[A-Za-z0-9_-]{40,}")
+        .with_check(check::looks_random)
+        .with_limit(1024),
+    prefix_rule("crates_io_token", &["cio"], "[A-Za-z0-9]{32}").with_edge(AnchorEdge::Apart(b"+/")),
+    prefix_rule("rubygems_token", &["rubygems_"], "[a-f0-9]{48,}"),
+    prefix_rule("nuget_key", &["oy2"], "[a-z0-9]{43}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    prefix_rule("clojars_token", &["CLOJARS_"], "[A-Za-z0-9]{60,}"),
+    prefix_rule("dockerhub_token", &["dckr_pat_", "dckr_oat_"], "[A-Za-z0-9_-]{20,}"),
+    prefix_rule("artifactory_key", &["AKCp"], "[A-Za-z0-9]{60,}").with_edge(AnchorEdge::Word),
+    prefix_rule("sourcegraph_token", &["sgp_"], "[A-Za-z0-9_]{40,}")
+        .with_check(check::looks_random),
+    prefix_rule("buildkite_token", &["bkua_", "bkaj_", "bkct_"], "[a-z0-9]{40,}"),
+    prefix_rule("circleci_token", &["CCIPAT_", "CCIPRJ_"], "[A-Za-z0-9_]{40,}"),
+    prefix_rule("pulumi_token", &["pul-"], "[a-f0-9]{40,}").with_edge(AnchorEdge::Word),
+    prefix_rule("terraform_token", &[".atlasv1."], "[A-Za-z0-9_=-]{40,}").with_back(14),
+    prefix_rule("vault_token", &["hvs.", "hvb.", "hvr."], "[A-Za-z0-9_-]{20,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    prefix_rule(
         "doppler_token",
         &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit.", "dp.said."],
         "[A-Za-z0-9_.-]{30,}",
     ),
-    token("onepassword_token", &["ops_eyJ"], "[A-Za-z0-9_=-]{60,}").limit(4096),
-    token(
+    prefix_rule("onepassword_token", &["ops_eyJ"], "[A-Za-z0-9_=-]{60,}").with_limit(4096),
+    prefix_rule(
         "onepassword_key",
         &["A3-"],
         "[A-Z0-9]{6}-[A-Z0-9]{5,11}-[A-Z0-9]{5}-[A-Z0-9]{5}(?:-[A-Z0-9]{5})*",
     )
-    .edge(Edge::Word),
-    token("infisical_token", &["st."], r"[a-f0-9]{24}\.[a-f0-9]{32}\.[a-f0-9]{32,}")
-        .edge(Edge::Word),
-    token("age_key", &["AGE-SECRET-KEY-1", "AGE-PLUGIN-", "age-secret-key-1"], "[A-Za-z0-9-]{40,}"),
-    token("tailscale_key", &["tskey-"], "[A-Za-z0-9-]{16,}").check(check::random),
+    .with_edge(AnchorEdge::Word),
+    prefix_rule("infisical_token", &["st."], r"[a-f0-9]{24}\.[a-f0-9]{32}\.[a-f0-9]{32,}")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule(
+        "age_key",
+        &["AGE-SECRET-KEY-1", "AGE-PLUGIN-", "age-secret-key-1"],
+        "[A-Za-z0-9-]{40,}",
+    ),
+    prefix_rule("tailscale_key", &["tskey-"], "[A-Za-z0-9-]{16,}").with_check(check::looks_random),
     // models
-    token("anthropic_key", &["sk-ant-"], "[A-Za-z0-9_-]{16,}").rank(3),
-    token(
+    prefix_rule("anthropic_key", &["sk-ant-"], "[A-Za-z0-9_-]{16,}").with_rank(3),
+    prefix_rule(
         "openai_key",
         &["sk-proj-", "sk-svcacct-", "sk-admin-", "sk-None-"],
         "[A-Za-z0-9_-]{20,}",
     )
-    .rank(3),
-    token("openrouter_key", &["sk-or-v1-"], "[A-Za-z0-9]{32,}").rank(3),
-    token("openai_key", &["sk-"], "[A-Za-z0-9_-]{20,}")
-        .edge(Edge::Apart(b"-"))
-        .check(check::random),
-    token("huggingface_token", &["hf_", "api_org_"], "[A-Za-z0-9]{30,}").edge(Edge::Word),
-    token("groq_key", &["gsk_"], "[A-Za-z0-9]{40,}").edge(Edge::Word),
-    token("xai_key", &["xai-"], "[A-Za-z0-9_]{60,}").edge(Edge::Word),
-    token("perplexity_key", &["pplx-"], "[A-Za-z0-9]{40,}"),
-    token("replicate_token", &["r8_"], "[A-Za-z0-9]{36,}").edge(Edge::Word),
-    token("langsmith_key", &["lsv2_pt_", "lsv2_sk_"], "[a-f0-9]{32}_[a-f0-9]{10,}"),
-    token("tavily_key", &["tvly-"], "[A-Za-z0-9_-]{20,}").check(check::random),
-    token("wandb_key", &["wandb_v1_"], "[A-Za-z0-9_]{40,}"),
-    token("nvidia_key", &["nvapi-"], "[A-Za-z0-9_-]{50,}"),
+    .with_rank(3),
+    prefix_rule("openrouter_key", &["sk-or-v1-"], "[A-Za-z0-9]{32,}").with_rank(3),
+    prefix_rule("openai_key", &["sk-"], "[A-Za-z0-9_-]{20,}")
+        .with_edge(AnchorEdge::Apart(b"-"))
+        .with_check(check::looks_random),
+    prefix_rule("huggingface_token", &["hf_", "api_org_"], "[A-Za-z0-9]{30,}")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("groq_key", &["gsk_"], "[A-Za-z0-9]{40,}").with_edge(AnchorEdge::Word),
+    prefix_rule("xai_key", &["xai-"], "[A-Za-z0-9_]{60,}").with_edge(AnchorEdge::Word),
+    prefix_rule("perplexity_key", &["pplx-"], "[A-Za-z0-9]{40,}"),
+    prefix_rule("replicate_token", &["r8_"], "[A-Za-z0-9]{36,}").with_edge(AnchorEdge::Word),
+    prefix_rule("langsmith_key", &["lsv2_pt_", "lsv2_sk_"], "[a-f0-9]{32}_[a-f0-9]{10,}"),
+    prefix_rule("tavily_key", &["tvly-"], "[A-Za-z0-9_-]{20,}").with_check(check::looks_random),
+    prefix_rule("wandb_key", &["wandb_v1_"], "[A-Za-z0-9_]{40,}"),
+    prefix_rule("nvidia_key", &["nvapi-"], "[A-Za-z0-9_-]{50,}"),
     // messages
-    token(
+    prefix_rule(
         "slack_token",
         &["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xapp-"],
         "[A-Za-z0-9%/+._-]{16,}",
     )
-    .limit(1024)
-    .check(check::varied),
-    after(
+    .with_limit(1024)
+    .with_check(check::looks_varied),
+    lead_rule(
         "slack_webhook",
         &["hooks.slack.com/"],
         r"(?:services|workflows|triggers)/",
         "[A-Za-z0-9/_+-]{20,}",
     )
-    .check(check::random),
-    after(
+    .with_check(check::looks_random),
+    lead_rule(
         "discord_webhook",
         &["discord.com/api/", "discordapp.com/api/"],
         r"(?:v[0-9]{1,2}/)?webhooks/[0-9]{16,20}/",
         "[A-Za-z0-9_-]{40,}",
     ),
-    token("discord_token", DISCORD, r"[A-Za-z0-9_-]{20,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}")
-        .edge(Edge::Word),
-    after("telegram_token", &[":AA"], "", "[A-Za-z0-9_-]{32,}").edge(Edge::Digit),
-    after(
+    prefix_rule(
+        "discord_token",
+        DISCORD_TOKEN_PREFIXES,
+        r"[A-Za-z0-9_-]{20,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}",
+    )
+    .with_edge(AnchorEdge::Word),
+    lead_rule("telegram_token", &[":AA"], "", "[A-Za-z0-9_-]{32,}").with_edge(AnchorEdge::Digit),
+    lead_rule(
         "teams_webhook",
         &["webhook.office.com/webhookb2/"],
         "[0-9a-f@-]{36,80}/IncomingWebhook/",
         "[0-9a-f]{32}/[0-9a-f-]{36,}",
     ),
-    token("sendgrid_key", &["SG."], r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")
-        .edge(Edge::Word)
-        .check(check::random),
-    token("mailgun_key", &["key-"], "[0-9a-f]{32,}").edge(Edge::Word).check(check::varied),
-    token("mailchimp_key", &["-us"], "[0-9]{1,2}").back(32).check(mailchimp),
-    token("brevo_key", &["xkeysib-", "xsmtpsib-"], "[a-f0-9]{40,}(?:-[A-Za-z0-9]{16,})?"),
-    token("resend_key", &["re_"], "[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}").edge(Edge::Word),
-    token("twilio_key", &["SK"], "[0-9a-f]{32,}").edge(Edge::Word).check(check::varied),
-    assigned("twilio_token", &["TWILIO", "twilio", "Twilio"], "[0-9a-f]{32,}").check(check::varied),
+    prefix_rule("sendgrid_key", &["SG."], r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    prefix_rule("mailgun_key", &["key-"], "[0-9a-f]{32,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_varied),
+    prefix_rule("mailchimp_key", &["-us"], "[0-9]{1,2}").with_back(32).with_check(is_mailchimp_key),
+    prefix_rule("brevo_key", &["xkeysib-", "xsmtpsib-"], "[a-f0-9]{40,}(?:-[A-Za-z0-9]{16,})?"),
+    prefix_rule("resend_key", &["re_"], "[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("twilio_key", &["SK"], "[0-9a-f]{32,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_varied),
+    assignment_rule("twilio_token", &["TWILIO", "twilio", "Twilio"], "[0-9a-f]{32,}")
+        .with_check(check::looks_varied),
     // money and shops
-    token(
+    prefix_rule(
         "stripe_key",
         &["sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"],
         "[A-Za-z0-9+/=_]{16,}",
     ),
-    token(
+    prefix_rule(
         "shopify_token",
         &["shpat_", "shpca_", "shppa_", "shpss_", "shptka_"],
         "[a-fA-F0-9]{32,}",
     ),
-    token("square_token", &["sq0atp-", "sq0csp-", "sq0idp-"], "[A-Za-z0-9_-]{20,}"),
-    token("square_token", &["EAAA"], "[A-Za-z0-9_-]{58,}")
-        .edge(Edge::Apart(b"+/"))
-        .check(check::random),
-    token(
+    prefix_rule("square_token", &["sq0atp-", "sq0csp-", "sq0idp-"], "[A-Za-z0-9_-]{20,}"),
+    prefix_rule("square_token", &["EAAA"], "[A-Za-z0-9_-]{58,}")
+        .with_edge(AnchorEdge::Apart(b"+/"))
+        .with_check(check::looks_random),
+    prefix_rule(
         "braintree_token",
         &["access_token$production$", "access_token$sandbox$"],
         "[a-z0-9]{16}[$][a-f0-9]{32}",
     ),
-    token(
+    prefix_rule(
         "plaid_token",
         &["access-production-", "access-sandbox-", "access-development-"],
         "[0-9a-f-]{36}",
     ),
-    token("easypost_key", &["EZAK", "EZTK"], "[A-Za-z0-9]{54,}").edge(Edge::Word),
+    prefix_rule("easypost_key", &["EZAK", "EZTK"], "[A-Za-z0-9]{54,}").with_edge(AnchorEdge::Word),
     // watching
-    assigned(
+    assignment_rule(
         "datadog_key",
         &[
             "DD_API_KEY",
@@ -477,81 +518,95 @@ pub(super) const TABLE: &[Row] = &[
         ],
         "[0-9a-f]{32,}",
     )
-    .check(check::varied),
-    token("datadog_key", &["ddapp_", "ddpat_"], "[A-Za-z0-9]{30,}"),
-    token(
+    .with_check(check::looks_varied),
+    prefix_rule("datadog_key", &["ddapp_", "ddpat_"], "[A-Za-z0-9]{30,}"),
+    prefix_rule(
         "newrelic_key",
         &["NRAK-", "NRII-", "NRIQ-", "NRSP-", "NRRA-", "NRJS-"],
         "[A-Za-z0-9_-]{16,}",
     ),
-    token("newrelic_key", &["NRAL"], "").back(36).check(newrelic),
-    token("grafana_token", &["glsa_", "glc_"], "[A-Za-z0-9_+/=]{32,}").edge(Edge::Word),
-    token("sentry_token", &["sntrys_", "sntryu_"], "[A-Za-z0-9_+/=.-]{40,}"),
-    token("honeycomb_key", &["hcaik_", "hcbik_", "hcamk_"], "[a-z0-9]{40,}"),
-    token("posthog_key", &["phx_"], "[A-Za-z0-9]{40,}").edge(Edge::Word),
-    token("dynatrace_token", &["dt0c01.", "dt0s01.", "dt0s02."], r"[A-Z0-9]{8,24}\.[A-Z0-9]{60,}"),
+    prefix_rule("newrelic_key", &["NRAL"], "").with_back(36).with_check(is_newrelic_key),
+    prefix_rule("grafana_token", &["glsa_", "glc_"], "[A-Za-z0-9_+/=]{32,}")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("sentry_token", &["sntrys_", "sntryu_"], "[A-Za-z0-9_+/=.-]{40,}"),
+    prefix_rule("honeycomb_key", &["hcaik_", "hcbik_", "hcamk_"], "[a-z0-9]{40,}"),
+    prefix_rule("posthog_key", &["phx_"], "[A-Za-z0-9]{40,}").with_edge(AnchorEdge::Word),
+    prefix_rule(
+        "dynatrace_token",
+        &["dt0c01.", "dt0s01.", "dt0s02."],
+        r"[A-Z0-9]{8,24}\.[A-Z0-9]{60,}",
+    ),
     // work
-    token("linear_key", &["lin_api_", "lin_oauth_", "lin_wh_"], "[A-Za-z0-9]{32,}"),
-    token("notion_token", &["ntn_"], "[A-Za-z0-9]{40,}").edge(Edge::Word),
-    token("notion_token", &["secret_"], "[A-Za-z0-9]{43,}").edge(Edge::Word).check(check::random),
-    token("atlassian_token", &["ATATT3", "ATCTT3", "ATOTT3"], "[A-Za-z0-9_=-]{60,}"),
-    assigned(
+    prefix_rule("linear_key", &["lin_api_", "lin_oauth_", "lin_wh_"], "[A-Za-z0-9]{32,}"),
+    prefix_rule("notion_token", &["ntn_"], "[A-Za-z0-9]{40,}").with_edge(AnchorEdge::Word),
+    prefix_rule("notion_token", &["secret_"], "[A-Za-z0-9]{43,}")
+        .with_edge(AnchorEdge::Word)
+        .with_check(check::looks_random),
+    prefix_rule("atlassian_token", &["ATATT3", "ATCTT3", "ATOTT3"], "[A-Za-z0-9_=-]{60,}"),
+    assignment_rule(
         "asana_token",
         &["ASANA", "asana", "Asana"],
         "(?:[0-9]/[0-9]{10,}(?:/[0-9]{10,})?:)?[0-9a-f]{32,}",
     )
-    .check(check::varied),
-    token("airtable_token", &["pat"], r"[A-Za-z0-9]{14}\.[a-f0-9]{60,}").edge(Edge::Word),
-    token("figma_token", &["figd_", "figo_", "figu_"], "[A-Za-z0-9_-]{36,}"),
-    token("postman_key", &["PMAK-"], "[a-f0-9]{24}-[a-f0-9]{34,}"),
-    token("databricks_token", &["dapi", "dkea", "dose"], "[0-9a-f]{32,}(?:-[0-9]{1,2})?")
-        .edge(Edge::Word),
-    token("snyk_token", &["snyk_uat.", "snyk_sat."], "[A-Za-z0-9_.-]{30,}"),
-    token("contentful_token", &["CFPAT-"], "[A-Za-z0-9_-]{40,}"),
-    token("supabase_key", &["sbp_", "sb_secret_"], "[A-Za-z0-9_]{30,}").edge(Edge::Word),
-    token(
+    .with_check(check::looks_varied),
+    prefix_rule("airtable_token", &["pat"], r"[A-Za-z0-9]{14}\.[a-f0-9]{60,}")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("figma_token", &["figd_", "figo_", "figu_"], "[A-Za-z0-9_-]{36,}"),
+    prefix_rule("postman_key", &["PMAK-"], "[a-f0-9]{24}-[a-f0-9]{34,}"),
+    prefix_rule("databricks_token", &["dapi", "dkea", "dose"], "[0-9a-f]{32,}(?:-[0-9]{1,2})?")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule("snyk_token", &["snyk_uat.", "snyk_sat."], "[A-Za-z0-9_.-]{30,}"),
+    prefix_rule("contentful_token", &["CFPAT-"], "[A-Za-z0-9_-]{40,}"),
+    prefix_rule("supabase_key", &["sbp_", "sb_secret_"], "[A-Za-z0-9_]{30,}")
+        .with_edge(AnchorEdge::Word),
+    prefix_rule(
         "planetscale_token",
         &["pscale_tkn_", "pscale_pw_", "pscale_oauth_"],
         "[A-Za-z0-9_.=-]{32,}",
     ),
-    token("prefect_key", &["pnu_", "pnb_"], "[A-Za-z0-9]{36,}").edge(Edge::Word),
-    token("facebook_token", &["EAAC", "EAAB"], "[A-Za-z0-9]{60,}")
-        .edge(Edge::Apart(b"+/"))
-        .check(check::random),
+    prefix_rule("prefect_key", &["pnu_", "pnb_"], "[A-Za-z0-9]{36,}").with_edge(AnchorEdge::Word),
+    prefix_rule("facebook_token", &["EAAC", "EAAB"], "[A-Za-z0-9]{60,}")
+        .with_edge(AnchorEdge::Apart(b"+/"))
+        .with_check(check::looks_random),
     // forms
-    token("jwt", &["eyJ"], r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,3}")
-        .edge(Edge::Apart(b"-"))
-        .limit(16 * 1024),
-    token(
+    prefix_rule("jwt", &["eyJ"], r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,3}")
+        .with_edge(AnchorEdge::Apart(b"-"))
+        .with_limit(16 * 1024),
+    prefix_rule(
         "kubernetes_token",
         &["eyJ"],
         r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,3}",
     )
-    .edge(Edge::Apart(b"-"))
-    .limit(16 * 1024)
-    .rank(3)
-    .check(check::kubernetes),
-    after("private_key", &["-----BEGIN "], r"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----", PEM_BODY)
-        .limit(32 * 1024)
-        .rank(3),
-    token("private_key", &["LS0tLS1CRUdJTi"], r"[A-Za-z0-9+/]{60,}={0,2}")
-        .edge(Edge::Apart(b"+/"))
-        .limit(32 * 1024)
-        .check(check::private_key),
-    after(
+    .with_edge(AnchorEdge::Apart(b"-"))
+    .with_limit(16 * 1024)
+    .with_rank(3)
+    .with_check(check::is_kubernetes_token),
+    lead_rule(
+        "private_key",
+        &["-----BEGIN "],
+        r"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----",
+        PEM_BODY_PATTERN,
+    )
+    .with_limit(32 * 1024)
+    .with_rank(3),
+    prefix_rule("private_key", &["LS0tLS1CRUdJTi"], r"[A-Za-z0-9+/]{60,}={0,2}")
+        .with_edge(AnchorEdge::Apart(b"+/"))
+        .with_limit(32 * 1024)
+        .with_check(check::is_private_key),
+    lead_rule(
         "private_key",
         &["PuTTY-User-Key-File-"],
         r"[0-9]: [ -~]{0,64}",
         r"(?:[\r\n]|\\[rn])[A-Za-z0-9+/=:.,@ \r\n\\-]{64,}",
     )
-    .limit(32 * 1024),
+    .with_limit(32 * 1024),
     // a token of a few services in base64, at each of the three places of a group
-    token("encoded_token", ENCODED, "[A-Za-z0-9+/_-]{24,}={0,2}")
-        .limit(1024)
-        .rank(1)
-        .check(check::encoded),
+    prefix_rule("encoded_token", BASE64_TOKEN_PREFIXES, "[A-Za-z0-9+/_-]{24,}={0,2}")
+        .with_limit(1024)
+        .with_rank(1)
+        .with_check(check::is_encoded_token),
     // addresses
-    after(
+    lead_rule(
         "database_password",
         &[
             "postgres://",
@@ -573,82 +628,87 @@ pub(super) const TABLE: &[Row] = &[
         r#"[^\x00-\x20\x7f:/@"'<>\\`]{0,128}:"#,
         r#"[^\x00-\x20\x7f/"'<>\\`]{1,256}@"#,
     )
-    .trim(1)
-    .rank(2)
-    .check(check::url_password),
-    after(
+    .with_trim(1)
+    .with_rank(2)
+    .with_check(check::is_url_password),
+    lead_rule(
         "url_password",
         &["://"],
         r#"[^\x00-\x20\x7f:/@"'<>\\`?#()\[\]{},;]{0,128}:"#,
         r#"[^\x00-\x20\x7f/"'<>\\`?#()\[\],;]{3,256}@"#,
     )
-    .trim(1)
-    .rank(1)
-    .check(check::url_password),
+    .with_trim(1)
+    .with_rank(1)
+    .with_check(check::is_url_password),
     // headers and files
-    after(
+    lead_rule(
         "authorization",
         &["Authorization", "authorization", "AUTHORIZATION"],
         r#"\\{0,8}["'`]?\]?\s{0,3}[:=,]\s{0,3}\\{0,8}["'`]?(?:[A-Za-z]{2,16}\s{1,3})"#,
         r"[A-Za-z0-9._~+/-]{8,}={0,2}",
     )
-    .limit(16 * 1024)
-    .rank(1)
-    .check(check::quoted),
-    after(
+    .with_limit(16 * 1024)
+    .with_rank(1)
+    .with_check(check::is_quoted_secret),
+    lead_rule(
         "bearer_token",
         &["Bearer", "bearer", "BEARER"],
         r"(?:\s|%20){1,3}",
         r"[A-Za-z0-9._~+/-]{12,}={0,2}",
     )
-    .limit(16 * 1024)
-    .rank(1)
-    .check(check::random),
-    after("basic_auth", &["Basic ", "basic "], "", r"[A-Za-z0-9+/]{8,}={0,2}")
-        .limit(4096)
-        .check(basic),
-    after(
+    .with_limit(16 * 1024)
+    .with_rank(1)
+    .with_check(check::looks_random),
+    lead_rule("basic_auth", &["Basic ", "basic "], "", r"[A-Za-z0-9+/]{8,}={0,2}")
+        .with_limit(4096)
+        .with_check(is_basic_credential),
+    lead_rule(
         "netrc_password",
         &["login "],
         r"\S{1,80}\s{1,8}password\s{1,4}",
         r#"[^\x00-\x20\x7f"'\\]{4,}"#,
     )
-    .edge(Edge::Word),
-    after(
+    .with_edge(AnchorEdge::Word),
+    lead_rule(
         "curl_password",
         &["curl "],
         r#"[^\n]{0,200}(?:-u|--user)[ =]["']?[^\x00-\x20\x7f:"']{1,64}:"#,
         r#"[^\x00-\x20\x7f"'@]{4,}"#,
     )
-    .rank(1)
-    .check(check::url_password),
-    after(
+    .with_rank(1)
+    .with_check(check::is_url_password),
+    lead_rule(
         "cookie",
         &["Cookie: ", "cookie: "],
         r"[A-Za-z0-9_.-]{0,40}(?:sess|sid|auth|jwt)[A-Za-z0-9_.-]{0,24}=",
         r"[A-Za-z0-9%._~+/=-]{16,}",
     )
-    .limit(4096)
-    .rank(1)
-    .check(check::random),
+    .with_limit(4096)
+    .with_rank(1)
+    .with_check(check::looks_random),
     // what is assigned to a name that announces a secret
-    guess(ASSIGN_QUOTED, r#"[^\x00-\x20\x7f"'`\\<>]{8,}"#, check::quoted).limit(16 * 1024),
-    guess(ARGUMENT, r#"[^\x00-\x20\x7f"'`\\<>]{16,}"#, check::argument).limit(16 * 1024),
-    guess(ASSIGN_TIGHT, BARE, check::tight).limit(1024),
-    guess(ASSIGN_LOOSE, BARE, check::loose).limit(1024),
-    guess(r"[A-Za-z0-9_-]{0,24}>", "[^\\x00-\\x20\\x7f<>&\"']{8,}</", check::quoted).trim(2),
-    after(
-        GUESS,
+    guess_rule(ASSIGN_QUOTED_PATTERN, r#"[^\x00-\x20\x7f"'`\\<>]{8,}"#, check::is_quoted_secret)
+        .with_limit(16 * 1024),
+    guess_rule(ARGUMENT_PATTERN, r#"[^\x00-\x20\x7f"'`\\<>]{16,}"#, check::is_argument_secret)
+        .with_limit(16 * 1024),
+    guess_rule(ASSIGN_TIGHT_PATTERN, BARE_VALUE_PATTERN, check::is_tight_assignment)
+        .with_limit(1024),
+    guess_rule(ASSIGN_LOOSE_PATTERN, BARE_VALUE_PATTERN, check::is_loose_assignment)
+        .with_limit(1024),
+    guess_rule(r"[A-Za-z0-9_-]{0,24}>", "[^\\x00-\\x20\\x7f<>&\"']{8,}</", check::is_quoted_secret)
+        .with_trim(2),
+    lead_rule(
+        GUESS_KIND,
         &["--password", "--passphrase", "--token", "--secret", "--api-key", "--access-token"],
         "[a-z-]{0,16}[ =]",
-        BARE,
+        BARE_VALUE_PATTERN,
     )
-    .rank(1)
-    .check(check::tight),
+    .with_rank(1)
+    .with_check(check::is_tight_assignment),
 ];
 
 /// The first three letters of a Discord token: base64 of the digits of an id.
-const DISCORD: &[&str] = &[
+const DISCORD_TOKEN_PREFIXES: &[&str] = &[
     "MTA", "MTE", "MTI", "MTM", "MTQ", "MTU", "MTY", "MTc", "MTg", "MTk", "MjA", "MjE", "MjI",
     "MjM", "MjQ", "MjU", "MjY", "Mjc", "Mjg", "Mjk", "MzA", "MzE", "MzI", "MzM", "MzQ", "MzU",
     "MzY", "Mzc", "Mzg", "Mzk", "NDA", "NDE", "NDI", "NDM", "NDQ", "NDU", "NDY", "NDc", "NDg",
@@ -659,7 +719,7 @@ const DISCORD: &[&str] = &[
 ];
 
 /// Prefixes of tokens in base64: the letters that do not depend on what is around them.
-const ENCODED: &[&str] = &[
+const BASE64_TOKEN_PREFIXES: &[&str] = &[
     "4b3hiL",
     "4b3hwL",
     "5wbV",
@@ -706,20 +766,20 @@ const ENCODED: &[&str] = &[
 ];
 
 /// 32 hexadecimal digits before the anchor.
-fn mailchimp(secret: &[u8], _: &[u8]) -> bool {
+fn is_mailchimp_key(secret: &[u8], _: &[u8]) -> bool {
     secret.len() >= 36 && secret[..32].iter().all(u8::is_ascii_hexdigit)
 }
 
 /// 36 hexadecimal digits before the anchor.
-fn newrelic(secret: &[u8], _: &[u8]) -> bool {
+fn is_newrelic_key(secret: &[u8], _: &[u8]) -> bool {
     secret.len() == 40 && secret[..36].iter().all(u8::is_ascii_hexdigit)
 }
 
 /// A name and a password in base64.
-fn basic(secret: &[u8], _: &[u8]) -> bool {
+fn is_basic_credential(secret: &[u8], _: &[u8]) -> bool {
     let plain: Vec<u8> = secret.iter().copied().filter(|byte| *byte != b'=').collect();
     let whole = &plain[..plain.len() / 4 * 4];
     let decoded = data_encoding::BASE64_NOPAD.decode(whole).unwrap_or_default();
     let printable = decoded.iter().all(|byte| !byte.is_ascii_control());
-    printable && (decoded.contains(&b':') || check::random(secret, &[]))
+    printable && (decoded.contains(&b':') || check::looks_random(secret, &[]))
 }

@@ -5,20 +5,20 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXUPPER};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::placeholder::MAX_KIND;
+use super::placeholder::MAX_KIND_BYTES;
 
 /// Shorter secrets are not looked for.
-const MIN_LEN: usize = 8;
+const MIN_SECRET_BYTES: usize = 8;
 
 /// Longer literals are looked for piece by piece, so that a stream need not hold them back whole.
-const MAX_LEN: usize = 4096;
+const MAX_LITERAL_BYTES: usize = 4096;
 
 /// How many bytes of a literal are its anchor.
-const ANCHOR: usize = 8;
+const ANCHOR_BYTES: usize = 8;
 
 /// A secret that is known by value.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct KnownSecret {
     /// What placeholders call it. Letters, digits and `_`; anything else becomes `_`.
     pub name: String,
     /// What must not be seen.
@@ -26,104 +26,105 @@ pub struct Known {
 }
 
 /// All texts that give a known secret away.
-pub(super) struct Literals {
+pub(super) struct SecretLiterals {
     names: Vec<(String, SecretString)>,
-    literals: Vec<Literal>,
+    literals: Vec<SecretLiteral>,
 }
 
 /// One text and the known secret that it gives away.
-pub(super) struct Literal {
+pub(super) struct SecretLiteral {
     pub(super) bytes: Vec<u8>,
     pub(super) known: usize,
 }
 
-impl Literal {
+impl SecretLiteral {
     /// What the scanner looks for first.
-    pub(super) fn anchor(&self) -> &[u8] {
-        &self.bytes[..self.bytes.len().min(ANCHOR)]
+    pub(super) fn anchor_bytes(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len().min(ANCHOR_BYTES)]
     }
 }
 
-impl Literals {
+impl SecretLiterals {
     /// The literals, and the names of secrets that are too short.
-    pub(super) fn new(known: impl IntoIterator<Item = Known>) -> (Self, Vec<String>) {
+    pub(super) fn new(known: impl IntoIterator<Item = KnownSecret>) -> (Self, Vec<String>) {
         let mut names = Vec::new();
         let mut unguarded = Vec::new();
         let mut texts: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
-        for Known { name, value } in known {
-            if value.expose_secret().len() < MIN_LEN {
+        for KnownSecret { name, value } in known {
+            if value.expose_secret().len() < MIN_SECRET_BYTES {
                 unguarded.push(name);
                 continue;
             }
-            for text in clothes(value.expose_secret()) {
-                for piece in pieces(&text) {
+            for text in encodings_of(value.expose_secret()) {
+                for piece in split_literal(&text) {
                     texts.entry(piece.to_vec()).or_insert(names.len());
                 }
             }
-            names.push((label(&name), value));
+            names.push((to_placeholder_label(&name), value));
         }
-        let literals = texts.into_iter().map(|(bytes, known)| Literal { bytes, known }).collect();
+        let literals =
+            texts.into_iter().map(|(bytes, known)| SecretLiteral { bytes, known }).collect();
         (Self { names, literals }, unguarded)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(super) fn names_and_values(&self) -> impl Iterator<Item = (&str, &str)> {
         self.names.iter().map(|(name, value)| (name.as_str(), value.expose_secret()))
     }
 
-    pub(super) fn all(&self) -> &[Literal] {
+    pub(super) fn as_slice(&self) -> &[SecretLiteral] {
         &self.literals
     }
 }
 
 /// A name that fits into a placeholder.
-fn label(name: &str) -> String {
+fn to_placeholder_label(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    name.chars().map(plain).take(MAX_KIND).collect()
+    name.chars().map(plain).take(MAX_KIND_BYTES).collect()
 }
 
-fn pieces(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let last = text.len().saturating_sub(MIN_LEN);
-    (0..text.len()).step_by(MAX_LEN).map(move |start| {
+fn split_literal(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let last = text.len().saturating_sub(MIN_SECRET_BYTES);
+    (0..text.len()).step_by(MAX_LITERAL_BYTES).map(move |start| {
         // the last piece may reach back into the one before it, so as not to be too short
-        &text[start.min(last)..text.len().min(start + MAX_LEN)]
+        &text[start.min(last)..text.len().min(start + MAX_LITERAL_BYTES)]
     })
 }
 
 /// The value as it is and as programs write it.
-fn clothes(value: &str) -> Vec<Vec<u8>> {
+fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     let bytes = value.as_bytes();
-    let once = json_escaped(value);
+    let once = escape_json(value);
     let mut all = vec![
         bytes.to_vec(),
         HEXLOWER.encode(bytes).into_bytes(),
         HEXUPPER.encode(bytes).into_bytes(),
-        json_escaped(&once).into_bytes(),
+        escape_json(&once).into_bytes(),
         once.replace('/', "\\/").into_bytes(),
-        unicode_escaped(value).into_bytes(),
+        escape_unicode(value).into_bytes(),
         once.into_bytes(),
-        percent_encoded(bytes, &HEXUPPER, b"-_.~").into_bytes(),
-        percent_encoded(bytes, &HEXLOWER, b"-_.~").into_bytes(),
-        percent_encoded(bytes, &HEXUPPER, b"-_.!~*'()").into_bytes(),
-        percent_encoded(bytes, &HEXUPPER, b"-_.*").replace("%20", "+").into_bytes(),
+        encode_percent(bytes, &HEXUPPER, b"-_.~").into_bytes(),
+        encode_percent(bytes, &HEXLOWER, b"-_.~").into_bytes(),
+        encode_percent(bytes, &HEXUPPER, b"-_.!~*'()").into_bytes(),
+        encode_percent(bytes, &HEXUPPER, b"-_.*").replace("%20", "+").into_bytes(),
     ];
     for shift in 0..3 {
-        all.push(base64_at(bytes, shift, &BASE64_NOPAD));
-        all.push(base64_at(bytes, shift, &BASE64URL_NOPAD));
+        all.push(encode_base64_at(bytes, shift, &BASE64_NOPAD));
+        all.push(encode_base64_at(bytes, shift, &BASE64URL_NOPAD));
     }
-    all.retain(|text| text.len() >= MIN_LEN);
+    all.retain(|text| text.len() >= MIN_SECRET_BYTES);
     all
 }
 
-fn json_escaped(value: &str) -> String {
+fn escape_json(value: &str) -> String {
     let quoted = serde_json::Value::from(value).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// As `json_escaped`, for writers that keep to ASCII.
-fn unicode_escaped(value: &str) -> String {
+fn escape_unicode(value: &str) -> String {
     let mut out = String::new();
     let mut units = [0; 2];
-    for c in json_escaped(value).chars() {
+    for c in escape_json(value).chars() {
         if c.is_ascii() {
             out.push(c);
             continue;
@@ -136,7 +137,7 @@ fn unicode_escaped(value: &str) -> String {
     out
 }
 
-fn percent_encoded(bytes: &[u8], hex: &data_encoding::Encoding, plain: &[u8]) -> String {
+fn encode_percent(bytes: &[u8], hex: &data_encoding::Encoding, plain: &[u8]) -> String {
     let mut out = String::new();
     for byte in bytes {
         if byte.is_ascii_alphanumeric() || plain.contains(byte) {
@@ -151,7 +152,7 @@ fn percent_encoded(bytes: &[u8], hex: &data_encoding::Encoding, plain: &[u8]) ->
 
 /// The letters of a base64 text that depend on the value alone, when `shift` bytes of a group of
 /// three come before it.
-fn base64_at(bytes: &[u8], shift: usize, base: &data_encoding::Encoding) -> Vec<u8> {
+fn encode_base64_at(bytes: &[u8], shift: usize, base: &data_encoding::Encoding) -> Vec<u8> {
     let mut padded = vec![0; shift];
     padded.extend_from_slice(bytes);
     let mut text = base.encode(&padded).into_bytes();

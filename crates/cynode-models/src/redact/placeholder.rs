@@ -6,26 +6,26 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::{
-    known::Literals,
-    rules::Rules,
-    scan::{Span, Who},
+    known::SecretLiterals,
+    rules::RedactionRules,
+    scan::{SecretSpan, SpanSource},
 };
 
 /// How a placeholder starts.
-pub(super) const OPENING: &str = "[redacted:";
+pub(super) const PLACEHOLDER_PREFIX: &str = "[redacted:";
 
 /// The kind of what a stream held back for too long.
-pub(super) const UNBROKEN: &str = "unbroken";
+pub(super) const UNBROKEN_KIND: &str = "unbroken";
 
 /// Kinds are not longer than this.
-pub(super) const MAX_KIND: usize = 48;
+pub(super) const MAX_KIND_BYTES: usize = 48;
 
 /// The secret of an installation that keys the fingerprints.
 #[derive(Clone)]
 pub struct FingerprintKey([u8; 32]);
 
 /// Knows the names and writes the placeholders.
-pub(super) struct Labels {
+pub(super) struct PlaceholderLabels {
     key: FingerprintKey,
     rules: Vec<Arc<str>>,
     known: Vec<(Arc<str>, String)>,
@@ -35,7 +35,7 @@ pub(super) struct Labels {
 
 /// What a text that may be a placeholder turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum PlaceholderMatch {
     /// A placeholder of ours that ends here.
     Placeholder(usize),
     /// Something else.
@@ -50,7 +50,7 @@ impl FingerprintKey {
         Self(key)
     }
 
-    fn fingerprint(&self, secret: &[u8]) -> String {
+    fn fingerprint_of(&self, secret: &[u8]) -> String {
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.0);
         let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
@@ -66,75 +66,86 @@ impl fmt::Debug for FingerprintKey {
     }
 }
 
-impl Labels {
-    pub(super) fn new(key: FingerprintKey, rules: &Rules, literals: &Literals) -> Self {
-        let rules: Vec<Arc<str>> = rules.kinds().map(Arc::from).collect();
+impl PlaceholderLabels {
+    pub(super) fn new(
+        key: FingerprintKey,
+        rules: &RedactionRules,
+        literals: &SecretLiterals,
+    ) -> Self {
+        let rules: Vec<Arc<str>> = rules.kind_names().map(Arc::from).collect();
         let known: Vec<_> = literals
-            .names()
-            .map(|(name, value)| (Arc::from(name), key.fingerprint(value.as_bytes())))
+            .names_and_values()
+            .map(|(name, value)| (Arc::from(name), key.fingerprint_of(value.as_bytes())))
             .collect();
-        let unbroken: Arc<str> = Arc::from(UNBROKEN);
+        let unbroken: Arc<str> = Arc::from(UNBROKEN_KIND);
         let names = known.iter().map(|(name, _)| name);
         let all = rules.iter().chain(names).chain([&unbroken]).cloned().collect();
         Self { key, rules, known, unbroken, all }
     }
 
     /// Writes the placeholder of a span and tells its kind.
-    pub(super) fn write(&self, span: &Span, text: &str, out: &mut String) -> Arc<str> {
+    pub(super) fn write_span(&self, span: &SecretSpan, text: &str, out: &mut String) -> Arc<str> {
         let (kind, fingerprint) = match span.who {
-            Who::Known(index) => {
+            SpanSource::Known(index) => {
                 let (name, fingerprint) = &self.known[index];
                 (name, fingerprint.clone())
             }
-            Who::Rule(index) => {
+            SpanSource::Rule(index) => {
                 let secret = &text.as_bytes()[span.named.0..span.named.1];
-                (&self.rules[index], self.key.fingerprint(secret))
+                (&self.rules[index], self.key.fingerprint_of(secret))
             }
         };
-        put(kind, &fingerprint, out);
+        write_placeholder(kind, &fingerprint, out);
         kind.clone()
     }
 
     /// Writes the placeholder of what a stream gave up on.
     pub(super) fn write_unbroken(&self, held: &str, out: &mut String) -> Arc<str> {
-        put(&self.unbroken, &self.key.fingerprint(held.as_bytes()), out);
+        write_placeholder(&self.unbroken, &self.key.fingerprint_of(held.as_bytes()), out);
         self.unbroken.clone()
     }
 
     /// Writes a placeholder for a whole string that a rule named.
     pub(super) fn write_whole(&self, rule: usize, secret: &str, out: &mut String) -> Arc<str> {
         let kind = &self.rules[rule];
-        put(kind, &self.key.fingerprint(secret.as_bytes()), out);
+        write_placeholder(kind, &self.key.fingerprint_of(secret.as_bytes()), out);
         kind.clone()
     }
 
-    /// Whether a placeholder starts at `at`, where [`OPENING`] was seen.
-    pub(super) fn read(&self, text: &[u8], at: usize, complete: bool) -> Seen {
-        let kind_at = at + OPENING.len();
+    /// Whether a placeholder starts at `at`, where [`PLACEHOLDER_PREFIX`] was seen.
+    pub(super) fn match_placeholder(
+        &self,
+        text: &[u8],
+        at: usize,
+        complete: bool,
+    ) -> PlaceholderMatch {
+        let kind_at = at + PLACEHOLDER_PREFIX.len();
         let rest = &text[kind_at..];
         let name = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_';
-        let kind = rest.iter().take_while(|byte| name(byte)).take(MAX_KIND + 1).count();
+        let kind = rest.iter().take_while(|byte| name(byte)).take(MAX_KIND_BYTES + 1).count();
         let tail = &rest[kind..];
         let shape = |(place, byte): (usize, &u8)| match place {
             0 => *byte == b'#',
             1..5 => byte.is_ascii_digit() || (b'a'..=b'f').contains(byte),
             _ => *byte == b']',
         };
-        if kind > MAX_KIND || !tail.iter().take(6).enumerate().all(shape) {
-            return Seen::Other;
+        if kind > MAX_KIND_BYTES || !tail.iter().take(6).enumerate().all(shape) {
+            return PlaceholderMatch::Other;
         }
         if tail.len() < 6 {
-            return if complete { Seen::Other } else { Seen::Unknown };
+            return if complete { PlaceholderMatch::Other } else { PlaceholderMatch::Unknown };
         }
         match std::str::from_utf8(&rest[..kind]) {
-            Ok(kind_text) if self.all.contains(kind_text) => Seen::Placeholder(kind_at + kind + 6),
-            _ => Seen::Other,
+            Ok(kind_text) if self.all.contains(kind_text) => {
+                PlaceholderMatch::Placeholder(kind_at + kind + 6)
+            }
+            _ => PlaceholderMatch::Other,
         }
     }
 }
 
-fn put(kind: &str, fingerprint: &str, out: &mut String) {
-    for part in [OPENING, kind, "#", fingerprint, "]"] {
+fn write_placeholder(kind: &str, fingerprint: &str, out: &mut String) {
+    for part in [PLACEHOLDER_PREFIX, kind, "#", fingerprint, "]"] {
         out.push_str(part);
     }
 }

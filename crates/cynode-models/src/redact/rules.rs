@@ -13,30 +13,30 @@ use regex_automata::{
 };
 
 use super::{
-    BuildError, check,
-    kinds::{Anchors, GUESS, Head, Row, TABLE},
+    RedactorBuildError, check,
+    kinds::{AnchorPosition, GUESS_KIND, RULE_TABLE, RuleAnchors, RuleRow},
 };
 
 /// The rules for kinds of secrets. Compile them once and share them.
-pub struct Rules {
+pub struct RedactionRules {
     dfa: DFA,
-    caches: Pool<Cache, MakeCache>,
-    table: Vec<Rule>,
+    caches: Pool<Cache, CacheFactory>,
+    table: Vec<CompiledRule>,
 }
 
-pub(super) type MakeCache =
+pub(super) type CacheFactory =
     Box<dyn Fn() -> Cache + Send + Sync + std::panic::UnwindSafe + std::panic::RefUnwindSafe>;
 
 /// A row of the table and its automata.
-pub(super) struct Rule {
-    pub(super) row: &'static Row,
+pub(super) struct CompiledRule {
+    pub(super) row: &'static RuleRow,
     lead: Option<PatternID>,
     secret: PatternID,
 }
 
 /// What is known about a rule at an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PatternVerdict {
     /// The secret is here.
     Secret { start: usize, end: usize },
     /// There is none.
@@ -46,95 +46,97 @@ pub(super) enum Verdict {
 }
 
 /// How far an automaton came.
-enum Run {
+enum PatternRun {
     End(usize),
     Nothing,
     Unknown,
 }
 
-impl Rules {
+impl RedactionRules {
     /// Compiles the table.
-    pub fn new() -> Result<Arc<Self>, BuildError> {
+    pub fn new() -> Result<Arc<Self>, RedactorBuildError> {
         let mut patterns = Vec::new();
         let mut rules = Vec::new();
-        for row in TABLE {
-            let anchors = format!("(?:{})", row.anchors.map_escaped().join("|"));
+        for row in RULE_TABLE {
+            let anchors = format!("(?:{})", row.anchors.to_patterns().join("|"));
             let (lead, secret) = match row.head {
-                Head::InSecret => (None, format!("{anchors}{}", row.secret)),
-                Head::Before(rest) => (Some(format!("{anchors}{rest}")), row.secret.to_owned()),
+                AnchorPosition::InSecret => (None, format!("{anchors}{}", row.secret)),
+                AnchorPosition::Before(rest) => {
+                    (Some(format!("{anchors}{rest}")), row.secret.to_owned())
+                }
             };
-            let lead = lead.map(|pattern| push(&mut patterns, pattern));
-            let secret = push(&mut patterns, secret);
-            rules.push(Rule { row, lead, secret });
+            let lead = lead.map(|pattern| push_pattern(&mut patterns, pattern));
+            let secret = push_pattern(&mut patterns, secret);
+            rules.push(CompiledRule { row, lead, secret });
         }
         let dfa = DFA::builder()
-            .configure(DFA::config().starts_for_each_pattern(true).cache_capacity(CACHE))
+            .configure(DFA::config().starts_for_each_pattern(true).cache_capacity(DFA_CACHE_BYTES))
             // secrets are ASCII: without Unicode's tables the automaton stays small
             .syntax(syntax::Config::new().unicode(false).utf8(false))
             .thompson(thompson::Config::new().utf8(false))
             .build_many(&patterns)
-            .map_err(|error| BuildError::Rules(Box::new(error)))?;
+            .map_err(|error| RedactorBuildError::Rules(Box::new(error)))?;
         let maker = dfa.clone();
-        let make: MakeCache = Box::new(move || maker.create_cache());
+        let make: CacheFactory = Box::new(move || maker.create_cache());
         Ok(Arc::new(Self { dfa, caches: Pool::new(make), table: rules }))
     }
 
     /// The name of each rule.
-    pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn kind_names(&self) -> impl Iterator<Item = &'static str> {
         self.table.iter().map(|rule| rule.row.kind)
     }
 
-    pub(super) fn all(&self) -> &[Rule] {
+    pub(super) fn as_slice(&self) -> &[CompiledRule] {
         &self.table
     }
 
     /// What a scan needs to run the automata.
-    pub(super) fn cache(&self) -> PoolGuard<'_, Cache, MakeCache> {
+    pub(super) fn acquire_cache(&self) -> PoolGuard<'_, Cache, CacheFactory> {
         self.caches.get()
     }
 
     /// The rule by which a value is a secret because its name announces one.
-    pub(super) fn guess(&self, name: &str, value: &str) -> Option<usize> {
-        let announced = Anchors::Words.list().iter().any(|word| name.contains(word));
+    pub(super) fn guess_rule(&self, name: &str, value: &str) -> Option<usize> {
+        let announced = RuleAnchors::Words.as_slice().iter().any(|word| name.contains(word));
         let fits = announced && value.len() >= 8 && !value.contains(char::is_whitespace);
-        let index = self.table.iter().position(|rule| rule.row.kind == GUESS)?;
-        (fits && check::quoted(value.as_bytes(), &[])).then_some(index)
+        let index = self.table.iter().position(|rule| rule.row.kind == GUESS_KIND)?;
+        (fits && check::is_quoted_secret(value.as_bytes(), &[])).then_some(index)
     }
 
     /// Tries a rule at an anchor. What is between `back` and the anchor belongs to the secret.
-    pub(super) fn apply(
+    pub(super) fn apply_rule(
         &self,
         cache: &mut Cache,
-        rule: &Rule,
+        rule: &CompiledRule,
         text: &[u8],
         at: usize,
         back: usize,
         complete: bool,
-    ) -> Verdict {
+    ) -> PatternVerdict {
         let (start, body) = match rule.lead {
             None => (back, at),
-            Some(lead) => match self.run(cache, lead, text, at, LEAD, complete) {
-                Run::End(end) => (end, end),
-                Run::Nothing => return Verdict::Nothing,
-                Run::Unknown => return Verdict::Unknown,
+            Some(lead) => match self.run_pattern(cache, lead, text, at, MAX_LEAD_BYTES, complete) {
+                PatternRun::End(end) => (end, end),
+                PatternRun::Nothing => return PatternVerdict::Nothing,
+                PatternRun::Unknown => return PatternVerdict::Unknown,
             },
         };
-        match self.run(cache, rule.secret, text, body, rule.row.limit, complete) {
-            Run::End(end) => {
+        match self.run_pattern(cache, rule.secret, text, body, rule.row.limit, complete) {
+            PatternRun::End(end) => {
                 let end = end.saturating_sub(rule.row.trim).max(start);
                 if end > start && (rule.row.check)(&text[start..end], &text[end..]) {
-                    Verdict::Secret { start, end }
+                    PatternVerdict::Secret { start, end }
                 } else {
-                    Verdict::Nothing
+                    PatternVerdict::Nothing
                 }
             }
-            Run::Nothing => Verdict::Nothing,
-            Run::Unknown => Verdict::Unknown,
+            PatternRun::Nothing => PatternVerdict::Nothing,
+            PatternRun::Unknown => PatternVerdict::Unknown,
         }
     }
 
     /// Runs one pattern from `at` until it is decided, at most over `limit` bytes.
-    fn run(
+    fn run_pattern(
         &self,
         cache: &mut Cache,
         pattern: PatternID,
@@ -142,10 +144,10 @@ impl Rules {
         at: usize,
         limit: usize,
         complete: bool,
-    ) -> Run {
+    ) -> PatternRun {
         let input = Input::new(text).range(at..).anchored(Anchored::Pattern(pattern));
         let Ok(mut state) = self.dfa.start_state_forward(cache, &input) else {
-            return Run::Nothing;
+            return PatternRun::Nothing;
         };
         let stop = text.len().min(at + limit);
         let mut last = None;
@@ -156,33 +158,33 @@ impl Rules {
             if state.is_match() {
                 last = Some(place);
             } else if state.is_dead() {
-                return last.map_or(Run::Nothing, Run::End);
+                return last.map_or(PatternRun::Nothing, PatternRun::End);
             }
         }
         // a check may look at the byte after the secret
         if text.len() <= at + limit && !complete {
-            return Run::Unknown;
+            return PatternRun::Unknown;
         }
         if self.dfa.next_eoi_state(cache, state).is_ok_and(|state| state.is_match()) {
             last = Some(stop);
         }
-        last.map_or(Run::Nothing, Run::End)
+        last.map_or(PatternRun::Nothing, PatternRun::End)
     }
 }
 
 /// How much memory the automaton of a scan may take before it forgets and starts again.
-const CACHE: usize = 16 << 20;
+const DFA_CACHE_BYTES: usize = 16 << 20;
 
 /// What stands before a secret is not longer than this.
-const LEAD: usize = 320;
+const MAX_LEAD_BYTES: usize = 320;
 
-impl fmt::Debug for Rules {
+impl fmt::Debug for RedactionRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rules").field("rules", &self.table.len()).finish_non_exhaustive()
     }
 }
 
-fn push(patterns: &mut Vec<String>, pattern: String) -> PatternID {
+fn push_pattern(patterns: &mut Vec<String>, pattern: String) -> PatternID {
     patterns.push(pattern);
     PatternID::new_unchecked(patterns.len() - 1)
 }

@@ -6,36 +6,36 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex_automata::hybrid::dfa::Cache;
 
 use super::{
-    BuildError,
-    kinds::Edge,
-    known::Literals,
-    placeholder::{Labels, OPENING, Seen},
-    rules::{Rules, Verdict},
+    RedactorBuildError,
+    kinds::AnchorEdge,
+    known::SecretLiterals,
+    placeholder::{PLACEHOLDER_PREFIX, PlaceholderLabels, PlaceholderMatch},
+    rules::{PatternVerdict, RedactionRules},
 };
 
 /// How many letters and digits before an anchor can belong to a secret.
-pub(super) const BACK: usize = 40;
+pub(super) const MAX_BACK_BYTES: usize = 40;
 
 /// How many bytes before an anchor the scanner may look at to see whether a word starts there.
-pub(super) const BEHIND: usize = 12;
+pub(super) const LOOKBEHIND_BYTES: usize = 12;
 
 /// With more anchors than this the automaton trades speed for memory.
-const DENSE: usize = 4000;
+const MAX_DENSE_ANCHORS: usize = 4000;
 
 /// Finds secrets.
-pub(super) struct Scanner {
-    rules: Arc<Rules>,
-    literals: Literals,
+pub(super) struct SecretScanner {
+    rules: Arc<RedactionRules>,
+    literals: SecretLiterals,
     anchors: AhoCorasick,
     /// What each anchor may be the start of.
-    targets: Vec<Vec<Target>>,
+    targets: Vec<Vec<AnchorTarget>>,
     /// The anchors in order, to see whether a text ends within one.
     sorted: Vec<Vec<u8>>,
     longest: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+enum AnchorTarget {
     Placeholder,
     Rule(usize),
     Literal(usize),
@@ -43,7 +43,7 @@ enum Target {
 
 /// A text to look at.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(super) struct ScanView<'a> {
     pub(super) text: &'a str,
     /// Where to begin. What is before only shows whether a word starts here.
     pub(super) from: usize,
@@ -54,70 +54,73 @@ pub(super) struct View<'a> {
 }
 
 /// What was found.
-pub(super) struct Scan {
+pub(super) struct ScanResult {
     /// Apart from each other and in order.
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<SecretSpan>,
     /// Up to here everything is decided.
     pub(super) decided: usize,
 }
 
 /// A part of the text that must go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct SecretSpan {
     pub(super) start: usize,
     pub(super) end: usize,
     /// Where the scanner must begin to find it again.
     anchor: usize,
     rank: u8,
     /// Who names it, and the part that it is named by.
-    pub(super) who: Who,
+    pub(super) who: SpanSource,
     pub(super) named: (usize, usize),
 }
 
 /// Who found a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum SpanSource {
     Known(usize),
     Rule(usize),
 }
 
-impl Span {
+impl SecretSpan {
     /// Who of several names what they found together: the highest rank, then the longest.
-    fn worth(&self) -> (u8, usize) {
+    fn naming_priority(&self) -> (u8, usize) {
         (self.rank, self.named.1 - self.named.0)
     }
 }
 
 /// An anchor in the text: where, and which.
-type Hit = (usize, usize);
+type AnchorHit = (usize, usize);
 
-impl<'a> View<'a> {
-    pub(super) const fn whole(text: &'a str) -> Self {
-        View { text, from: 0, after_placeholder: false, complete: true }
+impl<'a> ScanView<'a> {
+    pub(super) const fn whole_text(text: &'a str) -> Self {
+        ScanView { text, from: 0, after_placeholder: false, complete: true }
     }
 
-    fn bytes(&self) -> &'a [u8] {
+    fn as_bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
     }
 }
 
-impl Scanner {
-    pub(super) fn new(rules: Arc<Rules>, literals: Literals) -> Result<Self, BuildError> {
-        let mut table: BTreeMap<Vec<u8>, Vec<Target>> = BTreeMap::new();
+impl SecretScanner {
+    pub(super) fn new(
+        rules: Arc<RedactionRules>,
+        literals: SecretLiterals,
+    ) -> Result<Self, RedactorBuildError> {
+        let mut table: BTreeMap<Vec<u8>, Vec<AnchorTarget>> = BTreeMap::new();
         let mut add = |anchor: &[u8], target| {
             table.entry(anchor.to_vec()).or_default().push(target);
         };
-        add(OPENING.as_bytes(), Target::Placeholder);
-        for (index, rule) in rules.all().iter().enumerate() {
-            for anchor in rule.row.anchors.list() {
-                add(anchor.as_bytes(), Target::Rule(index));
+        add(PLACEHOLDER_PREFIX.as_bytes(), AnchorTarget::Placeholder);
+        for (index, rule) in rules.as_slice().iter().enumerate() {
+            for anchor in rule.row.anchors.as_slice() {
+                add(anchor.as_bytes(), AnchorTarget::Rule(index));
             }
         }
-        for (index, literal) in literals.all().iter().enumerate() {
-            add(literal.anchor(), Target::Literal(index));
+        for (index, literal) in literals.as_slice().iter().enumerate() {
+            add(literal.anchor_bytes(), AnchorTarget::Literal(index));
         }
         let (sorted, targets): (Vec<_>, Vec<_>) = table.into_iter().unzip();
-        let dense = sorted.len() <= DENSE;
+        let dense = sorted.len() <= MAX_DENSE_ANCHORS;
         let kind = if dense { AhoCorasickKind::DFA } else { AhoCorasickKind::ContiguousNFA };
         let anchors = AhoCorasick::builder()
             .match_kind(MatchKind::Standard)
@@ -127,34 +130,36 @@ impl Scanner {
         Ok(Self { rules, literals, anchors, targets, sorted, longest })
     }
 
-    pub(super) fn rules(&self) -> &Rules {
+    pub(super) fn redaction_rules(&self) -> &RedactionRules {
         &self.rules
     }
 
     /// Looks at a text.
-    pub(super) fn scan(&self, view: View<'_>, labels: &Labels) -> Scan {
-        let bytes = view.bytes();
-        let mut hits: Vec<Hit> = self
+    pub(super) fn scan_text(&self, view: ScanView<'_>, labels: &PlaceholderLabels) -> ScanResult {
+        let bytes = view.as_bytes();
+        let mut hits: Vec<AnchorHit> = self
             .anchors
             .find_overlapping_iter(&bytes[view.from..])
             .map(|hit| (view.from + hit.start(), hit.pattern().as_usize()))
             .collect();
         hits.sort_unstable();
-        let mut undecided = if view.complete { bytes.len() } else { self.tail(view) };
-        let kept = self.placeholders(view, &hits, labels, &mut undecided);
-        let mut spans: Vec<Span> = Vec::new();
-        let mut cache = self.rules.cache();
+        let mut undecided = if view.complete { bytes.len() } else { self.undecided_tail(view) };
+        let kept = self.find_placeholders(view, &hits, labels, &mut undecided);
+        let mut spans: Vec<SecretSpan> = Vec::new();
+        let mut cache = self.rules.acquire_cache();
         for (at, pattern) in hits {
             for target in &self.targets[pattern] {
                 let found = match target {
-                    Target::Placeholder => continue,
-                    Target::Rule(index) => self.rule(view, &mut cache, (&kept, &spans), *index, at),
-                    Target::Literal(index) => self.literal(view, &kept, *index, at),
+                    AnchorTarget::Placeholder => continue,
+                    AnchorTarget::Rule(index) => {
+                        self.match_rule(view, &mut cache, (&kept, &spans), *index, at)
+                    }
+                    AnchorTarget::Literal(index) => self.match_literal(view, &kept, *index, at),
                 };
                 match found {
-                    Finding::Nothing => {}
-                    Finding::Unknown(from) => undecided = undecided.min(from),
-                    Finding::Found(span) => insert(&mut spans, span),
+                    ScanFinding::Nothing => {}
+                    ScanFinding::Unknown(from) => undecided = undecided.min(from),
+                    ScanFinding::Found(span) => insert_span(&mut spans, span),
                 }
             }
         }
@@ -168,86 +173,101 @@ impl Scanner {
         while spans.last().is_some_and(|span| span.end > undecided) {
             spans.pop();
         }
-        Scan { spans, decided: undecided }
+        ScanResult { spans, decided: undecided }
     }
 
     /// Our own placeholders in the text: they stay.
-    fn placeholders(
+    fn find_placeholders(
         &self,
-        view: View<'_>,
-        hits: &[Hit],
-        labels: &Labels,
+        view: ScanView<'_>,
+        hits: &[AnchorHit],
+        labels: &PlaceholderLabels,
         undecided: &mut usize,
     ) -> Vec<Range<usize>> {
         let mut kept = Vec::new();
         for (at, pattern) in hits {
-            if !matches!(self.targets[*pattern][0], Target::Placeholder) {
+            if !matches!(self.targets[*pattern][0], AnchorTarget::Placeholder) {
                 continue;
             }
-            match labels.read(view.bytes(), *at, view.complete) {
-                Seen::Placeholder(end) => kept.push(*at..end),
-                Seen::Unknown => *undecided = (*undecided).min(*at),
-                Seen::Other => {}
+            match labels.match_placeholder(view.as_bytes(), *at, view.complete) {
+                PlaceholderMatch::Placeholder(end) => kept.push(*at..end),
+                PlaceholderMatch::Unknown => *undecided = (*undecided).min(*at),
+                PlaceholderMatch::Other => {}
             }
         }
         kept
     }
 
-    fn rule(
+    fn match_rule(
         &self,
-        view: View<'_>,
+        view: ScanView<'_>,
         cache: &mut Cache,
-        (kept, spans): (&[Range<usize>], &[Span]),
+        (kept, spans): (&[Range<usize>], &[SecretSpan]),
         index: usize,
         at: usize,
-    ) -> Finding {
-        let rule = &self.rules.all()[index];
-        let bytes = view.bytes();
-        if !at_edge(view, spans, rule.row.edge, at) {
-            return Finding::Nothing;
+    ) -> ScanFinding {
+        let rule = &self.rules.as_slice()[index];
+        let bytes = view.as_bytes();
+        if !is_at_edge(view, spans, rule.row.edge, at) {
+            return ScanFinding::Nothing;
         }
-        let back = before(bytes, view.from, at, rule.row.back);
-        match self.rules.apply(cache, rule, bytes, at, back, view.complete) {
-            Verdict::Nothing => Finding::Nothing,
-            Verdict::Unknown => Finding::Unknown(back),
-            Verdict::Secret { start, end } => {
+        let back = word_start_before(bytes, view.from, at, rule.row.back);
+        match self.rules.apply_rule(cache, rule, bytes, at, back, view.complete) {
+            PatternVerdict::Nothing => ScanFinding::Nothing,
+            PatternVerdict::Unknown => ScanFinding::Unknown(back),
+            PatternVerdict::Secret { start, end } => {
                 let end = view.text.ceil_char_boundary(end);
-                if overlaps(kept, &(back..end)) {
-                    return Finding::Nothing;
+                if overlaps_placeholder(kept, &(back..end)) {
+                    return ScanFinding::Nothing;
                 }
-                Finding::Found(Span {
+                ScanFinding::Found(SecretSpan {
                     start,
                     end,
                     anchor: back,
                     rank: rule.row.rank,
-                    who: Who::Rule(index),
+                    who: SpanSource::Rule(index),
                     named: (start, end),
                 })
             }
         }
     }
 
-    fn literal(&self, view: View<'_>, kept: &[Range<usize>], index: usize, at: usize) -> Finding {
-        let literal = &self.literals.all()[index];
-        let rest = &view.bytes()[at..];
+    fn match_literal(
+        &self,
+        view: ScanView<'_>,
+        kept: &[Range<usize>],
+        index: usize,
+        at: usize,
+    ) -> ScanFinding {
+        let literal = &self.literals.as_slice()[index];
+        let rest = &view.as_bytes()[at..];
         if rest.len() < literal.bytes.len() {
             let open = !view.complete && literal.bytes.starts_with(rest);
-            return if open { Finding::Unknown(at) } else { Finding::Nothing };
+            return if open { ScanFinding::Unknown(at) } else { ScanFinding::Nothing };
         }
         let end = at + literal.bytes.len();
         let within = |kept: &Range<usize>| kept.start <= at && end <= kept.end;
-        if !rest.starts_with(&literal.bytes) || near(kept, at).is_some_and(within) {
-            return Finding::Nothing;
+        if !rest.starts_with(&literal.bytes)
+            || last_placeholder_before(kept, at).is_some_and(within)
+        {
+            return ScanFinding::Nothing;
         }
         // a piece of a known secret may begin and end within a letter
         let (start, end) = (view.text.floor_char_boundary(at), view.text.ceil_char_boundary(end));
-        let who = Who::Known(literal.known);
-        Finding::Found(Span { start, end, anchor: start, rank: u8::MAX, who, named: (start, end) })
+        let who = SpanSource::Known(literal.known);
+        ScanFinding::Found(SecretSpan {
+            start,
+            end,
+            anchor: start,
+            rank: u8::MAX,
+            who,
+            named: (start, end),
+        })
     }
 
     /// Where an anchor may have begun that the text does not show whole.
-    fn tail(&self, view: View<'_>) -> usize {
-        let bytes = view.bytes();
+    fn undecided_tail(&self, view: ScanView<'_>) -> usize {
+        let bytes = view.as_bytes();
         let earliest = bytes.len().saturating_sub(self.longest - 1).max(view.from);
         let begun = |at: &usize| {
             let rest = &bytes[*at..];
@@ -255,72 +275,75 @@ impl Scanner {
             self.sorted.get(next).is_some_and(|anchor| anchor.starts_with(rest))
         };
         let at = (earliest..bytes.len()).find(begun).unwrap_or(bytes.len());
-        before(bytes, view.from, at, BACK)
+        word_start_before(bytes, view.from, at, MAX_BACK_BYTES)
     }
 }
 
-enum Finding {
-    Found(Span),
+enum ScanFinding {
+    Found(SecretSpan),
     Nothing,
     Unknown(usize),
 }
 
 /// Adds a finding. What overlaps becomes one.
-fn insert(spans: &mut Vec<Span>, mut span: Span) {
+fn insert_span(spans: &mut Vec<SecretSpan>, mut span: SecretSpan) {
     let first = spans.partition_point(|other| other.end <= span.start);
     let last = spans.partition_point(|other| other.start < span.end);
     for other in spans.drain(first..last.max(first)) {
         let (start, end) = (other.start.min(span.start), other.end.max(span.end));
         let anchor = other.anchor.min(span.anchor);
         // of equals the longer one names it, then the first
-        let named = if span.worth() > other.worth() { span } else { other };
-        span = Span { start, end, anchor, ..named };
+        let named = if span.naming_priority() > other.naming_priority() { span } else { other };
+        span = SecretSpan { start, end, anchor, ..named };
     }
     spans.insert(first, span);
 }
 
 /// The last placeholder that starts at or before `at`.
-fn near(kept: &[Range<usize>], at: usize) -> Option<&Range<usize>> {
+fn last_placeholder_before(kept: &[Range<usize>], at: usize) -> Option<&Range<usize>> {
     kept[..kept.partition_point(|kept| kept.start <= at)].last()
 }
 
-fn overlaps(kept: &[Range<usize>], span: &Range<usize>) -> bool {
+fn overlaps_placeholder(kept: &[Range<usize>], span: &Range<usize>) -> bool {
     let next = kept.partition_point(|kept| kept.end <= span.start);
     kept.get(next).is_some_and(|kept| kept.start < span.end)
 }
 
 /// Whether what stands before `at` lets a secret start there.
-fn at_edge(view: View<'_>, spans: &[Span], edge: Edge, at: usize) -> bool {
+fn is_at_edge(view: ScanView<'_>, spans: &[SecretSpan], edge: AnchorEdge, at: usize) -> bool {
     match edge {
-        Edge::Any => true,
-        Edge::Digit => at > 0 && view.bytes()[at - 1].is_ascii_digit(),
-        Edge::Word => touches(view, spans, at) || word_starts(behind(view, at)),
-        Edge::Apart(joints) => {
-            touches(view, spans, at)
-                || (word_starts(behind(view, at)) && !joined(behind(view, at), joints))
+        AnchorEdge::Any => true,
+        AnchorEdge::Digit => at > 0 && view.as_bytes()[at - 1].is_ascii_digit(),
+        AnchorEdge::Word => {
+            follows_secret(view, spans, at) || can_word_start(bytes_behind(view, at))
+        }
+        AnchorEdge::Apart(joints) => {
+            follows_secret(view, spans, at)
+                || (can_word_start(bytes_behind(view, at))
+                    && !is_joined_to_word(bytes_behind(view, at), joints))
         }
     }
 }
 
 /// Whether a secret ends just before `at`.
-fn touches(view: View<'_>, spans: &[Span], at: usize) -> bool {
+fn follows_secret(view: ScanView<'_>, spans: &[SecretSpan], at: usize) -> bool {
     let next = spans.partition_point(|span| span.end < at);
     (view.after_placeholder && at == view.from)
         || spans.get(next).is_some_and(|span| span.end == at)
 }
 
-fn behind(view: View<'_>, at: usize) -> &[u8] {
-    &view.bytes()[at.saturating_sub(BEHIND)..at]
+fn bytes_behind(view: ScanView<'_>, at: usize) -> &[u8] {
+    &view.as_bytes()[at.saturating_sub(LOOKBEHIND_BYTES)..at]
 }
 
 /// Whether joints tie what comes next to a word before them.
-fn joined(behind: &[u8], joints: &[u8]) -> bool {
+fn is_joined_to_word(behind: &[u8], joints: &[u8]) -> bool {
     let count = behind.iter().rev().take_while(|byte| joints.contains(byte)).count();
-    count == BEHIND || (count > 0 && !word_starts(&behind[..behind.len() - count]))
+    count == LOOKBEHIND_BYTES || (count > 0 && !can_word_start(&behind[..behind.len() - count]))
 }
 
 /// Where the letters and digits before `at` begin, not more than `most` of them.
-fn before(bytes: &[u8], from: usize, at: usize, most: usize) -> usize {
+fn word_start_before(bytes: &[u8], from: usize, at: usize, most: usize) -> usize {
     let run =
         bytes[from..at].iter().rev().take(most).take_while(|byte| byte.is_ascii_alphanumeric());
     at - run.count()
@@ -328,7 +351,7 @@ fn before(bytes: &[u8], from: usize, at: usize, most: usize) -> usize {
 
 /// Whether a word can start after this: after nothing, after no letter, or after a letter that is
 /// the end of an escape (`\n`, `\u0022`, `%3D`, a colour of a terminal).
-fn word_starts(behind: &[u8]) -> bool {
+fn can_word_start(behind: &[u8]) -> bool {
     let Some((last, rest)) = behind.split_last() else { return true };
     if !(last.is_ascii_alphanumeric() || *last == b'_') {
         return true;

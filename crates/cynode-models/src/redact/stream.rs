@@ -1,13 +1,13 @@
 //! Text that comes in pieces.
 
 use super::{
-    Found, Redacted, Redactor,
-    scan::{BEHIND, View},
+    RedactionCounts, RedactionResult, Redactor,
+    scan::{LOOKBEHIND_BYTES, ScanView},
 };
 
 /// More is never held back. Longer than any rule needs; only an unbroken chain of secrets that
 /// overlap each other can reach it, and then all that was held is taken out as one.
-const MAX_HELD: usize = 64 * 1024;
+const MAX_HELD_BYTES: usize = 64 * 1024;
 
 /// Takes secrets out of a stream of text, wherever it is cut.
 ///
@@ -21,7 +21,7 @@ pub struct StreamRedactor {
     /// Where the held back part begins.
     from: usize,
     after_placeholder: bool,
-    found: Found,
+    found: RedactionCounts,
 }
 
 impl StreamRedactor {
@@ -31,52 +31,52 @@ impl StreamRedactor {
             text: String::new(),
             from: 0,
             after_placeholder: false,
-            found: Found::default(),
+            found: RedactionCounts::default(),
         }
     }
 
     /// Takes the next piece and gives out what is decided.
-    pub fn push(&mut self, piece: &str) -> String {
+    pub fn push_text(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
-        let mut out = self.advance(false);
-        if self.held() > MAX_HELD {
+        let mut out = self.advance_scan(false);
+        if self.held_bytes() > MAX_HELD_BYTES {
             let labels = &self.redactor.0.labels;
             let kind = labels.write_unbroken(&self.text[self.from..], &mut out);
-            self.found.add(kind);
-            self.keep_behind(self.text.len());
+            self.found.add_kind(kind);
+            self.trim_to_lookbehind(self.text.len());
             self.after_placeholder = true;
         }
         out
     }
 
     /// Gives out the rest, and what was found in the whole stream.
-    pub fn finish(mut self) -> Redacted<String> {
-        let value = self.advance(true);
-        Redacted { value, found: self.found }
+    pub fn finish(mut self) -> RedactionResult<String> {
+        let value = self.advance_scan(true);
+        RedactionResult { value, found: self.found }
     }
 
     /// How many bytes are held back.
-    pub fn held(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         self.text.len() - self.from
     }
 
     /// What was found so far.
-    pub fn found(&self) -> &Found {
+    pub fn redaction_counts(&self) -> &RedactionCounts {
         &self.found
     }
 
-    fn advance(&mut self, complete: bool) -> String {
+    fn advance_scan(&mut self, complete: bool) -> String {
         let inner = &self.redactor.0;
-        let view = View {
+        let view = ScanView {
             text: &self.text,
             from: self.from,
             after_placeholder: self.after_placeholder,
             complete,
         };
-        let scan = inner.scanner.scan(view, &inner.labels);
+        let scan = inner.scanner.scan_text(view, &inner.labels);
         let mut out = String::new();
         if scan.decided > self.from {
-            inner.write(
+            inner.write_redacted(
                 &self.text,
                 self.from..scan.decided,
                 &scan.spans,
@@ -84,14 +84,14 @@ impl StreamRedactor {
                 &mut self.found,
             );
             self.after_placeholder = scan.spans.last().is_some_and(|span| span.end == scan.decided);
-            self.keep_behind(scan.decided);
+            self.trim_to_lookbehind(scan.decided);
         }
         out
     }
 
     /// Forgets what was given out, but for the few bytes that the scanner looks back at.
-    fn keep_behind(&mut self, decided: usize) {
-        let keep = self.text.floor_char_boundary(decided.saturating_sub(BEHIND));
+    fn trim_to_lookbehind(&mut self, decided: usize) {
+        let keep = self.text.floor_char_boundary(decided.saturating_sub(LOOKBEHIND_BYTES));
         self.text.drain(..keep);
         self.from = decided - keep;
     }

@@ -1,27 +1,27 @@
-use cynode_core::models::Tokens;
+use cynode_core::models::TokenCounts;
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Input, Opening, Part, ToolCall};
+use super::{CanonicalEvent, ContentPart, PartStart, ToolCall, ToolInput};
 
 /// What a model answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct CanonicalResponse {
     /// The provider's name for it.
     pub id: String,
     /// The model that answered, as the provider names it.
     pub model: String,
     /// Words, thoughts, calls.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ContentPart>,
     /// Why it ended.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// What was used; `None` when the provider did not say.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
 }
 
 /// Why an answer ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum StopReason {
     /// The model has said what it had to say.
     EndTurn,
     /// The answer may not be longer.
@@ -40,7 +40,7 @@ pub enum Stop {
 
 /// Tokens used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct TokenUsage {
     /// All that went in, cached or not.
     pub input: u64,
     /// Of these, what was read from a cache.
@@ -53,8 +53,8 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
+impl From<TokenUsage> for TokenCounts {
+    fn from(usage: TokenUsage) -> Self {
         Self {
             input: usage.input,
             cached: usage.cached_input,
@@ -65,54 +65,57 @@ impl From<Usage> for Tokens {
     }
 }
 
-impl Answer {
+impl CanonicalResponse {
     /// The events with which the same answer would have come piece by piece.
-    pub fn events(&self) -> Vec<Event> {
+    pub fn to_events(&self) -> Vec<CanonicalEvent> {
         let (id, model) = (self.id.clone(), self.model.clone());
-        let mut events = vec![Event::Started { id, model, usage: None }];
+        let mut events = vec![CanonicalEvent::Started { id, model, usage: None }];
         for (index, part) in self.parts.iter().enumerate() {
-            part_events(index, part, &mut events);
+            append_part_events(index, part, &mut events);
         }
-        events.push(Event::Ended { stop: self.stop.clone(), usage: self.usage });
+        events.push(CanonicalEvent::Ended { stop: self.stop.clone(), usage: self.usage });
         events
     }
 
     /// Whether the model waits for tools.
-    pub(crate) fn calls_tools(parts: &[Part]) -> bool {
-        parts.iter().any(|part| matches!(part, Part::ToolCall(_)))
+    pub(crate) fn has_tool_calls(parts: &[ContentPart]) -> bool {
+        parts.iter().any(|part| matches!(part, ContentPart::ToolCall(_)))
     }
 }
 
-fn part_events(index: usize, part: &Part, events: &mut Vec<Event>) {
+fn append_part_events(index: usize, part: &ContentPart, events: &mut Vec<CanonicalEvent>) {
     let (opening, deltas) = match part {
-        Part::Text(text) => {
-            (Opening::Text, vec![Event::TextDelta { index, text: text.text.clone() }])
+        ContentPart::Text(text) => {
+            (PartStart::Text, vec![CanonicalEvent::TextDelta { index, text: text.text.clone() }])
         }
-        Part::Refusal(text) => {
-            (Opening::Refusal, vec![Event::RefusalDelta { index, text: text.clone() }])
+        ContentPart::Refusal(text) => {
+            (PartStart::Refusal, vec![CanonicalEvent::RefusalDelta { index, text: text.clone() }])
         }
-        Part::ToolCall(ToolCall { id, name, namespace, input, .. }) => {
+        ContentPart::ToolCall(ToolCall { id, name, namespace, input, .. }) => {
             let (id, name, namespace) = (id.clone(), name.clone(), namespace.clone());
             let (free, text) = match input {
-                Input::Json(text) => (false, text.clone()),
-                Input::Free(text) => (true, text.clone()),
+                ToolInput::Json(text) => (false, text.clone()),
+                ToolInput::Free(text) => (true, text.clone()),
             };
-            let opening = Opening::ToolCall { id, name, namespace, free };
-            (opening, vec![Event::ArgumentsDelta { index, text }])
+            let opening = PartStart::ToolCall { id, name, namespace, free };
+            (opening, vec![CanonicalEvent::ArgumentsDelta { index, text }])
         }
-        Part::Reasoning(thought) => match &thought.seal {
-            Some(seal) if seal.redacted => (Opening::Redacted(seal.clone()), Vec::new()),
+        ContentPart::Reasoning(thought) => match &thought.seal {
+            Some(seal) if seal.redacted => (PartStart::Redacted(seal.clone()), Vec::new()),
             seal => {
-                let seal = seal.clone().map(|seal| Event::Sealed { index, seal });
-                let text = Event::ReasoningDelta { index, text: thought.text.clone() };
+                let seal = seal.clone().map(|seal| CanonicalEvent::Sealed { index, seal });
+                let text = CanonicalEvent::ReasoningDelta { index, text: thought.text.clone() };
                 let id = thought.seal.as_ref().and_then(|seal| seal.id.clone());
-                (Opening::Reasoning { id }, [Some(text), seal].into_iter().flatten().collect())
+                (PartStart::Reasoning { id }, [Some(text), seal].into_iter().flatten().collect())
             }
         },
         // A model says none of these.
-        Part::Image(_) | Part::Document(_) | Part::ToolResult(_) | Part::Foreign(_) => return,
+        ContentPart::Image(_)
+        | ContentPart::Document(_)
+        | ContentPart::ToolResult(_)
+        | ContentPart::Foreign(_) => return,
     };
-    events.push(Event::PartStarted { index, opening });
-    events.extend(deltas.into_iter().filter(|delta| !delta.is_empty()));
-    events.push(Event::PartEnded { index });
+    events.push(CanonicalEvent::PartStarted { index, opening });
+    events.extend(deltas.into_iter().filter(|delta| !delta.is_empty_delta()));
+    events.push(CanonicalEvent::PartEnded { index });
 }

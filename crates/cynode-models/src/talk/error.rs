@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[error("{message}")]
 pub struct ModelError {
     /// What kind of failure it is.
-    pub kind: Kind,
+    pub kind: ModelErrorKind,
     /// What the caller is told.
     pub message: String,
     /// When it is worth trying again, if anybody said.
@@ -19,7 +19,7 @@ pub struct ModelError {
 /// The kinds of failure that a caller can tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ModelErrorKind {
     /// The request is wrong, or cannot be said in the provider's dialect.
     BadRequest,
     /// The key is missing or wrong.
@@ -48,7 +48,7 @@ pub enum Kind {
     ContentRefused,
 }
 
-impl Kind {
+impl ModelErrorKind {
     /// Every kind.
     pub const ALL: [Self; 13] = [
         Self::BadRequest,
@@ -68,11 +68,11 @@ impl Kind {
 }
 
 /// The code of a prompt that does not fit the model. Agents look for it and make their conversation shorter.
-pub(crate) const CONTEXT_LENGTH: &str = "context_length_exceeded";
+pub(crate) const CONTEXT_LENGTH_CODE: &str = "context_length_exceeded";
 
 impl ModelError {
     /// An error of `kind` that says `message`.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None, code: None }
     }
 
@@ -89,24 +89,24 @@ impl ModelError {
     }
 
     /// The caller's request is wrong.
-    pub(crate) fn bad(message: impl Into<String>) -> Self {
-        Self::new(Kind::BadRequest, message)
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ModelErrorKind::BadRequest, message)
     }
 
     /// The provider said something that cannot be understood.
-    pub(crate) fn upstream(message: impl Into<String>) -> Self {
-        Self::new(Kind::Upstream, message)
+    pub(crate) fn upstream_error(message: impl Into<String>) -> Self {
+        Self::new(ModelErrorKind::Upstream, message)
     }
 
     /// The same, found at `place` of a larger value.
-    pub(crate) fn within(mut self, place: impl std::fmt::Display) -> Self {
+    pub(crate) fn with_context(mut self, place: impl std::fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
     /// The same mistake, made by the provider.
-    pub(crate) fn by_provider(self) -> Self {
+    pub(crate) fn into_upstream_error(self) -> Self {
         let message = format!("the provider's answer is not understood: {}", self.message);
-        Self { kind: Kind::Upstream, message, ..self }
+        Self { kind: ModelErrorKind::Upstream, message, ..self }
     }
 }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{ModelError, Seal, Stop, Usage};
+use super::{ModelError, ReasoningSeal, StopReason, TokenUsage};
 
 /// One piece of an answer that comes piece by piece.
 ///
@@ -8,7 +8,7 @@ use super::{ModelError, Seal, Stop, Usage};
 /// then `Ended`, or `Failed` at any time. Nothing follows these two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum CanonicalEvent {
     /// The model begins.
     Started {
         /// The provider's name for the answer.
@@ -16,14 +16,14 @@ pub enum Event {
         /// The model that answers.
         model: String,
         /// What is known already of what is used.
-        usage: Option<Usage>,
+        usage: Option<TokenUsage>,
     },
     /// A part begins.
     PartStarted {
         /// The place of the part.
         index: usize,
         /// What it is.
-        opening: Opening,
+        opening: PartStart,
     },
     /// More words.
     TextDelta {
@@ -51,7 +51,7 @@ pub enum Event {
         /// The place of the part.
         index: usize,
         /// The mark.
-        seal: Seal,
+        seal: ReasoningSeal,
     },
     /// More of what a tool is given.
     ArgumentsDelta {
@@ -68,9 +68,9 @@ pub enum Event {
     /// The answer is complete.
     Ended {
         /// Why.
-        stop: Stop,
+        stop: StopReason,
         /// What was used, if the provider says.
-        usage: Option<Usage>,
+        usage: Option<TokenUsage>,
     },
     /// There will be no more.
     Failed(ModelError),
@@ -79,7 +79,7 @@ pub enum Event {
 /// What kind of part begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Opening {
+pub enum PartStart {
     /// Words.
     Text,
     /// A refusal.
@@ -91,7 +91,7 @@ pub enum Opening {
         id: Option<String>,
     },
     /// A thought that only its provider can read, whole.
-    Redacted(Seal),
+    Redacted(ReasoningSeal),
     /// A call of a tool.
     ToolCall {
         /// What the result refers to.
@@ -106,9 +106,9 @@ pub enum Opening {
     },
 }
 
-impl Event {
+impl CanonicalEvent {
     /// The part that it belongs to.
-    pub const fn index(&self) -> Option<usize> {
+    pub const fn part_index(&self) -> Option<usize> {
         match self {
             Self::PartStarted { index, .. }
             | Self::TextDelta { index, .. }
@@ -122,7 +122,7 @@ impl Event {
     }
 
     /// Whether it is a delta without content.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty_delta(&self) -> bool {
         match self {
             Self::TextDelta { text, .. }
             | Self::RefusalDelta { text, .. }

@@ -9,7 +9,7 @@ use crate::dialect::{Dialect, is_openai};
 /// Written in the same dialect they come out as they came in. Another dialect leaves out what is only a hint, and refuses
 /// the rest: what a caller asked for is never lost without a word.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Extras {
+pub struct DialectExtras {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     from: Option<Dialect>,
     #[serde(skip_serializing_if = "Map::is_empty", default)]
@@ -18,7 +18,7 @@ pub struct Extras {
 
 /// Where extra fields stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum ExtrasLevel {
     Request,
     Message,
     Part,
@@ -27,7 +27,7 @@ pub(crate) enum Level {
     Thinking,
 }
 
-impl Extras {
+impl DialectExtras {
     /// `fields` as said in `from`.
     pub fn new(from: Dialect, fields: Map<String, Value>) -> Self {
         Self { from: (!fields.is_empty()).then_some(from), fields }
@@ -39,13 +39,13 @@ impl Extras {
     }
 
     /// These and `others`, both said in `from`.
-    pub(crate) fn and(mut self, others: &Self, from: Dialect) -> Self {
+    pub(crate) fn merge_with(mut self, others: &Self, from: Dialect) -> Self {
         self.fields.extend(others.fields.iter().map(|(name, value)| (name.clone(), value.clone())));
         Self::new(from, self.fields)
     }
 
     /// These without a field that only says what is so anyway.
-    pub(crate) fn without(mut self, name: &str, default: &str) -> Self {
+    pub(crate) fn without_default(mut self, name: &str, default: &str) -> Self {
         self.fields.retain(|field, value| field != name || *value != default);
         if self.fields.is_empty() { Self::default() } else { self }
     }
@@ -56,19 +56,20 @@ impl Extras {
     }
 
     /// Adds to `out` what `to` understands; refuses what it does not and must not lose.
-    pub(crate) fn put_into(
+    pub(crate) fn write_into(
         &self,
-        level: Level,
+        level: ExtrasLevel,
         to: Dialect,
         out: &mut Map<String, Value>,
     ) -> Result<(), ModelError> {
         let Some(from) = self.from else { return Ok(()) };
         for (name, value) in &self.fields {
-            let same = from == to || (is_openai(from) && is_openai(to) && shared(level, name));
+            let same =
+                from == to || (is_openai(from) && is_openai(to) && is_shared_field(level, name));
             if same {
                 out.entry(name.as_str()).or_insert_with(|| value.clone());
             } else if !(is_hint(level, from, name) || is_neutral(name, value)) {
-                return Err(ModelError::bad(format!(
+                return Err(ModelError::bad_request(format!(
                     "`{name}` of {from} cannot be said in {to}, which this model's provider speaks"
                 )));
             }
@@ -78,9 +79,9 @@ impl Extras {
 }
 
 /// What both `OpenAI` dialects call by one name.
-fn shared(level: Level, name: &str) -> bool {
+fn is_shared_field(level: ExtrasLevel, name: &str) -> bool {
     match level {
-        Level::Request => matches!(
+        ExtrasLevel::Request => matches!(
             name,
             "metadata"
                 | "moderation"
@@ -91,15 +92,15 @@ fn shared(level: Level, name: &str) -> bool {
                 | "service_tier"
                 | "top_logprobs"
         ),
-        Level::Part => matches!(name, "detail" | "prompt_cache_breakpoint"),
-        Level::Message | Level::Tool | Level::Thinking => false,
+        ExtrasLevel::Part => matches!(name, "detail" | "prompt_cache_breakpoint"),
+        ExtrasLevel::Message | ExtrasLevel::Tool | ExtrasLevel::Thinking => false,
     }
 }
 
 /// What another dialect may leave out: it changes cost, speed, caching or bookkeeping, not what is asked.
-fn is_hint(level: Level, from: Dialect, name: &str) -> bool {
+fn is_hint(level: ExtrasLevel, from: Dialect, name: &str) -> bool {
     match level {
-        Level::Request => match from {
+        ExtrasLevel::Request => match from {
             Dialect::Chat => matches!(
                 name,
                 "metadata"
@@ -134,9 +135,9 @@ fn is_hint(level: Level, from: Dialect, name: &str) -> bool {
                     | "speed"
             ),
         },
-        Level::Thinking => true,
-        Level::Message => matches!(name, "id" | "name" | "phase" | "status"),
-        Level::Part => matches!(
+        ExtrasLevel::Thinking => true,
+        ExtrasLevel::Message => matches!(name, "id" | "name" | "phase" | "status"),
+        ExtrasLevel::Part => matches!(
             name,
             "annotations"
                 | "cache_control"
@@ -147,7 +148,7 @@ fn is_hint(level: Level, from: Dialect, name: &str) -> bool {
                 | "prompt_cache_breakpoint"
                 | "status"
         ),
-        Level::Tool => matches!(
+        ExtrasLevel::Tool => matches!(
             name,
             "cache_control"
                 | "defer_loading"

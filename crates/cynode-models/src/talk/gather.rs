@@ -1,110 +1,123 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Answer, Event, Extras, Input, ModelError, Opening, Part, Reasoning, Stop, ToolCall, Usage,
+    CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, ModelError, PartStart,
+    ReasoningPart, StopReason, TokenUsage, ToolCall, ToolInput,
 };
 
 /// Puts the pieces of an answer together.
 #[derive(Clone, Debug, Default)]
-pub struct Gather {
+pub struct ResponseAssembler {
     id: String,
     model: String,
-    usage: Option<Usage>,
-    parts: BTreeMap<usize, Part>,
-    end: Option<Result<Stop, ModelError>>,
+    usage: Option<TokenUsage>,
+    parts: BTreeMap<usize, ContentPart>,
+    end: Option<Result<StopReason, ModelError>>,
 }
 
-impl Gather {
+impl ResponseAssembler {
     /// Takes one piece.
-    pub fn take(&mut self, event: &Event) {
+    pub fn push_event(&mut self, event: &CanonicalEvent) {
         match event {
-            Event::Started { id, model, usage } => {
+            CanonicalEvent::Started { id, model, usage } => {
                 self.id.clone_from(id);
                 self.model.clone_from(model);
                 self.usage = *usage;
             }
-            Event::PartStarted { index, opening } => {
-                self.parts.insert(*index, begun(opening));
+            CanonicalEvent::PartStarted { index, opening } => {
+                self.parts.insert(*index, empty_part(opening));
             }
-            Event::TextDelta { index, text }
-            | Event::RefusalDelta { index, text }
-            | Event::ReasoningDelta { index, text }
-            | Event::ArgumentsDelta { index, text } => {
+            CanonicalEvent::TextDelta { index, text }
+            | CanonicalEvent::RefusalDelta { index, text }
+            | CanonicalEvent::ReasoningDelta { index, text }
+            | CanonicalEvent::ArgumentsDelta { index, text } => {
                 if let Some(part) = self.parts.get_mut(index) {
-                    append(part, text);
+                    append_delta(part, text);
                 }
             }
-            Event::Sealed { index, seal } => {
-                if let Some(Part::Reasoning(thought)) = self.parts.get_mut(index) {
+            CanonicalEvent::Sealed { index, seal } => {
+                if let Some(ContentPart::Reasoning(thought)) = self.parts.get_mut(index) {
                     thought.seal = Some(seal.clone());
                 }
             }
-            Event::PartEnded { .. } => {}
-            Event::Ended { stop, usage } => {
+            CanonicalEvent::PartEnded { .. } => {}
+            CanonicalEvent::Ended { stop, usage } => {
                 self.usage = usage.or(self.usage);
                 self.end = Some(Ok(stop.clone()));
             }
-            Event::Failed(error) => self.end = Some(Err(error.clone())),
+            CanonicalEvent::Failed(error) => self.end = Some(Err(error.clone())),
         }
     }
 
     /// The part at `index`, as far as it has come.
-    pub fn part(&self, index: usize) -> Option<&Part> {
+    pub fn get_part(&self, index: usize) -> Option<&ContentPart> {
         self.parts.get(&index)
     }
 
     /// The answer, if it came to its end.
-    pub fn finish(self) -> Result<Answer, ModelError> {
-        let stop = self.end.unwrap_or_else(|| Err(cut_short()))?;
-        let parts = self.parts.into_values().filter(|part| !is_empty(part)).collect();
-        Ok(Answer { id: self.id, model: self.model, parts, stop, usage: self.usage })
+    pub fn finish_response(self) -> Result<CanonicalResponse, ModelError> {
+        let stop = self.end.unwrap_or_else(|| Err(stream_cut_short_error()))?;
+        let parts = self.parts.into_values().filter(|part| !is_empty_part(part)).collect();
+        Ok(CanonicalResponse { id: self.id, model: self.model, parts, stop, usage: self.usage })
     }
 }
 
 /// Words that were never said are not a part.
-fn is_empty(part: &Part) -> bool {
+fn is_empty_part(part: &ContentPart) -> bool {
     match part {
-        Part::Text(text) => text.text.is_empty(),
-        Part::Refusal(text) => text.is_empty(),
-        Part::Reasoning(thought) => thought.text.is_empty() && thought.seal.is_none(),
-        Part::Image(_)
-        | Part::Document(_)
-        | Part::ToolCall(_)
-        | Part::ToolResult(_)
-        | Part::Foreign(_) => false,
+        ContentPart::Text(text) => text.text.is_empty(),
+        ContentPart::Refusal(text) => text.is_empty(),
+        ContentPart::Reasoning(thought) => thought.text.is_empty() && thought.seal.is_none(),
+        ContentPart::Image(_)
+        | ContentPart::Document(_)
+        | ContentPart::ToolCall(_)
+        | ContentPart::ToolResult(_)
+        | ContentPart::Foreign(_) => false,
     }
 }
 
 /// The stream stopped before the answer did.
-pub(crate) fn cut_short() -> ModelError {
-    ModelError::upstream("the provider's stream ended before the answer did")
+pub(crate) fn stream_cut_short_error() -> ModelError {
+    ModelError::upstream_error("the provider's stream ended before the answer did")
 }
 
-fn begun(opening: &Opening) -> Part {
+fn empty_part(opening: &PartStart) -> ContentPart {
     match opening {
-        Opening::Text => Part::text(""),
-        Opening::Refusal => Part::Refusal(String::new()),
-        Opening::Reasoning { .. } => Part::Reasoning(Reasoning::default()),
-        Opening::Redacted(seal) => {
-            Part::Reasoning(Reasoning { text: String::new(), seal: Some(seal.clone()) })
+        PartStart::Text => ContentPart::from_text(""),
+        PartStart::Refusal => ContentPart::Refusal(String::new()),
+        PartStart::Reasoning { .. } => ContentPart::Reasoning(ReasoningPart::default()),
+        PartStart::Redacted(seal) => {
+            ContentPart::Reasoning(ReasoningPart { text: String::new(), seal: Some(seal.clone()) })
         }
-        Opening::ToolCall { id, name, namespace, free } => {
-            let input = if *free { Input::Free } else { Input::Json };
+        PartStart::ToolCall { id, name, namespace, free } => {
+            let input = if *free { ToolInput::Free } else { ToolInput::Json };
             let (id, name, namespace) = (id.clone(), name.clone(), namespace.clone());
-            let extras = Extras::default();
-            Part::ToolCall(ToolCall { id, name, namespace, input: input(String::new()), extras })
+            let extras = DialectExtras::default();
+            ContentPart::ToolCall(ToolCall {
+                id,
+                name,
+                namespace,
+                input: input(String::new()),
+                extras,
+            })
         }
     }
 }
 
-fn append(part: &mut Part, more: &str) {
+fn append_delta(part: &mut ContentPart, more: &str) {
     match part {
-        Part::Text(text) => text.text.push_str(more),
-        Part::Refusal(text) => text.push_str(more),
-        Part::Reasoning(thought) => thought.text.push_str(more),
-        Part::ToolCall(ToolCall { input: Input::Json(text) | Input::Free(text), .. }) => {
+        ContentPart::Text(text) => text.text.push_str(more),
+        ContentPart::Refusal(text) => text.push_str(more),
+        ContentPart::Reasoning(thought) => thought.text.push_str(more),
+        ContentPart::ToolCall(ToolCall {
+            input: ToolInput::Json(text) | ToolInput::Free(text),
+            ..
+        }) => {
             text.push_str(more);
         }
-        Part::Image(_) | Part::Document(_) | Part::ToolResult(_) | Part::Foreign(_) => {}
+        ContentPart::Image(_)
+        | ContentPart::Document(_)
+        | ContentPart::ToolResult(_)
+        | ContentPart::Foreign(_) => {}
     }
 }

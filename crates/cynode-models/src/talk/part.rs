@@ -1,63 +1,63 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Extras;
+use super::DialectExtras;
 use crate::dialect::Dialect;
 
 /// One piece of a message or of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum ContentPart {
     /// Words.
-    Text(Text),
+    Text(TextPart),
     /// A picture.
-    Image(Image),
+    Image(ImagePart),
     /// A document.
-    Document(Document),
+    Document(DocumentPart),
     /// The model wants a tool to be called.
     ToolCall(ToolCall),
     /// What a tool gave back.
     ToolResult(ToolResult),
     /// What the model thought on the way.
-    Reasoning(Reasoning),
+    Reasoning(ReasoningPart),
     /// The words with which the model declined.
     Refusal(String),
     /// Something that only its own dialect understands.
-    Foreign(Foreign),
+    Foreign(ForeignValue),
 }
 
-impl Part {
+impl ContentPart {
     /// Plain words.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::Text(Text::plain(text))
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self::Text(TextPart::from_text(text))
     }
 }
 
 /// Words, as the instructions and messages are made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Text {
+pub struct TextPart {
     /// The words.
     pub text: String,
     /// What the dialect adds, such as a mark for caching.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
-impl Text {
+impl TextPart {
     /// Words and nothing else.
-    pub fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), extras: Extras::default() }
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), extras: DialectExtras::default() }
     }
 }
 
 /// A picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Image {
+pub struct ImagePart {
     /// Where it is.
     pub source: ImageSource,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// Where a picture is.
@@ -84,14 +84,14 @@ pub enum ImageSource {
 
 /// A document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Document {
+pub struct DocumentPart {
     /// Where it is.
     pub source: DocumentSource,
     /// What it is called.
     pub name: Option<String>,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// Where a document is.
@@ -129,16 +129,16 @@ pub struct ToolCall {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub namespace: Option<String>,
     /// What the tool is given.
-    pub input: Input,
+    pub input: ToolInput,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// What a tool is given, as text: it is the model's, and nobody here writes it anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Input {
+pub enum ToolInput {
     /// A JSON object, if the model made no mistake.
     Json(String),
     /// Free text, for a custom tool.
@@ -151,28 +151,28 @@ pub struct ToolResult {
     /// The call.
     pub id: String,
     /// Words, pictures, documents.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ContentPart>,
     /// Whether the tool failed. Only Messages can say it.
     pub is_error: bool,
     /// Whether a custom tool gave it.
     pub custom: bool,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// What the model thought on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reasoning {
+pub struct ReasoningPart {
     /// The thought, or a summary of it; empty when the provider keeps it to itself.
     pub text: String,
     /// With what the provider knows its own thought again.
-    pub seal: Option<Seal>,
+    pub seal: Option<ReasoningSeal>,
 }
 
 /// A provider's mark on a thought. Nobody but that provider can read or check it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seal {
+pub struct ReasoningSeal {
     /// The dialect of the provider that made it.
     pub by: Dialect,
     /// The name of the thought, where there is one.
@@ -185,7 +185,7 @@ pub struct Seal {
 
 /// Something that only its own dialect understands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Foreign {
+pub struct ForeignValue {
     /// The dialect.
     pub from: Dialect,
     /// The thing, as it was said.

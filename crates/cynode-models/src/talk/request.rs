@@ -1,26 +1,26 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-use super::{Extras, Foreign, Part, Text};
+use super::{ContentPart, DialectExtras, ForeignValue, TextPart};
 
 /// What a model is asked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Request {
+pub struct CanonicalRequest {
     /// The model's id.
     pub model: String,
     /// What stands before the conversation.
-    pub instructions: Vec<Text>,
+    pub instructions: Vec<TextPart>,
     /// The conversation so far.
-    pub messages: Vec<Message>,
+    pub messages: Vec<CanonicalMessage>,
     /// What the model may call.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<CanonicalTool>,
     /// Whether it must.
     pub tool_choice: Option<ToolChoice>,
     /// Whether it may call several at once.
     pub parallel_tool_calls: Option<bool>,
     /// The form of the answer, if it is not free.
-    pub output: Option<Output>,
+    pub output: Option<OutputFormat>,
     /// How long the answer may be.
     pub max_output_tokens: Option<u32>,
     /// How freely words are chosen.
@@ -32,7 +32,7 @@ pub struct Request {
     /// For answers that can be had again.
     pub seed: Option<i64>,
     /// How much the model thinks.
-    pub thinking: Option<Thinking>,
+    pub thinking: Option<ThinkingConfig>,
     /// How many words it makes: low, medium, high.
     pub verbosity: Option<String>,
     /// For whom it is asked, as the client puts it.
@@ -42,33 +42,33 @@ pub struct Request {
     /// Whether the pieces end with what was used.
     pub include_usage: bool,
     /// What only the client's dialect knows.
-    #[serde(skip_serializing_if = "Extras::is_empty")]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty")]
+    pub extras: DialectExtras,
 }
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Message {
+pub struct CanonicalMessage {
     /// Who speaks.
-    pub role: Role,
+    pub role: MessageRole,
     /// What is said.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ContentPart>,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
-impl Message {
+impl CanonicalMessage {
     /// A turn and nothing else.
-    pub fn new(role: Role, parts: Vec<Part>) -> Self {
-        Self { role, parts, extras: Extras::default() }
+    pub fn new(role: MessageRole, parts: Vec<ContentPart>) -> Self {
+        Self { role, parts, extras: DialectExtras::default() }
     }
 }
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum MessageRole {
     /// Whoever made the application, in the middle of a conversation.
     System,
     /// The user.
@@ -82,15 +82,15 @@ pub enum Role {
 /// What the model may call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tool {
+pub enum CanonicalTool {
     /// Called with a JSON object.
     Function(FunctionTool),
     /// Called with free text.
     Custom(CustomTool),
     /// Several under one name.
-    Namespace(Namespace),
+    Namespace(ToolNamespace),
     /// A tool that the provider itself runs or defines.
-    Foreign(Foreign),
+    Foreign(ForeignValue),
 }
 
 /// A tool that is called with a JSON object.
@@ -105,8 +105,8 @@ pub struct FunctionTool {
     /// Whether the provider holds the model to the schema.
     pub strict: bool,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// A tool that is called with free text.
@@ -117,30 +117,30 @@ pub struct CustomTool {
     /// What it is for.
     pub description: Option<String>,
     /// What the text must look like.
-    pub format: Option<Format>,
+    pub format: Option<CustomToolFormat>,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// Tools under one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Namespace {
+pub struct ToolNamespace {
     /// Its name.
     pub name: String,
     /// What its tools are for.
     pub description: Option<String>,
     /// Its tools.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<CanonicalTool>,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty", default)]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
+    pub extras: DialectExtras,
 }
 
 /// What the text for a custom tool must look like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum CustomToolFormat {
     /// Anything.
     Text,
     /// What a grammar allows.
@@ -165,13 +165,13 @@ pub enum ToolChoice {
     /// This one must be called.
     One(String),
     /// A choice that only its own dialect knows.
-    Foreign(Foreign),
+    Foreign(ForeignValue),
 }
 
 /// The form of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Output {
+pub enum OutputFormat {
     /// Any JSON object.
     JsonObject,
     /// JSON by a schema.
@@ -190,22 +190,22 @@ pub enum Output {
 /// How much the model thinks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Thinking {
+pub struct ThinkingConfig {
     /// How hard.
-    pub effort: Option<Effort>,
+    pub effort: Option<ReasoningEffort>,
     /// In which way, where the dialect can say it.
-    pub mode: Option<Mode>,
+    pub mode: Option<ThinkingMode>,
     /// How the thoughts are told, where the dialect can say it.
     pub summary: Option<String>,
     /// What the dialect adds.
-    #[serde(skip_serializing_if = "Extras::is_empty")]
-    pub extras: Extras,
+    #[serde(skip_serializing_if = "DialectExtras::is_empty")]
+    pub extras: DialectExtras,
 }
 
 /// How hard the model thinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effort {
+pub enum ReasoningEffort {
     /// Not at all.
     None,
     /// Hardly.
@@ -222,13 +222,13 @@ pub enum Effort {
     Max,
 }
 
-impl Effort {
+impl ReasoningEffort {
     /// Every effort, least first.
     pub const ALL: [Self; 7] =
         [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
 
     /// The word on the wire.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Minimal => "minimal",
@@ -241,15 +241,15 @@ impl Effort {
     }
 
     /// The effort called `word`.
-    pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|effort| effort.word() == word)
+    pub fn from_name(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|effort| effort.as_str() == word)
     }
 }
 
 /// The way of thinking in Messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum ThinkingMode {
     /// As the model sees fit.
     Adaptive,
     /// Only between calls of tools.

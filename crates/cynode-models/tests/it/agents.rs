@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use cynode_models::{
-    dialect::{Dialect, Speak as _, Target},
-    talk::{Kind, Request, Role},
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities},
+    talk::{CanonicalRequest, MessageRole, ModelErrorKind},
 };
 use serde_json::Value;
 
@@ -16,9 +16,9 @@ fn sent(name: &str) -> (Dialect, Value) {
     (dialect(&sent), sent["body"].clone())
 }
 
-fn read(name: &str) -> Request {
+fn read(name: &str) -> CanonicalRequest {
     let (dialect, body) = sent(name);
-    dialect.read_request(&body).unwrap()
+    dialect.decode_request(&body).unwrap()
 }
 
 const AGENTS: [&str; 9] = [
@@ -35,11 +35,12 @@ const AGENTS: [&str; 9] = [
 
 #[test]
 fn what_every_agent_sends_can_be_said_to_every_provider_without_its_server_tools() {
-    let target = Target { drop_foreign_tools: true, ..Target::default() };
+    let target =
+        ProviderCapabilities { drop_foreign_tools: true, ..ProviderCapabilities::default() };
     for name in AGENTS {
         let request = read(name);
         for provider in Dialect::ALL.iter().copied() {
-            let written = provider.write_request(&request, &target);
+            let written = provider.encode_request(&request, &target);
             let written = written.unwrap_or_else(|error| refused(&error));
             let snapshot = format!("{name}-to-{}", provider.as_str());
             insta::with_settings!({
@@ -57,20 +58,21 @@ fn what_every_agent_sends_can_be_said_to_every_provider_without_its_server_tools
 fn the_turns_of_an_agent_are_the_same_in_every_dialect() {
     let turns =
         |name: &str| read(name).messages.iter().map(|message| message.role).collect::<Vec<_>>();
-    let loop_of_one_tool = vec![Role::User, Role::Assistant, Role::Tool];
+    let loop_of_one_tool = vec![MessageRole::User, MessageRole::Assistant, MessageRole::Tool];
     assert_eq!(turns("claude-code"), loop_of_one_tool);
     assert_eq!(turns("goose"), loop_of_one_tool);
     assert_eq!(turns("opencode"), loop_of_one_tool);
-    assert_eq!(turns("codex"), [vec![Role::User], loop_of_one_tool].concat());
+    assert_eq!(turns("codex"), [vec![MessageRole::User], loop_of_one_tool].concat());
 }
 
 #[test]
 fn an_agents_server_tools_are_refused_by_name_unless_they_may_be_left_out() {
-    let error = Dialect::Chat.write_request(&read("codex"), &Target::default()).unwrap_err();
+    let error =
+        Dialect::Chat.encode_request(&read("codex"), &ProviderCapabilities::default()).unwrap_err();
     assert_eq!(
         (error.kind, error.message.as_str()),
         (
-            Kind::BadRequest,
+            ModelErrorKind::BadRequest,
             "tools of type `web_search` cannot be said in Chat Completions, which this model's provider speaks"
         )
     );

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use cynode_models::{
-    dialect::{Dialect, Reply, Speak as _, Target},
-    talk::{Answer, Part, Reasoning, Request},
-    tools::Restore,
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext},
+    talk::{CanonicalRequest, CanonicalResponse, ContentPart, ReasoningPart},
+    tools::ToolRestorer,
 };
 use serde_json::{Map, Value, json};
 
@@ -60,7 +60,7 @@ fn every_pair_of_dialects_says_what_the_golden_files_say() {
 
 fn golden(name: &str, conversation: &Value, used: &mut BTreeSet<&'static str>) -> Value {
     let mut golden = Map::new();
-    let mut asked = Request::default();
+    let mut asked = CanonicalRequest::default();
     if let Some(request) = conversation.get("request") {
         let (said, read) = requests(request);
         golden.insert("requests".into(), said);
@@ -76,25 +76,25 @@ fn golden(name: &str, conversation: &Value, used: &mut BTreeSet<&'static str>) -
 }
 
 /// What each provider is asked, whatever the client speaks.
-fn requests(native: &Value) -> (Value, Option<Request>) {
+fn requests(native: &Value) -> (Value, Option<CanonicalRequest>) {
     let (spoken, body) = (dialect(native), &native["body"]);
-    let request = match spoken.read_request(body) {
+    let request = match spoken.decode_request(body) {
         Ok(request) => request,
         Err(error) => return (refused(&error), None),
     };
-    let target = Target::default();
+    let target = ProviderCapabilities::default();
     let mut said = Said::default();
     for (client, provider) in pairs() {
         let asked = if client == spoken {
             Ok(body.clone())
         } else {
-            client.write_request(&request, &target)
+            client.encode_request(&request, &target)
         };
         // What a client's dialect cannot say, no client says.
         let Ok(asked) = asked else { continue };
-        let read = client.read_request(&asked).unwrap();
+        let read = client.decode_request(&asked).unwrap();
         let written =
-            provider.write_request(&read, &target).unwrap_or_else(|error| refused(&error));
+            provider.encode_request(&read, &target).unwrap_or_else(|error| refused(&error));
         said.add(self::name(client, provider), written);
     }
     (said.into_value(), Some(request))
@@ -103,34 +103,37 @@ fn requests(native: &Value) -> (Value, Option<Request>) {
 /// What each client is answered, whatever the provider speaks, whole and piece by piece.
 fn answers(
     name: &str,
-    request: &Request,
+    request: &CanonicalRequest,
     native: &Value,
     used: &mut BTreeSet<&'static str>,
 ) -> Map<String, Value> {
     let (spoken, body) = (dialect(native), native.get("body"));
     // A provider always says what was used; a client of Chat that wants pieces has to ask for it.
-    let provided = Reply { include_usage: true, ..Reply::to(request, CREATED, "gen_1") };
+    let provided = ResponseContext {
+        include_usage: true,
+        ..ResponseContext::for_request(request, CREATED, "gen_1")
+    };
     let include_usage = request.include_usage || !request.stream;
-    let reply = Reply { include_usage, ..provided.clone() };
+    let reply = ResponseContext { include_usage, ..provided.clone() };
     let streamed = native.get("stream").map(stream);
     let first = match (body, &streamed) {
-        (Some(body), _) => spoken.read_answer(body),
+        (Some(body), _) => spoken.decode_response(body),
         (None, Some(events)) => gather(&read_stream(spoken, events)),
         (None, None) => panic!("{name} has neither an answer nor a stream"),
     };
     let (mut whole, mut pieces) = (Said::default(), Said::default());
     for (client, provider) in pairs() {
         let pair = self::name(client, provider);
-        let restore = Restore::new(request, provider);
+        let restore = ToolRestorer::new(request, provider);
         let told = Told { name, client, restore: &restore, reply: &reply };
         if let Ok(first) = &first {
             let body = match body.filter(|_| provider == spoken) {
                 Some(body) => Ok(body.clone()),
-                None => provider.write_answer(&as_said_by(provider, first), &provided),
+                None => provider.encode_response(&as_said_by(provider, first), &provided),
             };
             // What a provider's dialect cannot say, no provider says.
             let Ok(body) = body else { continue };
-            let answer = provider.read_answer(&body).unwrap();
+            let answer = provider.decode_response(&body).unwrap();
             whole.add(pair.clone(), told.whole(answer, used));
         } else if provider != spoken {
             continue;
@@ -138,7 +141,7 @@ fn answers(
         let events = match (&streamed, &first) {
             (Some(streamed), _) if provider == spoken => streamed.clone(),
             (_, Ok(first)) => {
-                parse(&write_stream(provider, as_said_by(provider, first).events(), &provided))
+                parse(&write_stream(provider, as_said_by(provider, first).to_events(), &provided))
             }
             (_, Err(_)) => continue,
         };
@@ -157,10 +160,10 @@ fn answers(
 }
 
 /// The same answer of another provider, which puts its own seals on its thoughts.
-fn as_said_by(provider: Dialect, answer: &Answer) -> Answer {
+fn as_said_by(provider: Dialect, answer: &CanonicalResponse) -> CanonicalResponse {
     let mut answer = answer.clone();
     for part in &mut answer.parts {
-        if let Part::Reasoning(Reasoning { seal: Some(seal), .. }) = part {
+        if let ContentPart::Reasoning(ReasoningPart { seal: Some(seal), .. }) = part {
             seal.by = provider;
             seal.id = (provider == Dialect::Responses).then(|| "rs_b".to_owned());
             seal.redacted &= provider == Dialect::Messages;
@@ -173,16 +176,16 @@ fn as_said_by(provider: Dialect, answer: &Answer) -> Answer {
 struct Told<'a> {
     name: &'a str,
     client: Dialect,
-    restore: &'a Restore,
-    reply: &'a Reply,
+    restore: &'a ToolRestorer,
+    reply: &'a ResponseContext,
 }
 
 impl Told<'_> {
-    fn whole(&self, mut answer: Answer, used: &mut BTreeSet<&'static str>) -> Value {
-        self.restore.answer(&mut answer);
-        match self.client.write_answer(&answer, self.reply) {
+    fn whole(&self, mut answer: CanonicalResponse, used: &mut BTreeSet<&'static str>) -> Value {
+        self.restore.restore_response(&mut answer);
+        match self.client.encode_response(&answer, self.reply) {
             Ok(body) => {
-                let back = self.client.read_answer(&body).unwrap();
+                let back = self.client.decode_response(&body).unwrap();
                 self.same(&back, answer, used);
                 body
             }
@@ -222,7 +225,12 @@ impl Told<'_> {
     }
 
     /// Nothing is lost but what the table says.
-    fn same(&self, back: &Answer, mut answer: Answer, used: &mut BTreeSet<&'static str>) {
+    fn same(
+        &self,
+        back: &CanonicalResponse,
+        mut answer: CanonicalResponse,
+        used: &mut BTreeSet<&'static str>,
+    ) {
         if *back == answer {
             return;
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cynode_models::{
-    dialect::{Dialect, Speak as _},
-    talk::{Event, Kind, ModelError},
+    dialect::{Dialect, DialectCodec as _},
+    talk::{CanonicalEvent, ModelError, ModelErrorKind},
 };
 use serde_json::{Value, json};
 
@@ -15,24 +15,27 @@ pub(crate) fn golden(conversation: &str, native: &Value) -> Value {
     let spoken = dialect(native);
     let status = u16::try_from(native["status"].as_u64().unwrap()).unwrap();
     let retry_after = native.get("retry_after").and_then(Value::as_u64).map(Duration::from_secs);
-    let error = spoken.read_error(status, &native["body"], retry_after);
+    let error = spoken.decode_error(status, &native["body"], retry_after);
     let mut said = Said::default();
     for (client, provider) in pairs() {
         let read = if provider == spoken {
             error.clone()
         } else {
-            let wire = provider.write_error(&error);
-            provider.read_error(wire.status, &wire.body, wire.retry_after)
+            let wire = provider.encode_error(&error);
+            provider.decode_error(wire.status, &wire.body, wire.retry_after)
         };
-        let told = client.write_error(&read);
-        let back = client.read_error(told.status, &told.body, told.retry_after);
+        let told = client.encode_error(&read);
+        let back = client.decode_error(told.status, &told.body, told.retry_after);
         assert_eq!(back.kind, error.kind, "{conversation} for a client of {client}");
         assert!(back.message.ends_with(&error.message), "{conversation}: {}", back.message);
-        let middle =
-            write_stream(client, [Event::Failed(read)], &cynode_models::dialect::Reply::default());
+        let middle = write_stream(
+            client,
+            [CanonicalEvent::Failed(read)],
+            &cynode_models::dialect::ResponseContext::default(),
+        );
         let middle = parse(&middle);
         let events = read_stream(client, &middle);
-        let [Event::Failed(failed)] = events.as_slice() else {
+        let [CanonicalEvent::Failed(failed)] = events.as_slice() else {
             panic!("{conversation}: {events:?}")
         };
         assert_eq!(failed.kind, error.kind, "{conversation} in the middle, for {client}");
@@ -50,9 +53,9 @@ pub(crate) fn golden(conversation: &str, native: &Value) -> Value {
 
 #[test]
 fn a_budget_stop_has_the_status_at_which_each_agent_stops() {
-    let error = ModelError::new(Kind::BudgetExhausted, "the task's budget is used up");
+    let error = ModelError::new(ModelErrorKind::BudgetExhausted, "the task's budget is used up");
     let told = [Dialect::Chat, Dialect::Responses, Dialect::Messages].map(|dialect| {
-        let told = dialect.write_error(&error);
+        let told = dialect.encode_error(&error);
         (told.status, told.should_retry, told.retry_after, told.body)
     });
     let message = "the task's budget is used up";
@@ -89,12 +92,16 @@ fn a_budget_stop_has_the_status_at_which_each_agent_stops() {
 
 #[test]
 fn every_kind_is_the_same_kind_for_the_client() {
-    for kind in Kind::ALL {
+    for kind in ModelErrorKind::ALL {
         for dialect in Dialect::ALL.iter().copied() {
-            let told = dialect.write_error(&ModelError::new(kind, "why"));
-            let back = dialect.read_error(told.status, &told.body, None);
+            let told = dialect.encode_error(&ModelError::new(kind, "why"));
+            let back = dialect.decode_error(told.status, &told.body, None);
             // A budget is ours: whoever reads of it sees an account with nothing left.
-            let expected = if kind == Kind::BudgetExhausted { Kind::QuotaExhausted } else { kind };
+            let expected = if kind == ModelErrorKind::BudgetExhausted {
+                ModelErrorKind::QuotaExhausted
+            } else {
+                kind
+            };
             assert_eq!((back.kind, back.message.as_str()), (expected, "why"), "{dialect}");
         }
     }
@@ -104,11 +111,11 @@ fn every_kind_is_the_same_kind_for_the_client() {
 fn a_body_that_is_not_an_error_still_has_a_kind_and_words() {
     let told = [Dialect::Chat, Dialect::Responses, Dialect::Messages].map(|dialect| {
         let error =
-            dialect.read_error(503, &json!("<html>busy</html>"), Some(Duration::from_secs(3)));
+            dialect.decode_error(503, &json!("<html>busy</html>"), Some(Duration::from_secs(3)));
         (error.kind, error.message, error.retry_after)
     });
     let expected =
-        (Kind::Unavailable, "<html>busy</html>".to_owned(), Some(Duration::from_secs(3)));
+        (ModelErrorKind::Unavailable, "<html>busy</html>".to_owned(), Some(Duration::from_secs(3)));
     assert_eq!(told, [expected.clone(), expected.clone(), expected]);
 }
 
@@ -118,15 +125,15 @@ fn a_prompt_that_is_too_long_is_told_in_the_words_that_agents_look_for() {
         "message": "the maximum context length is 8192 tokens",
         "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded",
     } });
-    let error = Dialect::Chat.read_error(400, &body, None);
-    let told = Dialect::Messages.write_error(&error);
+    let error = Dialect::Chat.decode_error(400, &body, None);
+    let told = Dialect::Messages.encode_error(&error);
     assert_eq!(
         (told.status, &told.body["error"]["message"]),
         (400, &json!("prompt is too long: the maximum context length is 8192 tokens")),
     );
-    let back = Dialect::Messages.read_error(told.status, &told.body, None);
+    let back = Dialect::Messages.decode_error(told.status, &told.body, None);
     assert_eq!(
         (back.kind, back.code.as_deref()),
-        (Kind::BadRequest, Some("context_length_exceeded"))
+        (ModelErrorKind::BadRequest, Some("context_length_exceeded"))
     );
 }

@@ -2,14 +2,14 @@
 
 use cynode_models::{
     dialect::Dialect,
-    talk::{Answer, Input, Part, Stop, Usage},
+    talk::{CanonicalResponse, ContentPart, StopReason, TokenUsage, ToolInput},
 };
 
 pub(crate) struct Loss {
     pub(crate) client: Dialect,
     pub(crate) what: &'static str,
     /// Takes from an answer what is lost.
-    pub(crate) apply: fn(&mut Answer),
+    pub(crate) apply: fn(&mut CanonicalResponse),
 }
 
 pub(crate) const TABLE: &[Loss] = &[
@@ -18,7 +18,7 @@ pub(crate) const TABLE: &[Loss] = &[
         what: "Chat has no place for seals: a client of Chat never gives thoughts back",
         apply: |answer| {
             for part in &mut answer.parts {
-                if let Part::Reasoning(thought) = part {
+                if let ContentPart::Reasoning(thought) = part {
                     thought.seal = None;
                 }
             }
@@ -29,7 +29,7 @@ pub(crate) const TABLE: &[Loss] = &[
         what: "Chat has no place for thoughts without words",
         apply: |answer| {
             answer.parts.retain(|part| match part {
-                Part::Reasoning(thought) => !thought.text.is_empty(),
+                ContentPart::Reasoning(thought) => !thought.text.is_empty(),
                 _ => true,
             });
         },
@@ -43,17 +43,17 @@ pub(crate) const TABLE: &[Loss] = &[
             let mut kept = Vec::new();
             for part in answer.parts.drain(..) {
                 match part {
-                    Part::Text(text) => {
+                    ContentPart::Text(text) => {
                         first.get_or_insert(kept.len());
                         texts.push_str(&text.text);
                     }
                     part => kept.push(part),
                 }
             }
-            let calls = kept.iter().position(|part| matches!(part, Part::ToolCall(_)));
+            let calls = kept.iter().position(|part| matches!(part, ContentPart::ToolCall(_)));
             let place = first.map(|first| calls.map_or(first, |calls| first.min(calls)));
             if let Some(place) = place {
-                kept.insert(place, Part::text(texts));
+                kept.insert(place, ContentPart::from_text(texts));
             }
             answer.parts = kept;
         },
@@ -82,7 +82,7 @@ pub(crate) const TABLE: &[Loss] = &[
         client: Dialect::Messages,
         what: "Messages must say what was used: nothing said is zero",
         apply: |answer| {
-            answer.usage.get_or_insert(Usage::default());
+            answer.usage.get_or_insert(TokenUsage::default());
         },
     },
     Loss {
@@ -90,12 +90,12 @@ pub(crate) const TABLE: &[Loss] = &[
         what: "Messages gives tools objects: the text is written anew, and nothing is an empty object",
         apply: |answer| {
             for part in &mut answer.parts {
-                if let Part::ToolCall(call) = part
-                    && let Input::Json(text) = &call.input
+                if let ContentPart::ToolCall(call) = part
+                    && let ToolInput::Json(text) = &call.input
                 {
                     let text = if text.is_empty() { "{}" } else { text };
                     let object: serde_json::Value = serde_json::from_str(text).unwrap();
-                    call.input = Input::Json(object.to_string());
+                    call.input = ToolInput::Json(object.to_string());
                 }
             }
         },
@@ -105,10 +105,10 @@ pub(crate) const TABLE: &[Loss] = &[
         what: "Messages has no tools for free text, and so no client of it offers one",
         apply: |answer| {
             for part in &mut answer.parts {
-                if let Part::ToolCall(call) = part
-                    && let Input::Free(text) = &call.input
+                if let ContentPart::ToolCall(call) = part
+                    && let ToolInput::Free(text) = &call.input
                 {
-                    call.input = Input::Json(serde_json::json!({ "input": text }).to_string());
+                    call.input = ToolInput::Json(serde_json::json!({ "input": text }).to_string());
                 }
             }
         },
@@ -125,21 +125,21 @@ pub(crate) const TABLE: &[Loss] = &[
     },
 ];
 
-fn plain_end(answer: &mut Answer) {
-    if let Stop::StopSequence(_) | Stop::Pause = answer.stop {
-        answer.stop = Stop::EndTurn;
+fn plain_end(answer: &mut CanonicalResponse) {
+    if let StopReason::StopSequence(_) | StopReason::Pause = answer.stop {
+        answer.stop = StopReason::EndTurn;
     }
 }
 
-fn plain_limit(answer: &mut Answer) {
-    if answer.stop == Stop::ContextWindow {
-        answer.stop = Stop::MaxTokens;
+fn plain_limit(answer: &mut CanonicalResponse) {
+    if answer.stop == StopReason::ContextWindow {
+        answer.stop = StopReason::MaxTokens;
     }
 }
 
-fn no_namespace(answer: &mut Answer) {
+fn no_namespace(answer: &mut CanonicalResponse) {
     for part in &mut answer.parts {
-        if let Part::ToolCall(call) = part {
+        if let ContentPart::ToolCall(call) = part {
             call.namespace = None;
         }
     }

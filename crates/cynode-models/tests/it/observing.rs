@@ -1,36 +1,45 @@
 //! Answers that are passed on unchanged.
 
 use cynode_models::{
-    dialect::{Dialect, Reply, Speak as _},
-    observe::{Observer, Seen},
-    talk::{Answer, Extras, Input, ModelError, Part, Stop, ToolCall, Usage},
+    dialect::{Dialect, DialectCodec as _, ResponseContext},
+    observe::{ResponseObservation, ResponseObserver},
+    talk::{
+        CanonicalResponse, ContentPart, DialectExtras, ModelError, StopReason, TokenUsage,
+        ToolCall, ToolInput,
+    },
 };
 use serde_json::json;
 
 use crate::support::{parse, stream, write_stream};
 
-fn answer() -> Answer {
+fn answer() -> CanonicalResponse {
     let call = ToolCall {
         id: "call_1".into(),
         name: "weather".into(),
         namespace: None,
-        input: Input::Json("{}".into()),
-        extras: Extras::default(),
+        input: ToolInput::Json("{}".into()),
+        extras: DialectExtras::default(),
     };
-    Answer {
+    CanonicalResponse {
         id: "a".into(),
         model: "m".into(),
-        parts: vec![Part::text("Héllo"), Part::ToolCall(call)],
-        stop: Stop::ToolCalls,
-        usage: Some(Usage { input: 9, cached_input: 4, cache_written: 1, output: 3, reasoning: 0 }),
+        parts: vec![ContentPart::from_text("Héllo"), ContentPart::ToolCall(call)],
+        stop: StopReason::ToolCalls,
+        usage: Some(TokenUsage {
+            input: 9,
+            cached_input: 4,
+            cache_written: 1,
+            output: 3,
+            reasoning: 0,
+        }),
     }
 }
 
-fn seen() -> Seen {
-    Seen {
+fn seen() -> ResponseObservation {
+    ResponseObservation {
         id: "a".into(),
         model: "m".into(),
-        stop: Some(Stop::ToolCalls),
+        stop: Some(StopReason::ToolCalls),
         usage: answer().usage,
         output_bytes: 8,
         tool_calls: 1,
@@ -38,33 +47,33 @@ fn seen() -> Seen {
     }
 }
 
-fn reply() -> Reply {
-    Reply { include_usage: true, ..Reply::default() }
+fn reply() -> ResponseContext {
+    ResponseContext { include_usage: true, ..ResponseContext::default() }
 }
 
 #[test]
 fn an_observer_sees_the_same_of_a_whole_answer_and_of_its_pieces() {
     for dialect in Dialect::ALL.iter().copied() {
-        let body = dialect.write_answer(&answer(), &reply()).unwrap();
-        assert_eq!(Observer::new(dialect).whole(&body), seen(), "{dialect}");
-        let mut observer = Observer::new(dialect);
-        for event in parse(&write_stream(dialect, answer().events(), &reply())) {
-            observer.event(&event);
+        let body = dialect.encode_response(&answer(), &reply()).unwrap();
+        assert_eq!(ResponseObserver::new(dialect).observe_response(&body), seen(), "{dialect}");
+        let mut observer = ResponseObserver::new(dialect);
+        for event in parse(&write_stream(dialect, answer().to_events(), &reply())) {
+            observer.observe_event(&event);
         }
-        assert_eq!(observer.end(), seen(), "{dialect}");
+        assert_eq!(observer.finish_stream(), seen(), "{dialect}");
     }
 }
 
 #[test]
 fn an_observer_sees_that_a_stream_was_cut_short_and_what_had_come() {
     for dialect in Dialect::ALL.iter().copied() {
-        let mut observer = Observer::new(dialect);
-        let events = parse(&write_stream(dialect, answer().events(), &reply()));
+        let mut observer = ResponseObserver::new(dialect);
+        let events = parse(&write_stream(dialect, answer().to_events(), &reply()));
         let said = events.iter().position(|event| event.data.contains("Héllo")).unwrap();
-        events.iter().take(said + 1).for_each(|event| observer.event(event));
-        let seen = observer.end();
+        events.iter().take(said + 1).for_each(|event| observer.observe_event(event));
+        let seen = observer.finish_stream();
         let cut = ModelError::new(
-            cynode_models::talk::Kind::Upstream,
+            cynode_models::talk::ModelErrorKind::Upstream,
             "the provider's stream ended before the answer did",
         );
         assert_eq!((seen.stop, seen.output_bytes, seen.error), (None, 6, Some(cut)), "{dialect}");
@@ -82,8 +91,8 @@ fn an_observer_passes_over_content_that_is_between_client_and_provider() {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": blocks,
         "stop_reason": "end_turn", "usage": usage,
     });
-    let whole = Observer::new(Dialect::Messages).whole(&body);
-    let mut observer = Observer::new(Dialect::Messages);
+    let whole = ResponseObserver::new(Dialect::Messages).observe_response(&body);
+    let mut observer = ResponseObserver::new(Dialect::Messages);
     let events = json!([
         { "type": "message_start", "message": { "id": "msg_1", "model": "m", "usage": usage } },
         { "type": "content_block_start", "index": 0, "content_block": blocks[0] },
@@ -96,11 +105,15 @@ fn an_observer_passes_over_content_that_is_between_client_and_provider() {
         { "type": "message_stop" },
     ]);
     for event in stream(&events) {
-        observer.event(&event);
+        observer.observe_event(&event);
     }
-    assert_eq!(observer.end(), whole);
+    assert_eq!(observer.finish_stream(), whole);
     assert_eq!(
         (whole.stop, whole.output_bytes, whole.usage),
-        (Some(Stop::EndTurn), 3, Some(Usage { input: 5, output: 2, ..Usage::default() }))
+        (
+            Some(StopReason::EndTurn),
+            3,
+            Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() })
+        )
     );
 }

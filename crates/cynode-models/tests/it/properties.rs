@@ -1,13 +1,15 @@
 //! What holds for every request, every answer and every cut of the bytes.
 
 use cynode_models::{
-    dialect::{Dialect, Reply, Speak as _, StreamReader, Target},
-    observe::Observer,
-    sse::{Parser, SseEvent},
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder},
+    observe::ResponseObserver,
+    sse::{SseEvent, SseEventParser},
     talk::{
-        Answer, CustomTool, Document, DocumentSource, Effort, Event, Extras, Format, FunctionTool,
-        Image, ImageSource, Input, Message, Mode, Namespace, Output, Part, Reasoning, Request,
-        Role, Seal, Stop, Text, Thinking, Tool, ToolCall, ToolChoice, ToolResult, Usage,
+        CanonicalEvent, CanonicalMessage, CanonicalRequest, CanonicalResponse, CanonicalTool,
+        ContentPart, CustomTool, CustomToolFormat, DialectExtras, DocumentPart, DocumentSource,
+        FunctionTool, ImagePart, ImageSource, MessageRole, OutputFormat, ReasoningEffort,
+        ReasoningPart, ReasoningSeal, StopReason, TextPart, ThinkingConfig, ThinkingMode,
+        TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -23,8 +25,8 @@ fn name() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9_-]{0,12}"
 }
 
-fn text() -> impl Strategy<Value = Text> {
-    words().prop_map(Text::plain)
+fn text() -> impl Strategy<Value = TextPart> {
+    words().prop_map(TextPart::from_text)
 }
 
 fn schema() -> impl Strategy<Value = Value> {
@@ -40,7 +42,7 @@ fn arguments() -> impl Strategy<Value = String> {
     })
 }
 
-fn image() -> impl Strategy<Value = Part> {
+fn image() -> impl Strategy<Value = ContentPart> {
     let source = prop_oneof![
         Just(ImageSource::Url("https://example.com/a.png".into())),
         select(vec!["image/png", "image/jpeg"]).prop_map(|kind| ImageSource::Base64 {
@@ -48,10 +50,12 @@ fn image() -> impl Strategy<Value = Part> {
             data: "iVBORw0KGgo=".into(),
         }),
     ];
-    source.prop_map(|source| Part::Image(Image { source, extras: Extras::default() }))
+    source.prop_map(|source| {
+        ContentPart::Image(ImagePart { source, extras: DialectExtras::default() })
+    })
 }
 
-fn document(dialect: Dialect) -> BoxedStrategy<Part> {
+fn document(dialect: Dialect) -> BoxedStrategy<ContentPart> {
     let inside =
         DocumentSource::Base64 { media_type: "application/pdf".into(), data: "JVBERi0=".into() };
     let url = DocumentSource::Url("https://example.com/a.pdf".into());
@@ -62,19 +66,24 @@ fn document(dialect: Dialect) -> BoxedStrategy<Part> {
     };
     (select(sources), name())
         .prop_map(|(source, name)| {
-            Part::Document(Document { source, name: Some(name), extras: Extras::default() })
+            ContentPart::Document(DocumentPart {
+                source,
+                name: Some(name),
+                extras: DialectExtras::default(),
+            })
         })
         .boxed()
 }
 
-fn user(dialect: Dialect) -> impl Strategy<Value = Message> {
-    let part = prop_oneof![4 => text().prop_map(Part::Text), 1 => image(), 1 => document(dialect)];
-    vec(part, 1..4).prop_map(|parts| Message::new(Role::User, parts))
+fn user(dialect: Dialect) -> impl Strategy<Value = CanonicalMessage> {
+    let part =
+        prop_oneof![4 => text().prop_map(ContentPart::Text), 1 => image(), 1 => document(dialect)];
+    vec(part, 1..4).prop_map(|parts| CanonicalMessage::new(MessageRole::User, parts))
 }
 
-fn seal(dialect: Dialect) -> impl Strategy<Value = Seal> {
+fn seal(dialect: Dialect) -> impl Strategy<Value = ReasoningSeal> {
     let id = (dialect == Dialect::Responses).then(|| "rs_1".to_owned());
-    ("[A-Za-z0-9+/=]{1,20}", any::<bool>()).prop_map(move |(data, redacted)| Seal {
+    ("[A-Za-z0-9+/=]{1,20}", any::<bool>()).prop_map(move |(data, redacted)| ReasoningSeal {
         by: dialect,
         id: id.clone(),
         data,
@@ -82,10 +91,10 @@ fn seal(dialect: Dialect) -> impl Strategy<Value = Seal> {
     })
 }
 
-fn thought(dialect: Dialect) -> impl Strategy<Value = Part> {
+fn thought(dialect: Dialect) -> impl Strategy<Value = ContentPart> {
     (words(), seal(dialect)).prop_map(|(text, seal)| {
         let text = if seal.redacted { String::new() } else { text };
-        Part::Reasoning(Reasoning { text, seal: Some(seal) })
+        ContentPart::Reasoning(ReasoningPart { text, seal: Some(seal) })
     })
 }
 
@@ -96,18 +105,22 @@ fn calls(dialect: Dialect) -> impl Strategy<Value = Vec<ToolCall>> {
             id: format!("call_{index}"),
             name,
             namespace: (grouped && responses).then(|| "group".to_owned()),
-            input: if free && responses { Input::Free(words) } else { Input::Json(arguments) },
-            extras: Extras::default(),
+            input: if free && responses {
+                ToolInput::Free(words)
+            } else {
+                ToolInput::Json(arguments)
+            },
+            extras: DialectExtras::default(),
         };
         calls.into_iter().enumerate().map(call).collect()
     })
 }
 
 /// A turn of the model, with the results of the tools that it called.
-fn turn(dialect: Dialect) -> impl Strategy<Value = Vec<Message>> {
+fn turn(dialect: Dialect) -> impl Strategy<Value = Vec<CanonicalMessage>> {
     let thought = option::of(thought(dialect));
     let calls = prop_oneof![Just(Vec::new()), calls(dialect)];
-    let result = prop_oneof![Just(Vec::new()), vec(text().prop_map(Part::Text), 1..3)];
+    let result = prop_oneof![Just(Vec::new()), vec(text().prop_map(ContentPart::Text), 1..3)];
     (thought, text(), calls, result, any::<bool>()).prop_map(
         move |(thought, said, calls, result, failed)| {
             // Chat gives no thoughts back.
@@ -115,28 +128,29 @@ fn turn(dialect: Dialect) -> impl Strategy<Value = Vec<Message>> {
             let results: Vec<_> = calls
                 .iter()
                 .map(|call| {
-                    Part::ToolResult(ToolResult {
+                    ContentPart::ToolResult(ToolResult {
                         id: call.id.clone(),
                         parts: result.clone(),
                         is_error: failed && dialect == Dialect::Messages,
-                        custom: matches!(call.input, Input::Free(_)),
-                        extras: Extras::default(),
+                        custom: matches!(call.input, ToolInput::Free(_)),
+                        extras: DialectExtras::default(),
                     })
                 })
                 .collect();
-            let calls = calls.into_iter().map(Part::ToolCall);
-            let parts = thought.into_iter().chain([Part::Text(said)]).chain(calls).collect();
-            let mut messages = vec![Message::new(Role::Assistant, parts)];
+            let calls = calls.into_iter().map(ContentPart::ToolCall);
+            let parts = thought.into_iter().chain([ContentPart::Text(said)]).chain(calls).collect();
+            let mut messages = vec![CanonicalMessage::new(MessageRole::Assistant, parts)];
             if !results.is_empty() {
-                messages.push(Message::new(Role::Tool, results));
+                messages.push(CanonicalMessage::new(MessageRole::Tool, results));
             }
             messages
         },
     )
 }
 
-fn conversation(dialect: Dialect) -> impl Strategy<Value = Vec<Message>> {
-    let developer = text().prop_map(|text| Message::new(Role::System, vec![Part::Text(text)]));
+fn conversation(dialect: Dialect) -> impl Strategy<Value = Vec<CanonicalMessage>> {
+    let developer = text()
+        .prop_map(|text| CanonicalMessage::new(MessageRole::System, vec![ContentPart::Text(text)]));
     vec((user(dialect), turn(dialect), option::of(developer)), 1..3).prop_map(|rounds| {
         rounds
             .into_iter()
@@ -147,49 +161,75 @@ fn conversation(dialect: Dialect) -> impl Strategy<Value = Vec<Message>> {
     })
 }
 
-fn tool(dialect: Dialect) -> BoxedStrategy<Tool> {
+fn tool(dialect: Dialect) -> BoxedStrategy<CanonicalTool> {
     let function = (name(), option::of(words()), schema(), any::<bool>())
         .prop_map(|(name, description, parameters, strict)| {
-            let extras = Extras::default();
-            Tool::Function(FunctionTool { name, description, parameters, strict, extras })
+            let extras = DialectExtras::default();
+            CanonicalTool::Function(FunctionTool { name, description, parameters, strict, extras })
         })
         .boxed();
     if dialect != Dialect::Responses {
         return function;
     }
     let format = prop_oneof![
-        Just(Format::Text),
-        words().prop_map(|definition| Format::Grammar { syntax: "lark".into(), definition }),
+        Just(CustomToolFormat::Text),
+        words()
+            .prop_map(|definition| CustomToolFormat::Grammar { syntax: "lark".into(), definition }),
     ];
     let custom = (name(), option::of(words()), option::of(format)).prop_map(
         |(name, description, format)| {
-            Tool::Custom(CustomTool { name, description, format, extras: Extras::default() })
+            CanonicalTool::Custom(CustomTool {
+                name,
+                description,
+                format,
+                extras: DialectExtras::default(),
+            })
         },
     );
     let one = prop_oneof![function, custom].boxed();
     let group = (name(), option::of(words()), vec(one.clone(), 1..3)).prop_map(
         |(name, description, tools)| {
-            Tool::Namespace(Namespace { name, description, tools, extras: Extras::default() })
+            CanonicalTool::Namespace(ToolNamespace {
+                name,
+                description,
+                tools,
+                extras: DialectExtras::default(),
+            })
         },
     );
     prop_oneof![3 => one, 1 => group].boxed()
 }
 
-fn thinking(dialect: Dialect) -> BoxedStrategy<Thinking> {
-    let with =
-        |effort, mode, summary| Thinking { effort, mode, summary, extras: Extras::default() };
+fn thinking(dialect: Dialect) -> BoxedStrategy<ThinkingConfig> {
+    let with = |effort, mode, summary| ThinkingConfig {
+        effort,
+        mode,
+        summary,
+        extras: DialectExtras::default(),
+    };
     match dialect {
-        Dialect::Chat => select(Effort::ALL.to_vec())
+        Dialect::Chat => select(ReasoningEffort::ALL.to_vec())
             .prop_map(move |effort| with(Some(effort), None, None))
             .boxed(),
-        Dialect::Responses => (select(Effort::ALL.to_vec()), option::of(Just("auto".to_owned())))
-            .prop_map(move |(effort, summary)| with(Some(effort), None, summary))
-            .boxed(),
+        Dialect::Responses => {
+            (select(ReasoningEffort::ALL.to_vec()), option::of(Just("auto".to_owned())))
+                .prop_map(move |(effort, summary)| with(Some(effort), None, summary))
+                .boxed()
+        }
         Dialect::Messages => {
-            let efforts =
-                vec![Effort::Low, Effort::Medium, Effort::High, Effort::Xhigh, Effort::Max];
-            let modes =
-                vec![Mode::Adaptive, Mode::BetweenTools, Mode::Budget(2048), Mode::Disabled];
+            let efforts = vec![
+                ReasoningEffort::Low,
+                ReasoningEffort::Medium,
+                ReasoningEffort::High,
+                ReasoningEffort::Xhigh,
+                ReasoningEffort::Max,
+            ];
+            let modes = vec![
+                ThinkingMode::Adaptive,
+                ThinkingMode::BetweenTools,
+                ThinkingMode::Budget(2048),
+                ThinkingMode::Disabled,
+            ];
             (option::of(select(efforts)), select(modes))
                 .prop_map(move |(effort, mode)| with(effort, Some(mode), None))
                 .boxed()
@@ -197,17 +237,21 @@ fn thinking(dialect: Dialect) -> BoxedStrategy<Thinking> {
     }
 }
 
-fn output(dialect: Dialect) -> BoxedStrategy<Output> {
+fn output(dialect: Dialect) -> BoxedStrategy<OutputFormat> {
     let messages = dialect == Dialect::Messages;
     let schema = (name(), option::of(words()), schema(), any::<bool>()).prop_map(
-        move |(name, description, schema, strict)| Output::JsonSchema {
+        move |(name, description, schema, strict)| OutputFormat::JsonSchema {
             name: (!messages).then_some(name),
             description: description.filter(|_| !messages),
             schema,
             strict: strict || messages,
         },
     );
-    if messages { schema.boxed() } else { prop_oneof![Just(Output::JsonObject), schema].boxed() }
+    if messages {
+        schema.boxed()
+    } else {
+        prop_oneof![Just(OutputFormat::JsonObject), schema].boxed()
+    }
 }
 
 fn choice() -> impl Strategy<Value = ToolChoice> {
@@ -219,15 +263,15 @@ fn choice() -> impl Strategy<Value = ToolChoice> {
 }
 
 /// The least that an answer must be allowed to have: more than the thoughts before it.
-fn least(thinking: Option<&Thinking>) -> u32 {
+fn least(thinking: Option<&ThinkingConfig>) -> u32 {
     match thinking.and_then(|thinking| thinking.mode) {
-        Some(Mode::Budget(budget)) => budget + 1,
+        Some(ThinkingMode::Budget(budget)) => budget + 1,
         _ => 1,
     }
 }
 
 /// A request that `dialect` can say in full.
-fn request(dialect: Dialect) -> impl Strategy<Value = Request> {
+fn request(dialect: Dialect) -> impl Strategy<Value = CanonicalRequest> {
     let chat = dialect == Dialect::Chat;
     let messages = dialect == Dialect::Messages;
     let asked = (vec(text(), 0..3), conversation(dialect), vec(tool(dialect), 1..3));
@@ -248,7 +292,7 @@ fn request(dialect: Dialect) -> impl Strategy<Value = Request> {
             (tool_choice, parallel, stream),
             (limit, temperature, stop, seed),
             (output, thinking, user),
-        )| Request {
+        )| CanonicalRequest {
             model,
             instructions,
             messages: conversation,
@@ -271,7 +315,7 @@ fn request(dialect: Dialect) -> impl Strategy<Value = Request> {
             user,
             stream,
             include_usage: stream,
-            extras: Extras::default(),
+            extras: DialectExtras::default(),
         },
     )
 }
@@ -281,9 +325,9 @@ fn dialect() -> impl Strategy<Value = Dialect> {
 }
 
 /// An answer that every dialect can say in full.
-fn answer() -> impl Strategy<Value = Answer> {
+fn answer() -> impl Strategy<Value = CanonicalResponse> {
     let usage = (0_u32..9000, 0_u32..9000, 0_u32..9000, 0_u32..9000, 0_u32..9000).prop_map(
-        |(plain, cached, written, said, thought)| Usage {
+        |(plain, cached, written, said, thought)| TokenUsage {
             input: u64::from(plain) + u64::from(cached) + u64::from(written),
             cached_input: cached.into(),
             cache_written: written.into(),
@@ -295,23 +339,24 @@ fn answer() -> impl Strategy<Value = Answer> {
     (option::of(words()), option::of(words()), calls, usage, any::<bool>()).prop_map(
         |(thought, said, calls, usage, cut)| {
             let stop = match (cut, calls.is_empty()) {
-                (true, _) => Stop::MaxTokens,
-                (false, true) => Stop::EndTurn,
-                (false, false) => Stop::ToolCalls,
+                (true, _) => StopReason::MaxTokens,
+                (false, true) => StopReason::EndTurn,
+                (false, false) => StopReason::ToolCalls,
             };
-            let thought = thought.map(|text| Part::Reasoning(Reasoning { text, seal: None }));
+            let thought =
+                thought.map(|text| ContentPart::Reasoning(ReasoningPart { text, seal: None }));
             let parts = thought
                 .into_iter()
-                .chain(said.map(Part::text))
-                .chain(calls.into_iter().map(Part::ToolCall))
+                .chain(said.map(ContentPart::from_text))
+                .chain(calls.into_iter().map(ContentPart::ToolCall))
                 .collect();
-            Answer { id: "a".into(), model: "m".into(), parts, stop, usage: Some(usage) }
+            CanonicalResponse { id: "a".into(), model: "m".into(), parts, stop, usage: Some(usage) }
         },
     )
 }
 
-fn reply() -> Reply {
-    Reply { include_usage: true, ..Reply::default() }
+fn reply() -> ResponseContext {
+    ResponseContext { include_usage: true, ..ResponseContext::default() }
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -402,8 +447,8 @@ proptest! {
     fn a_request_written_and_read_again_is_the_same(
         (dialect, request) in dialect().prop_flat_map(|dialect| (Just(dialect), request(dialect)))
     ) {
-        let written = dialect.write_request(&request, &Target::default()).unwrap();
-        prop_assert_eq!(dialect.read_request(&written).unwrap(), request);
+        let written = dialect.encode_request(&request, &ProviderCapabilities::default()).unwrap();
+        prop_assert_eq!(dialect.decode_request(&written).unwrap(), request);
     }
 
     #[test]
@@ -411,10 +456,10 @@ proptest! {
         (from, request) in dialect().prop_flat_map(|dialect| (Just(dialect), request(dialect))),
         to in dialect(),
     ) {
-        let body = from.write_request(&request, &Target::default()).unwrap();
-        let read = from.read_request(&body).unwrap();
-        if let Ok(written) = to.write_request(&read, &Target::default()) {
-            let back = to.read_request(&written).unwrap();
+        let body = from.encode_request(&request, &ProviderCapabilities::default()).unwrap();
+        let read = from.decode_request(&body).unwrap();
+        if let Ok(written) = to.encode_request(&read, &ProviderCapabilities::default()) {
+            let back = to.decode_request(&written).unwrap();
             prop_assert_eq!(texts(&back), texts(&request));
             prop_assert_eq!(
                 (&back.model, &back.temperature, &back.user, back.stream),
@@ -425,9 +470,9 @@ proptest! {
 
     #[test]
     fn an_answer_is_the_same_for_every_client_whole_and_in_pieces(answer in answer(), dialect in dialect()) {
-        let body = dialect.write_answer(&answer, &reply()).unwrap();
-        prop_assert_eq!(&dialect.read_answer(&body).unwrap(), &answer);
-        let bytes = write_stream(dialect, answer.events(), &reply());
+        let body = dialect.encode_response(&answer, &reply()).unwrap();
+        prop_assert_eq!(&dialect.decode_response(&body).unwrap(), &answer);
+        let bytes = write_stream(dialect, answer.to_events(), &reply());
         prop_assert_eq!(gather(&read_stream(dialect, &parse(&bytes))).unwrap(), answer);
     }
 
@@ -438,36 +483,36 @@ proptest! {
         ending in select(vec!["\n", "\r\n", "\r"]),
         cuts in vec(any::<prop::sample::Index>(), 0..8),
     ) {
-        let bytes = write_stream(dialect, answer.events(), &reply());
+        let bytes = write_stream(dialect, answer.to_events(), &reply());
         let bytes = String::from_utf8(bytes).unwrap().replace('\n', ending).into_bytes();
         let whole = parse(&bytes);
         let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
         places.sort_unstable();
-        let (mut parser, mut events, mut start) = (Parser::new(1 << 20), Vec::new(), 0);
+        let (mut parser, mut events, mut start) = (SseEventParser::new(1 << 20), Vec::new(), 0);
         for end in places.into_iter().chain([bytes.len()]) {
-            parser.push(&bytes[start..end], &mut events).unwrap();
+            parser.push_bytes(&bytes[start..end], &mut events).unwrap();
             start = end;
         }
         prop_assert_eq!(&events, &whole);
-        let (mut parser, mut events) = (Parser::new(1 << 20), Vec::new());
+        let (mut parser, mut events) = (SseEventParser::new(1 << 20), Vec::new());
         for byte in &bytes {
-            parser.push(std::slice::from_ref(byte), &mut events).unwrap();
+            parser.push_bytes(std::slice::from_ref(byte), &mut events).unwrap();
         }
         prop_assert_eq!(events, whole);
     }
 
     #[test]
     fn a_stream_that_ends_early_ends_with_an_error(answer in answer(), dialect in dialect(), cut in any::<prop::sample::Index>()) {
-        let events = parse(&write_stream(dialect, answer.events(), &reply()));
+        let events = parse(&write_stream(dialect, answer.to_events(), &reply()));
         let kept = cut.index(events.len());
         let whole = gather(&read_stream(dialect, &events)).unwrap();
         let told = read_stream(dialect, &events[..kept]);
         match told.last() {
-            Some(Event::Failed(error)) => {
+            Some(CanonicalEvent::Failed(error)) => {
                 prop_assert_eq!(&error.message, "the provider's stream ended before the answer did");
             }
             // Chat is complete when it has said why it ended; all that may be missing is what was used.
-            Some(Event::Ended { .. }) if dialect == Dialect::Chat => {
+            Some(CanonicalEvent::Ended { .. }) if dialect == Dialect::Chat => {
                 prop_assert_eq!(gather(&told).unwrap().parts, whole.parts);
             }
             last => prop_assert!(false, "the last event is {last:?}"),
@@ -476,39 +521,39 @@ proptest! {
 
     #[test]
     fn no_json_makes_a_reader_panic(value in any_json(), dialect in dialect()) {
-        let _ = dialect.read_request(&value);
-        let _ = dialect.read_answer(&value);
-        let _ = dialect.read_error(500, &value, None);
-        let _ = Observer::new(dialect).whole(&value);
+        let _ = dialect.decode_request(&value);
+        let _ = dialect.decode_response(&value);
+        let _ = dialect.decode_error(500, &value, None);
+        let _ = ResponseObserver::new(dialect).observe_response(&value);
     }
 
     #[test]
     fn whatever_is_read_can_be_written_or_is_refused(value in any_json(), from in dialect(), to in dialect()) {
-        if let Ok(request) = from.read_request(&value) {
-            let _ = to.write_request(&request, &Target::default());
+        if let Ok(request) = from.decode_request(&value) {
+            let _ = to.encode_request(&request, &ProviderCapabilities::default());
         }
-        if let Ok(answer) = from.read_answer(&value) {
-            let _ = to.write_answer(&answer, &reply());
-            let _ = write_stream(to, answer.events(), &reply());
+        if let Ok(answer) = from.decode_response(&value) {
+            let _ = to.encode_response(&answer, &reply());
+            let _ = write_stream(to, answer.to_events(), &reply());
         }
     }
 
     #[test]
     fn no_events_make_a_stream_reader_panic(values in vec(any_json(), 0..8), from in dialect(), to in dialect()) {
-        let mut reader = StreamReader::new(from);
+        let mut reader = StreamDecoder::new(from);
         let mut said = Vec::new();
         for value in values {
-            said.extend(reader.read(&SseEvent { name: String::new(), data: value.to_string() }));
+            said.extend(reader.decode_event(&SseEvent { name: String::new(), data: value.to_string() }));
         }
-        said.extend(reader.end());
+        said.extend(reader.finish_stream());
         let _ = write_stream(to, said, &reply());
     }
 
     #[test]
     fn no_bytes_make_the_parser_panic(chunks in vec(vec(any::<u8>(), 0..40), 0..6), limit in 0_usize..64) {
-        let (mut parser, mut events) = (Parser::new(limit), Vec::new());
+        let (mut parser, mut events) = (SseEventParser::new(limit), Vec::new());
         for chunk in chunks {
-            if parser.push(&chunk, &mut events).is_err() {
+            if parser.push_bytes(&chunk, &mut events).is_err() {
                 break;
             }
         }
@@ -517,15 +562,15 @@ proptest! {
 }
 
 /// All that people and the model said, in order.
-fn texts(request: &Request) -> Vec<String> {
+fn texts(request: &CanonicalRequest) -> Vec<String> {
     let said =
         request.messages.iter().flat_map(|message| &message.parts).flat_map(|part| match part {
-            Part::Text(text) => vec![text.text.clone()],
-            Part::ToolResult(result) => result
+            ContentPart::Text(text) => vec![text.text.clone()],
+            ContentPart::ToolResult(result) => result
                 .parts
                 .iter()
                 .filter_map(|part| match part {
-                    Part::Text(text) => Some(text.text.clone()),
+                    ContentPart::Text(text) => Some(text.text.clone()),
                     _ => None,
                 })
                 .collect(),

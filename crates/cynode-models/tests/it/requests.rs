@@ -1,23 +1,29 @@
 //! Choices that the caller of a provider has.
 
 use cynode_models::{
-    dialect::{Dialect, Speak as _, Target},
-    talk::{Kind, Message, Mode, Output, Part, Reasoning, Request, Role, Seal, Thinking},
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities},
+    talk::{
+        CanonicalMessage, CanonicalRequest, ContentPart, MessageRole, ModelErrorKind, OutputFormat,
+        ReasoningPart, ReasoningSeal, ThinkingConfig, ThinkingMode,
+    },
 };
 use serde_json::json;
 
-fn asked() -> Request {
-    Request {
+fn asked() -> CanonicalRequest {
+    CanonicalRequest {
         model: "m".into(),
-        messages: vec![Message::new(Role::User, vec![Part::text("Hi")])],
-        ..Request::default()
+        messages: vec![CanonicalMessage::new(
+            MessageRole::User,
+            vec![ContentPart::from_text("Hi")],
+        )],
+        ..CanonicalRequest::default()
     }
 }
 
 #[test]
 fn messages_has_the_limit_that_the_caller_gives_when_the_client_names_none() {
-    let target = Target { default_max_tokens: 77, ..Target::default() };
-    let written = Dialect::Messages.write_request(&asked(), &target).unwrap();
+    let target = ProviderCapabilities { default_max_tokens: 77, ..ProviderCapabilities::default() };
+    let written = Dialect::Messages.encode_request(&asked(), &target).unwrap();
     assert_eq!(
         written,
         json!({ "model": "m", "max_tokens": 77, "messages": [{ "role": "user", "content": "Hi" }] })
@@ -33,10 +39,17 @@ fn a_budget_for_thinking_stays_below_the_limit_or_is_left_out() {
         (9000, 1024, None),
         (9000, 0, None),
     ] {
-        let thinking = Thinking { mode: Some(Mode::Budget(budget)), ..Thinking::default() };
-        let request =
-            Request { max_output_tokens: Some(limit), thinking: Some(thinking), ..asked() };
-        let written = Dialect::Messages.write_request(&request, &Target::default()).unwrap();
+        let thinking = ThinkingConfig {
+            mode: Some(ThinkingMode::Budget(budget)),
+            ..ThinkingConfig::default()
+        };
+        let request = CanonicalRequest {
+            max_output_tokens: Some(limit),
+            thinking: Some(thinking),
+            ..asked()
+        };
+        let written =
+            Dialect::Messages.encode_request(&request, &ProviderCapabilities::default()).unwrap();
         let mut expected = json!({ "model": "m", "max_tokens": limit,
             "messages": [{ "role": "user", "content": "Hi" }] });
         if let Some(left) = left {
@@ -48,9 +61,10 @@ fn a_budget_for_thinking_stays_below_the_limit_or_is_left_out() {
 
 #[test]
 fn a_local_server_gets_the_limit_by_its_old_name() {
-    let target = Target { max_completion_tokens: false, ..Target::default() };
-    let request = Request { max_output_tokens: Some(9), ..asked() };
-    let written = Dialect::Chat.write_request(&request, &target).unwrap();
+    let target =
+        ProviderCapabilities { max_completion_tokens: false, ..ProviderCapabilities::default() };
+    let request = CanonicalRequest { max_output_tokens: Some(9), ..asked() };
+    let written = Dialect::Chat.encode_request(&request, &target).unwrap();
     assert_eq!(
         written,
         json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 9 })
@@ -59,25 +73,28 @@ fn a_local_server_gets_the_limit_by_its_old_name() {
 
 #[test]
 fn a_provider_of_messages_without_answers_by_schema_refuses_them() {
-    let target = Target { schema_output: false, ..Target::default() };
+    let target = ProviderCapabilities { schema_output: false, ..ProviderCapabilities::default() };
     let output =
-        Output::JsonSchema { name: None, description: None, schema: json!({}), strict: true };
-    let request = Request { output: Some(output), ..asked() };
-    let error = Dialect::Messages.write_request(&request, &target).unwrap_err();
+        OutputFormat::JsonSchema { name: None, description: None, schema: json!({}), strict: true };
+    let request = CanonicalRequest { output: Some(output), ..asked() };
+    let error = Dialect::Messages.encode_request(&request, &target).unwrap_err();
     assert_eq!(
         (error.kind, error.message.as_str()),
-        (Kind::BadRequest, "this model's provider knows no answers by a JSON schema")
+        (ModelErrorKind::BadRequest, "this model's provider knows no answers by a JSON schema")
     );
 }
 
 #[test]
 fn thoughts_go_back_to_a_server_of_chat_only_if_it_wants_them() {
-    let thought = Part::Reasoning(Reasoning { text: "Hm.".into(), seal: None });
-    let turn = Message::new(Role::Assistant, vec![thought, Part::text("Yes.")]);
-    let request = Request { messages: vec![turn], ..asked() };
+    let thought = ContentPart::Reasoning(ReasoningPart { text: "Hm.".into(), seal: None });
+    let turn = CanonicalMessage::new(
+        MessageRole::Assistant,
+        vec![thought, ContentPart::from_text("Yes.")],
+    );
+    let request = CanonicalRequest { messages: vec![turn], ..asked() };
     let said = |reasoning_content| {
-        let target = Target { reasoning_content, ..Target::default() };
-        Dialect::Chat.write_request(&request, &target).unwrap()["messages"].clone()
+        let target = ProviderCapabilities { reasoning_content, ..ProviderCapabilities::default() };
+        Dialect::Chat.encode_request(&request, &target).unwrap()["messages"].clone()
     };
     assert_eq!(said(false), json!([{ "role": "assistant", "content": "Yes." }]));
     assert_eq!(
@@ -88,7 +105,7 @@ fn thoughts_go_back_to_a_server_of_chat_only_if_it_wants_them() {
 
 #[test]
 fn a_seal_comes_back_to_its_provider_through_a_client_of_another_dialect() {
-    let seal = |by, id: Option<&str>, redacted| Seal {
+    let seal = |by, id: Option<&str>, redacted| ReasoningSeal {
         by,
         id: id.map(str::to_owned),
         data: "a.b=".into(),
@@ -101,26 +118,32 @@ fn a_seal_comes_back_to_its_provider_through_a_client_of_another_dialect() {
     ];
     for (client, seal) in through {
         let text = if seal.redacted { "" } else { "Hm." };
-        let thought = Reasoning { text: text.into(), seal: Some(seal.clone()) };
-        let answer = cynode_models::talk::Answer {
+        let thought = ReasoningPart { text: text.into(), seal: Some(seal.clone()) };
+        let answer = cynode_models::talk::CanonicalResponse {
             id: "a".into(),
             model: "m".into(),
-            parts: vec![Part::Reasoning(thought.clone())],
-            stop: cynode_models::talk::Stop::EndTurn,
+            parts: vec![ContentPart::Reasoning(thought.clone())],
+            stop: cynode_models::talk::StopReason::EndTurn,
             usage: None,
         };
-        let told = client.write_answer(&answer, &cynode_models::dialect::Reply::default()).unwrap();
+        let told = client
+            .encode_response(&answer, &cynode_models::dialect::ResponseContext::default())
+            .unwrap();
         let given_back = match client {
             Dialect::Messages => json!({ "model": "m", "max_tokens": 1, "messages": [
                 { "role": "assistant", "content": told["content"] },
             ] }),
             Dialect::Chat | Dialect::Responses => json!({ "model": "m", "input": told["output"] }),
         };
-        let request = client.read_request(&given_back).unwrap();
-        assert_eq!(request.messages[0].parts, [Part::Reasoning(thought)], "through {client}");
-        let back = seal.by.write_request(&request, &Target::default()).unwrap();
+        let request = client.decode_request(&given_back).unwrap();
+        assert_eq!(
+            request.messages[0].parts,
+            [ContentPart::Reasoning(thought)],
+            "through {client}"
+        );
+        let back = seal.by.encode_request(&request, &ProviderCapabilities::default()).unwrap();
         assert!(back.to_string().contains("\"a.b=\""), "{back}");
-        let other = client.write_request(&request, &Target::default()).unwrap();
+        let other = client.encode_request(&request, &ProviderCapabilities::default()).unwrap();
         assert!(!other.to_string().contains("a.b="), "{other}");
     }
 }
@@ -136,8 +159,9 @@ fn the_result_of_a_tool_for_free_text_in_chat_is_one_in_responses() {
         { "role": "tool", "tool_call_id": "call_2", "content": "Noon." },
         { "role": "tool", "tool_call_id": "call_1", "content": "Done." },
     ] });
-    let request = Dialect::Chat.read_request(&asked).unwrap();
-    let written = Dialect::Responses.write_request(&request, &Target::default()).unwrap();
+    let request = Dialect::Chat.decode_request(&asked).unwrap();
+    let written =
+        Dialect::Responses.encode_request(&request, &ProviderCapabilities::default()).unwrap();
     assert_eq!(
         written,
         json!({ "model": "m", "store": false, "input": [

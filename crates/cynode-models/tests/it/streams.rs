@@ -1,9 +1,12 @@
 //! Bytes of streams.
 
 use cynode_models::{
-    dialect::{Dialect, Reply, StreamReader, StreamWriter},
-    sse::{Parser, SseEvent, TooLong},
-    talk::{Answer, Event, Extras, Input, Part, Stop, ToolCall},
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
+    sse::{SseEvent, SseEventParser, SseEventTooLong},
+    talk::{
+        CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
+        ToolInput,
+    },
 };
 use serde_json::{Value, json};
 
@@ -27,9 +30,9 @@ fn the_parser_gives_the_same_events_however_the_bytes_are_cut() {
     assert_eq!(whole, [event("ä", "é🦀"), event("", "{\"a\":\n1}"), event("", "z")]);
     for first in 0..=bytes.len() {
         for second in first..=bytes.len() {
-            let (mut parser, mut events) = (Parser::new(100), Vec::new());
+            let (mut parser, mut events) = (SseEventParser::new(100), Vec::new());
             for piece in [&bytes[..first], &bytes[first..second], &bytes[second..]] {
-                parser.push(piece, &mut events).unwrap();
+                parser.push_bytes(piece, &mut events).unwrap();
             }
             assert_eq!(events, whole, "cut at {first} and {second}");
         }
@@ -38,26 +41,26 @@ fn the_parser_gives_the_same_events_however_the_bytes_are_cut() {
 
 #[test]
 fn the_parser_refuses_an_event_that_is_too_long_in_one_line_or_in_many() {
-    let refused = Err(TooLong { limit: 20 });
+    let refused = Err(SseEventTooLong { limit: 20 });
     let one = format!("data: {}", "x".repeat(30));
-    assert_eq!(Parser::new(20).push(one.as_bytes(), &mut Vec::new()), refused);
+    assert_eq!(SseEventParser::new(20).push_bytes(one.as_bytes(), &mut Vec::new()), refused);
     let many = "data: xxxx\n".repeat(6);
-    assert_eq!(Parser::new(20).push(many.as_bytes(), &mut Vec::new()), refused);
-    let (mut short, mut events) = (Parser::new(20), Vec::new());
-    assert_eq!(short.push("data: xxxx\n\n".repeat(6).as_bytes(), &mut events), Ok(()));
+    assert_eq!(SseEventParser::new(20).push_bytes(many.as_bytes(), &mut Vec::new()), refused);
+    let (mut short, mut events) = (SseEventParser::new(20), Vec::new());
+    assert_eq!(short.push_bytes("data: xxxx\n\n".repeat(6).as_bytes(), &mut events), Ok(()));
     assert_eq!(events.len(), 6);
 }
 
 #[test]
 fn a_client_of_messages_gets_these_bytes() {
-    let answer = Answer {
+    let answer = CanonicalResponse {
         id: "msg_1".into(),
         model: "m".into(),
-        parts: vec![Part::text("Hi")],
-        stop: Stop::EndTurn,
+        parts: vec![ContentPart::from_text("Hi")],
+        stop: StopReason::EndTurn,
         usage: None,
     };
-    let bytes = write_stream(Dialect::Messages, answer.events(), &Reply::default());
+    let bytes = write_stream(Dialect::Messages, answer.to_events(), &ResponseContext::default());
     let lines: Vec<_> = String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
     let names: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(
@@ -85,10 +88,12 @@ fn a_client_of_messages_gets_these_bytes() {
 #[test]
 fn a_ping_says_nothing_to_any_reader() {
     for dialect in Dialect::ALL.iter().copied() {
-        let writer = StreamWriter::new(dialect, Reply::default());
-        let mut reader = StreamReader::new(dialect);
-        let said: Vec<Event> =
-            parse(writer.ping()).iter().flat_map(|event| reader.read(event)).collect();
+        let writer = StreamEncoder::new(dialect, ResponseContext::default());
+        let mut reader = StreamDecoder::new(dialect);
+        let said: Vec<CanonicalEvent> = parse(writer.ping_bytes())
+            .iter()
+            .flat_map(|event| reader.decode_event(event))
+            .collect();
         assert_eq!(said, [], "{dialect}");
     }
 }
@@ -96,14 +101,15 @@ fn a_ping_says_nothing_to_any_reader() {
 #[test]
 fn nothing_follows_the_end_of_an_answer() {
     for dialect in Dialect::ALL.iter().copied() {
-        let answer = Answer {
+        let answer = CanonicalResponse {
             id: "a".into(),
             model: "m".into(),
-            parts: vec![Part::text("Hi")],
-            stop: Stop::EndTurn,
+            parts: vec![ContentPart::from_text("Hi")],
+            stop: StopReason::EndTurn,
             usage: None,
         };
-        let mut events = parse(&write_stream(dialect, answer.events(), &Reply::default()));
+        let mut events =
+            parse(&write_stream(dialect, answer.to_events(), &ResponseContext::default()));
         let once = read_stream(dialect, &events);
         events.extend(events.clone());
         assert_eq!(read_stream(dialect, &events), once, "{dialect}");
@@ -111,7 +117,7 @@ fn nothing_follows_the_end_of_an_answer() {
 }
 
 /// What a server of Chat answers that writes these pieces of calls.
-fn called(pieces: &[Value]) -> Answer {
+fn called(pieces: &[Value]) -> CanonicalResponse {
     let chunk = |delta: Value, reason: Option<&str>| {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
         json!({ "id": "c", "model": "m", "choices": [choice] })
@@ -123,21 +129,21 @@ fn called(pieces: &[Value]) -> Answer {
     gather(&read_stream(Dialect::Chat, &stream(&Value::Array(chunks)))).unwrap()
 }
 
-fn calls(calls: &[(&str, &str, &str)]) -> Answer {
+fn calls(calls: &[(&str, &str, &str)]) -> CanonicalResponse {
     let call = |(id, name, arguments): &(&str, &str, &str)| {
-        Part::ToolCall(ToolCall {
+        ContentPart::ToolCall(ToolCall {
             id: (*id).to_owned(),
             name: (*name).to_owned(),
             namespace: None,
-            input: Input::Json((*arguments).to_owned()),
-            extras: Extras::default(),
+            input: ToolInput::Json((*arguments).to_owned()),
+            extras: DialectExtras::default(),
         })
     };
-    Answer {
+    CanonicalResponse {
         id: "c".into(),
         model: "m".into(),
         parts: calls.iter().map(call).collect(),
-        stop: Stop::ToolCalls,
+        stop: StopReason::ToolCalls,
         usage: None,
     }
 }

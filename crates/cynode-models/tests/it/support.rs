@@ -1,8 +1,8 @@
 use cynode_models::{
-    dialect::{Dialect, Reply, StreamReader, StreamWriter},
-    sse::{Parser, SseEvent},
-    talk::{Answer, Event, Gather, ModelError},
-    tools::Restore,
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
+    sse::{SseEvent, SseEventParser},
+    talk::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
+    tools::ToolRestorer,
 };
 use serde_json::{Value, json};
 
@@ -41,39 +41,40 @@ pub(crate) fn refused(error: &ModelError) -> Value {
 /// The events of a stream that comes in one piece.
 pub(crate) fn parse(bytes: &[u8]) -> Vec<SseEvent> {
     let mut events = Vec::new();
-    Parser::new(1 << 20).push(bytes, &mut events).unwrap();
+    SseEventParser::new(1 << 20).push_bytes(bytes, &mut events).unwrap();
     events
 }
 
 /// What a provider's stream says.
-pub(crate) fn read_stream(dialect: Dialect, events: &[SseEvent]) -> Vec<Event> {
-    let mut reader = StreamReader::new(dialect);
-    let mut said: Vec<Event> = events.iter().flat_map(|event| reader.read(event)).collect();
-    said.extend(reader.end());
+pub(crate) fn read_stream(dialect: Dialect, events: &[SseEvent]) -> Vec<CanonicalEvent> {
+    let mut reader = StreamDecoder::new(dialect);
+    let mut said: Vec<CanonicalEvent> =
+        events.iter().flat_map(|event| reader.decode_event(event)).collect();
+    said.extend(reader.finish_stream());
     said
 }
 
 /// The bytes of a client's stream.
 pub(crate) fn write_stream(
     dialect: Dialect,
-    events: impl IntoIterator<Item = Event>,
-    reply: &Reply,
+    events: impl IntoIterator<Item = CanonicalEvent>,
+    reply: &ResponseContext,
 ) -> Vec<u8> {
-    let mut writer = StreamWriter::new(dialect, reply.clone());
-    events.into_iter().flat_map(|event| writer.write(event)).collect()
+    let mut writer = StreamEncoder::new(dialect, reply.clone());
+    events.into_iter().flat_map(|event| writer.encode_event(event)).collect()
 }
 
-pub(crate) fn gather(events: &[Event]) -> Result<Answer, ModelError> {
-    let mut gather = Gather::default();
+pub(crate) fn gather(events: &[CanonicalEvent]) -> Result<CanonicalResponse, ModelError> {
+    let mut gather = ResponseAssembler::default();
     for event in events {
-        gather.take(event);
+        gather.push_event(event);
     }
-    gather.finish()
+    gather.finish_response()
 }
 
-pub(crate) fn restored(events: Vec<Event>, restore: &Restore) -> Vec<Event> {
+pub(crate) fn restored(events: Vec<CanonicalEvent>, restore: &ToolRestorer) -> Vec<CanonicalEvent> {
     let mut restore = restore.clone();
-    events.into_iter().flat_map(|event| restore.event(event)).collect()
+    events.into_iter().flat_map(|event| restore.restore_event(event)).collect()
 }
 
 /// A stream as lines that can be read.

@@ -4,73 +4,80 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use tokio::{io::AsyncReadExt, time::Instant};
 
-use super::{Job, JobRuns};
+use super::{JobSandboxRunner, NodeJob};
 use crate::{
-    node::Node,
-    sandbox::{Bind, Ended, Limits, Running, SandboxError, Why},
-    store::{self, StoreError},
-    workers::Runs,
+    node::NodeContext,
+    sandbox::{BindMount, ExitReason, SandboxError, SandboxExit, SandboxLimits, SandboxProcess},
+    store::{self, NodeStoreError},
+    workers::SandboxRunner,
 };
 
 /// How long such a program may take.
-pub(super) const WITHIN: Duration = Duration::from_mins(3);
+pub(super) const TRUSTED_COMMAND_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Why it did not do what it was to do.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AsideError {
+pub(super) enum TrustedCommandError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] NodeStoreError),
     #[error("the sandbox")]
     Sandbox(#[from] SandboxError),
     #[error("the node has no sandbox for it")]
     NoSandbox,
-    #[error("{}", story(*.why, .told))]
-    Failed { why: Why, told: String },
+    #[error("{}", describe_failure(*.why, .told))]
+    Failed { why: ExitReason, told: String },
 }
 
-fn story(why: Why, told: &str) -> String {
+fn describe_failure(why: ExitReason, told: &str) -> String {
     match why {
-        Why::Exited => told.to_owned(),
-        Why::Killed => "it was stopped".to_owned(),
-        Why::WallClock => "it took too long".to_owned(),
-        Why::OutOfMemory => "it needed too much memory".to_owned(),
-        Why::Disk => "it needed too much disk".to_owned(),
+        ExitReason::Exited => told.to_owned(),
+        ExitReason::Killed => "it was stopped".to_owned(),
+        ExitReason::WallClock => "it took too long".to_owned(),
+        ExitReason::OutOfMemory => "it needed too much memory".to_owned(),
+        ExitReason::Disk => "it needed too much disk".to_owned(),
     }
 }
 
 /// Runs one to its end; gives where it has left what it has to say. What lay there before is gone.
-pub(super) async fn aside(
-    node: &Node,
-    job: &Job,
+pub(super) async fn run_trusted_command(
+    node: &NodeContext,
+    job: &NodeJob,
     out: &str,
     argv: &[String],
     env: &BTreeMap<String, String>,
-    binds: &[Bind],
-) -> Result<(PathBuf, Ended), AsideError> {
-    let out = job.dir.path().join(out);
-    node.store.discard(&out)?;
-    store::private_dir(&out)?;
+    binds: &[BindMount],
+) -> Result<(PathBuf, SandboxExit), TrustedCommandError> {
+    let out = job.dir.as_path().join(out);
+    node.store.move_to_trash(&out)?;
+    store::create_private_dir(&out)?;
     let needs = &job.assignment().work.sandbox;
-    let (backend, image) = match node.finisher() {
+    let (backend, image) = match node.select_trusted_backend() {
         Some(backend) => (backend, None),
-        None => (node.backend(needs).ok_or(AsideError::NoSandbox)?, needs.image.clone()),
+        None => {
+            (node.select_backend(needs).ok_or(TrustedCommandError::NoSandbox)?, needs.image.clone())
+        }
     };
-    let limits = node.settings.most.limits(needs, WITHIN);
+    let limits = node.settings.most.run_limits(needs, TRUSTED_COMMAND_TIMEOUT);
     // When the disk is low, runs of workers are ended, and this saves what they did.
-    let limits = Limits { despite_low_disk: true, ..limits };
-    let runs = JobRuns::new(backend, job.id().to_string(), limits, Instant::now() + WITHIN)
-        .in_image(image)
-        .with_folders(&job.dir, out.clone());
-    let (ended, told) = to_the_end(runs.run(argv, env, binds).await?).await;
+    let limits = SandboxLimits { despite_low_disk: true, ..limits };
+    let runs = JobSandboxRunner::new(
+        backend,
+        job.job_id().to_string(),
+        limits,
+        Instant::now() + TRUSTED_COMMAND_TIMEOUT,
+    )
+    .with_image(image)
+    .with_folders(&job.dir, out.clone());
+    let (ended, told) = wait_with_stderr(runs.run_program(argv, env, binds).await?).await;
     if ended.exit_code == Some(0) {
         Ok((out, ended))
     } else {
-        Err(AsideError::Failed { why: ended.why, told })
+        Err(TrustedCommandError::Failed { why: ended.why, told })
     }
 }
 
 /// Waits for the end of a run and gives the end of what it complained of.
-async fn to_the_end(mut running: Running) -> (Ended, String) {
+async fn wait_with_stderr(mut running: SandboxProcess) -> (SandboxExit, String) {
     drop(running.stdin.take());
     let (stdout, stderr) = (running.stdout.take(), running.stderr.take());
     let quiet = async {
@@ -86,6 +93,6 @@ async fn to_the_end(mut running: Running) -> (Ended, String) {
         }
         String::from_utf8_lossy(&kept).trim().to_owned()
     };
-    let ((), told, ended) = tokio::join!(quiet, loud, running.wait());
+    let ((), told, ended) = tokio::join!(quiet, loud, running.wait_for_exit());
     (ended, told)
 }

@@ -5,45 +5,49 @@ use std::{
     time::Duration,
 };
 
-use cynode_wire::nodes::{AskPermission, Permission};
+use cynode_wire::nodes::{AskPermission, PermissionAnswer};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Job;
+use super::NodeJob;
 use crate::{
-    client::{Backoff, until_answered},
-    node::Node,
-    workers::Permissions,
+    client::{JitterBackoff, call_with_retry},
+    node::NodeContext,
+    workers::PermissionPrompt,
 };
 
 /// How long one call waits for the answer.
-const WAIT_MS: u32 = 20_000;
+const PERMISSION_WAIT_MS: u32 = 20_000;
 
 /// An answer that came sooner than this did not wait for anybody.
-const SOON: Duration = Duration::from_secs(1);
+const MIN_LONG_POLL_DURATION: Duration = Duration::from_secs(1);
 
 /// Asks through the orchestrator until somebody has answered. When the job ends meanwhile, so does the asking.
-pub(super) struct Asking {
-    pub(super) node: Arc<Node>,
-    pub(super) job: Arc<Job>,
+pub(super) struct PermissionRequester {
+    pub(super) node: Arc<NodeContext>,
+    pub(super) job: Arc<NodeJob>,
 }
 
-impl Asking {
-    async fn answer(&self, title: String, input: Value) -> bool {
+impl PermissionRequester {
+    async fn poll_permission(&self, title: String, input: Value) -> bool {
         let fencing_token = self.job.fencing_token();
-        let ask = AskPermission { fencing_token, title, input, wait_ms: WAIT_MS };
-        let mut backoff = Backoff::default();
+        let ask = AskPermission { fencing_token, title, input, wait_ms: PERMISSION_WAIT_MS };
+        let mut backoff = JitterBackoff::default();
         loop {
             let began = Instant::now();
-            match until_answered(|| self.node.client.permission(self.job.id(), &ask)).await {
-                Ok(Permission::Allowed) => return true,
-                Ok(Permission::Refused) => return false,
+            match call_with_retry(|| self.node.client.request_permission(self.job.job_id(), &ask))
+                .await
+            {
+                Ok(PermissionAnswer::Allowed) => return true,
+                Ok(PermissionAnswer::Refused) => return false,
                 // Whoever answers at once without an answer is not to be asked again at once.
-                Ok(Permission::Waiting) if began.elapsed() < SOON => backoff.pause().await,
-                Ok(Permission::Waiting) => backoff = Backoff::default(),
+                Ok(PermissionAnswer::Waiting) if began.elapsed() < MIN_LONG_POLL_DURATION => {
+                    backoff.sleep_next_delay().await;
+                }
+                Ok(PermissionAnswer::Waiting) => backoff = JitterBackoff::default(),
                 Err(error) => {
-                    self.job.note(format!("nobody could be asked: {error}"));
+                    self.job.push_note(format!("nobody could be asked: {error}"));
                     return false;
                 }
             }
@@ -51,26 +55,26 @@ impl Asking {
     }
 }
 
-impl Permissions for Asking {
-    fn ask(&self, title: String, input: Value) -> BoxFuture<'_, bool> {
+impl PermissionPrompt for PermissionRequester {
+    fn request_permission(&self, title: String, input: Value) -> BoxFuture<'_, bool> {
         Box::pin(async move {
-            let _while_asking = Counted::new(&self.job);
-            self.answer(title, input).await
+            let _while_asking = OpenQuestionGuard::new(&self.job);
+            self.poll_permission(title, input).await
         })
     }
 }
 
 /// Counts a question for as long as it is open.
-struct Counted<'a>(&'a Job);
+struct OpenQuestionGuard<'a>(&'a NodeJob);
 
-impl<'a> Counted<'a> {
-    fn new(job: &'a Job) -> Self {
+impl<'a> OpenQuestionGuard<'a> {
+    fn new(job: &'a NodeJob) -> Self {
         job.asking.fetch_add(1, Ordering::Relaxed);
         Self(job)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for OpenQuestionGuard<'_> {
     fn drop(&mut self) {
         self.0.asking.fetch_sub(1, Ordering::Relaxed);
     }

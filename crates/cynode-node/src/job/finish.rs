@@ -9,19 +9,19 @@ use cynode_wire::{
 };
 
 use super::{
-    Job,
-    aside::{AsideError, aside},
-    chain,
+    NodeJob,
+    aside::{TrustedCommandError, run_trusted_command},
+    format_error_chain,
 };
 use crate::{
-    client::{ClientError, until_answered},
-    node::Node,
-    store::{StoreError, Worked},
-    workspace::{self, Merged, Taken, WorkspaceError},
+    client::{NodeClientError, call_with_retry},
+    node::NodeContext,
+    store::{NodeStoreError, TurnRecord},
+    workspace::{self, MergeResult, WorkBundle, WorkspaceError},
 };
 
 /// Most files that a job may leave beside its commit.
-const MOST_ARTIFACTS: usize = 32;
+const MAX_ARTIFACT_COUNT: usize = 32;
 
 /// Why the work could not be taken out.
 #[derive(Debug, thiserror::Error)]
@@ -29,17 +29,21 @@ enum FinishError {
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] NodeStoreError),
     #[error("the work could not be put together")]
-    Aside(#[from] AsideError),
+    Aside(#[from] TrustedCommandError),
     #[error("the orchestrator did not take it")]
-    Refused(#[from] ClientError),
+    Refused(#[from] NodeClientError),
 }
 
 /// Puts the result together.
-pub(super) async fn finish(node: &Arc<Node>, job: &Arc<Job>, worked: Worked) -> NodeResult {
-    job.enter(JobPhase::Finishing);
-    let Worked { mut succeeded, prepared, mut result } = worked;
+pub(super) async fn finish_job(
+    node: &Arc<NodeContext>,
+    job: &Arc<NodeJob>,
+    worked: TurnRecord,
+) -> NodeResult {
+    job.enter_phase(JobPhase::Finishing);
+    let TurnRecord { mut succeeded, prepared, mut result } = worked;
     let rule = job.assignment().work.commit;
     let mut fail = |why: &str| {
         succeeded = false;
@@ -51,7 +55,7 @@ pub(super) async fn finish(node: &Arc<Node>, job: &Arc<Job>, worked: Worked) -> 
     let nobody = job.assignment().work.worker == WorkerChoice::Merge;
     let required = rule == CommitRule::Required && !nobody;
     if prepared && workspace::wants_commit(rule) {
-        match try_commit(node, job).await {
+        match try_commit_work(node, job).await {
             // What was put together before the worker began is none of its doing.
             Ok((Some(taken), Some(before))) if required && taken.commit == before.head => {
                 fail("Nothing was changed.");
@@ -62,85 +66,89 @@ pub(super) async fn finish(node: &Arc<Node>, job: &Arc<Job>, worked: Worked) -> 
             }
             Ok((None, _)) if required => fail("Nothing was changed."),
             Ok((None, _)) => {}
-            Err(error) => fail(&format!("What was changed is lost: {}.", chain(error))),
+            Err(error) => {
+                fail(&format!("What was changed is lost: {}.", format_error_chain(error)));
+            }
         }
     }
     if prepared {
-        result.artifacts = artifacts(node, job).await;
+        result.artifacts = upload_artifacts(node, job).await;
     }
     result.used.wall_ms = u64::try_from(job.kept.claimed.elapsed().as_millis()).unwrap_or(u64::MAX);
     let outcome = if succeeded { JobOutcome::Succeeded } else { JobOutcome::Failed };
     NodeResult { fencing_token: job.fencing_token(), outcome, result }
 }
 
-async fn try_commit(
-    node: &Node,
-    job: &Job,
-) -> Result<(Option<Taken>, Option<Merged>), FinishError> {
-    let merged = job.dir.merged()?;
-    Ok((commit(node, job, merged.as_ref()).await?, merged))
+async fn try_commit_work(
+    node: &NodeContext,
+    job: &NodeJob,
+) -> Result<(Option<WorkBundle>, Option<MergeResult>), FinishError> {
+    let merged = job.dir.load_merge_result()?;
+    Ok((commit_work(node, job, merged.as_ref()).await?, merged))
 }
 
 /// Makes the commit in a sandbox of its own, takes it out and stores it with the orchestrator.
-async fn commit(
-    node: &Node,
-    job: &Job,
-    merged: Option<&Merged>,
-) -> Result<Option<Taken>, FinishError> {
+async fn commit_work(
+    node: &NodeContext,
+    job: &NodeJob,
+    merged: Option<&MergeResult>,
+) -> Result<Option<WorkBundle>, FinishError> {
     let assignment = job.assignment();
-    let argv = workspace::finishing(assignment, merged)?;
+    let argv = workspace::finish_argv(assignment, merged)?;
     let role = format!("CyNode {}", assignment.work.role.as_str().replace('_', " "));
-    let (out, _) = aside(node, job, "finish", &argv, &workspace::shielded(&role), &[]).await?;
+    let (out, _) =
+        run_trusted_command(node, job, "finish", &argv, &workspace::sandbox_git_env(&role), &[])
+            .await?;
     let most = node.settings.most.bundle_bytes();
-    let Some(taken) = workspace::take(&out, most)? else { return Ok(None) };
-    upload(node, job, &taken.file, &taken.bundle).await?;
+    let Some(taken) = workspace::read_work_bundle(&out, most)? else { return Ok(None) };
+    upload_file(node, job, &taken.file, &taken.bundle).await?;
     Ok(Some(taken))
 }
 
-async fn upload(
-    node: &Node,
-    job: &Job,
+async fn upload_file(
+    node: &NodeContext,
+    job: &NodeJob,
     file: &std::path::Path,
     blob: &StoredBlob,
-) -> Result<(), ClientError> {
+) -> Result<(), NodeClientError> {
     let token = job.fencing_token();
-    until_answered(|| node.client.blob(job.id(), token, file, blob)).await.map(drop)
+    call_with_retry(|| node.client.upload_blob(job.job_id(), token, file, blob)).await.map(drop)
 }
 
 /// Files that the job left in `/out`, by name. What is no plain file, has an odd name or is too large stays behind, and that is
 /// said.
-async fn artifacts(node: &Node, job: &Job) -> BTreeMap<String, StoredBlob> {
+async fn upload_artifacts(node: &NodeContext, job: &NodeJob) -> BTreeMap<String, StoredBlob> {
     let mut stored = BTreeMap::new();
     let mut left = node.settings.most.bundle_bytes();
-    let entries = fs::read_dir(job.dir.out()).into_iter().flatten().flatten();
+    let entries = fs::read_dir(job.dir.out_dir()).into_iter().flatten().flatten();
     for (at, entry) in entries.enumerate() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        if at >= MOST_ARTIFACTS {
-            job.note(format!(
-                "more than {MOST_ARTIFACTS} files were left in /out; the others stay behind"
+        if at >= MAX_ARTIFACT_COUNT {
+            job.push_note(format!(
+                "more than {MAX_ARTIFACT_COUNT} files were left in /out; the others stay behind"
             ));
             break;
         }
         let plain = name.len() <= 100
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
         if !plain {
-            job.note("a file with an odd name in /out stays behind");
+            job.push_note("a file with an odd name in /out stays behind");
             continue;
         }
-        let blob = match workspace::measure_file(&path, left) {
+        let blob = match workspace::digest_file(&path, left) {
             Ok(blob) => blob,
             Err(error) => {
-                job.note(format!("/out/{name} stays behind: {error}"));
+                job.push_note(format!("/out/{name} stays behind: {error}"));
                 continue;
             }
         };
-        match upload(node, job, &path, &blob).await {
+        match upload_file(node, job, &path, &blob).await {
             Ok(()) => {
                 left -= blob.bytes;
                 stored.insert(name, blob);
             }
-            Err(error) => job.note(format!("/out/{name} stays behind: {error}")),
+            Err(error) => job.push_note(format!("/out/{name} stays behind: {error}")),
         }
     }
     stored

@@ -1,19 +1,19 @@
 //! Results have to fit into one request.
 
-use cynode_wire::nodes::StepOutcome;
+use cynode_wire::nodes::CommandOutcome;
 
 /// Most bytes, as they are sent, of what all commands of a job wrote. The orchestrator takes requests of 1 MiB unless it is told
 /// otherwise.
-const MOST_BYTES: usize = 640 * 1024;
+const MAX_STEP_OUTPUT_BYTES: usize = 640 * 1024;
 
 /// Cuts what commands wrote, each to its share; the end is kept.
-pub(super) fn fit(steps: &mut [StepOutcome]) {
-    let share = MOST_BYTES / steps.len().max(1);
+pub(super) fn truncate_step_outputs(steps: &mut [CommandOutcome]) {
+    let share = MAX_STEP_OUTPUT_BYTES / steps.len().max(1);
     for step in steps {
         let mut room = share;
         let mut from = step.output.len();
         for (at, one) in step.output.char_indices().rev() {
-            let Some(left) = room.checked_sub(sent(one)) else { break };
+            let Some(left) = room.checked_sub(json_encoded_len(one)) else { break };
             (room, from) = (left, at);
         }
         if from > 0 {
@@ -24,7 +24,7 @@ pub(super) fn fit(steps: &mut [StepOutcome]) {
 }
 
 /// How many bytes a character takes inside of JSON.
-const fn sent(one: char) -> usize {
+const fn json_encoded_len(one: char) -> usize {
     match one {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
         '\0'..='\u{1f}' => 6,
@@ -36,8 +36,8 @@ const fn sent(one: char) -> usize {
 mod tests {
     use super::*;
 
-    fn step(output: String) -> StepOutcome {
-        StepOutcome {
+    fn step(output: String) -> CommandOutcome {
+        CommandOutcome {
             argv: Vec::new(),
             exit_code: Some(0),
             output,
@@ -53,7 +53,7 @@ mod tests {
         let odd: String = "\0\"é\u{fffd}\n".repeat(4000);
         let all = vec![step(odd); 40];
         let mut fitting = all.clone();
-        fit(&mut fitting);
+        truncate_step_outputs(&mut fitting);
         let bytes = serde_json::to_vec(&fitting).unwrap().len();
         assert!((600 * 1024..700 * 1024).contains(&bytes), "{bytes}");
         for (before, after) in all.iter().zip(&fitting) {
@@ -65,7 +65,7 @@ mod tests {
     fn what_fits_is_left_as_it_is() {
         let all = vec![step("x".repeat(32 * 1024)); 20];
         let mut fitting = all.clone();
-        fit(&mut fitting);
+        truncate_step_outputs(&mut fitting);
         assert_eq!(fitting, all);
     }
 }

@@ -1,21 +1,21 @@
 //! Commits that are put together before the worker begins.
 
-use cynode_wire::nodes::{Conflict, SandboxUse, WorkResult};
+use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
 
 use super::{
-    Job,
-    aside::{AsideError, aside},
+    NodeJob,
+    aside::{TrustedCommandError, run_trusted_command},
 };
 use crate::{
-    node::Node,
-    sandbox::Ended,
-    store::{StoreError, Worked},
+    node::NodeContext,
+    sandbox::SandboxExit,
+    store::{NodeStoreError, TurnRecord},
     workers::stops,
-    workspace::{self, Merged, WorkspaceError},
+    workspace::{self, MergeResult, WorkspaceError},
 };
 
 /// Who puts commits together. Depends on nothing, so that doing it again gives the same commits.
-const WHO: &str = "CyNode";
+const MERGE_COMMITTER: &str = "CyNode";
 
 /// Why commits could not be put together; that they do not fit is no such reason.
 #[derive(Debug, thiserror::Error)]
@@ -23,23 +23,37 @@ pub(super) enum MergeError {
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error("commits could not be put together")]
-    Aside(#[from] AsideError),
+    Aside(#[from] TrustedCommandError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] NodeStoreError),
 }
 
 /// Puts the commits of a job together in its new workspace, in a sandbox, and keeps what became of them.
-pub(super) async fn merge(node: &Node, job: &Job) -> Result<Merged, MergeError> {
+pub(super) async fn merge_commits(
+    node: &NodeContext,
+    job: &NodeJob,
+) -> Result<MergeResult, MergeError> {
     let assignment = job.assignment();
-    let argv = workspace::merging(assignment)?;
-    let (out, ended) = aside(node, job, "merge", &argv, &workspace::shielded(WHO), &[]).await?;
-    let merged = Merged { used: used(&ended), ..workspace::merged(&out, assignment)? };
-    job.dir.set_merged(&merged)?;
-    job.note(story(&merged));
+    let argv = workspace::merge_argv(assignment)?;
+    let (out, ended) = run_trusted_command(
+        node,
+        job,
+        "merge",
+        &argv,
+        &workspace::sandbox_git_env(MERGE_COMMITTER),
+        &[],
+    )
+    .await?;
+    let merged = MergeResult {
+        used: to_sandbox_use(&ended),
+        ..workspace::read_merge_result(&out, assignment)?
+    };
+    job.dir.save_merge_result(&merged)?;
+    job.push_note(describe_merge(&merged));
     Ok(merged)
 }
 
-fn used(ended: &Ended) -> SandboxUse {
+fn to_sandbox_use(ended: &SandboxExit) -> SandboxUse {
     SandboxUse {
         backend: None,
         cpu_ms: u64::try_from(ended.cpu.as_millis()).unwrap_or(u64::MAX),
@@ -50,9 +64,9 @@ fn used(ended: &Ended) -> SandboxUse {
 }
 
 /// What became of it, in words.
-fn story(merged: &Merged) -> String {
+fn describe_merge(merged: &MergeResult) -> String {
     match &merged.conflict {
-        Some(conflict) => unfit(conflict),
+        Some(conflict) => describe_conflict(conflict),
         None => match merged.commits.len() {
             0 => "There was nothing to put together.".to_owned(),
             1 => "One commit was put together with the work.".to_owned(),
@@ -61,8 +75,8 @@ fn story(merged: &Merged) -> String {
     }
 }
 
-fn unfit(conflict: &Conflict) -> String {
-    let Conflict { commit, with, files } = conflict;
+fn describe_conflict(conflict: &MergeConflict) -> String {
+    let MergeConflict { commit, with, files } = conflict;
     let others = match with.len() {
         0 => "with the work that it is for".to_owned(),
         1 => "after one other was put together".to_owned(),
@@ -72,28 +86,28 @@ fn unfit(conflict: &Conflict) -> String {
 }
 
 /// What came of a job in which nobody works: the commits were put together, and that is all.
-pub(super) fn alone(job: &Job, merged: Option<Merged>) -> Worked {
+pub(super) fn merge_only_record(job: &NodeJob, merged: Option<MergeResult>) -> TurnRecord {
     let Some(merged) = merged else {
         let summary = "There was nothing to put together.".to_owned();
-        return worked(true, false, summary, None, SandboxUse::default());
+        return build_turn_record(true, false, summary, None, SandboxUse::default());
     };
     let new = job.assignment().base.as_ref() != Some(&merged.head);
-    worked(true, new, story(&merged), None, merged.used)
+    build_turn_record(true, new, describe_merge(&merged), None, merged.used)
 }
 
 /// What came of a job whose commits do not fit and in which nobody could mend that.
-pub(super) fn conflicting(conflict: Conflict, used: SandboxUse) -> Worked {
-    worked(false, false, unfit(&conflict), Some(conflict), used)
+pub(super) fn conflict_record(conflict: MergeConflict, used: SandboxUse) -> TurnRecord {
+    build_turn_record(false, false, describe_conflict(&conflict), Some(conflict), used)
 }
 
-fn worked(
+fn build_turn_record(
     succeeded: bool,
     prepared: bool,
     summary: String,
-    conflict: Option<Conflict>,
+    conflict: Option<MergeConflict>,
     used: SandboxUse,
-) -> Worked {
+) -> TurnRecord {
     let stop = if succeeded { stops::END_TURN } else { stops::CONFLICT }.to_owned();
     let result = WorkResult { summary, stop, conflict, used, ..WorkResult::default() };
-    Worked { succeeded, prepared, result }
+    TurnRecord { succeeded, prepared, result }
 }

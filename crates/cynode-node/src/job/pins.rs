@@ -2,73 +2,80 @@
 
 use std::{path::Path, sync::Arc};
 
-use cynode_core::evidence::{Check, is_plain_path};
+use cynode_core::evidence::{EvidenceCheck, is_plain_path};
 use futures::future::BoxFuture;
 
 use super::{
-    Job,
-    aside::{AsideError, aside},
-    chain, work,
+    NodeJob,
+    aside::{TrustedCommandError, run_trusted_command},
+    format_error_chain, work,
 };
 use crate::{
-    node::Node,
-    sandbox::Bind,
+    node::NodeContext,
+    sandbox::BindMount,
     workers::{
         WorkerError,
-        checks::{Floor, Unpinned},
+        checks::{CheckWorkspace, PinRestoreError},
     },
-    workspace::{self, Spoilt, WorkspaceError},
+    workspace::{self, PinConflict, WorkspaceError},
 };
 
 /// The folders of a job, and the commit from which files are put back.
-pub(super) struct JobFloor {
-    node: Arc<Node>,
-    job: Arc<Job>,
+pub(super) struct JobCheckWorkspace {
+    node: Arc<NodeContext>,
+    job: Arc<NodeJob>,
     pinned_from: Option<String>,
 }
 
-impl JobFloor {
-    pub(super) fn new(node: &Arc<Node>, job: &Arc<Job>, pinned_from: Option<&String>) -> Self {
+impl JobCheckWorkspace {
+    pub(super) fn new(
+        node: &Arc<NodeContext>,
+        job: &Arc<NodeJob>,
+        pinned_from: Option<&String>,
+    ) -> Self {
         let pinned_from = pinned_from.cloned();
         Self { node: Arc::clone(node), job: Arc::clone(job), pinned_from }
     }
 
-    async fn pinned(&self) -> Result<Vec<Spoilt>, Unpinned> {
+    async fn run_pin_restore(&self) -> Result<Vec<PinConflict>, PinRestoreError> {
         let Some(commit) = &self.pinned_from else { return Ok(Vec::new()) };
-        let failed = |error: WorkspaceError| Unpinned::Failed(chain(error));
-        let argv = workspace::pinning(commit).map_err(failed)?;
-        let source = Bind { host: self.job.dir.source(), inside: "/source".into(), writable: true };
-        let env = workspace::shielded("CyNode");
-        match aside(&self.node, &self.job, "pins", &argv, &env, &[source]).await {
-            Ok((out, _)) => workspace::spoilt(&out).map_err(failed),
-            Err(AsideError::Sandbox(error)) => Err(Unpinned::NoSandbox(WorkerError::from(error))),
-            Err(error) => Err(Unpinned::Failed(chain(error))),
+        let failed = |error: WorkspaceError| PinRestoreError::Failed(format_error_chain(error));
+        let argv = workspace::pin_restore_argv(commit).map_err(failed)?;
+        let source =
+            BindMount { host: self.job.dir.source_dir(), inside: "/source".into(), writable: true };
+        let env = workspace::sandbox_git_env("CyNode");
+        match run_trusted_command(&self.node, &self.job, "pins", &argv, &env, &[source]).await {
+            Ok((out, _)) => workspace::read_pin_conflicts(&out).map_err(failed),
+            Err(TrustedCommandError::Sandbox(error)) => {
+                Err(PinRestoreError::NoSandbox(WorkerError::from(error)))
+            }
+            Err(error) => Err(PinRestoreError::Failed(format_error_chain(error))),
         }
     }
 }
 
-impl Floor for JobFloor {
-    fn anew(&self) -> BoxFuture<'_, Result<(), WorkerError>> {
-        Box::pin(work::prepare_again(&self.node, &self.job))
+impl CheckWorkspace for JobCheckWorkspace {
+    fn recreate_files(&self) -> BoxFuture<'_, Result<(), WorkerError>> {
+        Box::pin(work::reset_workspace(&self.node, &self.job))
     }
 
-    fn put_back(&self) -> BoxFuture<'_, Result<Vec<Spoilt>, Unpinned>> {
-        Box::pin(self.pinned())
+    fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>> {
+        Box::pin(self.run_pin_restore())
     }
 }
 
 /// Makes what the files are put back from.
-pub(super) async fn source(
-    node: &Node,
-    job: &Job,
+pub(super) async fn prepare_pin_source(
+    node: &NodeContext,
+    job: &NodeJob,
     mirror: &Path,
-    checks: &[Check],
+    checks: &[EvidenceCheck],
     from: &str,
 ) -> Result<(), WorkspaceError> {
-    let mut paths: Vec<_> = checks.iter().flat_map(Check::pinned).collect();
+    let mut paths: Vec<_> = checks.iter().flat_map(EvidenceCheck::pinned_paths).collect();
     // Others are told of when their check comes.
     paths.retain(|path| is_plain_path(path));
     paths.sort_unstable();
     paths.dedup();
-    workspace::source(&node.host, &node.store, &job.dir, mirror, from, &paths).await
+    workspace::create_pin_source(&node.host, &node.store, &job.dir, mirror, from, &paths).await
 }

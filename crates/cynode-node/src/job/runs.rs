@@ -6,29 +6,31 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::{
-    node::Most,
-    sandbox::{Backend, Bind, Forward, Limits, Run, Running, SandboxError},
+    node::JobResourceLimits,
+    sandbox::{
+        Backend, BindMount, SandboxError, SandboxLimits, SandboxProcess, SandboxRun, SocketForward,
+    },
     sockets::NET_PORT,
     store::JobDir,
-    workers::{HOME, Runs, WORKSPACE},
+    workers::{HOME_DIR, SandboxRunner, WORKSPACE_DIR},
 };
 
 /// Starts programs in the sandbox of one job: with its workspace, its home, its sockets and its limits.
-pub(crate) struct JobRuns {
+pub(crate) struct JobSandboxRunner {
     backend: Arc<dyn Backend>,
     job: String,
     image: Option<String>,
-    binds: Vec<Bind>,
-    sockets: Vec<Forward>,
-    limits: Limits,
+    binds: Vec<BindMount>,
+    sockets: Vec<SocketForward>,
+    limits: SandboxLimits,
     until: Instant,
 }
 
-impl JobRuns {
+impl JobSandboxRunner {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         job: String,
-        limits: Limits,
+        limits: SandboxLimits,
         until: Instant,
     ) -> Self {
         let (image, binds, sockets) = (None, Vec::new(), Vec::new());
@@ -36,46 +38,47 @@ impl JobRuns {
     }
 
     /// For a program that looks at nothing of a job.
-    pub(crate) fn alone(
+    pub(crate) fn new_standalone(
         backend: Arc<dyn Backend>,
         job: String,
-        most: &Most,
+        most: &JobResourceLimits,
         until: Instant,
     ) -> Self {
         let wall = until.saturating_duration_since(Instant::now());
         Self::new(
             backend,
             job,
-            most.limits(&cynode_wire::work::SandboxNeeds::default(), wall),
+            most.run_limits(&cynode_wire::work::SandboxNeeds::default(), wall),
             until,
         )
     }
 
-    pub(crate) fn in_image(mut self, image: Option<String>) -> Self {
+    pub(crate) fn with_image(mut self, image: Option<String>) -> Self {
         self.image = image;
         self
     }
 
     /// With the folders of a job; `out` is where it leaves what is to be taken out.
     pub(crate) fn with_folders(mut self, dir: &JobDir, out: PathBuf) -> Self {
-        let writable = |host, inside: &str| Bind { host, inside: inside.into(), writable: true };
-        self.binds.push(writable(dir.workspace(), WORKSPACE));
-        self.binds.push(writable(dir.home(), HOME));
+        let writable =
+            |host, inside: &str| BindMount { host, inside: inside.into(), writable: true };
+        self.binds.push(writable(dir.workspace_dir(), WORKSPACE_DIR));
+        self.binds.push(writable(dir.home_dir(), HOME_DIR));
         self.binds.push(writable(out, "/out"));
         self
     }
 
-    pub(crate) fn with_sockets(mut self, sockets: &[Forward]) -> Self {
+    pub(crate) fn with_sockets(mut self, sockets: &[SocketForward]) -> Self {
         self.sockets = sockets.to_vec();
         self
     }
 
-    async fn start(
+    async fn start_program(
         &self,
         argv: &[String],
         env: &BTreeMap<String, String>,
-        binds: &[Bind],
-    ) -> Result<Running, SandboxError> {
+        binds: &[BindMount],
+    ) -> Result<SandboxProcess, SandboxError> {
         let mut env = env.clone();
         if self.sockets.iter().any(|socket| socket.port == NET_PORT) {
             let proxy = format!("http://127.0.0.1:{NET_PORT}");
@@ -88,15 +91,16 @@ impl JobRuns {
         }
         let binds: Vec<_> = self.binds.iter().chain(binds).cloned().collect();
         let wall = self.until.saturating_duration_since(Instant::now());
-        let limits = Limits { wall: wall.max(Duration::from_secs(1)), ..self.limits.clone() };
+        let limits =
+            SandboxLimits { wall: wall.max(Duration::from_secs(1)), ..self.limits.clone() };
         let id = format!("{}-{:08x}", self.job, rand::random::<u32>());
-        let run = Run {
+        let run = SandboxRun {
             id: &id,
             job: &self.job,
             argv,
             env: &env,
-            cwd: if binds.iter().any(|bind| bind.inside.as_os_str() == WORKSPACE) {
-                WORKSPACE
+            cwd: if binds.iter().any(|bind| bind.inside.as_os_str() == WORKSPACE_DIR) {
+                WORKSPACE_DIR
             } else {
                 "/"
             },
@@ -105,17 +109,17 @@ impl JobRuns {
             sockets: &self.sockets,
             limits: &limits,
         };
-        self.backend.start(run).await
+        self.backend.start_run(run).await
     }
 }
 
-impl Runs for JobRuns {
-    fn run<'a>(
+impl SandboxRunner for JobSandboxRunner {
+    fn run_program<'a>(
         &'a self,
         argv: &'a [String],
         env: &'a BTreeMap<String, String>,
-        binds: &'a [Bind],
-    ) -> BoxFuture<'a, Result<Running, SandboxError>> {
-        Box::pin(self.start(argv, env, binds))
+        binds: &'a [BindMount],
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>> {
+        Box::pin(self.start_program(argv, env, binds))
     }
 }

@@ -15,21 +15,21 @@ use cynode_wire::nodes::JobEvent;
 use serde::{Deserialize, Serialize};
 
 /// From this size on, the file is worth being written anew.
-const LONG: usize = 8 * 1024 * 1024;
+const COMPACTION_THRESHOLD_BYTES: usize = 8 * 1024 * 1024;
 
 /// A line of the file. Its event is borrowed where it is written, and owned where it is read.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line<E> {
+enum SpoolLine<E> {
     /// It happened.
     Event(E),
     /// They are on their way.
-    Sent(Sent),
+    Sent(BatchMark),
 }
 
 /// Events that are sent together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Sent {
+struct BatchMark {
     /// The number behind the last of them.
     next: u64,
     /// With how many events of the file, from its first, everything up to them is said.
@@ -38,14 +38,14 @@ struct Sent {
 
 /// What an earlier process had not sent, or does not know to have arrived.
 #[derive(Debug, Default)]
-pub(super) struct Earlier {
+pub(super) struct SpoolBacklog {
     events: Vec<JobEvent>,
-    sent: Vec<Sent>,
+    sent: Vec<BatchMark>,
 }
 
-impl Earlier {
+impl SpoolBacklog {
     /// What the orchestrator does not have when it expects this number next.
-    pub(super) fn behind(mut self, next: u64) -> Vec<JobEvent> {
+    pub(super) fn unacknowledged_after(mut self, next: u64) -> Vec<JobEvent> {
         let arrived = self.sent.iter().filter(|sent| sent.next <= next);
         let through = arrived.map(|sent| sent.through).max().unwrap_or(0);
         let through = usize::try_from(through).unwrap_or(usize::MAX);
@@ -53,7 +53,7 @@ impl Earlier {
     }
 
     /// What is in a file, and whether its last line was written to the end.
-    fn read(path: &Path) -> io::Result<(Self, bool)> {
+    fn read_spool(path: &Path) -> io::Result<(Self, bool)> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             text => text?,
@@ -62,8 +62,8 @@ impl Earlier {
         let mut earlier = Self::default();
         for line in text.split(|byte| *byte == b'\n') {
             match serde_json::from_slice(line) {
-                Ok(Line::Event(event)) => earlier.events.push(event),
-                Ok(Line::Sent(sent)) => earlier.sent.push(sent),
+                Ok(SpoolLine::Event(event)) => earlier.events.push(event),
+                Ok(SpoolLine::Sent(sent)) => earlier.sent.push(sent),
                 Err(_) => {}
             }
         }
@@ -73,7 +73,7 @@ impl Earlier {
 
 /// The file of one job.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(super) struct EventSpool {
     path: PathBuf,
     /// None when it could not be written: then events are in memory only.
     file: Option<File>,
@@ -84,12 +84,12 @@ pub(super) struct Spool {
     at_first: usize,
 }
 
-impl Spool {
+impl EventSpool {
     /// Makes the file, without what may be in it.
     pub(super) fn new(path: PathBuf) -> Self {
         let mut spool = Self { path, file: None, events: 0, bytes: 0, at_first: 0 };
-        spool.attempt(|spool| {
-            let file = private(&spool.path)?;
+        spool.write_or_disable(|spool| {
+            let file = open_private_file(&spool.path)?;
             file.set_len(0)?;
             spool.file = Some(file);
             Ok(())
@@ -98,13 +98,13 @@ impl Spool {
     }
 
     /// Opens the file, and gives what an earlier process left in it.
-    pub(super) fn again(path: PathBuf) -> (Self, Earlier) {
+    pub(super) fn open_existing(path: PathBuf) -> (Self, SpoolBacklog) {
         let mut spool = Self { path, file: None, events: 0, bytes: 0, at_first: 0 };
-        let mut earlier = Earlier::default();
-        spool.attempt(|spool| {
+        let mut earlier = SpoolBacklog::default();
+        spool.write_or_disable(|spool| {
             let whole;
-            (earlier, whole) = Earlier::read(&spool.path)?;
-            let mut file = private(&spool.path)?;
+            (earlier, whole) = SpoolBacklog::read_spool(&spool.path)?;
+            let mut file = open_private_file(&spool.path)?;
             if !whole {
                 file.write_all(b"\n")?;
             }
@@ -117,25 +117,27 @@ impl Spool {
     }
 
     /// Whether it is large, and most of it came since it was last written anew.
-    pub(super) const fn is_long(&self) -> bool {
-        self.file.is_some() && self.bytes > LONG && self.bytes / 2 > self.at_first
+    pub(super) const fn needs_compaction(&self) -> bool {
+        self.file.is_some()
+            && self.bytes > COMPACTION_THRESHOLD_BYTES
+            && self.bytes / 2 > self.at_first
     }
 
     /// Keeps an event; gives its place.
-    pub(super) fn event(&mut self, event: &JobEvent) -> u64 {
+    pub(super) fn append_event(&mut self, event: &JobEvent) -> u64 {
         self.events += 1;
-        self.append(&Line::Event(event));
+        self.append_line(&SpoolLine::Event(event));
         self.events
     }
 
     /// Keeps that events are about to be sent: those with numbers below `next`, which were said up to this place.
-    pub(super) fn sent(&mut self, next: u64, through: u64) {
-        self.append(&Line::Sent(Sent { next, through }));
+    pub(super) fn append_batch_mark(&mut self, next: u64, through: u64) {
+        self.append_line(&SpoolLine::Sent(BatchMark { next, through }));
     }
 
     /// Begins again with these ones alone, of which the first ones are on their way and get the numbers before `next`; each has the
     /// place that it comes in.
-    pub(super) fn only<'a>(
+    pub(super) fn compact_to<'a>(
         &mut self,
         events: impl Iterator<Item = &'a JobEvent>,
         (sent, next): (u64, u64),
@@ -145,19 +147,19 @@ impl Spool {
         self.events = 0;
         for event in events {
             self.events += 1;
-            put(&mut text, &Line::Event(event));
+            push_line(&mut text, &SpoolLine::Event(event));
         }
         if sent > 0 {
-            put(&mut text, &Line::Sent(Sent { next, through: sent }));
+            push_line(&mut text, &SpoolLine::Sent(BatchMark { next, through: sent }));
         }
-        self.attempt(|spool| {
+        self.write_or_disable(|spool| {
             if text.is_empty() {
                 file.set_len(0)?;
                 spool.file = Some(file);
             } else {
                 // Killed before the file is replaced, nothing is lost: the old one says the same and more.
                 let new = spool.path.with_extension("new");
-                let mut file = private(&new)?;
+                let mut file = open_private_file(&new)?;
                 file.set_len(0)?;
                 file.write_all(&text)?;
                 fs::rename(&new, &spool.path)?;
@@ -168,11 +170,11 @@ impl Spool {
         });
     }
 
-    fn append(&mut self, line: &Line<&JobEvent>) {
+    fn append_line(&mut self, line: &SpoolLine<&JobEvent>) {
         let Some(mut file) = self.file.take() else { return };
         let mut text = Vec::new();
-        put(&mut text, line);
-        self.attempt(|spool| {
+        push_line(&mut text, line);
+        self.write_or_disable(|spool| {
             file.write_all(&text)?;
             spool.bytes += text.len();
             spool.file = Some(file);
@@ -181,7 +183,7 @@ impl Spool {
     }
 
     /// What cannot be written is not kept. Then there is no file at all, since one that says only a part would be believed.
-    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+    fn write_or_disable(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = write(self) {
             let path = self.path.display();
             tracing::warn!(event = "events.unkept", %path, %error, "events are in memory only");
@@ -191,7 +193,7 @@ impl Spool {
     }
 }
 
-fn put(text: &mut Vec<u8>, line: &Line<&JobEvent>) {
+fn push_line(text: &mut Vec<u8>, line: &SpoolLine<&JobEvent>) {
     if let Ok(line) = serde_json::to_vec(line) {
         text.extend(line);
         text.push(b'\n');
@@ -199,6 +201,6 @@ fn put(text: &mut Vec<u8>, line: &Line<&JobEvent>) {
 }
 
 /// A file that nobody else can read, to be added to.
-fn private(path: &Path) -> io::Result<File> {
+fn open_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }

@@ -7,22 +7,23 @@ use std::{
     sync::Arc,
 };
 
-use cynode_inside::{Door, Enter, Inside, encode};
+use cynode_inside::{EnterSpec, InitSpec, PortForward, encode_launch_spec};
 use cynode_wire::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::process::Command;
 
 use super::{
-    Backend, Bind, Ground, Limits, Run, Running, SandboxError, Swept, Tried, Why, capture,
-    disk::Disk,
-    ground::{self, Room},
-    running::Watch,
+    Backend, BindMount, CleanupStats, ExitReason, HostEnv, IoContext, SandboxError, SandboxLimits,
+    SandboxProcess, SandboxRun, capture_tail,
+    disk::DiskQuota,
+    ground::{self, RunAllocation},
+    running::RunWatcher,
 };
 
 /// Directories of the system; where one is a link, the link is shown.
-const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+const SYSTEM_DIRS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// What of the machine's settings programs need and strangers may know.
-const SETTINGS: [&str; 9] = [
+const SHARED_ETC_FILES: [&str; 9] = [
     "alternatives",
     "ca-certificates",
     "ld.so.cache",
@@ -34,7 +35,7 @@ const SETTINGS: [&str; 9] = [
     "ssl/openssl.cnf",
 ];
 /// Settings that are the sandbox's own.
-const OWN_SETTINGS: [(&str, &str); 6] = [
+const GENERATED_ETC_FILES: [(&str, &str); 6] = [
     (
         "passwd",
         "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n\
@@ -47,7 +48,7 @@ const OWN_SETTINGS: [(&str, &str); 6] = [
     ("resolv.conf", ""),
 ];
 /// What the kernel tells about the whole machine and no job needs to know.
-const HIDDEN: [&str; 14] = [
+const HIDDEN_PROC_FILES: [&str; 14] = [
     "/proc/cmdline",
     "/proc/config.gz",
     "/proc/diskstats",
@@ -64,54 +65,63 @@ const HIDDEN: [&str; 14] = [
     "/proc/timer_list",
 ];
 /// The first process, inside.
-const FIRST: &str = "/run/cynode/inside";
+const INIT_PATH: &str = "/run/cynode/inside";
 
 /// Makes sandboxes by bubblewrap.
-pub struct Bubblewrap {
-    ground: Arc<Ground>,
+pub struct BubblewrapBackend {
+    ground: Arc<HostEnv>,
     /// What every sandbox is shown.
     system: Vec<String>,
 }
 
-impl Bubblewrap {
+impl BubblewrapBackend {
     /// On the ground that the backends of a node share.
-    pub fn new(ground: &Arc<Ground>) -> Result<Self, SandboxError> {
-        let mut system = shown_system();
-        system.extend(settings(&ground.options.directory.join("etc"))?);
+    pub fn new(ground: &Arc<HostEnv>) -> Result<Self, SandboxError> {
+        let mut system = system_bind_arguments();
+        system.extend(prepare_etc(&ground.options.directory.join("etc"))?);
         Ok(Self { ground: Arc::clone(ground), system })
     }
 
-    fn arguments(&self, run: &Run<'_>) -> Vec<String> {
-        let mut all = words(
+    fn bwrap_arguments(&self, run: &SandboxRun<'_>) -> Vec<String> {
+        let mut all = split_words(
             "--unshare-all --unshare-user --disable-userns --die-with-parent --new-session --as-pid-1 \
              --uid 1000 --gid 1000 --cap-drop ALL --hostname sandbox",
         );
         all.extend(self.system.iter().cloned());
-        all.extend(words("--proc /proc"));
-        for path in HIDDEN.iter().filter(|path| Path::new(path).exists()) {
+        all.extend(split_words("--proc /proc"));
+        for path in HIDDEN_PROC_FILES.iter().filter(|path| Path::new(path).exists()) {
             all.extend(["--ro-bind", "/dev/null", path].map(str::to_owned));
         }
         let size = run.limits.tmp_bytes;
-        all.extend(words(&format!(
+        all.extend(split_words(&format!(
             "--dev /dev --perms 1777 --size {size} --tmpfs /dev/shm --remount-ro /dev \
              --perms 1777 --size {size} --tmpfs /tmp --dir /var --symlink ../tmp /var/tmp"
         )));
         for path in &self.ground.options.show {
-            all.extend(bind("--ro-bind", path, path));
+            // One that was taken away since the node started ends no job.
+            all.extend(bind_arguments("--ro-bind-try", path, path));
         }
-        all.extend(bind("--ro-bind", self.ground.inside(), Path::new(FIRST)));
+        all.extend(bind_arguments("--ro-bind", self.ground.init_path(), Path::new(INIT_PATH)));
         for socket in run.sockets {
-            all.extend(bind("--bind", &socket.host, Path::new(&socket_inside(&socket.name))));
+            all.extend(bind_arguments(
+                "--bind",
+                &socket.host,
+                Path::new(&socket_inside(&socket.name)),
+            ));
         }
-        for Bind { host, inside, writable } in run.binds {
-            all.extend(bind(if *writable { "--bind" } else { "--ro-bind" }, host, inside));
+        for BindMount { host, inside, writable } in run.binds {
+            all.extend(bind_arguments(
+                if *writable { "--bind" } else { "--ro-bind" },
+                host,
+                inside,
+            ));
         }
-        all.extend(words("--remount-ro / --chdir / --"));
-        all.extend([FIRST, "run"].map(str::to_owned));
+        all.extend(split_words("--remount-ro / --chdir / --"));
+        all.extend([INIT_PATH, "run"].map(str::to_owned));
         all
     }
 
-    async fn launch(&self, run: Run<'_>) -> Result<Running, SandboxError> {
+    async fn launch_run(&self, run: SandboxRun<'_>) -> Result<SandboxProcess, SandboxError> {
         if run.image.is_some() {
             return Err(SandboxError::Refused("bubblewrap has no images".into()));
         }
@@ -121,8 +131,8 @@ impl Bubblewrap {
                 todo: "install bubblewrap".into(),
             });
         }
-        let Room { user, group, name } = self.ground.room(&run).await?;
-        let mut command = Command::new(self.ground.inside());
+        let RunAllocation { user, group, name } = self.ground.allocate_run(&run).await?;
+        let mut command = Command::new(self.ground.init_path());
         command
             .arg("enter")
             .env_clear()
@@ -131,44 +141,45 @@ impl Bubblewrap {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let enter = Enter {
+        let enter = EnterSpec {
             parent: std::process::id(),
-            cgroups: group.doors(),
+            cgroups: group.join_files(),
             user,
             limits: process_limits(run.limits),
             program: self.ground.options.bwrap.clone(),
-            arguments: self.arguments(&run),
+            arguments: self.bwrap_arguments(&run),
         };
-        let enter = encode(&enter).map_err(|error| SandboxError::Refused(error.to_string()))?;
-        let child = match self.ground.spawn(command).await {
+        let enter =
+            encode_launch_spec(&enter).map_err(|error| SandboxError::Refused(error.to_string()))?;
+        let child = match self.ground.spawn_process(command).await {
             Ok(child) => child,
             Err(error) => {
-                group.remove();
+                group.remove_directories();
                 return Err(error);
             }
         };
-        let watch = Watch {
+        let watch = RunWatcher {
             ground: Arc::clone(&self.ground),
             name,
             child,
-            disk: disk(&self.ground, &run, &group),
+            disk: to_disk_quota(&self.ground, &run, &group),
             group,
             wall: run.limits.wall,
             memory: run.limits.memory_bytes,
             container: None,
             by_force: false,
         };
-        Running::follow(watch, Some(enter), &inside(&run)).await
+        SandboxProcess::start_and_watch(watch, Some(enter), &to_init_spec(&run)).await
     }
 
-    async fn try_it(&self) -> Result<String, SandboxError> {
+    async fn probe_bubblewrap(&self) -> Result<String, SandboxError> {
         let version = Command::new(&self.ground.options.bwrap)
             .arg("--version")
             .env_clear()
             .output()
             .await
-            .tried(|| "bubblewrap cannot be run: install it".into())?;
-        probe(self, None).await.map_err(|error| match error {
+            .with_io_context(|| "bubblewrap cannot be run: install it".into())?;
+        run_probe(self, None).await.map_err(|error| match error {
             SandboxError::Start(said) => SandboxError::Missing {
                 what: format!("bubblewrap makes no sandbox ({said})"),
                 todo: "allow user namespaces: sysctl user.max_user_namespaces, and on Ubuntu \
@@ -181,32 +192,38 @@ impl Bubblewrap {
     }
 }
 
-impl Backend for Bubblewrap {
-    fn kind(&self) -> SandboxBackend {
+impl Backend for BubblewrapBackend {
+    fn backend_kind(&self) -> SandboxBackend {
         SandboxBackend::Bubblewrap
     }
 
-    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
-        self.try_it().boxed()
+    fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
+        self.probe_bubblewrap().boxed()
     }
 
-    fn start<'a>(&'a self, run: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>> {
-        self.launch(run).boxed()
+    fn start_run<'a>(
+        &'a self,
+        run: SandboxRun<'a>,
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>> {
+        self.launch_run(run).boxed()
     }
 
     fn end_job<'a>(&'a self, job: &'a str) -> BoxFuture<'a, ()> {
         self.ground.end_job(job).boxed()
     }
 
-    fn sweep<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, Swept> {
-        self.ground.sweep(keep).boxed()
+    fn cleanup_orphans<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, CleanupStats> {
+        self.ground.cleanup_orphans(keep).boxed()
     }
 }
 
 /// Runs something and looks at what came of it.
-pub(super) async fn probe(backend: &dyn Backend, image: Option<&str>) -> Result<(), SandboxError> {
+pub(super) async fn run_probe(
+    backend: &dyn Backend,
+    image: Option<&str>,
+) -> Result<(), SandboxError> {
     let argv = ["/bin/sh", "-c", "exit 42"].map(str::to_owned);
-    let run = Run {
+    let run = SandboxRun {
         id: "probe",
         job: "probe",
         argv: &argv,
@@ -215,20 +232,23 @@ pub(super) async fn probe(backend: &dyn Backend, image: Option<&str>) -> Result<
         image,
         binds: &[],
         sockets: &[],
-        limits: &Limits { wall: std::time::Duration::from_mins(1), ..Limits::default() },
+        limits: &SandboxLimits {
+            wall: std::time::Duration::from_mins(1),
+            ..SandboxLimits::default()
+        },
     };
-    let mut running = backend.start(run).await?;
+    let mut running = backend.start_run(run).await?;
     let complaints = running.stderr.take();
     let said = async {
         match complaints {
-            Some(complaints) => capture(complaints, 1000).await.text(),
+            Some(complaints) => capture_tail(complaints, 1000).await.to_lossy_text(),
             None => String::new(),
         }
     };
-    let (ended, said) = tokio::join!(running.wait(), said);
+    let (ended, said) = tokio::join!(running.wait_for_exit(), said);
     backend.end_job("probe").await;
     match (ended.exit_code, ended.why) {
-        (Some(42), Why::Exited) => Ok(()),
+        (Some(42), ExitReason::Exited) => Ok(()),
         _ => Err(SandboxError::Start(format!("{ended:?} {said}"))),
     }
 }
@@ -239,17 +259,20 @@ pub(super) fn socket_inside(name: &str) -> String {
 }
 
 /// What the first process is told.
-pub(super) fn inside(run: &Run<'_>) -> Inside {
+pub(super) fn to_init_spec(run: &SandboxRun<'_>) -> InitSpec {
     let own = ["/tmp", "/dev/shm"].map(PathBuf::from);
     let given = run.binds.iter().filter(|bind| bind.writable).map(|bind| bind.inside.clone());
-    Inside {
+    InitSpec {
         argv: run.argv.to_vec(),
         env: run.env.clone(),
         cwd: run.cwd.into(),
         doors: run
             .sockets
             .iter()
-            .map(|socket| Door { socket: socket_inside(&socket.name).into(), port: socket.port })
+            .map(|socket| PortForward {
+                socket: socket_inside(&socket.name).into(),
+                port: socket.port,
+            })
             .collect(),
         writable: own.into_iter().chain(given).collect(),
         life: None,
@@ -257,12 +280,16 @@ pub(super) fn inside(run: &Run<'_>) -> Inside {
     }
 }
 
-pub(super) fn process_limits(limits: &Limits) -> cynode_inside::Limits {
-    cynode_inside::Limits { file_bytes: limits.file_bytes, open_files: limits.open_files }
+pub(super) fn process_limits(limits: &SandboxLimits) -> cynode_inside::ProcessLimits {
+    cynode_inside::ProcessLimits { file_bytes: limits.file_bytes, open_files: limits.open_files }
 }
 
-pub(super) fn disk(ground: &Ground, run: &Run<'_>, group: &super::cgroups::Group) -> Disk {
-    Disk {
+pub(super) fn to_disk_quota(
+    ground: &HostEnv,
+    run: &SandboxRun<'_>,
+    group: &super::cgroups::RunCgroup,
+) -> DiskQuota {
+    DiskQuota {
         places: run
             .binds
             .iter()
@@ -275,54 +302,54 @@ pub(super) fn disk(ground: &Ground, run: &Run<'_>, group: &super::cgroups::Group
     }
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn bind(how: &str, host: &Path, inside: &Path) -> [String; 3] {
+fn bind_arguments(how: &str, host: &Path, inside: &Path) -> [String; 3] {
     [how.to_owned(), host.display().to_string(), inside.display().to_string()]
 }
 
-fn shown_system() -> Vec<String> {
+fn system_bind_arguments() -> Vec<String> {
     let mut all = Vec::new();
-    for path in SYSTEM {
+    for path in SYSTEM_DIRS {
         if let Ok(target) = fs::read_link(path) {
-            all.extend(bind("--symlink", &target, Path::new(path)));
+            all.extend(bind_arguments("--symlink", &target, Path::new(path)));
         } else if Path::new(path).is_dir() {
-            all.extend(bind("--ro-bind", Path::new(path), Path::new(path)));
+            all.extend(bind_arguments("--ro-bind", Path::new(path), Path::new(path)));
         }
     }
     all
 }
 
 /// Makes the directory that is /etc inside, with a place for each of the machine's settings that is shown in it.
-fn settings(etc: &Path) -> Result<Vec<String>, SandboxError> {
-    ground::directory(etc)?;
-    open_up(etc)?;
-    for (name, text) in OWN_SETTINGS {
-        ground::put(&etc.join(name), text.as_bytes(), 0o644)?;
+fn prepare_etc(etc: &Path) -> Result<Vec<String>, SandboxError> {
+    ground::create_traversable_dir(etc)?;
+    make_dir_listable(etc)?;
+    for (name, text) in GENERATED_ETC_FILES {
+        ground::write_atomically(&etc.join(name), text.as_bytes(), 0o644)?;
     }
-    let mut all = bind("--ro-bind", etc, Path::new("/etc")).to_vec();
-    for name in SETTINGS {
+    let mut all = bind_arguments("--ro-bind", etc, Path::new("/etc")).to_vec();
+    for name in SHARED_ETC_FILES {
         let (host, place) = (Path::new("/etc").join(name), etc.join(name));
         let Ok(meta) = fs::metadata(&host) else { continue };
         if let Some(above) = place.parent() {
-            ground::directory(above)?;
-            open_up(above)?;
+            ground::create_traversable_dir(above)?;
+            make_dir_listable(above)?;
         }
         if meta.is_dir() {
-            ground::directory(&place)?;
+            ground::create_traversable_dir(&place)?;
         } else {
-            ground::put(&place, b"", 0o644)?;
+            ground::write_atomically(&place, b"", 0o644)?;
         }
-        all.extend(bind("--ro-bind", &host, &Path::new("/etc").join(name)));
+        all.extend(bind_arguments("--ro-bind", &host, &Path::new("/etc").join(name)));
     }
     Ok(all)
 }
 
 /// Lets strangers list a directory.
-fn open_up(path: &Path) -> Result<(), SandboxError> {
+fn make_dir_listable(path: &Path) -> Result<(), SandboxError> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-        .tried(|| format!("cannot change the mode of {}", path.display()))
+        .with_io_context(|| format!("cannot change the mode of {}", path.display()))
 }

@@ -15,62 +15,72 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use self::layout::{Hierarchy, Layout};
-use super::{Limits, SandboxError, Tried};
+use self::layout::{CgroupHierarchy, CgroupLayout};
+use super::{IoContext, SandboxError, SandboxLimits};
 
 /// What a process tree takes besides its command: what makes the sandbox, the first process, the threads that forward.
-const OWN_PROCESSES: u32 = 32;
+const OVERHEAD_PROCESS_COUNT: u32 = 32;
 /// The period of the CPU limit.
-const PERIOD_MICROSECONDS: u64 = 100_000;
+const CPU_PERIOD_MICROSECONDS: u64 = 100_000;
 
 /// The directories of this node.
 #[derive(Clone, Debug)]
-pub(super) struct Cgroups {
-    hierarchies: Vec<Hierarchy>,
+pub(super) struct NodeCgroups {
+    hierarchies: Vec<CgroupHierarchy>,
     /// Directories in hierarchies that limit nothing here, which makers of containers fill all the same.
     others: Vec<PathBuf>,
 }
 
-impl Cgroups {
+impl NodeCgroups {
     /// Finds the hierarchies and makes the directories of this node.
-    pub(super) fn prepare(instance: &str) -> Result<Self, SandboxError> {
-        let read = |path: &str| fs::read_to_string(path).tried(|| format!("cannot read {path}"));
-        let layout = Layout::read(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+    pub(super) fn prepare_hierarchies(instance: &str) -> Result<Self, SandboxError> {
+        let read =
+            |path: &str| fs::read_to_string(path).with_io_context(|| format!("cannot read {path}"));
+        let layout =
+            CgroupLayout::parse_mounts(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
         let name = format!("cynode-{instance}");
-        Self::at(layout.hierarchies(&name)?, layout.others(&name))
+        Self::from_hierarchies(layout.node_hierarchies(&name)?, layout.extra_directories(&name))
     }
 
-    fn at(hierarchies: Vec<Hierarchy>, others: Vec<PathBuf>) -> Result<Self, SandboxError> {
+    fn from_hierarchies(
+        hierarchies: Vec<CgroupHierarchy>,
+        others: Vec<PathBuf>,
+    ) -> Result<Self, SandboxError> {
         let made = Self { hierarchies, others };
-        made.stand()?;
+        made.create_directories()?;
         Ok(made)
     }
 
     /// Makes the directories of this node where they are not there.
-    fn stand(&self) -> Result<(), SandboxError> {
+    fn create_directories(&self) -> Result<(), SandboxError> {
         for hierarchy in &self.hierarchies {
-            make(&hierarchy.directory)?;
+            create_cgroup(&hierarchy.directory)?;
             if hierarchy.unified {
-                delegate(hierarchy)?;
+                delegate_controllers(hierarchy)?;
             }
         }
         Ok(())
     }
 
     /// Makes the cgroup of a run, with its limits.
-    pub(super) fn create(&self, name: &str, limits: &Limits) -> Result<Group, SandboxError> {
-        let group = self.group(name);
+    pub(super) fn create_run_group(
+        &self,
+        name: &str,
+        limits: &SandboxLimits,
+    ) -> Result<RunCgroup, SandboxError> {
+        let group = self.run_group(name);
         // Empty directories are anybody's to tidy away, and a node runs for months.
         if self.hierarchies.iter().any(|hierarchy| !hierarchy.directory.is_dir()) {
-            self.stand()?;
+            self.create_directories()?;
         }
         for hierarchy in &group.hierarchies {
-            make(&hierarchy.directory)?;
-            for (file, value) in settings(hierarchy, limits) {
+            create_cgroup(&hierarchy.directory)?;
+            for (file, value) in limit_settings(hierarchy, limits) {
                 let path = hierarchy.directory.join(file);
                 // Without an account of swap, memory is limited all the same.
                 if path.exists() || !file.contains("sw") {
-                    fs::write(&path, value).tried(|| format!("cannot set {}", path.display()))?;
+                    fs::write(&path, value)
+                        .with_io_context(|| format!("cannot set {}", path.display()))?;
                 }
             }
         }
@@ -78,19 +88,19 @@ impl Cgroups {
     }
 
     /// The cgroup of a run, whether it is there or not.
-    pub(super) fn group(&self, name: &str) -> Group {
-        let below = |hierarchy: &Hierarchy| Hierarchy {
+    pub(super) fn run_group(&self, name: &str) -> RunCgroup {
+        let below = |hierarchy: &CgroupHierarchy| CgroupHierarchy {
             directory: hierarchy.directory.join(name),
             ..hierarchy.clone()
         };
-        Group {
+        RunCgroup {
             hierarchies: self.hierarchies.iter().map(below).collect(),
             others: self.others.iter().map(|other| other.join(name)).collect(),
         }
     }
 
     /// The runs of which a cgroup is there.
-    pub(super) fn names(&self) -> BTreeSet<String> {
+    pub(super) fn run_names(&self) -> BTreeSet<String> {
         let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
         used.chain(&self.others)
             .filter_map(|directory| fs::read_dir(directory).ok())
@@ -101,7 +111,7 @@ impl Cgroups {
     }
 
     /// Removes the directories of this node if nothing is in them.
-    pub(super) fn leave(&self) {
+    pub(super) fn remove_empty_directories(&self) {
         let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
         for directory in used.chain(&self.others) {
             let _ = fs::remove_dir(directory);
@@ -118,35 +128,35 @@ impl Cgroups {
 
 /// The cgroup of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
-    hierarchies: Vec<Hierarchy>,
+pub(super) struct RunCgroup {
+    hierarchies: Vec<CgroupHierarchy>,
     others: Vec<PathBuf>,
 }
 
 /// What a run has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Used {
+pub(super) struct CgroupUsage {
     pub(super) cpu: Duration,
     pub(super) peak_memory: u64,
     /// Processes that the memory limit has killed.
     pub(super) out_of_memory: u64,
 }
 
-impl Group {
+impl RunCgroup {
     /// What a process that has one thread writes itself into to be of it. Where threads can be moved one by one, that is asked for:
     /// it spares the lock of the whole machine.
-    pub(super) fn doors(&self) -> Vec<PathBuf> {
-        let door = |hierarchy: &Hierarchy| {
+    pub(super) fn join_files(&self) -> Vec<PathBuf> {
+        let door = |hierarchy: &CgroupHierarchy| {
             hierarchy.directory.join(if hierarchy.unified { "cgroup.procs" } else { "tasks" })
         };
         self.hierarchies.iter().map(door).collect()
     }
 
     /// Its processes, those below included.
-    pub(super) fn processes(&self) -> BTreeSet<i32> {
+    pub(super) fn list_processes(&self) -> BTreeSet<i32> {
         let mut found = BTreeSet::new();
         for hierarchy in &self.hierarchies {
-            for directory in tree(&hierarchy.directory) {
+            for directory in list_tree(&hierarchy.directory) {
                 let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
                 found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
             }
@@ -156,13 +166,13 @@ impl Group {
     }
 
     /// Kills all of it.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill_all(&self) {
         for hierarchy in &self.hierarchies {
             if hierarchy.unified {
                 let _ = fs::write(hierarchy.directory.join("cgroup.kill"), "1");
             }
         }
-        for process in self.processes() {
+        for process in self.list_processes() {
             self.kill_one(process);
         }
     }
@@ -174,36 +184,36 @@ impl Group {
         else {
             return;
         };
-        if self.processes().contains(&process) {
+        if self.list_processes().contains(&process) {
             let _ = pidfd_send_signal(handle, Signal::KILL);
         }
     }
 
     /// What it has used so far.
-    pub(super) fn used(&self) -> Used {
-        let mut used = Used::default();
+    pub(super) fn read_usage(&self) -> CgroupUsage {
+        let mut used = CgroupUsage::default();
         for hierarchy in &self.hierarchies {
             let read =
                 |file: &str| fs::read_to_string(hierarchy.directory.join(file)).unwrap_or_default();
             let whole = |file: &str| read(file).trim().parse().ok();
-            if hierarchy.has("cpuacct") {
+            if hierarchy.has_controller("cpuacct") {
                 used.cpu = Duration::from_nanos(whole("cpuacct.usage").unwrap_or(0));
             }
-            if hierarchy.unified && hierarchy.has("cpu") {
-                used.cpu = Duration::from_micros(field(&read("cpu.stat"), "usage_usec"));
+            if hierarchy.unified && hierarchy.has_controller("cpu") {
+                used.cpu = Duration::from_micros(parse_field(&read("cpu.stat"), "usage_usec"));
             }
-            if hierarchy.has("memory") {
+            if hierarchy.has_controller("memory") {
                 let (peak, kills) = if hierarchy.unified {
                     ("memory.peak", "memory.events")
                 } else {
                     ("memory.max_usage_in_bytes", "memory.oom_control")
                 };
                 used.peak_memory = whole(peak).unwrap_or(0);
-                used.out_of_memory = tree(&hierarchy.directory)
+                used.out_of_memory = list_tree(&hierarchy.directory)
                     .iter()
                     .map(|directory| {
                         let text = fs::read_to_string(directory.join(kills)).unwrap_or_default();
-                        field(&text, "oom_kill")
+                        parse_field(&text, "oom_kill")
                     })
                     .max()
                     .unwrap_or(0);
@@ -213,11 +223,11 @@ impl Group {
     }
 
     /// Removes what is left of it. Right after the last process it can be refused: then try again.
-    pub(super) fn remove(&self) -> bool {
+    pub(super) fn remove_directories(&self) -> bool {
         let mut gone = true;
         let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
         for root in used.chain(&self.others) {
-            for directory in tree(root).iter().rev() {
+            for directory in list_tree(root).iter().rev() {
                 let removed = fs::remove_dir(directory);
                 gone &= !removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
             }
@@ -226,7 +236,7 @@ impl Group {
     }
 }
 
-fn make(directory: &Path) -> Result<(), SandboxError> {
+fn create_cgroup(directory: &Path) -> Result<(), SandboxError> {
     match fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(SandboxError::Missing {
             what: format!("no cgroup can be made at {}: {error}", directory.display()),
@@ -246,7 +256,7 @@ fn make(directory: &Path) -> Result<(), SandboxError> {
 }
 
 /// A directory of cgroups and those below, parents first.
-fn tree(root: &Path) -> Vec<PathBuf> {
+fn list_tree(root: &Path) -> Vec<PathBuf> {
     let mut all = vec![root.to_owned()];
     let mut next = 0;
     while let Some(directory) = all.get(next) {
@@ -266,54 +276,58 @@ fn tree(root: &Path) -> Vec<PathBuf> {
 
 /// Lets the directory of the node hand its controllers on. Where processes are beside it they must go into a cgroup of their own
 /// first: the node does, by moving itself.
-fn delegate(hierarchy: &Hierarchy) -> Result<(), SandboxError> {
+fn delegate_controllers(hierarchy: &CgroupHierarchy) -> Result<(), SandboxError> {
     let all: Vec<String> = hierarchy.controllers.iter().map(|name| format!("+{name}")).collect();
     let hand_on =
         |directory: &Path| fs::write(directory.join("cgroup.subtree_control"), all.join(" "));
     let above = hierarchy.directory.parent().unwrap_or(&hierarchy.root);
     if hand_on(above).is_err() {
         let own = hierarchy.directory.with_extension("node");
-        make(&own)?;
+        create_cgroup(&own)?;
         let _ = fs::write(own.join("cgroup.procs"), std::process::id().to_string());
         hand_on(above).map_err(|error| SandboxError::Missing {
             what: format!("{} cannot hand on its controllers: {error}", above.display()),
             todo: "run the node as a service of its own with Delegate=yes".into(),
         })?;
     }
-    hand_on(&hierarchy.directory)
-        .tried(|| format!("cannot hand on the controllers of {}", hierarchy.directory.display()))
+    hand_on(&hierarchy.directory).with_io_context(|| {
+        format!("cannot hand on the controllers of {}", hierarchy.directory.display())
+    })
 }
 
 /// What is written where.
-fn settings(hierarchy: &Hierarchy, limits: &Limits) -> Vec<(&'static str, String)> {
+fn limit_settings(
+    hierarchy: &CgroupHierarchy,
+    limits: &SandboxLimits,
+) -> Vec<(&'static str, String)> {
     let memory = limits.memory_bytes.to_string();
-    let quota = u64::from(limits.cpu_percent) * PERIOD_MICROSECONDS / 100;
-    let processes = limits.processes.saturating_add(OWN_PROCESSES).to_string();
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_MICROSECONDS / 100;
+    let processes = limits.processes.saturating_add(OVERHEAD_PROCESS_COUNT).to_string();
     let mut all = Vec::new();
-    if hierarchy.has("memory") && hierarchy.unified {
+    if hierarchy.has_controller("memory") && hierarchy.unified {
         all.extend([("memory.max", memory), ("memory.swap.max", "0".into())]);
-    } else if hierarchy.has("memory") {
+    } else if hierarchy.has_controller("memory") {
         all.extend([
             ("memory.limit_in_bytes", memory.clone()),
             ("memory.memsw.limit_in_bytes", memory),
         ]);
     }
-    if hierarchy.has("cpu") && hierarchy.unified {
-        all.push(("cpu.max", format!("{quota} {PERIOD_MICROSECONDS}")));
-    } else if hierarchy.has("cpu") {
+    if hierarchy.has_controller("cpu") && hierarchy.unified {
+        all.push(("cpu.max", format!("{quota} {CPU_PERIOD_MICROSECONDS}")));
+    } else if hierarchy.has_controller("cpu") {
         all.extend([
-            ("cpu.cfs_period_us", PERIOD_MICROSECONDS.to_string()),
+            ("cpu.cfs_period_us", CPU_PERIOD_MICROSECONDS.to_string()),
             ("cpu.cfs_quota_us", quota.to_string()),
         ]);
     }
-    if hierarchy.has("pids") {
+    if hierarchy.has_controller("pids") {
         all.push(("pids.max", processes));
     }
     all
 }
 
 /// The number after a word at the start of a line.
-fn field(text: &str, name: &str) -> u64 {
+fn parse_field(text: &str, name: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(' '))
         .find(|(word, _)| *word == name)
@@ -325,12 +339,17 @@ fn field(text: &str, name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn limits() -> Limits {
-        Limits { memory_bytes: 1000, cpu_percent: 150, processes: 10, ..Limits::default() }
+    fn limits() -> SandboxLimits {
+        SandboxLimits {
+            memory_bytes: 1000,
+            cpu_percent: 150,
+            processes: 10,
+            ..SandboxLimits::default()
+        }
     }
 
-    fn hierarchy(place: &Path, unified: bool, controllers: &[&str]) -> Hierarchy {
-        Hierarchy {
+    fn hierarchy(place: &Path, unified: bool, controllers: &[&str]) -> CgroupHierarchy {
+        CgroupHierarchy {
             root: place.to_owned(),
             directory: place.join("cynode-a"),
             controllers: controllers.iter().map(ToString::to_string).collect(),
@@ -338,8 +357,8 @@ mod tests {
         }
     }
 
-    fn group(hierarchy: Hierarchy) -> Group {
-        Group { hierarchies: vec![hierarchy], others: Vec::new() }
+    fn group(hierarchy: CgroupHierarchy) -> RunCgroup {
+        RunCgroup { hierarchies: vec![hierarchy], others: Vec::new() }
     }
 
     #[test]
@@ -351,7 +370,7 @@ mod tests {
             ("cpu.max", "150000 100000".to_owned()),
             ("pids.max", "42".to_owned()),
         ];
-        assert_eq!(settings(&unified, &limits()), expected);
+        assert_eq!(limit_settings(&unified, &limits()), expected);
     }
 
     #[test]
@@ -359,7 +378,7 @@ mod tests {
         let all = [&["memory"][..], &["cpu"], &["cpuacct"], &["pids"]];
         let settings: Vec<_> = all
             .into_iter()
-            .flat_map(|names| settings(&hierarchy(Path::new("/"), false, names), &limits()))
+            .flat_map(|names| limit_settings(&hierarchy(Path::new("/"), false, names), &limits()))
             .collect();
         let expected = [
             ("memory.limit_in_bytes", "1000".to_owned()),
@@ -374,9 +393,11 @@ mod tests {
     #[test]
     fn a_node_hands_its_controllers_on_in_the_unified_hierarchy() {
         let place = tempfile::tempdir().unwrap();
-        let groups =
-            Cgroups::at(vec![hierarchy(place.path(), true, &["cpu", "memory"])], Vec::new())
-                .unwrap();
+        let groups = NodeCgroups::from_hierarchies(
+            vec![hierarchy(place.path(), true, &["cpu", "memory"])],
+            Vec::new(),
+        )
+        .unwrap();
         let written = ["cgroup.subtree_control", "cynode-a/cgroup.subtree_control"]
             .map(|file| fs::read_to_string(place.path().join(file)).unwrap());
         assert_eq!(written, ["+cpu +memory", "+cpu +memory"]);
@@ -394,15 +415,15 @@ mod tests {
         write("cpu.stat", "usage_usec 1500\nuser_usec 1000\n").unwrap();
         let unified = group(hierarchy(place.path(), true, &["cpu", "memory"]));
         let expected =
-            Used { cpu: Duration::from_micros(1500), peak_memory: 4096, out_of_memory: 2 };
-        assert_eq!(unified.used(), expected);
+            CgroupUsage { cpu: Duration::from_micros(1500), peak_memory: 4096, out_of_memory: 2 };
+        assert_eq!(unified.read_usage(), expected);
 
         write("memory.max_usage_in_bytes", "8192\n").unwrap();
         write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n").unwrap();
         write("cpuacct.usage", "1500000\n").unwrap();
         let old = group(hierarchy(place.path(), false, &["cpu", "cpuacct", "memory"]));
         let expected =
-            Used { cpu: Duration::from_micros(1500), peak_memory: 8192, out_of_memory: 1 };
-        assert_eq!(old.used(), expected);
+            CgroupUsage { cpu: Duration::from_micros(1500), peak_memory: 8192, out_of_memory: 1 };
+        assert_eq!(old.read_usage(), expected);
     }
 }

@@ -12,48 +12,48 @@ use std::{
 
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::cgroups::Group;
+use super::cgroups::RunCgroup;
 
 /// No tree of a project is deeper; one that is hides something.
-const DEEPEST: usize = 200;
+const MAX_TREE_DEPTH: usize = 200;
 /// What a name and its inode cost, whatever is in the file.
-const ENTRY_BYTES: u64 = 512;
+const ENTRY_OVERHEAD_BYTES: u64 = 512;
 /// The least that a name counts: empty files are many before they are large, and each takes its time to count.
-const LEAST_BYTES: u64 = 4096;
+const MIN_ENTRY_BYTES: u64 = 4096;
 /// Between two counts, at least.
-const PAUSE: Duration = Duration::from_millis(500);
+const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(500);
 /// A count may take one part in this of the time.
-const SHARE: u32 = 20;
+const SCAN_TIME_DIVISOR: u32 = 20;
 /// Between two counts, at most: in this time a job outruns its quota.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_SCAN_INTERVAL: Duration = Duration::from_secs(3);
 /// Most pieces that all processes of a run have mapped. Each takes its time to look at; a run with more hides something.
-const MOST_MAPPINGS: u32 = 2_000_000;
+const MAX_MAPPING_COUNT: u32 = 2_000_000;
 /// How many files must still fit on a file system.
-const FREE_FILES: u64 = 10_000;
+const MIN_FREE_INODES: u64 = 10_000;
 
 /// What is counted, and how much may be found.
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
+pub(super) struct DiskQuota {
     pub(super) places: Vec<PathBuf>,
     pub(super) most: u64,
     /// What must stay free on the file systems, if that ends the run.
     pub(super) floor: Option<u64>,
-    pub(super) group: Group,
+    pub(super) group: RunCgroup,
 }
 
-impl Disk {
+impl DiskQuota {
     /// Returns when there is too much.
-    pub(super) async fn exceeded(&self) {
+    pub(super) async fn wait_exceeded(&self) {
         // What is free changes faster than a count may take.
         tokio::select! {
-            () = self.until(Self::is_low, |_| PAUSE) => {}
-            () = self.until(|disk| !disk.fits(), pause_after) => {}
+            () = self.poll_until(Self::is_low, |_| MIN_SCAN_INTERVAL) => {}
+            () = self.poll_until(|disk| !disk.is_within_quota(), pause_after) => {}
         }
     }
 
     /// Looks again and again, with a pause that depends on how long the look took; returns when it is so.
-    async fn until(&self, so: fn(&Self) -> bool, pause_after: fn(Duration) -> Duration) {
-        let mut pause = PAUSE;
+    async fn poll_until(&self, so: fn(&Self) -> bool, pause_after: fn(Duration) -> Duration) {
+        let mut pause = MIN_SCAN_INTERVAL;
         loop {
             // A timeout of nothing is a pause.
             let _ = timeout(pause, std::future::pending::<()>()).await;
@@ -71,29 +71,30 @@ impl Disk {
         self.floor.is_some_and(low)
     }
 
-    fn fits(&self) -> bool {
-        let mut count = Count::new(self.most);
-        self.places.iter().all(|place| count.tree(place)) && count.open_files(&self.group)
+    fn is_within_quota(&self) -> bool {
+        let mut count = DiskUsageCounter::new(self.most);
+        self.places.iter().all(|place| count.count_tree(place))
+            && count.count_open_files(&self.group)
     }
 }
 
 /// How long there is no count after one that took so long.
 fn pause_after(took: Duration) -> Duration {
-    (took * SHARE).clamp(PAUSE, LONGEST_PAUSE)
+    (took * SCAN_TIME_DIVISOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
 }
 
 /// Whether too little is free where a place is: of space, or of files where their number is limited.
 fn is_low(place: &Path, floor: u64) -> bool {
     let Ok(stat) = rustix::fs::statvfs(place) else { return false };
-    stat.f_bavail * stat.f_frsize < floor || few_files(stat.f_files, stat.f_favail)
+    stat.f_bavail * stat.f_frsize < floor || is_low_on_inodes(stat.f_files, stat.f_favail)
 }
 
 /// Whether too few files can still be made of all that a file system may have. One without such a limit says that it may have none.
-fn few_files(all: u64, free: u64) -> bool {
-    free < FREE_FILES.min(all / 20)
+fn is_low_on_inodes(all: u64, free: u64) -> bool {
+    free < MIN_FREE_INODES.min(all / 20)
 }
 
-struct Count {
+struct DiskUsageCounter {
     left: u64,
     /// Files with several names count once.
     seen: HashSet<(u64, u64)>,
@@ -101,13 +102,13 @@ struct Count {
     mappings: u32,
 }
 
-impl Count {
+impl DiskUsageCounter {
     fn new(most: u64) -> Self {
-        Self { left: most, seen: HashSet::new(), mappings: MOST_MAPPINGS }
+        Self { left: most, seen: HashSet::new(), mappings: MAX_MAPPING_COUNT }
     }
 
     /// Whether a tree fits into what is left. What vanishes meanwhile counts nothing; what cannot be looked at does not fit.
-    fn tree(&mut self, root: &Path) -> bool {
+    fn count_tree(&mut self, root: &Path) -> bool {
         let mut open = vec![(root.to_owned(), 0)];
         while let Some((directory, depth)) = open.pop() {
             let entries = match fs::read_dir(&directory) {
@@ -118,11 +119,11 @@ impl Count {
             };
             for entry in entries.flatten() {
                 let Ok(meta) = entry.metadata() else { continue };
-                if !self.take(&meta) {
+                if !self.count_entry(&meta) {
                     return false;
                 }
                 if meta.is_dir() {
-                    if depth == DEEPEST {
+                    if depth == MAX_TREE_DEPTH {
                         return false;
                     }
                     open.push((entry.path(), depth + 1));
@@ -133,16 +134,19 @@ impl Count {
     }
 
     /// Files that have no name any more but are still open, or were closed and are still mapped, take their space too.
-    fn open_files(&mut self, group: &Group) -> bool {
-        let threads: Vec<_> = group.processes().into_iter().filter_map(thread_of).collect();
-        threads.into_iter().all(|thread| self.opened(thread) && self.mapped(thread))
+    fn count_open_files(&mut self, group: &RunCgroup) -> bool {
+        let threads: Vec<_> =
+            group.list_processes().into_iter().filter_map(find_live_thread).collect();
+        threads
+            .into_iter()
+            .all(|thread| self.count_descriptors(thread) && self.count_mappings(thread))
     }
 
-    fn opened(&mut self, thread: i32) -> bool {
+    fn count_descriptors(&mut self, thread: i32) -> bool {
         let files = fs::read_dir(format!("/proc/{thread}/fd")).into_iter().flatten().flatten();
         for file in files {
             if let Ok(meta) = fs::metadata(file.path())
-                && !self.nameless(&meta)
+                && !self.count_unlinked(&meta)
             {
                 return false;
             }
@@ -151,18 +155,18 @@ impl Count {
     }
 
     /// Only root can look at them.
-    fn mapped(&mut self, thread: i32) -> bool {
+    fn count_mappings(&mut self, thread: i32) -> bool {
         let Ok(maps) = File::open(format!("/proc/{thread}/maps")) else { return true };
         for line in BufReader::new(maps).split(b'\n') {
             // It has ended.
             let Ok(line) = line else { break };
             let Some(left) = self.mappings.checked_sub(1) else { return false };
             self.mappings = left;
-            let Some(piece) = deleted(&line) else { continue };
+            let Some(piece) = parse_deleted_mapping(&line) else { continue };
             let path = format!("/proc/{thread}/map_files/{piece}");
             if let Ok(meta) = fs::metadata(&path)
                 && !is_in_memory(&path)
-                && !self.nameless(&meta)
+                && !self.count_unlinked(&meta)
             {
                 return false;
             }
@@ -170,20 +174,20 @@ impl Count {
         true
     }
 
-    fn nameless(&mut self, meta: &fs::Metadata) -> bool {
+    fn count_unlinked(&mut self, meta: &fs::Metadata) -> bool {
         let counts =
             meta.is_file() && meta.nlink() == 0 && self.seen.insert((meta.dev(), meta.ino()));
-        !counts || self.subtract(meta.blocks() * 512)
+        !counts || self.subtract_bytes(meta.blocks() * 512)
     }
 
-    fn take(&mut self, meta: &fs::Metadata) -> bool {
+    fn count_entry(&mut self, meta: &fs::Metadata) -> bool {
         let again =
             meta.nlink() > 1 && !meta.is_dir() && !self.seen.insert((meta.dev(), meta.ino()));
         let blocks = if again { 0 } else { meta.blocks() * 512 };
-        self.subtract(LEAST_BYTES.max(ENTRY_BYTES + blocks))
+        self.subtract_bytes(MIN_ENTRY_BYTES.max(ENTRY_OVERHEAD_BYTES + blocks))
     }
 
-    fn subtract(&mut self, bytes: u64) -> bool {
+    fn subtract_bytes(&mut self, bytes: u64) -> bool {
         match self.left.checked_sub(bytes) {
             Some(left) => self.left = left,
             None => return false,
@@ -193,14 +197,14 @@ impl Count {
 }
 
 /// A thread of a process that lives: once the first has ended, it shows nothing of what the others have.
-fn thread_of(process: i32) -> Option<i32> {
+fn find_live_thread(process: i32) -> Option<i32> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let mut numbers = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
     numbers.find(|thread| fs::read_link(format!("/proc/{thread}/exe")).is_ok())
 }
 
 /// The piece of memory in a line of what a process has mapped, as the files of such pieces are called, if it is of a file without a name.
-fn deleted(line: &[u8]) -> Option<String> {
+fn parse_deleted_mapping(line: &[u8]) -> Option<String> {
     let line = line.strip_suffix(b" (deleted)")?;
     let piece = std::str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
     let (from, to) = piece.split_once('-')?;
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
 
     fn fits(place: &Path, most: u64) -> bool {
-        Count::new(most).tree(place)
+        DiskUsageCounter::new(most).count_tree(place)
     }
 
     #[test]
@@ -235,13 +239,13 @@ mod tests {
         for number in 0..100 {
             fs::write(place.path().join(number.to_string()), "").unwrap();
         }
-        assert!(!fits(place.path(), 100 * LEAST_BYTES - 1));
+        assert!(!fits(place.path(), 100 * MIN_ENTRY_BYTES - 1));
     }
 
     #[test]
     fn a_long_count_is_soon_followed_by_the_next() {
         let pauses = [0, 50, 10_000].map(|took| pause_after(Duration::from_millis(took)));
-        assert_eq!(pauses, [PAUSE, Duration::from_secs(1), LONGEST_PAUSE]);
+        assert_eq!(pauses, [MIN_SCAN_INTERVAL, Duration::from_secs(1), MAX_SCAN_INTERVAL]);
     }
 
     #[test]
@@ -250,7 +254,7 @@ mod tests {
         assert!(is_low(place.path(), u64::MAX));
         assert!(!is_low(&place.path().join("missing"), u64::MAX));
         let files = [(0, 0), (1 << 24, 9_999), (1 << 24, 10_000), (1000, 49), (1000, 50)];
-        let few = files.map(|(all, free)| few_files(all, free));
+        let few = files.map(|(all, free)| is_low_on_inodes(all, free));
         assert_eq!(few, [false, true, false, true, false]);
     }
 
@@ -266,17 +270,17 @@ mod tests {
     #[test]
     fn what_is_mapped_of_a_file_without_a_name_is_found_by_the_name_of_its_piece() {
         let line = |path: &str| format!("00400000-0f000000 rw-s 00000000 fe:00 7     {path}");
-        let found =
-            ["/work/a b (deleted)", "/work/a", ""].map(|path| deleted(line(path).as_bytes()));
+        let found = ["/work/a b (deleted)", "/work/a", ""]
+            .map(|path| parse_deleted_mapping(line(path).as_bytes()));
         assert_eq!(found, [Some("400000-f000000".to_owned()), None, None]);
-        assert_eq!(deleted(b"\xff (deleted)"), None);
+        assert_eq!(parse_deleted_mapping(b"\xff (deleted)"), None);
     }
 
     #[test]
     fn a_tree_that_is_too_deep_does_not_fit() {
         let place = tempfile::tempdir().unwrap();
         let mut path = place.path().to_owned();
-        for _ in 0..=DEEPEST + 1 {
+        for _ in 0..=MAX_TREE_DEPTH + 1 {
             path.push("d");
         }
         fs::create_dir_all(path).unwrap();

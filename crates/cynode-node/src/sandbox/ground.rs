@@ -22,19 +22,19 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    Killer, Run, SandboxError, Swept, Tried,
-    cgroups::{Cgroups, Group},
-    users::{self, Users},
+    CleanupStats, IoContext, KillHandle, SandboxError, SandboxRun,
+    cgroups::{NodeCgroups, RunCgroup},
+    users::{self, SandboxUsers},
 };
 
 /// The first process of every sandbox, static, so that it runs in any image.
-const INSIDE: &[u8] = include_bytes!(env!("CYNODE_INSIDE"));
+const SANDBOX_INIT_BINARY: &[u8] = include_bytes!(env!("CYNODE_INSIDE"));
 /// How long the processes of a run may take to go after they were killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How the sandboxes of a node are made.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SandboxOptions {
     /// Names the node among others on the machine; letters, digits and `-`. The same after a restart.
     pub instance: String,
     /// A directory of its own, which all the way to it strangers can enter (mode 0711).
@@ -53,7 +53,7 @@ pub struct Options {
     pub free_floor_bytes: u64,
 }
 
-impl Options {
+impl SandboxOptions {
     /// With what is usual.
     pub fn new(instance: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -70,33 +70,34 @@ impl Options {
 }
 
 /// What all sandboxes of a node stand on: cgroups, users, the first process.
-pub struct Ground {
-    pub(super) options: Options,
-    pub(super) cgroups: Cgroups,
-    users: Option<Users>,
+pub struct HostEnv {
+    pub(super) options: SandboxOptions,
+    pub(super) cgroups: NodeCgroups,
+    users: Option<SandboxUsers>,
     inside: PathBuf,
-    spawner: Spawner,
+    spawner: ProcessSpawner,
     tracker: TaskTracker,
-    live: Mutex<HashMap<String, Killer>>,
+    live: Mutex<HashMap<String, KillHandle>>,
 }
 
-impl Ground {
+impl HostEnv {
     /// Lays it; must be called in a runtime.
-    pub fn prepare(options: Options) -> Result<Arc<Self>, SandboxError> {
-        if !named(&options.instance) || options.instance.contains('_') {
+    pub fn prepare_env(options: SandboxOptions) -> Result<Arc<Self>, SandboxError> {
+        if !is_valid_name(&options.instance) || options.instance.contains('_') {
             return Err(SandboxError::Refused(format!("{:?} names no node", options.instance)));
         }
-        directory(&options.directory)?;
+        create_traversable_dir(&options.directory)?;
         let inside = options.directory.join("cynode-inside");
-        put(&inside, INSIDE, 0o755)?;
+        write_atomically(&inside, SANDBOX_INIT_BINARY, 0o755)?;
         let root = geteuid().is_root();
-        let users =
-            root.then(|| Users::new(options.users.clone(), &options.directory)).transpose()?;
+        let users = root
+            .then(|| SandboxUsers::new(options.users.clone(), &options.directory))
+            .transpose()?;
         Ok(Arc::new(Self {
-            cgroups: Cgroups::prepare(&options.instance)?,
+            cgroups: NodeCgroups::prepare_hierarchies(&options.instance)?,
             users,
             inside,
-            spawner: Spawner::new()?,
+            spawner: ProcessSpawner::new()?,
             tracker: TaskTracker::new(),
             live: Mutex::default(),
             options,
@@ -104,8 +105,8 @@ impl Ground {
     }
 
     /// Waits until the ends of all runs are seen to; no run may be started any more.
-    pub async fn close(&self) {
-        for killer in self.lock().values() {
+    pub async fn shut_down(&self) {
+        for killer in self.lock_live_runs().values() {
             killer.kill();
         }
         self.tracker.close();
@@ -113,36 +114,39 @@ impl Ground {
     }
 
     /// The first process, on the host.
-    pub(super) fn inside(&self) -> &Path {
+    pub(super) fn init_path(&self) -> &Path {
         &self.inside
     }
 
-    pub(super) fn tracker(&self) -> &TaskTracker {
+    pub(super) fn task_tracker(&self) -> &TaskTracker {
         &self.tracker
     }
 
-    pub(super) fn remember(&self, name: &str, killer: Killer) {
-        self.lock().insert(name.to_owned(), killer);
+    pub(super) fn register_run(&self, name: &str, killer: KillHandle) {
+        self.lock_live_runs().insert(name.to_owned(), killer);
     }
 
-    pub(super) fn forget(&self, name: &str) {
-        self.lock().remove(name);
+    pub(super) fn unregister_run(&self, name: &str) {
+        self.lock_live_runs().remove(name);
     }
 
     /// Whether anything runs.
-    pub(super) fn busy(&self) -> bool {
-        !self.lock().is_empty()
+    pub(super) fn has_live_runs(&self) -> bool {
+        !self.lock_live_runs().is_empty()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Killer>> {
+    fn lock_live_runs(&self) -> std::sync::MutexGuard<'_, HashMap<String, KillHandle>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes room for a run: its name, its user with what belongs to it, its cgroup.
-    pub(super) async fn room(self: &Arc<Self>, run: &Run<'_>) -> Result<Room, SandboxError> {
-        check(run)?;
+    pub(super) async fn allocate_run(
+        self: &Arc<Self>,
+        run: &SandboxRun<'_>,
+    ) -> Result<RunAllocation, SandboxError> {
+        validate_run(run)?;
         let name = format!("{}.{}", run.job, run.id);
-        if self.lock().contains_key(&name) {
+        if self.lock_live_runs().contains_key(&name) {
             return Err(SandboxError::Refused(format!("{name} runs already")));
         }
         let ground = Arc::clone(self);
@@ -153,49 +157,53 @@ impl Ground {
             let mut writable =
                 binds.iter().filter(|bind| bind.writable).map(|bind| bind.host.as_path());
             let user = match &ground.users {
-                Some(users) => Some(users.of(&job, writable.next())?),
+                Some(users) => Some(users.user_of_job(&job, writable.next())?),
                 None => None,
             };
             if let Some(user) = user {
                 for bind in &binds {
-                    users::reachable(&bind.host, user)?;
+                    users::check_reachable(&bind.host, user)?;
                     if bind.writable {
-                        users::give(&bind.host, user)?;
+                        users::chown_tree(&bind.host, user)?;
                     }
                 }
                 for socket in &sockets {
-                    users::reachable(socket, user)?;
-                    users::give_socket(socket, user)?;
+                    users::check_reachable(socket, user)?;
+                    users::chown_socket(socket, user)?;
                 }
             }
-            Ok(Room { user, group: ground.cgroups.create(&name, &limits)?, name })
+            Ok(RunAllocation {
+                user,
+                group: ground.cgroups.create_run_group(&name, &limits)?,
+                name,
+            })
         });
         made.await.map_err(|_| SandboxError::Start("the node is ending".into()))?
     }
 
     /// Starts a process that dies with this one, whatever becomes of the thread that asks for it.
-    pub(super) async fn spawn(&self, command: Command) -> Result<Child, SandboxError> {
+    pub(super) async fn spawn_process(&self, command: Command) -> Result<Child, SandboxError> {
         let what = command.as_std().get_program().display().to_string();
-        self.spawner.spawn(command).await.tried(|| format!("cannot start {what}"))
+        self.spawner.spawn_command(command).await.with_io_context(|| format!("cannot start {what}"))
     }
 
     /// Ends whatever of a job lives and removes what is left.
     pub(super) async fn end_job(&self, job: &str) {
-        self.end_names(|name| name.split('.').next() == Some(job)).await;
+        self.end_matching_runs(|name| name.split('.').next() == Some(job)).await;
         if let Some(users) = &self.users {
-            users.forget(job);
+            users.release_job(job);
         }
     }
 
     /// Ends whatever belongs to no job that is kept.
-    pub(super) async fn sweep(&self, keep: &[String]) -> Swept {
+    pub(super) async fn cleanup_orphans(&self, keep: &[String]) -> CleanupStats {
         let kept = |name: &str| keep.iter().any(|job| name.split('.').next() == Some(job));
-        self.end_names(|name| !kept(name)).await
+        self.end_matching_runs(|name| !kept(name)).await
     }
 
-    async fn end_names(&self, of: impl Fn(&str) -> bool) -> Swept {
-        let mut swept = Swept::default();
-        for (name, killer) in self.lock().iter() {
+    async fn end_matching_runs(&self, of: impl Fn(&str) -> bool) -> CleanupStats {
+        let mut swept = CleanupStats::default();
+        for (name, killer) in self.lock_live_runs().iter() {
             if of(name) {
                 killer.kill();
                 swept.ended += 1;
@@ -203,28 +211,28 @@ impl Ground {
         }
         // Those that are followed are cleared up by who follows them.
         let mut ticks = interval(Duration::from_millis(5));
-        let followed = timeout(PATIENCE, async {
-            while self.lock().keys().any(|name| of(name)) {
+        let followed = timeout(KILL_TIMEOUT, async {
+            while self.lock_live_runs().keys().any(|name| of(name)) {
                 ticks.tick().await;
             }
         });
         let _ = followed.await;
-        let groups: Vec<Group> = self
+        let groups: Vec<RunCgroup> = self
             .cgroups
-            .names()
+            .run_names()
             .into_iter()
             .filter(|name| of(name))
-            .map(|name| self.cgroups.group(&name))
+            .map(|name| self.cgroups.run_group(&name))
             .collect();
         for group in groups {
-            if !group.processes().is_empty() {
+            if !group.list_processes().is_empty() {
                 swept.ended += 1;
             }
             let mut ticks = interval(Duration::from_millis(5));
-            let gone = timeout(PATIENCE, async {
+            let gone = timeout(KILL_TIMEOUT, async {
                 loop {
-                    group.kill();
-                    if group.remove() {
+                    group.kill_all();
+                    if group.remove_directories() {
                         return;
                     }
                     ticks.tick().await;
@@ -238,33 +246,33 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for HostEnv {
     /// An empty directory of cgroups is of no use to anybody.
     fn drop(&mut self) {
-        self.cgroups.leave();
+        self.cgroups.remove_empty_directories();
     }
 }
 
 /// A place for a run.
-pub(super) struct Room {
+pub(super) struct RunAllocation {
     pub(super) user: Option<u32>,
-    pub(super) group: Group,
+    pub(super) group: RunCgroup,
     pub(super) name: String,
 }
 
 /// Letters, digits, `_` and `-`: what can be a name of a file, a cgroup and a container, and an argument of a program.
-pub(super) fn named(name: &str) -> bool {
+pub(super) fn is_valid_name(name: &str) -> bool {
     let fine = |letter: u8| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || b"_-".contains(&letter)
     };
     (1..=64).contains(&name.len()) && name.bytes().all(fine) && !name.starts_with('-')
 }
 
-fn check(run: &Run<'_>) -> Result<(), SandboxError> {
+fn validate_run(run: &SandboxRun<'_>) -> Result<(), SandboxError> {
     let names =
         [run.id, run.job].into_iter().chain(run.sockets.iter().map(|socket| socket.name.as_str()));
     for name in names {
-        if !named(name) {
+        if !is_valid_name(name) {
             return Err(SandboxError::Refused(format!("{name:?} is no name")));
         }
     }
@@ -284,16 +292,16 @@ fn check(run: &Run<'_>) -> Result<(), SandboxError> {
 }
 
 /// A directory that strangers can enter.
-pub(super) fn directory(path: &Path) -> Result<(), SandboxError> {
+pub(super) fn create_traversable_dir(path: &Path) -> Result<(), SandboxError> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o711)
         .create(path)
-        .tried(|| format!("cannot make {}", path.display()))
+        .with_io_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Writes a file in one step, so that nobody sees half of it, or one that is just being run.
-pub(super) fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SandboxError> {
+pub(super) fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SandboxError> {
     if fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());
     }
@@ -303,14 +311,14 @@ pub(super) fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SandboxErr
         fs::set_permissions(&beside, fs::Permissions::from_mode(mode))?;
         fs::rename(&beside, path)
     };
-    write().tried(|| format!("cannot write {}", path.display()))
+    write().with_io_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Starts processes from a thread that lives as long as it: a process that is told to die with its parent dies with the THREAD that
 /// started it, and those of a runtime come and go.
-struct Spawner(mpsc::Sender<(Command, oneshot::Sender<io::Result<Child>>)>);
+struct ProcessSpawner(mpsc::Sender<(Command, oneshot::Sender<io::Result<Child>>)>);
 
-impl Spawner {
+impl ProcessSpawner {
     fn new() -> Result<Self, SandboxError> {
         let runtime = Handle::try_current()
             .map_err(|_| SandboxError::Refused("sandboxes need a runtime".into()))?;
@@ -323,11 +331,11 @@ impl Spawner {
                     let _ = answer.send(command.spawn());
                 }
             })
-            .tried(|| "cannot start a thread".into())?;
+            .with_io_context(|| "cannot start a thread".into())?;
         Ok(Self(send))
     }
 
-    async fn spawn(&self, command: Command) -> io::Result<Child> {
+    async fn spawn_command(&self, command: Command) -> io::Result<Child> {
         let (send, receive) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts sandboxes is gone");
         self.0.send((command, send)).map_err(|_| gone())?;
@@ -341,8 +349,8 @@ mod tests {
 
     #[test]
     fn names_are_plain() {
-        let good = ["a", "job-1_x", "0190f5"].map(named);
-        let bad = ["", "-a", "a.b", "a/b", "A", "ä", "a b", &"a".repeat(65)].map(named);
+        let good = ["a", "job-1_x", "0190f5"].map(is_valid_name);
+        let bad = ["", "-a", "a.b", "a/b", "A", "ä", "a b", &"a".repeat(65)].map(is_valid_name);
         assert_eq!((good, bad), ([true; 3], [false; 8]));
     }
 }

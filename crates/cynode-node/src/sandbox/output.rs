@@ -4,23 +4,23 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The end of what was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedOutput {
     /// The last bytes.
     pub bytes: Vec<u8>,
     /// How many came before them and were left out.
     pub dropped: u64,
 }
 
-impl Captured {
+impl CapturedOutput {
     /// As text; what is none is replaced.
-    pub fn text(&self) -> String {
+    pub fn to_lossy_text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 }
 
 /// Reads to the end, however much comes, and keeps the last `most` bytes.
-pub async fn capture(mut from: impl AsyncRead + Unpin, most: usize) -> Captured {
-    let mut captured = Captured::default();
+pub async fn capture_tail(mut from: impl AsyncRead + Unpin, most: usize) -> CapturedOutput {
+    let mut captured = CapturedOutput::default();
     let mut buffer = vec![0; 16 << 10];
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 {
@@ -29,15 +29,15 @@ pub async fn capture(mut from: impl AsyncRead + Unpin, most: usize) -> Captured 
         captured.bytes.extend_from_slice(&buffer[..read]);
         // Cut in large pieces, so that a flood is not copied again and again.
         if captured.bytes.len() > 2 * most + buffer.len() {
-            captured.cut(most);
+            captured.trim_to(most);
         }
     }
-    captured.cut(most);
+    captured.trim_to(most);
     captured
 }
 
-impl Captured {
-    fn cut(&mut self, most: usize) {
+impl CapturedOutput {
+    fn trim_to(&mut self, most: usize) {
         let over = self.bytes.len().saturating_sub(most);
         self.bytes.drain(..over);
         self.dropped += over as u64;
@@ -51,13 +51,13 @@ mod tests {
     #[tokio::test]
     async fn the_end_is_kept_and_the_rest_is_counted() {
         let flood = [b"x".repeat(1_000_000), b"the end".to_vec()].concat();
-        let captured = capture(&flood[..], 7).await;
-        assert_eq!(captured, Captured { bytes: b"the end".to_vec(), dropped: 1_000_000 });
+        let captured = capture_tail(&flood[..], 7).await;
+        assert_eq!(captured, CapturedOutput { bytes: b"the end".to_vec(), dropped: 1_000_000 });
     }
 
     #[tokio::test]
     async fn what_is_short_is_kept_whole() {
-        let captured = capture(&b"short"[..], 7).await;
-        assert_eq!(captured, Captured { bytes: b"short".to_vec(), dropped: 0 });
+        let captured = capture_tail(&b"short"[..], 7).await;
+        assert_eq!(captured, CapturedOutput { bytes: b"short".to_vec(), dropped: 0 });
     }
 }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_inside::Inside;
+use cynode_inside::InitSpec;
 use cynode_wire::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::geteuid;
@@ -25,36 +25,36 @@ use tokio::{
 };
 
 use super::{
-    Backend, Bind, Ground, Run, Running, SandboxError, Swept, Tried,
-    bubblewrap::{disk, inside, probe, process_limits, socket_inside},
-    cgroups::{Group, Used},
-    ground::{self, Room},
-    running::Watch,
+    Backend, BindMount, CleanupStats, HostEnv, IoContext, SandboxError, SandboxProcess, SandboxRun,
+    bubblewrap::{process_limits, run_probe, socket_inside, to_disk_quota, to_init_spec},
+    cgroups::{CgroupUsage, RunCgroup},
+    ground::{self, RunAllocation},
+    running::RunWatcher,
     users,
 };
 
 /// The first process, inside.
-const FIRST: &str = "/run/cynode/inside";
+const INIT_PATH: &str = "/run/cynode/inside";
 /// The connection to the node, inside.
-const LIFE: &str = "/run/cynode/life.sock";
+const LIVENESS_SOCKET_PATH: &str = "/run/cynode/life.sock";
 /// How often it is looked who was killed.
-const LOOKS: Duration = Duration::from_millis(500);
+const OOM_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// So little below the limit is at the limit.
-const NEARLY: u64 = 1 << 20;
+const MEMORY_LIMIT_SLACK_BYTES: u64 = 1 << 20;
 
 /// Makes sandboxes by podman.
-pub struct Podman {
-    ground: Arc<Ground>,
+pub struct PodmanBackend {
+    ground: Arc<HostEnv>,
     /// Whether containers may be there: to look costs more than a sandbox of bubblewrap.
     may_be: AtomicBool,
     /// Numbers the connections.
     next: AtomicU64,
 }
 
-impl Podman {
+impl PodmanBackend {
     /// On the ground that the backends of a node share.
-    pub fn new(ground: &Arc<Ground>) -> Result<Self, SandboxError> {
-        ground::directory(&ground.options.directory.join("life"))?;
+    pub fn new(ground: &Arc<HostEnv>) -> Result<Self, SandboxError> {
+        ground::create_traversable_dir(&ground.options.directory.join("life"))?;
         Ok(Self {
             ground: Arc::clone(ground),
             may_be: AtomicBool::new(true),
@@ -62,10 +62,10 @@ impl Podman {
         })
     }
 
-    fn arguments(
+    fn podman_arguments(
         &self,
-        run: &Run<'_>,
-        room: &Room,
+        run: &SandboxRun<'_>,
+        room: &RunAllocation,
         life: &Path,
     ) -> Result<Vec<String>, SandboxError> {
         let image = run.image.or(self.ground.options.image.as_deref());
@@ -76,10 +76,10 @@ impl Podman {
         })?;
         let limits = run.limits;
         let user = room.user.map_or_else(
-            || words("--userns keep-id:uid=1000,gid=1000 --user 1000:1000"),
-            |user| words(&format!("--user {user}:{user}")),
+            || split_words("--userns keep-id:uid=1000,gid=1000 --user 1000:1000"),
+            |user| split_words(&format!("--user {user}:{user}")),
         );
-        let mut all = words(
+        let mut all = split_words(
             "run --rm --interactive --pull=never --network=none --read-only --read-only-tmpfs=false \
              --cap-drop=all --security-opt=no-new-privileges --ipc=private --uts=private --pid=private \
              --cgroupns=private --hostname=sandbox --no-hosts --http-proxy=false --log-driver=none \
@@ -110,49 +110,53 @@ impl Podman {
             let how = if writable { "rw" } else { "ro" };
             all.push(format!("--volume={}:{}:{how}", host.display(), inside.display()));
         };
-        mount(self.ground.inside(), Path::new(FIRST), false);
-        mount(life, Path::new(LIFE), true);
+        mount(self.ground.init_path(), Path::new(INIT_PATH), false);
+        mount(life, Path::new(LIVENESS_SOCKET_PATH), true);
         for socket in run.sockets {
             mount(&socket.host, Path::new(&socket_inside(&socket.name)), true);
         }
-        for Bind { host, inside, writable } in run.binds {
+        for BindMount { host, inside, writable } in run.binds {
             mount(host, inside, *writable);
         }
-        all.push(format!("--entrypoint=[\"{FIRST}\",\"run\"]"));
+        all.push(format!("--entrypoint=[\"{INIT_PATH}\",\"run\"]"));
         all.push(image.to_owned());
         Ok(all)
     }
 
-    async fn launch(&self, run: Run<'_>) -> Result<Running, SandboxError> {
-        let room = self.ground.room(&run).await?;
+    async fn launch_run(&self, run: SandboxRun<'_>) -> Result<SandboxProcess, SandboxError> {
+        let room = self.ground.allocate_run(&run).await?;
         let group = room.group.clone();
-        let launched = self.launch_into(run, room).await;
+        let launched = self.launch_container(run, room).await;
         if launched.is_err() {
-            group.remove();
+            group.remove_directories();
         }
         launched
     }
 
-    async fn launch_into(&self, run: Run<'_>, room: Room) -> Result<Running, SandboxError> {
+    async fn launch_container(
+        &self,
+        run: SandboxRun<'_>,
+        room: RunAllocation,
+    ) -> Result<SandboxProcess, SandboxError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let life =
             self.ground.options.directory.join(format!("life/{}-{number}", std::process::id()));
-        let container = Container::new(&self.ground, &room, life.clone())?;
+        let container = PodmanContainer::new(&self.ground, &room, life.clone())?;
         if let Some(user) = room.user {
-            users::give_socket(&life, user)?;
+            users::chown_socket(&life, user)?;
         }
-        let mut command = podman(&self.ground);
+        let mut command = podman_command(&self.ground);
         command
-            .args(self.arguments(&run, &room, &life)?)
+            .args(self.podman_arguments(&run, &room, &life)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         self.may_be.store(true, Ordering::Relaxed);
-        let watch = Watch {
+        let watch = RunWatcher {
             ground: Arc::clone(&self.ground),
-            child: self.ground.spawn(command).await?,
-            disk: disk(&self.ground, &run, &room.group),
+            child: self.ground.spawn_process(command).await?,
+            disk: to_disk_quota(&self.ground, &run, &room.group),
             name: room.name,
             group: room.group,
             wall: run.limits.wall,
@@ -160,21 +164,21 @@ impl Podman {
             container: Some(container),
             by_force: false,
         };
-        let orders = Inside {
-            life: Some(LIFE.into()),
+        let orders = InitSpec {
+            life: Some(LIVENESS_SOCKET_PATH.into()),
             limits: Some(process_limits(run.limits)),
-            ..inside(&run)
+            ..to_init_spec(&run)
         };
-        Running::follow(watch, None, &orders).await
+        SandboxProcess::start_and_watch(watch, None, &orders).await
     }
 
-    async fn try_it(&self) -> Result<String, SandboxError> {
-        let version = podman(&self.ground).arg("--version").output().await;
+    async fn probe_podman(&self) -> Result<String, SandboxError> {
+        let version = podman_command(&self.ground).arg("--version").output().await;
         let version = version.map_err(|error| SandboxError::Missing {
             what: format!("podman cannot be run ({error})"),
             todo: "install podman and runc".into(),
         })?;
-        probe(self, None).await.map_err(|error| match error {
+        run_probe(self, None).await.map_err(|error| match error {
             SandboxError::Start(said) => SandboxError::Missing {
                 what: format!("podman makes no sandbox ({said})"),
                 todo: "see that the image is there (podman images, podman import) and that \
@@ -187,48 +191,52 @@ impl Podman {
     }
 
     /// Removes containers, those of a job or all but those of some.
-    async fn remove(&self, gone: impl Fn(&str) -> bool) -> usize {
+    async fn remove_containers(&self, gone: impl Fn(&str) -> bool) -> usize {
         if !self.may_be.load(Ordering::Relaxed) {
             return 0;
         }
-        let Ok(all) = containers(&self.ground).await else { return 0 };
-        let (gone, left): (Vec<Listed>, Vec<Listed>) =
-            all.into_iter().partition(|container| gone(container.job()));
+        let Ok(all) = list_containers(&self.ground).await else { return 0 };
+        let (gone, left): (Vec<ContainerInfo>, Vec<ContainerInfo>) =
+            all.into_iter().partition(|container| gone(container.job_label()));
         for container in &gone {
-            remove(&self.ground, &container.id).await;
+            remove_container(&self.ground, &container.id).await;
         }
-        if left.is_empty() && !self.ground.busy() {
+        if left.is_empty() && !self.ground.has_live_runs() {
             self.may_be.store(false, Ordering::Relaxed);
         }
         gone.len()
     }
 }
 
-impl Backend for Podman {
-    fn kind(&self) -> SandboxBackend {
+impl Backend for PodmanBackend {
+    fn backend_kind(&self) -> SandboxBackend {
         SandboxBackend::Podman
     }
 
-    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
-        self.try_it().boxed()
+    fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
+        self.probe_podman().boxed()
     }
 
-    fn start<'a>(&'a self, run: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>> {
-        self.launch(run).boxed()
+    fn start_run<'a>(
+        &'a self,
+        run: SandboxRun<'a>,
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>> {
+        self.launch_run(run).boxed()
     }
 
     fn end_job<'a>(&'a self, job: &'a str) -> BoxFuture<'a, ()> {
         async move {
             self.ground.end_job(job).await;
-            self.remove(|other| other == job).await;
+            self.remove_containers(|other| other == job).await;
         }
         .boxed()
     }
 
-    fn sweep<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, Swept> {
+    fn cleanup_orphans<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, CleanupStats> {
         async move {
-            let mut swept = self.ground.sweep(keep).await;
-            swept.removed += self.remove(|job| !keep.iter().any(|kept| kept == job)).await;
+            let mut swept = self.ground.cleanup_orphans(keep).await;
+            swept.removed +=
+                self.remove_containers(|job| !keep.iter().any(|kept| kept == job)).await;
             swept
         }
         .boxed()
@@ -236,7 +244,7 @@ impl Backend for Podman {
 }
 
 /// What is particular to a run in a container.
-pub(super) struct Container {
+pub(super) struct PodmanContainer {
     name: String,
     path: PathBuf,
     /// Waits for the first process; then its connection.
@@ -246,16 +254,16 @@ pub(super) struct Container {
     kills: u64,
 }
 
-impl Container {
-    fn new(ground: &Ground, room: &Room, path: PathBuf) -> Result<Self, SandboxError> {
-        let listener =
-            UnixListener::bind(&path).tried(|| format!("cannot listen at {}", path.display()))?;
+impl PodmanContainer {
+    fn new(ground: &HostEnv, room: &RunAllocation, path: PathBuf) -> Result<Self, SandboxError> {
+        let listener = UnixListener::bind(&path)
+            .with_io_context(|| format!("cannot listen at {}", path.display()))?;
         let name = container_name(&ground.options.instance, &room.name);
         Ok(Self { name, path, listener: Some(listener), life: None, kills: 0 })
     }
 
     /// Takes the connection of the first process and keeps it; nobody else gets one.
-    pub(super) async fn hold(&mut self) {
+    pub(super) async fn accept_liveness(&mut self) {
         if let Some(listener) = &self.listener
             && let Ok((life, _)) = listener.accept().await
         {
@@ -265,32 +273,37 @@ impl Container {
     }
 
     /// Looks again and again whether the memory limit has killed something: with the container it is forgotten who was killed in it.
-    pub(super) async fn look(&mut self, group: &Group) {
-        let mut ticks = interval(LOOKS);
+    pub(super) async fn watch_oom_kills(&mut self, group: &RunCgroup) {
+        let mut ticks = interval(OOM_POLL_INTERVAL);
         loop {
             ticks.tick().await;
-            self.kills = self.kills.max(group.used().out_of_memory);
+            self.kills = self.kills.max(group.read_usage().out_of_memory);
         }
     }
 
     /// How many processes the memory limit has killed. When the whole went by SIGKILL with all its memory in use, it was that too.
-    pub(super) fn kills(&self, used: &Used, most: u64, signal: Option<i32>) -> u64 {
-        let full = used.peak_memory + NEARLY >= most && signal == Some(9);
+    pub(super) fn count_oom_kills(
+        &self,
+        used: &CgroupUsage,
+        most: u64,
+        signal: Option<i32>,
+    ) -> u64 {
+        let full = used.peak_memory + MEMORY_LIMIT_SLACK_BYTES >= most && signal == Some(9);
         self.kills.max(used.out_of_memory).max(u64::from(full))
     }
 
     /// Ends the connection, and with it the container.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn close_connection(&mut self) {
         self.listener = None;
         self.life = None;
     }
 
     /// Removes what is left of it. One that went by itself has removed itself.
-    pub(super) async fn clear(&mut self, ground: &Ground, by_force: bool) {
-        self.let_go();
+    pub(super) async fn clean_up(&mut self, ground: &HostEnv, by_force: bool) {
+        self.close_connection();
         let _ = std::fs::remove_file(&self.path);
         if by_force {
-            remove(ground, &self.name).await;
+            remove_container(ground, &self.name).await;
         }
     }
 }
@@ -300,7 +313,7 @@ fn container_name(instance: &str, name: &str) -> String {
 }
 
 /// The program, with what it needs to know about the machine.
-fn podman(ground: &Ground) -> Command {
+fn podman_command(ground: &HostEnv) -> Command {
     let mut command = Command::new(&ground.options.podman);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command.current_dir("/");
@@ -319,31 +332,33 @@ fn podman(ground: &Ground) -> Command {
 /// A container, as podman lists it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Listed {
+struct ContainerInfo {
     id: String,
     labels: std::collections::BTreeMap<String, String>,
 }
 
-impl Listed {
-    fn job(&self) -> &str {
+impl ContainerInfo {
+    fn job_label(&self) -> &str {
         self.labels.get("cynode.job").map_or("", String::as_str)
     }
 }
 
-async fn containers(ground: &Ground) -> Result<Vec<Listed>, SandboxError> {
-    let listed = podman(ground)
+async fn list_containers(ground: &HostEnv) -> Result<Vec<ContainerInfo>, SandboxError> {
+    let listed = podman_command(ground)
         .args(["ps", "--all", "--format", "json", "--filter"])
         .arg(format!("label=cynode.instance={}", ground.options.instance))
         .output()
         .await
-        .tried(|| "podman cannot be run".into())?;
+        .with_io_context(|| "podman cannot be run".into())?;
     serde_json::from_slice(&listed.stdout)
         .map_err(|error| SandboxError::Start(format!("podman lists what cannot be read: {error}")))
 }
 
-async fn remove(ground: &Ground, container: &str) {
-    let removed =
-        podman(ground).args(["rm", "--force", "--ignore", "--time=0", container]).output().await;
+async fn remove_container(ground: &HostEnv, container: &str) {
+    let removed = podman_command(ground)
+        .args(["rm", "--force", "--ignore", "--time=0", container])
+        .output()
+        .await;
     if let Ok(removed) = removed
         && !removed.status.success()
     {
@@ -351,6 +366,6 @@ async fn remove(ground: &Ground, container: &str) {
     }
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

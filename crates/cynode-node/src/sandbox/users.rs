@@ -9,17 +9,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{SandboxError, Tried};
+use super::{IoContext, SandboxError};
 
 /// Who is whose user.
-pub(super) struct Users {
+pub(super) struct SandboxUsers {
     range: Range<u32>,
     /// Where the number of the next one is kept, so that a restart does not begin again with users who still own files.
     kept: PathBuf,
     jobs: Mutex<HashMap<String, u32>>,
 }
 
-impl Users {
+impl SandboxUsers {
     /// From a range of users that nobody else has.
     pub(super) fn new(range: Range<u32>, directory: &Path) -> Result<Self, SandboxError> {
         if range.is_empty() || range.start < 1000 {
@@ -31,7 +31,7 @@ impl Users {
     }
 
     /// The user of a job: the one it has, the one who owns its files already, or a new one.
-    pub(super) fn of(&self, job: &str, owned: Option<&Path>) -> Result<u32, SandboxError> {
+    pub(super) fn user_of_job(&self, job: &str, owned: Option<&Path>) -> Result<u32, SandboxError> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(user) = jobs.get(job) {
             return Ok(*user);
@@ -46,7 +46,7 @@ impl Users {
     }
 
     /// The job is over.
-    pub(super) fn forget(&self, job: &str) {
+    pub(super) fn release_job(&self, job: &str) {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
     }
 
@@ -57,7 +57,7 @@ impl Users {
             let following = if user + 1 == self.range.end { self.range.start } else { user + 1 };
             if !taken.values().any(|other| *other == user) {
                 fs::write(&self.kept, following.to_string())
-                    .tried(|| format!("cannot write {}", self.kept.display()))?;
+                    .with_io_context(|| format!("cannot write {}", self.kept.display()))?;
                 return Ok(user);
             }
             user = following;
@@ -67,54 +67,55 @@ impl Users {
 }
 
 /// Gives a directory and all that is in it to a user. Done once: the directory itself is last, and who has it has all of it.
-pub(super) fn give(path: &Path, user: u32) -> Result<(), SandboxError> {
-    let meta = look(path)?;
+pub(super) fn chown_tree(path: &Path, user: u32) -> Result<(), SandboxError> {
+    let meta = read_metadata(path)?;
     if meta.uid() == user {
         return Ok(());
     }
     if meta.is_dir() {
-        give_contents(path, user)?;
+        chown_contents(path, user)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-            .tried(|| format!("cannot change the mode of {}", path.display()))?;
+            .with_io_context(|| format!("cannot change the mode of {}", path.display()))?;
     } else if meta.nlink() > 1 {
         return Err(SandboxError::Shared(path.to_owned()));
     }
-    own(path, user)
+    chown_path(path, user)
 }
 
-fn give_contents(root: &Path, user: u32) -> Result<(), SandboxError> {
+fn chown_contents(root: &Path, user: u32) -> Result<(), SandboxError> {
     let mut open = vec![root.to_owned()];
     while let Some(directory) = open.pop() {
-        let entries =
-            fs::read_dir(&directory).tried(|| format!("cannot read {}", directory.display()))?;
+        let entries = fs::read_dir(&directory)
+            .with_io_context(|| format!("cannot read {}", directory.display()))?;
         for entry in entries {
-            let path = entry.tried(|| format!("cannot read {}", directory.display()))?.path();
-            let meta = look(&path)?;
+            let path =
+                entry.with_io_context(|| format!("cannot read {}", directory.display()))?.path();
+            let meta = read_metadata(&path)?;
             if meta.is_dir() {
                 open.push(path.clone());
             } else if meta.nlink() > 1 && meta.uid() != user {
                 return Err(SandboxError::Shared(path));
             }
-            own(&path, user)?;
+            chown_path(&path, user)?;
         }
     }
     Ok(())
 }
 
 /// Gives a socket to a user and to nobody else.
-pub(super) fn give_socket(path: &Path, user: u32) -> Result<(), SandboxError> {
-    if look(path)?.uid() == user {
+pub(super) fn chown_socket(path: &Path, user: u32) -> Result<(), SandboxError> {
+    if read_metadata(path)?.uid() == user {
         return Ok(());
     }
-    own(path, user)?;
+    chown_path(path, user)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-        .tried(|| format!("cannot change the mode of {}", path.display()))
+        .with_io_context(|| format!("cannot change the mode of {}", path.display()))
 }
 
 /// Whether a user who is in no group can get to a path.
-pub(super) fn reachable(path: &Path, user: u32) -> Result<(), SandboxError> {
+pub(super) fn check_reachable(path: &Path, user: u32) -> Result<(), SandboxError> {
     for above in path.ancestors().skip(1) {
-        let meta = look(above)?;
+        let meta = read_metadata(above)?;
         let bit = if meta.uid() == user { 0o100 } else { 0o001 };
         if meta.mode() & bit == 0 {
             return Err(SandboxError::Unreachable(above.to_owned()));
@@ -123,12 +124,13 @@ pub(super) fn reachable(path: &Path, user: u32) -> Result<(), SandboxError> {
     Ok(())
 }
 
-fn look(path: &Path) -> Result<fs::Metadata, SandboxError> {
-    fs::symlink_metadata(path).tried(|| format!("cannot look at {}", path.display()))
+fn read_metadata(path: &Path) -> Result<fs::Metadata, SandboxError> {
+    fs::symlink_metadata(path).with_io_context(|| format!("cannot look at {}", path.display()))
 }
 
-fn own(path: &Path, user: u32) -> Result<(), SandboxError> {
-    lchown(path, Some(user), Some(user)).tried(|| format!("cannot give away {}", path.display()))
+fn chown_path(path: &Path, user: u32) -> Result<(), SandboxError> {
+    lchown(path, Some(user), Some(user))
+        .with_io_context(|| format!("cannot give away {}", path.display()))
 }
 
 #[cfg(test)]
@@ -138,19 +140,21 @@ mod tests {
     #[test]
     fn a_job_keeps_its_user_and_another_job_has_another() {
         let place = tempfile::tempdir().unwrap();
-        let users = Users::new(5000..5003, place.path()).unwrap();
-        let given = ["a", "b", "a", "c"].map(|job| users.of(job, None).unwrap());
+        let users = SandboxUsers::new(5000..5003, place.path()).unwrap();
+        let given = ["a", "b", "a", "c"].map(|job| users.user_of_job(job, None).unwrap());
         assert_eq!(given, [5000, 5001, 5000, 5002]);
-        assert!(users.of("d", None).is_err());
-        users.forget("b");
-        assert_eq!(users.of("d", None).unwrap(), 5001);
+        assert!(users.user_of_job("d", None).is_err());
+        users.release_job("b");
+        assert_eq!(users.user_of_job("d", None).unwrap(), 5001);
     }
 
     #[test]
     fn a_restart_goes_on_where_the_last_one_stopped() {
         let place = tempfile::tempdir().unwrap();
-        let first = Users::new(5000..6000, place.path()).unwrap().of("a", None).unwrap();
-        let second = Users::new(5000..6000, place.path()).unwrap().of("b", None).unwrap();
+        let first =
+            SandboxUsers::new(5000..6000, place.path()).unwrap().user_of_job("a", None).unwrap();
+        let second =
+            SandboxUsers::new(5000..6000, place.path()).unwrap().user_of_job("b", None).unwrap();
         assert_eq!((first, second), (5000, 5001));
     }
 
@@ -158,10 +162,13 @@ mod tests {
     fn who_owns_the_files_of_a_job_is_its_user_again() {
         let place = tempfile::tempdir().unwrap();
         let owner = fs::metadata(place.path()).unwrap().uid();
-        let users =
-            Users { range: owner..owner + 2, kept: place.path().join("n"), jobs: Mutex::default() };
+        let users = SandboxUsers {
+            range: owner..owner + 2,
+            kept: place.path().join("n"),
+            jobs: Mutex::default(),
+        };
         fs::write(&users.kept, (owner + 1).to_string()).unwrap();
-        assert_eq!(users.of("a", Some(place.path())).unwrap(), owner);
+        assert_eq!(users.user_of_job("a", Some(place.path())).unwrap(), owner);
     }
 
     #[test]
@@ -171,7 +178,7 @@ mod tests {
         fs::create_dir(&workspace).unwrap();
         fs::write(&mirror, "x").unwrap();
         fs::hard_link(&mirror, workspace.join("object")).unwrap();
-        let refused = give(&workspace, fs::metadata(&mirror).unwrap().uid() + 1);
+        let refused = chown_tree(&workspace, fs::metadata(&mirror).unwrap().uid() + 1);
         assert!(matches!(refused, Err(SandboxError::Shared(path)) if path.ends_with("w/object")));
     }
 
@@ -181,11 +188,11 @@ mod tests {
         let below = place.path().join("below");
         fs::create_dir(&below).unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let unreachable = reachable(&below, u32::MAX - 1);
+        let unreachable = check_reachable(&below, u32::MAX - 1);
         assert!(
             matches!(unreachable, Err(SandboxError::Unreachable(path)) if path == place.path())
         );
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        assert!(reachable(&below, u32::MAX - 1).is_ok());
+        assert!(check_reachable(&below, u32::MAX - 1).is_ok());
     }
 }

@@ -12,22 +12,22 @@ use hyper::{
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Body, Door, full, told};
+use super::{Body, SocketHandler, error_response, full_body};
 
 /// Most requests of one job to the models at once.
-const MOST_QUESTIONS: usize = 16;
+const MAX_MODEL_REQUESTS: usize = 16;
 
 /// Most requests of one job to the tools at once; streams that wait for news are among them.
-const MOST_CALLS: usize = 32;
+const MAX_TOOL_REQUESTS: usize = 32;
 
 /// Most bytes of a question: conversations with images are long.
-const QUESTION_BYTES: usize = 48 * 1024 * 1024;
+const MAX_MODEL_REQUEST_BYTES: usize = 48 * 1024 * 1024;
 
 /// Most bytes of a call.
-const CALL_BYTES: usize = 8 * 1024 * 1024;
+const MAX_TOOL_REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
 /// Headers that say how something is meant, never who means it.
-const INWARD: [&str; 7] = [
+const FORWARDED_REQUEST_HEADERS: [&str; 7] = [
     "accept",
     "content-type",
     "user-agent",
@@ -38,7 +38,7 @@ const INWARD: [&str; 7] = [
 ];
 
 /// Headers of answers that say something to a client and nothing about where they come from.
-const OUTWARD: [&str; 7] = [
+const FORWARDED_RESPONSE_HEADERS: [&str; 7] = [
     "content-type",
     "cache-control",
     "retry-after",
@@ -50,12 +50,12 @@ const OUTWARD: [&str; 7] = [
 
 /// Where requests go.
 #[derive(Clone, Debug)]
-pub(crate) struct Upstream {
+pub(crate) struct AgentUpstream {
     http: reqwest::Client,
     base: String,
 }
 
-impl Upstream {
+impl AgentUpstream {
     /// The orchestrator at `base`.
     pub(crate) fn new(base: &str) -> Result<Self, reqwest::Error> {
         let http = reqwest::Client::builder()
@@ -70,14 +70,14 @@ impl Upstream {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum UpstreamKind {
     Models,
     Tools,
 }
 
 /// What a request may be.
 #[derive(Debug, PartialEq, Eq)]
-enum Pass {
+enum RouteDecision {
     /// It goes on to this path.
     To(&'static str),
     /// The node answers: somebody is there.
@@ -87,61 +87,68 @@ enum Pass {
 }
 
 /// Everything that is let through. Queries are dropped: no path has one that matters.
-fn pass(kind: Kind, method: &Method, path: &str) -> Pass {
+fn match_route(kind: UpstreamKind, method: &Method, path: &str) -> RouteDecision {
     match (kind, method.as_str(), path) {
-        (Kind::Models, "POST", "/v1/chat/completions") => Pass::To("/v1/chat/completions"),
-        (Kind::Models, "POST", "/v1/responses") => Pass::To("/v1/responses"),
-        (Kind::Models, "POST", "/v1/messages") => Pass::To("/v1/messages"),
-        (Kind::Models, "POST", "/v1/messages/count_tokens") => {
-            Pass::To("/v1/messages/count_tokens")
+        (UpstreamKind::Models, "POST", "/v1/chat/completions") => {
+            RouteDecision::To("/v1/chat/completions")
         }
-        (Kind::Models, "GET", "/v1/models") => Pass::To("/v1/models"),
-        (Kind::Models, "HEAD", "/") => Pass::Here,
-        (Kind::Tools, "POST" | "GET" | "DELETE", "/mcp") => Pass::To("/mcp"),
-        _ => Pass::No,
+        (UpstreamKind::Models, "POST", "/v1/responses") => RouteDecision::To("/v1/responses"),
+        (UpstreamKind::Models, "POST", "/v1/messages") => RouteDecision::To("/v1/messages"),
+        (UpstreamKind::Models, "POST", "/v1/messages/count_tokens") => {
+            RouteDecision::To("/v1/messages/count_tokens")
+        }
+        (UpstreamKind::Models, "GET", "/v1/models") => RouteDecision::To("/v1/models"),
+        (UpstreamKind::Models, "HEAD", "/") => RouteDecision::Here,
+        (UpstreamKind::Tools, "POST" | "GET" | "DELETE", "/mcp") => RouteDecision::To("/mcp"),
+        _ => RouteDecision::No,
     }
 }
 
-pub(super) struct Forwarder {
-    kind: Kind,
-    upstream: Upstream,
+pub(super) struct UpstreamForwarder {
+    kind: UpstreamKind,
+    upstream: AgentUpstream,
     token: SecretString,
     trace: String,
     room: Arc<Semaphore>,
 }
 
-impl Forwarder {
-    pub(super) fn new(kind: Kind, upstream: Upstream, token: SecretString, trace: String) -> Self {
+impl UpstreamForwarder {
+    pub(super) fn new(
+        kind: UpstreamKind,
+        upstream: AgentUpstream,
+        token: SecretString,
+        trace: String,
+    ) -> Self {
         let most = match kind {
-            Kind::Models => MOST_QUESTIONS,
-            Kind::Tools => MOST_CALLS,
+            UpstreamKind::Models => MAX_MODEL_REQUESTS,
+            UpstreamKind::Tools => MAX_TOOL_REQUESTS,
         };
         Self { kind, upstream, token, trace, room: Arc::new(Semaphore::new(most)) }
     }
 
-    const fn most_bytes(&self) -> usize {
+    const fn max_body_bytes(&self) -> usize {
         match self.kind {
-            Kind::Models => QUESTION_BYTES,
-            Kind::Tools => CALL_BYTES,
+            UpstreamKind::Models => MAX_MODEL_REQUEST_BYTES,
+            UpstreamKind::Tools => MAX_TOOL_REQUEST_BYTES,
         }
     }
 
-    async fn forward(
+    async fn forward_request(
         &self,
         path: &str,
         request: Request<Incoming>,
         place: OwnedSemaphorePermit,
     ) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        let most = self.most_bytes();
+        let most = self.max_body_bytes();
         if body.size_hint().lower() > most as u64 {
-            return too_large(most);
+            return too_large_response(most);
         }
         let mut onward = self
             .upstream
             .http
             .request(parts.method, format!("{}{path}", self.upstream.base))
-            .headers(inward(&parts.headers))
+            .headers(filter_request_headers(&parts.headers))
             .bearer_auth(self.token.expose_secret());
         if !self.trace.is_empty() {
             let span = rand::random::<u64>() | 1;
@@ -154,15 +161,15 @@ impl Forwarder {
             onward = onward.body(reqwest::Body::wrap(Limited::new(body, most)));
         }
         match onward.send().await {
-            Ok(answer) => back(answer, place),
-            Err(error) if caused_by_size(&error) => too_large(most),
+            Ok(answer) => relay_response(answer, place),
+            Err(error) if is_length_limit_error(&error) => too_large_response(most),
             Err(error) => {
                 tracing::debug!(
                     event = "forward.failed",
                     error = format!("{:#}", anyhow::Error::from(error)),
                     "no answer"
                 );
-                let mut response = told(
+                let mut response = error_response(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "the node cannot reach the orchestrator now; ask again",
                 );
@@ -173,28 +180,28 @@ impl Forwarder {
     }
 }
 
-impl Door for Forwarder {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+impl SocketHandler for UpstreamForwarder {
+    async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         // A whole address in the request line is an attempt to choose one.
         let path = match request.uri().authority() {
             Some(_) => "",
             None => request.uri().path(),
         };
-        match pass(self.kind, request.method(), path) {
-            Pass::Here => Response::new(full("")),
-            Pass::No => {
+        match match_route(self.kind, request.method(), path) {
+            RouteDecision::Here => Response::new(full_body("")),
+            RouteDecision::No => {
                 let what = format!("{} {}", request.method(), request.uri().path());
-                told(
+                error_response(
                     StatusCode::FORBIDDEN,
                     &format!(
                         "`{what}` is not let out of this sandbox: only models and tools are, by their own paths"
                     ),
                 )
             }
-            Pass::To(path) => match Arc::clone(&self.room).try_acquire_owned() {
-                Ok(place) => self.forward(path, request, place).await,
+            RouteDecision::To(path) => match Arc::clone(&self.room).try_acquire_owned() {
+                Ok(place) => self.forward_request(path, request, place).await,
                 Err(_) => {
-                    let mut response = told(
+                    let mut response = error_response(
                         StatusCode::TOO_MANY_REQUESTS,
                         "this job has too many requests open at once; end one first",
                     );
@@ -206,35 +213,40 @@ impl Door for Forwarder {
     }
 }
 
-fn too_large(most: usize) -> Response<Body> {
-    told(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {most} bytes"))
+fn too_large_response(most: usize) -> Response<Body> {
+    error_response(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {most} bytes"))
 }
 
-fn inward(headers: &HeaderMap) -> HeaderMap {
-    keep(headers, |name| INWARD.contains(&name) || name.starts_with("mcp-"))
+fn filter_request_headers(headers: &HeaderMap) -> HeaderMap {
+    filter_headers(headers, |name| {
+        FORWARDED_REQUEST_HEADERS.contains(&name) || name.starts_with("mcp-")
+    })
 }
 
-fn outward(headers: &HeaderMap) -> HeaderMap {
-    keep(headers, |name| {
-        OUTWARD.contains(&name)
+fn filter_response_headers(headers: &HeaderMap) -> HeaderMap {
+    filter_headers(headers, |name| {
+        FORWARDED_RESPONSE_HEADERS.contains(&name)
             || ["mcp-", "anthropic-ratelimit-", "x-ratelimit-"]
                 .iter()
                 .any(|prefix| name.starts_with(prefix))
     })
 }
 
-fn keep(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> HeaderMap {
+fn filter_headers(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> HeaderMap {
     let pairs = headers.iter().filter(|(name, _)| wanted(name.as_str()));
     pairs.map(|(name, value): (&HeaderName, &HeaderValue)| (name.clone(), value.clone())).collect()
 }
 
 /// Passes the answer on as it comes. The place is given back when it has ended.
-fn back(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Response<Body> {
+fn relay_response(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Response<Body> {
     let status = answer.status();
     if status.is_redirection() {
-        return told(StatusCode::BAD_GATEWAY, "the orchestrator answered with another address");
+        return error_response(
+            StatusCode::BAD_GATEWAY,
+            "the orchestrator answered with another address",
+        );
     }
-    let headers = outward(answer.headers());
+    let headers = filter_response_headers(answer.headers());
     let (_, body) = hyper::http::Response::from(answer).into_parts();
     let body = body.map_err(anyhow::Error::from).map_frame(move |frame| {
         let _until_the_end = &place;
@@ -246,7 +258,7 @@ fn back(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Response<Body
     response
 }
 
-fn caused_by_size(error: &reqwest::Error) -> bool {
+fn is_length_limit_error(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
@@ -263,12 +275,14 @@ mod tests {
 
     #[test]
     fn only_the_listed_paths_are_let_through() {
-        let models = |method: &str, path| pass(Kind::Models, &method.parse().unwrap(), path);
-        let tools = |method: &str, path| pass(Kind::Tools, &method.parse().unwrap(), path);
-        assert_eq!(models("POST", "/v1/messages"), Pass::To("/v1/messages"));
-        assert_eq!(models("GET", "/v1/models"), Pass::To("/v1/models"));
-        assert_eq!(models("HEAD", "/"), Pass::Here);
-        assert_eq!(tools("DELETE", "/mcp"), Pass::To("/mcp"));
+        let models =
+            |method: &str, path| match_route(UpstreamKind::Models, &method.parse().unwrap(), path);
+        let tools =
+            |method: &str, path| match_route(UpstreamKind::Tools, &method.parse().unwrap(), path);
+        assert_eq!(models("POST", "/v1/messages"), RouteDecision::To("/v1/messages"));
+        assert_eq!(models("GET", "/v1/models"), RouteDecision::To("/v1/models"));
+        assert_eq!(models("HEAD", "/"), RouteDecision::Here);
+        assert_eq!(tools("DELETE", "/mcp"), RouteDecision::To("/mcp"));
         for (method, path) in [
             ("GET", "/v1/messages"),
             ("POST", "/v1/messages/"),
@@ -280,10 +294,10 @@ mod tests {
             ("POST", "/mcp"),
             ("CONNECT", ""),
         ] {
-            assert_eq!(models(method, path), Pass::No, "{method} {path}");
+            assert_eq!(models(method, path), RouteDecision::No, "{method} {path}");
         }
         for (method, path) in [("PUT", "/mcp"), ("POST", "/mcp/x"), ("POST", "/v1/messages")] {
-            assert_eq!(tools(method, path), Pass::No, "{method} {path}");
+            assert_eq!(tools(method, path), RouteDecision::No, "{method} {path}");
         }
     }
 
@@ -309,7 +323,8 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static("x"));
         }
-        let left: Vec<_> = inward(&headers).keys().map(|name| name.to_string()).collect();
+        let left: Vec<_> =
+            filter_request_headers(&headers).keys().map(|name| name.to_string()).collect();
         assert_eq!(left, ["accept", "mcp-session-id"]);
     }
 }

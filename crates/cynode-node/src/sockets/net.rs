@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::addresses::is_public;
-use cynode_wire::nodes::Happened;
+use cynode_core::addresses::is_globally_routable;
+use cynode_wire::nodes::JobEventData;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Empty};
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
@@ -24,16 +24,16 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Body, Door, full, told};
+use super::{Body, SocketHandler, error_response, full_body};
 
 /// Most ways open at once.
-const MOST_WAYS: usize = 32;
+const MAX_OPEN_TUNNELS: usize = 32;
 
 /// How long a host has to answer at first.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most uses that are told one by one.
-const MOST_NOTES: u32 = 500;
+const MAX_EGRESS_NOTES: u32 = 500;
 
 /// Finds the addresses of a name.
 pub(crate) type Resolve =
@@ -41,28 +41,29 @@ pub(crate) type Resolve =
 
 /// The hosts that may be asked.
 #[derive(Clone)]
-pub(crate) struct Allowed {
+pub(crate) struct EgressAllowlist {
     hosts: BTreeSet<String>,
     resolve: Resolve,
     reachable: fn(IpAddr) -> bool,
 }
 
-impl Allowed {
+impl EgressAllowlist {
     /// Those hosts that both sides name; none when there are none.
-    pub(crate) fn both(job: &[String], node: &[String]) -> Option<Self> {
+    pub(crate) fn intersect_hosts(job: &[String], node: &[String]) -> Option<Self> {
         let node: BTreeSet<_> = node.iter().map(|host| host.to_ascii_lowercase()).collect();
         let job = job.iter().map(|host| host.to_ascii_lowercase());
-        let hosts: BTreeSet<_> = job.filter(|host| node.contains(host) && is_name(host)).collect();
+        let hosts: BTreeSet<_> =
+            job.filter(|host| node.contains(host) && is_host_name(host)).collect();
         let resolve: Resolve = Arc::new(|host, port| {
             Box::pin(async move { lookup_host((host, port)).await.map(Iterator::collect) })
         });
-        (!hosts.is_empty()).then_some(Self { hosts, resolve, reachable: is_public })
+        (!hosts.is_empty()).then_some(Self { hosts, resolve, reachable: is_globally_routable })
     }
 
     /// The addresses behind a host, when it may be asked.
-    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    async fn resolve_host(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let host = host.to_ascii_lowercase();
-        if !is_name(&host) {
+        if !is_host_name(&host) {
             return Err(format!("`{host}` is no host name; addresses are not let out"));
         }
         if !self.hosts.contains(&host) {
@@ -70,7 +71,7 @@ impl Allowed {
                 "`{host}` is not among the hosts that this job and this node allow"
             ));
         }
-        let found = timeout(CONNECT_WITHIN, (self.resolve)(host.clone(), port)).await;
+        let found = timeout(CONNECT_TIMEOUT, (self.resolve)(host.clone(), port)).await;
         let found = found.map_err(|_| format!("`{host}` was not found in time"))?;
         let found = found.map_err(|error| format!("`{host}` was not found: {error}"))?;
         let open: Vec<_> = found.into_iter().filter(|to| (self.reachable)(to.ip())).collect();
@@ -79,7 +80,7 @@ impl Allowed {
 }
 
 /// Whether it is a name and not an address in any of its spellings.
-fn is_name(host: &str) -> bool {
+fn is_host_name(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     host.contains('.')
         && host.len() <= 253
@@ -91,42 +92,42 @@ fn is_name(host: &str) -> bool {
         })
 }
 
-pub(super) struct Proxy {
-    allowed: Allowed,
-    tell: Arc<dyn Fn(Happened) + Send + Sync>,
+pub(super) struct EgressProxy {
+    allowed: EgressAllowlist,
+    tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
     told: AtomicU32,
     tasks: TaskTracker,
     stop: CancellationToken,
     room: Arc<Semaphore>,
 }
 
-impl Proxy {
+impl EgressProxy {
     pub(super) fn new(
-        allowed: Allowed,
-        tell: Arc<dyn Fn(Happened) + Send + Sync>,
+        allowed: EgressAllowlist,
+        tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        let room = Arc::new(Semaphore::new(MOST_WAYS));
+        let room = Arc::new(Semaphore::new(MAX_OPEN_TUNNELS));
         Self { allowed, tell, told: AtomicU32::new(0), tasks, stop, room }
     }
 
-    fn note(&self, text: String) {
+    fn record_use(&self, text: String) {
         match self.told.fetch_add(1, Ordering::Relaxed) {
-            before if before < MOST_NOTES => (self.tell)(Happened::Note { text }),
-            MOST_NOTES => {
+            before if before < MAX_EGRESS_NOTES => (self.tell)(JobEventData::Note { text }),
+            MAX_EGRESS_NOTES => {
                 let text = "network: further uses are not told one by one".to_owned();
-                (self.tell)(Happened::Note { text });
+                (self.tell)(JobEventData::Note { text });
             }
             _ => {}
         }
     }
 
-    async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, String> {
-        let addresses = self.allowed.addresses(host, port).await?;
+    async fn connect_host(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let addresses = self.allowed.resolve_host(host, port).await?;
         let mut last = String::new();
         for to in addresses {
-            match timeout(CONNECT_WITHIN, TcpStream::connect(to)).await {
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = error.to_string(),
                 Err(_) => "it did not answer in time".clone_into(&mut last),
@@ -136,7 +137,7 @@ impl Proxy {
     }
 
     /// A way through, for TLS.
-    async fn connect(
+    async fn open_tunnel(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, String> {
@@ -147,8 +148,8 @@ impl Proxy {
         }
         let place = Arc::clone(&self.room).try_acquire_owned();
         let place = place.map_err(|_| "this job has too many ways open at once".to_owned())?;
-        let mut outside = self.reach(&host, port).await?;
-        self.note(format!("network: connected to {host}:{port}"));
+        let mut outside = self.connect_host(&host, port).await?;
+        self.record_use(format!("network: connected to {host}:{port}"));
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             let _place = place;
@@ -165,11 +166,14 @@ impl Proxy {
                 }
             }
         });
-        Ok(Response::new(full("")))
+        Ok(Response::new(full_body("")))
     }
 
     /// A plain request.
-    async fn get(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, String> {
+    async fn forward_plain_request(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, String> {
         let uri = request.uri();
         let authority = uri.authority().ok_or("no host was named")?;
         let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(80));
@@ -178,8 +182,8 @@ impl Proxy {
         }
         let place = Arc::clone(&self.room).try_acquire_owned();
         let place = place.map_err(|_| "this job has too many ways open at once".to_owned())?;
-        let stream = self.reach(&host, port).await?;
-        self.note(format!("network: {} http://{host}{}", request.method(), uri.path()));
+        let stream = self.connect_host(&host, port).await?;
+        self.record_use(format!("network: {} http://{host}{}", request.method(), uri.path()));
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let mut onward = Request::builder().method(request.method()).uri(path);
         onward = onward.header(header::HOST, &host);
@@ -206,7 +210,7 @@ impl Proxy {
                 _ = connection => {}
             }
         });
-        let answer = timeout(CONNECT_WITHIN * 3, sender.send_request(onward)).await;
+        let answer = timeout(CONNECT_TIMEOUT * 3, sender.send_request(onward)).await;
         let answer = answer.map_err(|_| format!("`{host}` did not answer in time"))?;
         let (mut parts, body) = answer.map_err(|error| error.to_string())?.into_parts();
         for name in
@@ -218,18 +222,18 @@ impl Proxy {
     }
 }
 
-impl Door for Proxy {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+impl SocketHandler for EgressProxy {
+    async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let what = format!("{} {}", request.method(), request.uri());
         let answered = match *request.method() {
-            Method::CONNECT => Arc::clone(&self).connect(request).await,
-            Method::GET | Method::HEAD => Arc::clone(&self).get(request).await,
+            Method::CONNECT => Arc::clone(&self).open_tunnel(request).await,
+            Method::GET | Method::HEAD => Arc::clone(&self).forward_plain_request(request).await,
             _ => Err("only CONNECT, GET and HEAD are let out this way".to_owned()),
         };
         answered.unwrap_or_else(|reason| {
             let shown: String = what.chars().take(200).collect();
-            self.note(format!("network: refused `{shown}`: {reason}"));
-            told(StatusCode::FORBIDDEN, &reason)
+            self.record_use(format!("network: refused `{shown}`: {reason}"));
+            error_response(StatusCode::FORBIDDEN, &reason)
         })
     }
 }
@@ -238,10 +242,10 @@ impl Door for Proxy {
 mod tests {
     use super::*;
 
-    fn allowed(job: &[&str], node: &[&str]) -> Option<Allowed> {
+    fn allowed(job: &[&str], node: &[&str]) -> Option<EgressAllowlist> {
         let owned =
             |hosts: &[&str]| hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>();
-        Allowed::both(&owned(job), &owned(node))
+        EgressAllowlist::intersect_hosts(&owned(job), &owned(node))
     }
 
     #[test]
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn an_address_is_no_name_however_it_is_written() {
         for name in ["crates.io", "static.crates.io", "xn--bcher-kva.example"] {
-            assert!(is_name(name), "{name}");
+            assert!(is_host_name(name), "{name}");
         }
         for name in [
             "127.0.0.1",
@@ -271,7 +275,7 @@ mod tests {
             "a b.c",
             "",
         ] {
-            assert!(!is_name(name), "{name}");
+            assert!(!is_host_name(name), "{name}");
         }
     }
 
@@ -281,13 +285,13 @@ mod tests {
         both.resolve = Arc::new(|_, port| {
             Box::pin(async move { Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]) })
         });
-        let refused = both.addresses("crates.io", 443).await;
+        let refused = both.resolve_host("crates.io", 443).await;
         assert_eq!(refused, Err("`crates.io` leads to no public address".to_owned()));
         both.resolve = Arc::new(|_, port| {
             let ips = [[10, 0, 0, 1], [93, 184, 216, 34]];
             Box::pin(async move { Ok(ips.map(|ip| SocketAddr::from((ip, port))).to_vec()) })
         });
-        let open = both.addresses("CRATES.io", 443).await;
+        let open = both.resolve_host("CRATES.io", 443).await;
         assert_eq!(open, Ok(vec![SocketAddr::from(([93, 184, 216, 34], 443))]));
     }
 }

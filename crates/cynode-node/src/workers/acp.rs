@@ -16,74 +16,75 @@ use agent_client_protocol_schema::{
         NewSessionResponse, ResumeSessionRequest, SessionId, SetSessionModeRequest,
     },
 };
-use cynode_wire::nodes::Happened;
+use cynode_wire::nodes::JobEventData;
 use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
-use self::wire::{Incoming, Wire};
+use self::wire::{AcpConnection, AgentMessage};
 use super::{
-    AGENTS, NO_KEY, Order, Patience, Permissions, Recipe, Session, Start, TOOLS_AT, Turn,
-    WORKSPACE, Worker, WorkerError,
-    inside::{self, Ear, environment, tell},
+    AGENTS_DIR, AgentRecipe, JobWorker, PLACEHOLDER_KEY, PermissionPrompt, SessionStart, TOOLS_URL,
+    TurnOutcome, WORKSPACE_DIR, WorkerError, WorkerInstruction, WorkerSession, WorkerTimeouts,
+    inside::{self, InstructionListener, base_environment, send_event},
     install, recipes,
 };
-use crate::sandbox::{Bind, Ended, Running};
+use crate::sandbox::{BindMount, SandboxExit, SandboxProcess};
 
 mod turn;
 mod updates;
 mod wire;
 
 /// What the tool gate is called towards agents.
-const GATE: &str = "cynode";
+const GATEWAY_SERVER_NAME: &str = "cynode";
 /// The code of JSON-RPC for a method that is not there.
-const NO_METHOD: i32 = -32601;
+const METHOD_NOT_FOUND_CODE: i32 = -32601;
 
 /// A coding agent.
-pub(super) struct Acp {
-    recipe: Recipe,
+pub(super) struct AcpWorker {
+    recipe: AgentRecipe,
     place: PathBuf,
 }
 
-impl Acp {
+impl AcpWorker {
     /// The agent of a recipe, installed below the folder.
-    pub(super) fn new(recipe: Recipe, agents: &Path) -> Self {
+    pub(super) fn new(recipe: AgentRecipe, agents: &Path) -> Self {
         Self { recipe, place: agents.to_owned() }
     }
 
-    async fn begin(&self, start: Start<'_>) -> Result<Agent, WorkerError> {
+    async fn start_agent(&self, start: SessionStart<'_>) -> Result<AcpSession, WorkerError> {
         let name = || self.recipe.name.clone();
         if !install::is_installed(&self.recipe, &self.place) {
             return Err(WorkerError::NotInstalled(name()));
         }
         let model = start.assignment.work.models.first();
         let model = model.ok_or_else(|| WorkerError::NoModel(name()))?;
-        if !recipes::plain_model(model) {
+        if !recipes::is_plain_model(model) {
             return Err(WorkerError::BadModel(model.clone()));
         }
         let until = start.limits.until.min(Instant::now() + start.limits.startup);
-        for (path, text) in self.recipe.files(model) {
+        for (path, text) in self.recipe.home_files(model) {
             let (_, mut orders) = mpsc::channel(1);
-            let mut ear = Ear::new(&mut orders, start.events.clone());
+            let mut ear = InstructionListener::new(&mut orders, start.events.clone());
             let sandbox = &*start.sandbox;
             let written =
                 inside::write_file(sandbox, &path, &text, until, &start.events, &mut ear).await?;
-            if !written.succeeded() {
+            if !written.is_success() {
                 return Err(WorkerError::Ended { agent: name(), told: written.output });
             }
         }
-        let mut env = environment();
-        env.extend(self.recipe.environment(model, start.ask));
-        let binds = [bind(&self.recipe, &self.place.join(&self.recipe.name))];
-        let mut running = start.sandbox.run(&self.recipe.argv(model), &env, &binds).await?;
+        let mut env = base_environment();
+        env.extend(self.recipe.agent_environment(model, start.ask));
+        let binds = [agent_bind_mount(&self.recipe, &self.place.join(&self.recipe.name))];
+        let mut running =
+            start.sandbox.run_program(&self.recipe.program_argv(model), &env, &binds).await?;
         let stdin = running.stdin.take().map(|pipe| Box::new(pipe) as _);
         let stdout = running.stdout.take().map(|pipe| Box::new(pipe) as _);
         let stderr = running.stderr.take().map(|pipe| Box::new(pipe) as _);
-        let mut agent = Agent {
+        let mut agent = AcpSession {
             name: name(),
             running,
-            wire: Wire::new(stdin, stdout, stderr),
+            wire: AcpConnection::new(stdin, stdout, stderr),
             session: SessionId::new(""),
             resumed: false,
             events: start.events,
@@ -91,46 +92,52 @@ impl Acp {
             limits: start.limits,
             over: false,
         };
-        agent.greet(start.resume, self.recipe.manner(start.ask).mode.as_deref(), until).await?;
+        agent
+            .initialize_session(
+                start.resume,
+                self.recipe.asking_mode(start.ask).mode.as_deref(),
+                until,
+            )
+            .await?;
         Ok(agent)
     }
 }
 
-impl Worker for Acp {
-    fn start<'a>(
+impl JobWorker for AcpWorker {
+    fn start_session<'a>(
         &'a self,
-        start: Start<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
+        start: SessionStart<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>> {
         Box::pin(async move {
-            let agent: Box<dyn Session> = Box::new(self.begin(start).await?);
+            let agent: Box<dyn WorkerSession> = Box::new(self.start_agent(start).await?);
             Ok(agent)
         })
     }
 }
 
 /// Where an installed agent is seen inside.
-pub(super) fn bind(recipe: &Recipe, place: &Path) -> Bind {
-    let inside = PathBuf::from(format!("{AGENTS}/{}", recipe.name));
-    Bind { host: place.to_owned(), inside, writable: false }
+pub(super) fn agent_bind_mount(recipe: &AgentRecipe, place: &Path) -> BindMount {
+    let inside = PathBuf::from(format!("{AGENTS_DIR}/{}", recipe.name));
+    BindMount { host: place.to_owned(), inside, writable: false }
 }
 
 /// An agent with a session.
-struct Agent {
+struct AcpSession {
     name: String,
-    running: Running,
-    wire: Wire,
+    running: SandboxProcess,
+    wire: AcpConnection,
     session: SessionId,
     resumed: bool,
-    events: mpsc::Sender<Happened>,
-    permissions: Arc<dyn Permissions>,
-    limits: Patience,
+    events: mpsc::Sender<JobEventData>,
+    permissions: Arc<dyn PermissionPrompt>,
+    limits: WorkerTimeouts,
     /// Whether it has ended.
     over: bool,
 }
 
-impl Agent {
+impl AcpSession {
     /// Finds out what the agent can do and begins a session, or takes one up again.
-    async fn greet(
+    async fn initialize_session(
         &mut self,
         resume: Option<&str>,
         mode: Option<&str>,
@@ -140,30 +147,34 @@ impl Agent {
         let hello = InitializeRequest::new(ProtocolVersion::V1)
             .client_capabilities(ClientCapabilities::new())
             .client_info(us);
-        let can: InitializeResponse = self.ask("initialize", &hello, until).await?;
+        let can: InitializeResponse = self.call_agent("initialize", &hello, until).await?;
         if can.protocol_version != ProtocolVersion::V1 {
             let told = format!("protocol version {}", can.protocol_version);
-            return Err(self.refused("initialize", told));
+            return Err(self.refusal_error("initialize", told));
         }
         let can = can.agent_capabilities;
         let servers = if can.mcp_capabilities.http {
-            let header = HttpHeader::new("Authorization", format!("Bearer {NO_KEY}"));
-            vec![McpServer::Http(McpServerHttp::new(GATE, TOOLS_AT).headers(vec![header]))]
+            let header = HttpHeader::new("Authorization", format!("Bearer {PLACEHOLDER_KEY}"));
+            vec![McpServer::Http(
+                McpServerHttp::new(GATEWAY_SERVER_NAME, TOOLS_URL).headers(vec![header]),
+            )]
         } else {
-            self.note("The agent cannot reach the tools of the gate: it knows no MCP over HTTP.")
-                .await;
+            self.send_note(
+                "The agent cannot reach the tools of the gate: it knows no MCP over HTTP.",
+            )
+            .await;
             Vec::new()
         };
         if let Some(before) = resume {
             let taken: Result<Value, _> = if can.session_capabilities.resume.is_some() {
-                let ask = ResumeSessionRequest::new(before.to_owned(), WORKSPACE);
-                self.ask("session/resume", &ask.mcp_servers(servers.clone()), until).await
+                let ask = ResumeSessionRequest::new(before.to_owned(), WORKSPACE_DIR);
+                self.call_agent("session/resume", &ask.mcp_servers(servers.clone()), until).await
             } else if can.load_session {
                 // The agent tells the whole session again; nobody listens until it has answered.
-                let ask = LoadSessionRequest::new(before.to_owned(), WORKSPACE);
-                self.ask("session/load", &ask.mcp_servers(servers.clone()), until).await
+                let ask = LoadSessionRequest::new(before.to_owned(), WORKSPACE_DIR);
+                self.call_agent("session/load", &ask.mcp_servers(servers.clone()), until).await
             } else {
-                Err(self.refused("session/resume", "it cannot take up sessions".into()))
+                Err(self.refusal_error("session/resume", "it cannot take up sessions".into()))
             };
             match taken {
                 Ok(_) => {
@@ -171,23 +182,26 @@ impl Agent {
                     self.resumed = true;
                 }
                 Err(error @ WorkerError::Refused { .. }) => {
-                    self.note(&format!("The session could not be taken up again: {error}")).await;
+                    self.send_note(&format!("The session could not be taken up again: {error}"))
+                        .await;
                 }
                 Err(error) => return Err(error),
             }
         }
         if !self.resumed {
-            let ask = NewSessionRequest::new(WORKSPACE).mcp_servers(servers);
-            let new: NewSessionResponse = self.ask("session/new", &ask, until).await?;
+            let ask = NewSessionRequest::new(WORKSPACE_DIR).mcp_servers(servers);
+            let new: NewSessionResponse = self.call_agent("session/new", &ask, until).await?;
             self.session = new.session_id;
         }
         let (session, resumed) = (self.session.to_string(), self.resumed);
-        tell(&self.events, Happened::Session { session, resumed }).await;
+        send_event(&self.events, JobEventData::Session { session, resumed }).await;
         if let Some(mode) = mode {
             let ask = SetSessionModeRequest::new(self.session.clone(), mode.to_owned());
-            match self.ask::<Value>("session/set_mode", &ask, until).await {
+            match self.call_agent::<Value>("session/set_mode", &ask, until).await {
                 // It will ask more often than it need, which is safe.
-                Err(error @ WorkerError::Refused { .. }) => self.note(&error.to_string()).await,
+                Err(error @ WorkerError::Refused { .. }) => {
+                    self.send_note(&error.to_string()).await;
+                }
                 other => drop(other?),
             }
         }
@@ -195,88 +209,89 @@ impl Agent {
     }
 
     /// Asks the agent something outside of a turn and waits for the answer.
-    async fn ask<T: DeserializeOwned>(
+    async fn call_agent<T: DeserializeOwned>(
         &mut self,
         method: &'static str,
         params: &(impl Serialize + Sync),
         until: Instant,
     ) -> Result<T, WorkerError> {
-        let asked = self.wire.request(method, params);
+        let asked = self.wire.send_request(method, params);
         loop {
             let Ok(incoming) = tokio::time::timeout_at(until, self.wire.next()).await else {
                 let seconds = self.limits.startup.as_secs();
-                let told = self.wire.strays();
+                let told = self.wire.stray_tail();
                 return Err(WorkerError::Slow { agent: self.name.clone(), seconds, told });
             };
             match incoming {
-                Incoming::Answer { id, answer } if id == asked => {
-                    let answer = answer.map_err(|told| self.refused(method, told))?;
+                AgentMessage::Answer { id, answer } if id == asked => {
+                    let answer = answer.map_err(|told| self.refusal_error(method, told))?;
                     return serde_json::from_value(answer)
-                        .map_err(|error| self.refused(method, error.to_string()));
+                        .map_err(|error| self.refusal_error(method, error.to_string()));
                 }
-                Incoming::Gone => {
-                    let told = self.wire.strays();
+                AgentMessage::Gone => {
+                    let told = self.wire.stray_tail();
                     return Err(WorkerError::Ended { agent: self.name.clone(), told });
                 }
-                Incoming::Request { id, method, .. } => self.refuse(&id, &method),
-                Incoming::Stray(told) => self.tell_all(told).await,
-                Incoming::TooLong(bytes) => {
-                    tell(&self.events, Happened::Truncated { bytes }).await;
+                AgentMessage::Request { id, method, .. } => self.reject_request(&id, &method),
+                AgentMessage::Stray(told) => self.send_events(told).await,
+                AgentMessage::TooLong(bytes) => {
+                    send_event(&self.events, JobEventData::Truncated { bytes }).await;
                 }
-                Incoming::Answer { .. } | Incoming::Notification { .. } => {}
+                AgentMessage::Answer { .. } | AgentMessage::Notification { .. } => {}
             }
         }
     }
 
     /// Refuses what the agent asks of us: it has files and commands of its own.
-    fn refuse(&mut self, id: &Value, method: &str) {
+    fn reject_request(&mut self, id: &Value, method: &str) {
         let told = format!("{method} is not offered here: use your own files and commands");
-        self.wire.refuse(id, NO_METHOD, &told);
+        self.wire.send_error(id, METHOD_NOT_FOUND_CODE, &told);
     }
 
-    fn refused(&self, method: &'static str, told: String) -> WorkerError {
+    fn refusal_error(&self, method: &'static str, told: String) -> WorkerError {
         WorkerError::Refused { agent: self.name.clone(), method, told }
     }
 
-    async fn note(&mut self, text: &str) {
-        tell(&self.events, Happened::Note { text: text.to_owned() }).await;
+    async fn send_note(&mut self, text: &str) {
+        send_event(&self.events, JobEventData::Note { text: text.to_owned() }).await;
     }
 
-    async fn tell_all(&mut self, all: Vec<Happened>) {
+    async fn send_events(&mut self, all: Vec<JobEventData>) {
         for happened in all {
-            tell(&self.events, happened).await;
+            send_event(&self.events, happened).await;
         }
     }
 
     /// Tells the agent to stop what it is doing.
-    fn cancel(&mut self) {
-        self.wire.notify("session/cancel", &CancelNotification::new(self.session.clone()));
+    fn cancel_prompt(&mut self) {
+        self.wire
+            .send_notification("session/cancel", &CancelNotification::new(self.session.clone()));
     }
 }
 
-impl Session for Agent {
-    fn id(&self) -> Option<&str> {
+impl WorkerSession for AcpSession {
+    fn session_id(&self) -> Option<&str> {
         Some(&self.session.0)
     }
 
-    fn resumed(&self) -> bool {
+    fn is_resumed(&self) -> bool {
         self.resumed
     }
 
-    fn prompt<'a>(
+    fn run_prompt<'a>(
         &'a mut self,
         text: &'a str,
-        orders: &'a mut mpsc::Receiver<Order>,
-    ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
-        Box::pin(async move { Ok(self.work(text, orders).await) })
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>> {
+        Box::pin(async move { Ok(self.run_turn(text, orders).await) })
     }
 
-    fn close(self: Box<Self>) -> BoxFuture<'static, Ended> {
+    fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit> {
         Box::pin(async move {
             let Self { running, wire, .. } = *self;
             drop(wire);
             running.kill();
-            running.wait().await
+            running.wait_for_exit().await
         })
     }
 }

@@ -5,33 +5,34 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cynode_core::evidence::{Check, is_plain_path};
-use cynode_wire::nodes::{Happened, StepOutcome};
+use cynode_core::evidence::{EvidenceCheck, is_plain_path};
+use cynode_wire::nodes::{CommandOutcome, JobEventData};
 use data_encoding::HEXLOWER;
 use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Order, Runs, Session, Start, Turn, Worker, WorkerError,
-    command::{One, nothing, outcome, step_in, stopped, story},
-    inside::{Ear, How},
-    stops, together,
+    JobWorker, SandboxRunner, SessionStart, TurnOutcome, WorkerError, WorkerInstruction,
+    WorkerSession, combine_exits,
+    command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
+    inside::{InstructionListener, ProgramEnd},
+    stops,
 };
-use crate::{sandbox::Ended, workspace::Spoilt};
+use crate::{sandbox::SandboxExit, workspace::PinConflict};
 
 /// What checks stand on.
-pub(crate) trait Floor: Send + Sync {
+pub(crate) trait CheckWorkspace: Send + Sync {
     /// Makes everything as it was before the first of them: the files of the commit, and an empty home.
-    fn anew(&self) -> BoxFuture<'_, Result<(), WorkerError>>;
+    fn recreate_files(&self) -> BoxFuture<'_, Result<(), WorkerError>>;
 
     /// Puts the files back that checks go by. Gives those that could not be.
-    fn put_back(&self) -> BoxFuture<'_, Result<Vec<Spoilt>, Unpinned>>;
+    fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>>;
 }
 
 /// Why files could not be put back.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unpinned {
+pub(crate) enum PinRestoreError {
     /// There was no sandbox to do it in.
     #[error("{0}")]
     NoSandbox(WorkerError),
@@ -41,24 +42,24 @@ pub(crate) enum Unpinned {
 }
 
 /// Checks in order.
-pub(crate) struct Checks {
-    checks: Vec<Check>,
-    floor: Arc<dyn Floor>,
+pub(crate) struct ChecksWorker {
+    checks: Vec<EvidenceCheck>,
+    floor: Arc<dyn CheckWorkspace>,
 }
 
-impl Checks {
-    pub(crate) fn new(checks: Vec<Check>, floor: Arc<dyn Floor>) -> Self {
+impl ChecksWorker {
+    pub(crate) fn new(checks: Vec<EvidenceCheck>, floor: Arc<dyn CheckWorkspace>) -> Self {
         Self { checks, floor }
     }
 }
 
-impl Worker for Checks {
-    fn start<'a>(
+impl JobWorker for ChecksWorker {
+    fn start_session<'a>(
         &'a self,
-        start: Start<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
+        start: SessionStart<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>> {
         Box::pin(async move {
-            let session: Box<dyn Session> = Box::new(Checking {
+            let session: Box<dyn WorkerSession> = Box::new(ChecksSession {
                 checks: self.checks.clone(),
                 floor: Arc::clone(&self.floor),
                 sandbox: start.sandbox,
@@ -71,45 +72,48 @@ impl Worker for Checks {
     }
 }
 
-struct Checking {
-    checks: Vec<Check>,
-    floor: Arc<dyn Floor>,
-    sandbox: Arc<dyn Runs>,
-    events: mpsc::Sender<Happened>,
+struct ChecksSession {
+    checks: Vec<EvidenceCheck>,
+    floor: Arc<dyn CheckWorkspace>,
+    sandbox: Arc<dyn SandboxRunner>,
+    events: mpsc::Sender<JobEventData>,
     until: Instant,
-    ended: Option<Ended>,
+    ended: Option<SandboxExit>,
 }
 
-impl Checking {
-    async fn all(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<Turn, WorkerError> {
-        let mut ear = Ear::new(orders, self.events.clone());
-        let mut turn = Turn { stop: stops::END_TURN.into(), ..Turn::default() };
+impl ChecksSession {
+    async fn run_checks(
+        &mut self,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> Result<TurnOutcome, WorkerError> {
+        let mut ear = InstructionListener::new(orders, self.events.clone());
+        let mut turn = TurnOutcome { stop: stops::END_TURN.into(), ..TurnOutcome::default() };
         let all = self.checks.len();
         for (at, check) in self.checks.iter().enumerate() {
-            if !ear.may_go_on(self.until).await {
-                turn.stop = stopped(self.until);
+            if !ear.wait_while_paused(self.until).await {
+                turn.stop = stop_reason(self.until);
                 turn.said = format!("It was stopped before check {} of {all}.", at + 1);
                 return Ok(turn);
             }
             // The first finds what was made for it.
             if at > 0 {
-                self.floor.anew().await?;
+                self.floor.recreate_files().await?;
             }
-            if let Some(why) = self.cannot_be_run(check).await? {
-                turn.steps.push(unrun(check, why));
+            if let Some(why) = self.find_blocking_reason(check).await? {
+                turn.steps.push(blocked_step_outcome(check, why));
                 continue;
             }
-            let own = Duration::from_secs(u64::from(check.seconds()));
+            let own = Duration::from_secs(u64::from(check.timeout_seconds()));
             let until = self.until.min(Instant::now() + own);
             let expect = check.expect_output.as_deref();
-            let one = One { at, argv: &check.argv, until, expect };
-            let finished = step_in(&*self.sandbox, one, &self.events, &mut ear).await?;
-            self.ended = Some(together(self.ended.take(), finished.ended.clone()));
-            turn.steps.push(outcome(&check.argv, &finished));
+            let one = CommandRun { at, argv: &check.argv, until, expect };
+            let finished = run_step(&*self.sandbox, one, &self.events, &mut ear).await?;
+            self.ended = Some(combine_exits(self.ended.take(), finished.ended.clone()));
+            turn.steps.push(to_step_outcome(&check.argv, &finished));
             let how = finished.how;
-            if how == How::Cancelled || (how == How::Late && until == self.until) {
-                turn.stop = stopped(self.until);
-                turn.said = format!("Check {} of {all} {}.", at + 1, story(&finished));
+            if how == ProgramEnd::Cancelled || (how == ProgramEnd::Late && until == self.until) {
+                turn.stop = stop_reason(self.until);
+                turn.said = format!("Check {} of {all} {}.", at + 1, describe_exit(&finished));
                 return Ok(turn);
             }
         }
@@ -121,26 +125,29 @@ impl Checking {
     }
 
     /// Puts back what the checks go by; why this one cannot be run, when it cannot.
-    async fn cannot_be_run(&self, check: &Check) -> Result<Option<String>, WorkerError> {
-        let spoilt = match self.floor.put_back().await {
+    async fn find_blocking_reason(
+        &self,
+        check: &EvidenceCheck,
+    ) -> Result<Option<String>, WorkerError> {
+        let spoilt = match self.floor.restore_pinned_files().await {
             Ok(spoilt) => spoilt,
-            Err(Unpinned::NoSandbox(error)) => return Err(error),
-            Err(Unpinned::Failed(why)) => {
+            Err(PinRestoreError::NoSandbox(error)) => return Err(error),
+            Err(PinRestoreError::Failed(why)) => {
                 return Ok(Some(format!("The files that it goes by could not be put back: {why}")));
             }
         };
-        let pinned = check.pinned();
+        let pinned = check.pinned_paths();
         if let Some(path) = pinned.iter().find(|path| !is_plain_path(path)) {
             return Ok(Some(format!("It goes by {path:?}, which is no path of a file.")));
         }
         let found = spoilt.into_iter().find(|one| pinned.contains(&one.path));
-        Ok(found.map(|Spoilt { path, reason }| format!("It goes by `{path}`: {reason}.")))
+        Ok(found.map(|PinConflict { path, reason }| format!("It goes by `{path}`: {reason}.")))
     }
 }
 
 /// What came of a check that could not be run.
-fn unrun(check: &Check, why: String) -> StepOutcome {
-    StepOutcome {
+fn blocked_step_outcome(check: &EvidenceCheck, why: String) -> CommandOutcome {
+    CommandOutcome {
         argv: check.argv.clone(),
         exit_code: None,
         output: why,
@@ -151,20 +158,20 @@ fn unrun(check: &Check, why: String) -> StepOutcome {
     }
 }
 
-impl Session for Checking {
-    fn id(&self) -> Option<&str> {
+impl WorkerSession for ChecksSession {
+    fn session_id(&self) -> Option<&str> {
         None
     }
 
-    fn prompt<'a>(
+    fn run_prompt<'a>(
         &'a mut self,
         _text: &'a str,
-        orders: &'a mut mpsc::Receiver<Order>,
-    ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
-        Box::pin(self.all(orders))
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>> {
+        Box::pin(self.run_checks(orders))
     }
 
-    fn close(self: Box<Self>) -> BoxFuture<'static, Ended> {
-        Box::pin(async move { self.ended.unwrap_or_else(nothing) })
+    fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit> {
+        Box::pin(async move { self.ended.unwrap_or_else(empty_exit) })
     }
 }

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cynode_core::evidence::told_exit;
+use cynode_core::evidence::describe_exit_code;
 use cynode_wire::{
-    nodes::{Happened, StepOutcome},
+    nodes::{CommandOutcome, JobEventData},
     work::{CommandStep, OnFailure},
 };
 use futures::future::BoxFuture;
@@ -12,35 +12,36 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Order, Runs, Session, Start, Turn, Worker, WorkerError,
-    inside::{self, Ear, Finished, How, Program},
-    stops, together,
+    JobWorker, SandboxRunner, SessionStart, TurnOutcome, WorkerError, WorkerInstruction,
+    WorkerSession, combine_exits,
+    inside::{self, InstructionListener, ProgramEnd, ProgramOutcome, ProgramSpec},
+    stops,
 };
-use crate::sandbox::{Ended, Why};
+use crate::sandbox::{ExitReason, SandboxExit};
 
 /// How much of the output of a step is passed on as it comes.
-const PASSED_ON: usize = 1024 * 1024;
+const MAX_STREAMED_BYTES: usize = 1024 * 1024;
 /// How much of the end of its output is in the result.
-const KEPT: usize = 32 * 1024;
+const OUTPUT_TAIL_BYTES: usize = 32 * 1024;
 
 /// Commands in order.
-pub(super) struct Command {
+pub(super) struct CommandWorker {
     steps: Vec<CommandStep>,
 }
 
-impl Command {
+impl CommandWorker {
     pub(super) fn new(steps: Vec<CommandStep>) -> Self {
         Self { steps }
     }
 }
 
-impl Worker for Command {
-    fn start<'a>(
+impl JobWorker for CommandWorker {
+    fn start_session<'a>(
         &'a self,
-        start: Start<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
+        start: SessionStart<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>> {
         Box::pin(async move {
-            let session: Box<dyn Session> = Box::new(Listed {
+            let session: Box<dyn WorkerSession> = Box::new(CommandSession {
                 steps: self.steps.clone(),
                 sandbox: start.sandbox,
                 events: start.events,
@@ -52,41 +53,44 @@ impl Worker for Command {
     }
 }
 
-struct Listed {
+struct CommandSession {
     steps: Vec<CommandStep>,
-    sandbox: Arc<dyn Runs>,
-    events: mpsc::Sender<Happened>,
+    sandbox: Arc<dyn SandboxRunner>,
+    events: mpsc::Sender<JobEventData>,
     until: Instant,
-    ended: Option<Ended>,
+    ended: Option<SandboxExit>,
 }
 
-impl Listed {
+impl CommandSession {
     /// Runs the steps. What the worker is told makes no difference to them.
-    async fn all(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<Turn, WorkerError> {
-        let mut ear = Ear::new(orders, self.events.clone());
-        let mut turn = Turn { stop: stops::END_TURN.into(), ..Turn::default() };
+    async fn run_steps(
+        &mut self,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> Result<TurnOutcome, WorkerError> {
+        let mut ear = InstructionListener::new(orders, self.events.clone());
+        let mut turn = TurnOutcome { stop: stops::END_TURN.into(), ..TurnOutcome::default() };
         let (mut failed, all) = (0, self.steps.len());
         for (at, step) in self.steps.iter().enumerate() {
-            if !ear.may_go_on(self.until).await {
-                turn.stop = stopped(self.until);
+            if !ear.wait_while_paused(self.until).await {
+                turn.stop = stop_reason(self.until);
                 turn.said = format!("It was stopped before command {} of {all}.", at + 1);
                 return Ok(turn);
             }
             let own = step.timeout_seconds.map(|most| Duration::from_secs(u64::from(most)));
             let until = own.map_or(self.until, |own| self.until.min(Instant::now() + own));
-            let one = One { at, argv: &step.argv, until, expect: None };
-            let finished = step_in(&*self.sandbox, one, &self.events, &mut ear).await?;
-            self.ended = Some(together(self.ended.take(), finished.ended.clone()));
-            turn.steps.push(outcome(&step.argv, &finished));
-            let (good, how) = (finished.succeeded(), finished.how);
-            if how == How::Cancelled || (how == How::Late && until == self.until) {
-                turn.stop = stopped(self.until);
-                turn.said = format!("Command {} of {all} {}.", at + 1, story(&finished));
+            let one = CommandRun { at, argv: &step.argv, until, expect: None };
+            let finished = run_step(&*self.sandbox, one, &self.events, &mut ear).await?;
+            self.ended = Some(combine_exits(self.ended.take(), finished.ended.clone()));
+            turn.steps.push(to_step_outcome(&step.argv, &finished));
+            let (good, how) = (finished.is_success(), finished.how);
+            if how == ProgramEnd::Cancelled || (how == ProgramEnd::Late && until == self.until) {
+                turn.stop = stop_reason(self.until);
+                turn.said = format!("Command {} of {all} {}.", at + 1, describe_exit(&finished));
                 return Ok(turn);
             }
             if !good {
                 failed += 1;
-                turn.said = format!("Command {} of {all} {}.", at + 1, story(&finished));
+                turn.said = format!("Command {} of {all} {}.", at + 1, describe_exit(&finished));
                 if step.on_failure == OnFailure::Stop {
                     turn.stop = stops::FAILED.into();
                     return Ok(turn);
@@ -104,30 +108,30 @@ impl Listed {
     }
 }
 
-impl Session for Listed {
-    fn id(&self) -> Option<&str> {
+impl WorkerSession for CommandSession {
+    fn session_id(&self) -> Option<&str> {
         None
     }
 
-    fn prompt<'a>(
+    fn run_prompt<'a>(
         &'a mut self,
         _text: &'a str,
-        orders: &'a mut mpsc::Receiver<Order>,
-    ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
-        Box::pin(self.all(orders))
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>> {
+        Box::pin(self.run_steps(orders))
     }
 
-    fn close(self: Box<Self>) -> BoxFuture<'static, Ended> {
-        Box::pin(async move { self.ended.unwrap_or_else(nothing) })
+    fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit> {
+        Box::pin(async move { self.ended.unwrap_or_else(empty_exit) })
     }
 }
 
 /// How a worker ended that has run nothing.
-pub(super) fn nothing() -> Ended {
-    Ended {
+pub(super) fn empty_exit() -> SandboxExit {
+    SandboxExit {
         exit_code: None,
         signal: None,
-        why: Why::Exited,
+        why: ExitReason::Exited,
         cpu: Duration::ZERO,
         peak_memory: 0,
         out_of_memory: false,
@@ -135,13 +139,13 @@ pub(super) fn nothing() -> Ended {
 }
 
 /// Why a worker was stopped from outside: its time, or people.
-pub(super) fn stopped(until: Instant) -> String {
+pub(super) fn stop_reason(until: Instant) -> String {
     if Instant::now() >= until { stops::TIMEOUT } else { stops::CANCELLED }.to_owned()
 }
 
 /// One command of a list.
 #[derive(Clone, Copy)]
-pub(super) struct One<'a> {
+pub(super) struct CommandRun<'a> {
     /// Its place in the list.
     pub(super) at: usize,
     pub(super) argv: &'a [String],
@@ -152,32 +156,40 @@ pub(super) struct One<'a> {
 }
 
 /// Runs one command and tells of it as of the use of a tool.
-pub(super) async fn step_in(
-    sandbox: &dyn Runs,
-    One { at, argv, until, expect }: One<'_>,
-    events: &mpsc::Sender<Happened>,
-    ear: &mut Ear<'_>,
-) -> Result<Finished, WorkerError> {
-    let told = |status: &str, input: Value| Happened::Tool {
+pub(super) async fn run_step(
+    sandbox: &dyn SandboxRunner,
+    CommandRun { at, argv, until, expect }: CommandRun<'_>,
+    events: &mpsc::Sender<JobEventData>,
+    ear: &mut InstructionListener<'_>,
+) -> Result<ProgramOutcome, WorkerError> {
+    let told = |status: &str, input: Value| JobEventData::Tool {
         call: format!("step-{}", at + 1),
         title: argv.join(" "),
         status: status.to_owned(),
         input,
     };
-    inside::tell(events, told("in_progress", json!({ "argv": argv }))).await;
+    inside::send_event(events, told("in_progress", json!({ "argv": argv }))).await;
     let (binds, input) = (&[][..], &[][..]);
-    let program = Program { argv, binds, input, until, most: PASSED_ON, keep: KEPT, expect };
-    let finished = inside::run(sandbox, program, events, ear).await;
-    let good = finished.as_ref().is_ok_and(Finished::succeeded);
-    inside::tell(events, told(if good { "completed" } else { "failed" }, Value::Null)).await;
+    let program = ProgramSpec {
+        argv,
+        binds,
+        input,
+        until,
+        most: MAX_STREAMED_BYTES,
+        keep: OUTPUT_TAIL_BYTES,
+        expect,
+    };
+    let finished = inside::run_to_completion(sandbox, program, events, ear).await;
+    let good = finished.as_ref().is_ok_and(ProgramOutcome::is_success);
+    inside::send_event(events, told(if good { "completed" } else { "failed" }, Value::Null)).await;
     Ok(finished?)
 }
 
 /// What came of a command, for the result.
-pub(super) fn outcome(argv: &[String], finished: &Finished) -> StepOutcome {
-    StepOutcome {
+pub(super) fn to_step_outcome(argv: &[String], finished: &ProgramOutcome) -> CommandOutcome {
+    CommandOutcome {
         argv: argv.to_vec(),
-        exit_code: finished.ended.exit_code.filter(|_| is_its_own(finished)),
+        exit_code: finished.ended.exit_code.filter(|_| is_own_exit(finished)),
         output: finished.output.clone(),
         expected: finished.expected,
         sha256: finished.sha256.clone(),
@@ -187,19 +199,19 @@ pub(super) fn outcome(argv: &[String], finished: &Finished) -> StepOutcome {
 }
 
 /// Whether nobody but the command itself, or a signal from within, ended it.
-fn is_its_own(finished: &Finished) -> bool {
-    finished.how == How::Itself && finished.ended.why == Why::Exited
+fn is_own_exit(finished: &ProgramOutcome) -> bool {
+    finished.how == ProgramEnd::Itself && finished.ended.why == ExitReason::Exited
 }
 
 /// How a command ended, in words.
-pub(super) fn story(finished: &Finished) -> String {
+pub(super) fn describe_exit(finished: &ProgramOutcome) -> String {
     match (finished.how, finished.ended.why, finished.ended.exit_code) {
-        (How::Cancelled, ..) => "was stopped".into(),
-        (How::Late, ..) | (_, Why::WallClock, _) => "took too long".into(),
-        (_, Why::OutOfMemory, _) => "needed too much memory".into(),
-        (_, Why::Disk, _) => "needed too much disk".into(),
+        (ProgramEnd::Cancelled, ..) => "was stopped".into(),
+        (ProgramEnd::Late, ..) | (_, ExitReason::WallClock, _) => "took too long".into(),
+        (_, ExitReason::OutOfMemory, _) => "needed too much memory".into(),
+        (_, ExitReason::Disk, _) => "needed too much disk".into(),
         (_, _, Some(0)) => "succeeded".into(),
-        (_, _, Some(code)) => format!("failed with {}", told_exit(code)),
+        (_, _, Some(code)) => format!("failed with {}", describe_exit_code(code)),
         (_, _, None) => "was ended by a signal".into(),
     }
 }

@@ -9,18 +9,18 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 
-use super::NO_KEY;
+use super::PLACEHOLDER_KEY;
 
 /// The newest revision in which a client may be this simple.
-const REVISION: &str = "2025-11-25";
+const MCP_PROTOCOL_VERSION: &str = "2025-11-25";
 /// The most bytes of an answer.
-const MOST: usize = 4 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 /// The most pages of the list of tools.
-const PAGES: usize = 50;
+const MAX_TOOL_LIST_PAGES: usize = 50;
 
 /// Why a tool was not called, or said no.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum GateError {
+pub(super) enum ToolCallError {
     #[error("the gate cannot be reached: {0}")]
     Unreachable(#[from] std::io::Error),
     #[error("the gate broke off: {0}")]
@@ -36,17 +36,20 @@ pub(super) enum GateError {
 }
 
 /// The arguments that a tool takes, by name; none when the gate does not show it. The gate shows `pm.report` as `pm__report`.
-pub(super) async fn takes(socket: &Path, tool: &str) -> Result<Option<Vec<String>>, GateError> {
+pub(super) async fn fetch_tool_arguments(
+    socket: &Path,
+    tool: &str,
+) -> Result<Option<Vec<String>>, ToolCallError> {
     let names = [tool.to_owned(), tool.replace('.', "__")];
     let named =
         |one: &&Value| one["name"].as_str().is_some_and(|name| names.iter().any(|it| it == name));
     let mut cursor = Value::Null;
-    for _ in 0..PAGES {
+    for _ in 0..MAX_TOOL_LIST_PAGES {
         let page = match &cursor {
             Value::Null => json!({}),
             cursor => json!({ "cursor": cursor }),
         };
-        let mut list = ask(socket, "tools/list", &page).await?;
+        let mut list = send_rpc(socket, "tools/list", &page).await?;
         let found = list["tools"].as_array().into_iter().flatten().find(named);
         if let Some(found) = found {
             let named = found["inputSchema"]["properties"].as_object();
@@ -61,51 +64,55 @@ pub(super) async fn takes(socket: &Path, tool: &str) -> Result<Option<Vec<String
 }
 
 /// Calls a tool; what it gave.
-pub(super) async fn call(socket: &Path, tool: &str, arguments: &Value) -> Result<Value, GateError> {
+pub(super) async fn call_tool(
+    socket: &Path,
+    tool: &str,
+    arguments: &Value,
+) -> Result<Value, ToolCallError> {
     let called = json!({ "name": tool, "arguments": arguments });
-    let result = ask(socket, "tools/call", &called).await?;
+    let result = send_rpc(socket, "tools/call", &called).await?;
     if result["isError"] == true {
         let texts = result["content"].as_array().into_iter().flatten();
         let texts: Vec<_> = texts.filter_map(|part| part["text"].as_str()).collect();
-        return Err(GateError::Refused(texts.join("\n")));
+        return Err(ToolCallError::Refused(texts.join("\n")));
     }
     Ok(result)
 }
 
-async fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, GateError> {
+async fn send_rpc(socket: &Path, method: &str, params: &Value) -> Result<Value, ToolCallError> {
     let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let request = Request::post("/mcp")
         .header(header::HOST, "cynode")
-        .header(header::AUTHORIZATION, format!("Bearer {NO_KEY}"))
+        .header(header::AUTHORIZATION, format!("Bearer {PLACEHOLDER_KEY}"))
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json, text/event-stream")
-        .header("mcp-protocol-version", REVISION)
+        .header("mcp-protocol-version", MCP_PROTOCOL_VERSION)
         .body(Full::new(Bytes::from(asked.to_string())))?;
     let stream = TokioIo::new(UnixStream::connect(socket).await?);
     let (mut sender, connection) = http1::handshake(stream).await?;
     let answered = async move {
         let response = sender.send_request(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MOST).collect().await;
-        let body = body.map_err(|error| GateError::Answer(error.to_string()))?.to_bytes();
-        Ok::<_, GateError>((status, body))
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
+        let body = body.map_err(|error| ToolCallError::Answer(error.to_string()))?.to_bytes();
+        Ok::<_, ToolCallError>((status, body))
     };
     let (answered, _) = tokio::join!(answered, connection);
     let (status, body) = answered?;
     let text = String::from_utf8_lossy(&body);
     if !status.is_success() {
-        return Err(GateError::Status(status, text.chars().take(2000).collect()));
+        return Err(ToolCallError::Status(status, text.chars().take(2000).collect()));
     }
-    let mut message = answer_in(&text)
-        .ok_or_else(|| GateError::Answer("it holds no answer to the question".into()))?;
+    let mut message = find_rpc_answer(&text)
+        .ok_or_else(|| ToolCallError::Answer("it holds no answer to the question".into()))?;
     match message["error"]["message"].as_str() {
-        Some(error) => Err(GateError::Refused(error.to_owned())),
+        Some(error) => Err(ToolCallError::Refused(error.to_owned())),
         None => Ok(message["result"].take()),
     }
 }
 
 /// The answer in a body, which is either it or a stream of events of which one is it.
-fn answer_in(body: &str) -> Option<Value> {
+fn find_rpc_answer(body: &str) -> Option<Value> {
     let answers = |message: &Value| message["id"] == 1 && message.get("method").is_none();
     let whole = serde_json::from_str::<Value>(body).ok().filter(answers);
     whole.or_else(|| {
@@ -121,12 +128,12 @@ mod tests {
     #[test]
     fn an_answer_is_found_alone_and_in_a_stream() {
         let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": {} });
-        assert_eq!(answer_in(&answer.to_string()), Some(answer.clone()));
+        assert_eq!(find_rpc_answer(&answer.to_string()), Some(answer.clone()));
         let stream = format!(
             ": hello\n\nevent: message\ndata: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}}\n\ndata: {answer}\n\n"
         );
-        assert_eq!(answer_in(&stream), Some(answer));
-        assert_eq!(answer_in("nonsense"), None);
-        assert_eq!(answer_in(r#"{"id": 1, "method": "roots/list"}"#), None);
+        assert_eq!(find_rpc_answer(&stream), Some(answer));
+        assert_eq!(find_rpc_answer("nonsense"), None);
+        assert_eq!(find_rpc_answer(r#"{"id": 1, "method": "roots/list"}"#), None);
     }
 }

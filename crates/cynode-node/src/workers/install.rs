@@ -16,13 +16,13 @@ use serde_json::json;
 use tokio::{process::Command, sync::mpsc, time::Instant};
 
 use super::{
-    AGENTS, Recipe, Recipes, Runs,
-    inside::{self, Ear, Program},
+    AGENTS_DIR, AgentRecipe, AgentRecipes, SandboxRunner,
+    inside::{self, InstructionListener, ProgramSpec},
 };
 use crate::sandbox::SandboxError;
 
 /// Says which recipe a folder was made from; written last.
-const MARK: &str = "cynode-agent.json";
+const MARKER_FILE_NAME: &str = "cynode-agent.json";
 
 /// Why an agent was not installed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum InstallError {
 }
 
 /// Fetches an agent into `agents`. What was there before is replaced when everything is in place; sessions that use it go on.
-pub async fn install(recipe: &Recipe, agents: &Path) -> Result<PathBuf, InstallError> {
+pub async fn install_agent(recipe: &AgentRecipe, agents: &Path) -> Result<PathBuf, InstallError> {
     let at = |path: &Path| {
         let path = path.display().to_string();
         move |error| InstallError::Io { path, error }
@@ -68,18 +68,18 @@ pub async fn install(recipe: &Recipe, agents: &Path) -> Result<PathBuf, InstallE
         agents.join(format!(".{}.new", recipe.name)),
         agents.join(format!(".{}.old", recipe.name)),
     );
-    remove(&new).map_err(at(&new))?;
-    remove(&old).map_err(at(&old))?;
+    remove_dir_if_exists(&new).map_err(at(&new))?;
+    remove_dir_if_exists(&old).map_err(at(&old))?;
     fs::create_dir_all(&new).map_err(at(&new))?;
     let package = json!({
         "private": true,
         "dependencies": recipe.packages,
         "optionalDependencies": recipe.native,
     });
-    write(&new.join("package.json"), &package.to_string()).map_err(at(&new))?;
+    write_text(&new.join("package.json"), &package.to_string()).map_err(at(&new))?;
     let command = match &recipe.lock {
         Some(lock) => {
-            write(&new.join("package-lock.json"), lock).map_err(at(&new))?;
+            write_text(&new.join("package-lock.json"), lock).map_err(at(&new))?;
             "ci"
         }
         None => "install",
@@ -99,12 +99,12 @@ pub async fn install(recipe: &Recipe, agents: &Path) -> Result<PathBuf, InstallE
         .output();
     let done = npm.await.map_err(InstallError::NoNpm)?;
     if !done.status.success() {
-        let mut told = inside::Tail::new(2000);
-        told.take(&done.stdout);
-        told.take(&done.stderr);
-        return Err(InstallError::Npm { agent: recipe.name.clone(), told: told.text() });
+        let mut told = inside::TailBuffer::new(2000);
+        told.push_bytes(&done.stdout);
+        told.push_bytes(&done.stderr);
+        return Err(InstallError::Npm { agent: recipe.name.clone(), told: told.read_text() });
     }
-    let programs = programs(recipe, &new);
+    let programs = program_paths(recipe, &new);
     for program in &programs {
         let missing = |_| InstallError::NoProgram {
             agent: recipe.name.clone(),
@@ -113,38 +113,38 @@ pub async fn install(recipe: &Recipe, agents: &Path) -> Result<PathBuf, InstallE
         fs::metadata(program).map_err(missing)?;
     }
     // Sandboxes run as somebody else, who must be able to read it all.
-    open(&new).map_err(at(&new))?;
+    make_world_readable(&new).map_err(at(&new))?;
     if let Some(program) = programs.first() {
         fs::set_permissions(program, Permissions::from_mode(0o755)).map_err(at(program))?;
     }
-    write(&new.join(MARK), &mark(recipe)).map_err(at(&new))?;
+    write_text(&new.join(MARKER_FILE_NAME), &marker_text(recipe)).map_err(at(&new))?;
     let place = agents.join(&recipe.name);
     if place.exists() {
         fs::rename(&place, &old).map_err(at(&place))?;
     }
     fs::rename(&new, &place).map_err(at(&place))?;
-    remove(&old).map_err(at(&old))?;
+    remove_dir_if_exists(&old).map_err(at(&old))?;
     Ok(place)
 }
 
 /// Whether the agent is there as its recipe wants it.
-pub fn is_installed(recipe: &Recipe, agents: &Path) -> bool {
+pub fn is_installed(recipe: &AgentRecipe, agents: &Path) -> bool {
     let place = agents.join(&recipe.name);
-    fs::read_to_string(place.join(MARK)).is_ok_and(|found| found == mark(recipe))
-        && programs(recipe, &place).iter().all(|program| program.is_file())
+    fs::read_to_string(place.join(MARKER_FILE_NAME)).is_ok_and(|found| found == marker_text(recipe))
+        && program_paths(recipe, &place).iter().all(|program| program.is_file())
 }
 
 /// The agents that are there, each with the version that it prints when it is run in the sandbox.
 /// One that cannot even do that is left out, and the reason given.
-pub async fn measure(
-    recipes: &Recipes,
+pub async fn probe_agents(
+    recipes: &AgentRecipes,
     agents: &Path,
-    sandbox: &dyn Runs,
+    sandbox: &dyn SandboxRunner,
     until: Instant,
-) -> (Vec<AgentReport>, Vec<(String, MeasureError)>) {
+) -> (Vec<AgentReport>, Vec<(String, AgentProbeError)>) {
     let (mut found, mut broken) = (Vec::new(), Vec::new());
     for recipe in recipes.iter().filter(|recipe| is_installed(recipe, agents)) {
-        match version(recipe, agents, sandbox, until).await {
+        match probe_version(recipe, agents, sandbox, until).await {
             Ok(version) => found.push(AgentReport { agent: recipe.name.clone(), version }),
             Err(error) => broken.push((recipe.name.clone(), error)),
         }
@@ -154,7 +154,7 @@ pub async fn measure(
 
 /// Why the version of an agent is not known.
 #[derive(Debug, thiserror::Error)]
-pub enum MeasureError {
+pub enum AgentProbeError {
     /// The sandbox could not be made.
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),
@@ -164,30 +164,31 @@ pub enum MeasureError {
 }
 
 /// The version that an agent prints.
-async fn version(
-    recipe: &Recipe,
+async fn probe_version(
+    recipe: &AgentRecipe,
     agents: &Path,
-    sandbox: &dyn Runs,
+    sandbox: &dyn SandboxRunner,
     until: Instant,
-) -> Result<String, MeasureError> {
+) -> Result<String, AgentProbeError> {
     let argv = recipe.version_argv();
-    let binds = [super::acp::bind(recipe, &agents.join(&recipe.name))];
+    let binds = [super::acp::agent_bind_mount(recipe, &agents.join(&recipe.name))];
     let (events, mut told) = mpsc::channel(8);
     let (_, mut orders) = mpsc::channel(1);
-    let mut ear = Ear::new(&mut orders, events.clone());
+    let mut ear = InstructionListener::new(&mut orders, events.clone());
     let (input, expect) = (&[][..], None);
-    let program = Program { argv: &argv, binds: &binds, input, until, most: 0, keep: 2000, expect };
-    let run = inside::run(sandbox, program, &events, &mut ear);
+    let program =
+        ProgramSpec { argv: &argv, binds: &binds, input, until, most: 0, keep: 2000, expect };
+    let run = inside::run_to_completion(sandbox, program, &events, &mut ear);
     let drain = async { while told.recv().await.is_some() {} };
     let finished = tokio::select! {
         finished = run => finished?,
-        () = drain => return Err(MeasureError::NoVersion(String::new())),
+        () = drain => return Err(AgentProbeError::NoVersion(String::new())),
     };
-    version_in(&finished.output).ok_or(MeasureError::NoVersion(finished.output))
+    find_version(&finished.output).ok_or(AgentProbeError::NoVersion(finished.output))
 }
 
 /// The first word that looks like a version.
-fn version_in(text: &str) -> Option<String> {
+fn find_version(text: &str) -> Option<String> {
     let words = text.split_whitespace().map(|word| word.trim_start_matches('v'));
     let looks = |word: &&str| {
         word.starts_with(|first: char| first.is_ascii_digit())
@@ -199,23 +200,23 @@ fn version_in(text: &str) -> Option<String> {
 }
 
 /// The files of the agent that its recipe starts, on the host.
-fn programs(recipe: &Recipe, place: &Path) -> Vec<PathBuf> {
-    let inside = format!("{AGENTS}/{}/", recipe.name);
-    let argv = recipe.argv("");
+fn program_paths(recipe: &AgentRecipe, place: &Path) -> Vec<PathBuf> {
+    let inside = format!("{AGENTS_DIR}/{}/", recipe.name);
+    let argv = recipe.program_argv("");
     argv.iter().filter_map(|word| word.strip_prefix(&inside)).map(|word| place.join(word)).collect()
 }
 
 /// What the mark of an agent says.
-fn mark(recipe: &Recipe) -> String {
+fn marker_text(recipe: &AgentRecipe) -> String {
     let packages = json!({ "packages": recipe.packages, "native": recipe.native });
     json!({ "agent": recipe.name, "made_of": packages }).to_string()
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
+fn write_text(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_dir_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -223,13 +224,13 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Lets everybody read a folder and what is in it, and nobody else change it. Links are left alone.
-fn open(folder: &Path) -> io::Result<()> {
+fn make_world_readable(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            open(&entry.path())?;
+            make_world_readable(&entry.path())?;
         } else if kind.is_file() {
             let runs = entry.metadata()?.permissions().mode() & 0o100 != 0;
             let mode = if runs { 0o755 } else { 0o644 };
@@ -253,21 +254,21 @@ mod tests {
             ("error: no such file", None),
             ("", None),
         ] {
-            assert_eq!(version_in(printed).as_deref(), version, "{printed}");
+            assert_eq!(find_version(printed).as_deref(), version, "{printed}");
         }
     }
 
     #[test]
     fn an_agent_is_there_only_when_it_is_whole_and_of_the_versions_of_its_recipe() {
         let agents = tempfile::tempdir().unwrap();
-        let mut recipe = Recipes::built_in().unwrap().get("goose").unwrap().clone();
+        let mut recipe = AgentRecipes::built_in().unwrap().get("goose").unwrap().clone();
         assert!(!is_installed(&recipe, agents.path()));
         let place = agents.path().join("goose");
-        let program = programs(&recipe, &place).remove(0);
+        let program = program_paths(&recipe, &place).remove(0);
         fs::create_dir_all(program.parent().unwrap()).unwrap();
         fs::write(&program, "").unwrap();
         assert!(!is_installed(&recipe, agents.path()), "nothing says that npm was done");
-        fs::write(place.join(MARK), mark(&recipe)).unwrap();
+        fs::write(place.join(MARKER_FILE_NAME), marker_text(&recipe)).unwrap();
         assert!(is_installed(&recipe, agents.path()));
         recipe.packages.insert("@aaif/goose-binary-linux-x64".into(), "2.0.0".into());
         assert!(!is_installed(&recipe, agents.path()), "the recipe wants another version");
@@ -287,7 +288,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
         fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
-        open(folder.path()).unwrap();
+        make_world_readable(folder.path()).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!([mode(&inner), mode(&file), mode(&program)], [0o755, 0o644, 0o755]);
     }

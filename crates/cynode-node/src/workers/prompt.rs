@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use cynode_core::agents::AgentRole;
 use cynode_wire::{
-    nodes::{Assignment, Conflict},
+    nodes::{JobAssignment, MergeConflict},
     work::{CommitRule, StructuredContext},
 };
 
 /// How a session of an agent comes to its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum SessionContinuity {
     /// For the first time.
     First,
     /// Again, and it remembers what it did.
@@ -20,37 +20,42 @@ pub enum Taken {
 }
 
 /// What an agent is told.
-pub fn prompt(assignment: &Assignment, conflict: Option<&Conflict>, taken: Taken) -> String {
+pub fn build_prompt(
+    assignment: &JobAssignment,
+    conflict: Option<&MergeConflict>,
+    taken: SessionContinuity,
+) -> String {
     match taken {
-        Taken::First => whole(assignment, conflict),
-        Taken::Forgotten => format!(
+        SessionContinuity::First => render_full_prompt(assignment, conflict),
+        SessionContinuity::Forgotten => format!(
             "An earlier session worked on this in the same workspace and was interrupted. Look at what is there (`git status`, `git diff`)\n\
              before you begin, keep what is good and do nothing twice.\n\n{}",
-            whole(assignment, conflict)
+            render_full_prompt(assignment, conflict)
         ),
-        Taken::Resumed => format!(
+        SessionContinuity::Resumed => format!(
             "You were interrupted and have been taken up again, in the same workspace. What you did before is still there, also what was\n\
              under way when you were interrupted may have been done: look (`git status`, `git diff`) before you go on, do nothing twice,\n\
              and finish the work.\n\n{}",
-            ending(assignment)
+            render_ending(assignment)
         ),
     }
 }
 
-fn whole(assignment: &Assignment, conflict: Option<&Conflict>) -> String {
+fn render_full_prompt(assignment: &JobAssignment, conflict: Option<&MergeConflict>) -> String {
     let work = &assignment.work;
-    let mut text = format!("# {}\n\n{}\n", one_line(&assignment.title), calling(work.role));
-    context(&mut text, &work.context);
+    let mut text =
+        format!("# {}\n\n{}\n", one_line(&assignment.title), role_instruction(work.role));
+    render_context(&mut text, &work.context);
     if let Some(conflict) = conflict {
-        unfit(&mut text, conflict);
+        render_conflict(&mut text, conflict);
     }
     text.push('\n');
-    text.push_str(&ending(assignment));
+    text.push_str(&render_ending(assignment));
     text
 }
 
 /// Who the agent is in this work.
-const fn calling(role: AgentRole) -> &'static str {
+const fn role_instruction(role: AgentRole) -> &'static str {
     match role {
         AgentRole::ProjectManager => "You manage this work: decide, do not implement.",
         AgentRole::ProjectAnalyst => "You verify this work: look, judge, change nothing.",
@@ -75,7 +80,7 @@ const fn calling(role: AgentRole) -> &'static str {
     }
 }
 
-fn context(text: &mut String, context: &StructuredContext) {
+fn render_context(text: &mut String, context: &StructuredContext) {
     // Written out field by field, so that a new one cannot be forgotten.
     let StructuredContext {
         task_summary,
@@ -91,47 +96,58 @@ fn context(text: &mut String, context: &StructuredContext) {
         design_artifact_path,
         revision_feedback,
     } = context;
-    section(text, "What is to be done", task_summary);
+    push_section(text, "What is to be done", task_summary);
     if let Some(feedback) = revision_feedback {
-        section(text, "What the last attempt got wrong: mend this first", &feedback.summary);
+        push_section(text, "What the last attempt got wrong: mend this first", &feedback.summary);
         let findings = feedback.findings.iter().map(|finding| {
             let severity = format!("{:?}", finding.severity).to_lowercase();
             format!("({severity}) {}", finding.text)
         });
-        list(text, "What was found wrong, one by one", findings);
+        push_list(text, "What was found wrong, one by one", findings);
     }
-    list(text, "What must hold at the end", requirements.iter().cloned());
-    list(text, "What must not be done otherwise", constraints.iter().cloned());
-    let read = files_to_read_first.iter().map(|path| quoted(path));
-    list(text, "Read these before anything else", read);
-    let change = files_to_modify.iter().map(|path| quoted(path));
-    list(text, "Change these files and, unless it cannot be done otherwise, no others", change);
-    list(text, "What the architect left for you", spec_artifact_path.iter().map(|it| quoted(it)));
-    list(text, "What the designer left for you", design_artifact_path.iter().map(|it| quoted(it)));
-    section(text, "How the project is laid out", architecture);
-    let paths = key_paths.iter().map(|(path, what)| format!("{}: {what}", quoted(path)));
-    list(text, "Places worth knowing", paths);
-    let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quoted(name)));
-    list(text, "How things are done here", ways);
-    section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
+    push_list(text, "What must hold at the end", requirements.iter().cloned());
+    push_list(text, "What must not be done otherwise", constraints.iter().cloned());
+    let read = files_to_read_first.iter().map(|path| quote_name(path));
+    push_list(text, "Read these before anything else", read);
+    let change = files_to_modify.iter().map(|path| quote_name(path));
+    push_list(
+        text,
+        "Change these files and, unless it cannot be done otherwise, no others",
+        change,
+    );
+    push_list(
+        text,
+        "What the architect left for you",
+        spec_artifact_path.iter().map(|it| quote_name(it)),
+    );
+    push_list(
+        text,
+        "What the designer left for you",
+        design_artifact_path.iter().map(|it| quote_name(it)),
+    );
+    push_section(text, "How the project is laid out", architecture);
+    let paths = key_paths.iter().map(|(path, what)| format!("{}: {what}", quote_name(path)));
+    push_list(text, "Places worth knowing", paths);
+    let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quote_name(name)));
+    push_list(text, "How things are done here", ways);
+    push_section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
 }
 
 /// Where commits did not fit together, and what is to be done about it.
-fn unfit(text: &mut String, conflict: &Conflict) {
-    let Conflict { commit, with: _, files } = conflict;
+fn render_conflict(text: &mut String, conflict: &MergeConflict) {
+    let MergeConflict { commit, with: _, files } = conflict;
     let told = format!(
         "The work of others was put together in this workspace before you began. The commit {commit} did not fit: a `git merge` of it is\n\
          under way, and the files below have marks of both sides and of what was there before (`<<<<<<<`, `|||||||`, `=======`, `>>>>>>>`),\n\
          or are there on one side and not on the other. Find out what each side meant (`git log -p MERGE_HEAD...HEAD`, `git diff`) and\n\
          keep what both meant: taking one side and dropping the other is wrong. Leave no mark behind, and do not abort the merge."
     );
-    section(text, "Two changes that do not fit together: mend this first", &told);
-    list(text, "The files that do not fit", files.iter().map(|path| quoted(path)));
+    push_section(text, "Two changes that do not fit together: mend this first", &told);
+    push_list(text, "The files that do not fit", files.iter().map(|path| quote_name(path)));
 }
 
 /// How the work ends: what becomes of the files, and the report.
-fn ending(assignment: &Assignment) -> String {
-    let task = assignment.task_id;
+fn render_ending(assignment: &JobAssignment) -> String {
     let files = match assignment.work.commit {
         CommitRule::IfChanged => {
             "What you change in the workspace becomes a commit when you are done; do not commit or push yourself."
@@ -153,13 +169,13 @@ fn ending(assignment: &Assignment) -> String {
         "## How it ends\n\n\
          You work alone in a sandbox without a network; nobody answers questions in the conversation. {files}\n\n\
          When you are done, call the tool `pm.report` (you may see it with a prefix and underscores, as `cynode__pm__report`) exactly once with\n\
-         `task_id` \"{task}\", `kind` {kinds}, and in `summary` what you did in a few sentences. When you cannot go on, report\n\
-         `work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.\n"
+         `kind` {kinds}, and in `summary` what you did in a few sentences. Ids of task, run and job are in your token: leave them out. When you\n\
+         cannot go on, report `work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.\n"
     )
 }
 
 /// A section with a text in it, when there is one. A line of it cannot be taken for a title of ours.
-fn section(text: &mut String, title: &str, body: &str) {
+fn push_section(text: &mut String, title: &str, body: &str) {
     if body.is_empty() {
         return;
     }
@@ -171,13 +187,13 @@ fn section(text: &mut String, title: &str, body: &str) {
 }
 
 /// A section with a list in it. The further lines of an item belong to it and cannot be taken for another.
-fn list(text: &mut String, title: &str, items: impl Iterator<Item = String>) {
+fn push_list(text: &mut String, title: &str, items: impl Iterator<Item = String>) {
     let items: Vec<_> = items.map(|item| format!("- {}", item.replace('\n', "\n  "))).collect();
-    section(text, title, &items.join("\n"));
+    push_section(text, title, &items.join("\n"));
 }
 
 /// A path or a name, apart from the words around it.
-fn quoted(text: &str) -> String {
+fn quote_name(text: &str) -> String {
     if text.contains(['`', '\n']) { format!("{text:?}") } else { format!("`{text}`") }
 }
 

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 
-use super::{AGENTS, HOME, MODELS_AT, NO_KEY, TOOLS_AT, WORKSPACE};
+use super::{AGENTS_DIR, HOME_DIR, MODELS_URL, PLACEHOLDER_KEY, TOOLS_URL, WORKSPACE_DIR};
 
 /// How one agent is installed and started.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recipe {
+pub struct AgentRecipe {
     /// What it is called here.
     pub name: String,
     /// What it is called by people.
@@ -17,7 +17,7 @@ pub struct Recipe {
     /// Under which terms its makers give it away.
     pub licence: String,
     /// How it speaks to models.
-    pub dialect: Dialect,
+    pub dialect: AgentDialect,
     /// The npm packages, each with its exact version.
     pub packages: BTreeMap<String, String>,
     /// Packages of which only the one for this machine is installed.
@@ -35,10 +35,10 @@ pub struct Recipe {
     pub files: BTreeMap<String, String>,
     /// How it is made to work without asking.
     #[serde(default)]
-    pub free: Manner,
+    pub free: AskingMode,
     /// How it is made to ask before it does something.
     #[serde(default)]
-    pub asking: Manner,
+    pub asking: AskingMode,
     /// What whoever changes this should know.
     #[serde(default)]
     pub traps: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Recipe {
 /// How an agent speaks to models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Dialect {
+pub enum AgentDialect {
     /// Chat Completions.
     Chat,
     /// Responses.
@@ -62,7 +62,7 @@ pub enum Dialect {
 /// How an agent is made to ask, or not to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Manner {
+pub struct AskingMode {
     /// The mode that its session is put into.
     pub mode: Option<String>,
     /// The environment for it.
@@ -100,7 +100,7 @@ pub enum RecipeError {
 
 /// All recipes of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recipes(BTreeMap<String, Recipe>);
+pub struct AgentRecipes(BTreeMap<String, AgentRecipe>);
 
 macro_rules! built_in {
     ($($name:literal),*) => {
@@ -112,12 +112,12 @@ macro_rules! built_in {
     };
 }
 
-impl Recipes {
+impl AgentRecipes {
     /// Those that come with the program.
     pub fn built_in() -> Result<Self, RecipeError> {
         let recipes =
             built_in!["claude", "codex", "goose", "opencode"].map(|(path, text, lock)| {
-                let recipe = read(path, text, Some(lock.to_owned()))?;
+                let recipe = parse_recipe(path, text, Some(lock.to_owned()))?;
                 Ok((recipe.name.clone(), recipe))
             });
         Ok(Self(recipes.into_iter().collect::<Result<_, RecipeError>>()?))
@@ -141,36 +141,36 @@ impl Recipes {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => return Err(unreadable(&beside)(error)),
             };
-            let recipe = read(&path.display().to_string(), &text, lock)?;
+            let recipe = parse_recipe(&path.display().to_string(), &text, lock)?;
             self.0.insert(recipe.name.clone(), recipe);
         }
         Ok(self)
     }
 
     /// The recipe of that name.
-    pub fn get(&self, name: &str) -> Option<&Recipe> {
+    pub fn get(&self, name: &str) -> Option<&AgentRecipe> {
         self.0.get(name)
     }
 
     /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Recipe> {
+    pub fn iter(&self) -> impl Iterator<Item = &AgentRecipe> {
         self.0.values()
     }
 }
 
 /// Reads a recipe and looks whether it makes sense.
-fn read(path: &str, text: &str, lock: Option<String>) -> Result<Recipe, RecipeError> {
+fn parse_recipe(path: &str, text: &str, lock: Option<String>) -> Result<AgentRecipe, RecipeError> {
     let malformed =
         |error| RecipeError::Malformed { path: path.to_owned(), error: Box::new(error) };
-    let recipe = Recipe { lock, ..toml::from_str(text).map_err(malformed)? };
-    match recipe.wrong() {
+    let recipe = AgentRecipe { lock, ..toml::from_str(text).map_err(malformed)? };
+    match recipe.validation_error() {
         Some(why) => Err(RecipeError::Wrong { path: path.to_owned(), why }),
         None => Ok(recipe),
     }
 }
 
-impl Recipe {
-    fn wrong(&self) -> Option<String> {
+impl AgentRecipe {
+    fn validation_error(&self) -> Option<String> {
         let plain = |name: &str| {
             !name.is_empty()
                 && name
@@ -203,42 +203,43 @@ impl Recipe {
     }
 
     /// The program and its arguments, for a model.
-    pub(super) fn argv(&self, model: &str) -> Vec<String> {
-        self.program.iter().map(|word| self.filled(word, model)).collect()
+    pub(super) fn program_argv(&self, model: &str) -> Vec<String> {
+        self.program.iter().map(|word| self.fill_placeholders(word, model)).collect()
     }
 
     /// What prints its version.
     pub(super) fn version_argv(&self) -> Vec<String> {
-        self.version.iter().map(|word| self.filled(word, "")).collect()
+        self.version.iter().map(|word| self.fill_placeholders(word, "")).collect()
     }
 
     /// The environment beside the usual one, for a model.
-    pub(super) fn environment(&self, model: &str, asking: bool) -> BTreeMap<String, String> {
-        let all = self.env.iter().chain(&self.manner(asking).env);
-        all.map(|(name, value)| (name.clone(), self.filled(value, model))).collect()
+    pub(super) fn agent_environment(&self, model: &str, asking: bool) -> BTreeMap<String, String> {
+        let all = self.env.iter().chain(&self.asking_mode(asking).env);
+        all.map(|(name, value)| (name.clone(), self.fill_placeholders(value, model))).collect()
     }
 
     /// The files in its home, for a model: where they are inside, and what is in them.
-    pub(super) fn files(&self, model: &str) -> Vec<(String, String)> {
+    pub(super) fn home_files(&self, model: &str) -> Vec<(String, String)> {
         let all = self.files.iter();
-        all.map(|(path, text)| (format!("{HOME}/{path}"), self.filled(text, model))).collect()
+        all.map(|(path, text)| (format!("{HOME_DIR}/{path}"), self.fill_placeholders(text, model)))
+            .collect()
     }
 
     /// How it asks, or does not.
-    pub(super) fn manner(&self, asking: bool) -> &Manner {
+    pub(super) fn asking_mode(&self, asking: bool) -> &AskingMode {
         if asking { &self.asking } else { &self.free }
     }
 
     /// A text of the recipe with everything filled in. A model's name is plain, so that it cannot break out of a quoted text.
-    fn filled(&self, text: &str, model: &str) -> String {
+    fn fill_placeholders(&self, text: &str, model: &str) -> String {
         [
-            ("{agent}", format!("{AGENTS}/{}", self.name).as_str()),
-            ("{cpu}", cpu()),
-            ("{home}", HOME),
-            ("{work}", WORKSPACE),
-            ("{models}", MODELS_AT),
-            ("{tools}", TOOLS_AT),
-            ("{key}", NO_KEY),
+            ("{agent}", format!("{AGENTS_DIR}/{}", self.name).as_str()),
+            ("{cpu}", npm_cpu()),
+            ("{home}", HOME_DIR),
+            ("{work}", WORKSPACE_DIR),
+            ("{models}", MODELS_URL),
+            ("{tools}", TOOLS_URL),
+            ("{key}", PLACEHOLDER_KEY),
             ("{model}", model),
         ]
         .into_iter()
@@ -247,13 +248,13 @@ impl Recipe {
 }
 
 /// Whether a model's name can stand in every text of a recipe.
-pub(super) fn plain_model(model: &str) -> bool {
+pub(super) fn is_plain_model(model: &str) -> bool {
     !model.is_empty()
         && model.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte))
 }
 
 /// This machine's processor, as npm calls it.
-pub(super) const fn cpu() -> &'static str {
+pub(super) const fn npm_cpu() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" }
 }
 
@@ -272,12 +273,14 @@ mod tests {
     "#;
 
     fn wrong(change: (&str, &str)) -> String {
-        read("small.toml", &SMALL.replace(change.0, change.1), None).unwrap_err().to_string()
+        parse_recipe("small.toml", &SMALL.replace(change.0, change.1), None)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn the_recipes_that_come_with_the_program_can_be_read_and_pin_what_their_locks_pin() {
-        let recipes = Recipes::built_in().unwrap();
+        let recipes = AgentRecipes::built_in().unwrap();
         let names: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
         assert_eq!(names, ["claude", "codex", "goose", "opencode"]);
         for recipe in recipes.iter() {
@@ -298,13 +301,17 @@ mod tests {
 
     #[test]
     fn no_recipe_leaves_a_place_unfilled() {
-        for recipe in Recipes::built_in().unwrap().iter() {
-            let files = recipe.files("m").into_iter().map(|(_, text)| text);
+        for recipe in AgentRecipes::built_in().unwrap().iter() {
+            let files = recipe.home_files("m").into_iter().map(|(_, text)| text);
             let env = [true, false]
                 .into_iter()
-                .flat_map(|asking| recipe.environment("m", asking).into_values());
-            let texts =
-                recipe.argv("m").into_iter().chain(recipe.version_argv()).chain(files).chain(env);
+                .flat_map(|asking| recipe.agent_environment("m", asking).into_values());
+            let texts = recipe
+                .program_argv("m")
+                .into_iter()
+                .chain(recipe.version_argv())
+                .chain(files)
+                .chain(env);
             for text in texts {
                 for word in [
                     "{agent}", "{cpu}", "{home}", "{work}", "{models}", "{tools}", "{key}",
@@ -318,8 +325,8 @@ mod tests {
 
     #[test]
     fn a_recipe_is_filled_in() {
-        let small = read("small.toml", SMALL, None).unwrap();
-        assert_eq!(small.argv("gpt"), ["/opt/agents/small/small", "--model", "gpt"]);
+        let small = parse_recipe("small.toml", SMALL, None).unwrap();
+        assert_eq!(small.program_argv("gpt"), ["/opt/agents/small/small", "--model", "gpt"]);
     }
 
     #[test]
@@ -350,16 +357,16 @@ mod tests {
         fs::write(folder.path().join("goose.toml"), SMALL.replace("\"small\"", "\"goose\""))
             .unwrap();
         fs::write(folder.path().join("notes.txt"), "").unwrap();
-        let recipes = Recipes::built_in().unwrap().with_folder(folder.path()).unwrap();
+        let recipes = AgentRecipes::built_in().unwrap().with_folder(folder.path()).unwrap();
         assert_eq!(recipes.get("goose").unwrap().title, "Small");
         assert_eq!(recipes.iter().count(), 4);
     }
 
     #[test]
     fn a_model_with_a_name_that_could_break_out_of_a_quoted_text_is_not_plain() {
-        assert!(plain_model("openai/gpt-5.1:free"));
+        assert!(is_plain_model("openai/gpt-5.1:free"));
         for wrong in ["", "a\"b", "a b", "a\nb", "{key}"] {
-            assert!(!plain_model(wrong), "{wrong}");
+            assert!(!is_plain_model(wrong), "{wrong}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cynode_core::ids::{JobId, TaskId};
-use cynode_wire::{nodes::Happened, work::Move};
+use cynode_wire::{nodes::JobEventData, work::ScriptedMove};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::{
@@ -17,42 +17,43 @@ use tokio::{
 };
 
 use super::{
-    Order, Runs, Session, Start, Turn, WORKSPACE, Worker, WorkerError,
-    command::{One, nothing, outcome, step_in, stopped, story},
-    gate::{self, GateError},
-    inside::{self, Ear, Finished},
-    stops, together,
+    JobWorker, SandboxRunner, SessionStart, TurnOutcome, WORKSPACE_DIR, WorkerError,
+    WorkerInstruction, WorkerSession, combine_exits,
+    command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
+    gate::{self, ToolCallError},
+    inside::{self, InstructionListener, ProgramOutcome},
+    stops,
 };
-use crate::{client::Backoff, sandbox::Ended};
+use crate::{client::JitterBackoff, sandbox::SandboxExit};
 
 /// How often the list of tools is asked for.
-const LISTINGS: u32 = 5;
+const MAX_LISTING_ATTEMPTS: u32 = 5;
 
 /// A list of moves, and another for an attempt that is told what the last one got wrong.
-pub(super) struct Scripted {
-    moves: Vec<Move>,
-    revised: Option<Vec<Move>>,
+pub(super) struct ScriptedWorker {
+    moves: Vec<ScriptedMove>,
+    revised: Option<Vec<ScriptedMove>>,
 }
 
-impl Scripted {
-    pub(super) fn new(moves: Vec<Move>, revised: Option<Vec<Move>>) -> Self {
+impl ScriptedWorker {
+    pub(super) fn new(moves: Vec<ScriptedMove>, revised: Option<Vec<ScriptedMove>>) -> Self {
         Self { moves, revised }
     }
 
-    fn moves(&self, told: bool) -> &[Move] {
+    fn select_moves(&self, told: bool) -> &[ScriptedMove] {
         self.revised.as_ref().filter(|_| told).unwrap_or(&self.moves)
     }
 }
 
-impl Worker for Scripted {
-    fn start<'a>(
+impl JobWorker for ScriptedWorker {
+    fn start_session<'a>(
         &'a self,
-        start: Start<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
+        start: SessionStart<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>> {
         Box::pin(async move {
             let told = start.assignment.work.context.revision_feedback.is_some();
-            let session: Box<dyn Session> = Box::new(Playing {
-                moves: self.moves(told).to_vec(),
+            let session: Box<dyn WorkerSession> = Box::new(ScriptedSession {
+                moves: self.select_moves(told).to_vec(),
                 sandbox: start.sandbox,
                 events: start.events,
                 gate: start.gate.to_owned(),
@@ -66,39 +67,42 @@ impl Worker for Scripted {
     }
 }
 
-struct Playing {
-    moves: Vec<Move>,
-    sandbox: Arc<dyn Runs>,
-    events: mpsc::Sender<Happened>,
+struct ScriptedSession {
+    moves: Vec<ScriptedMove>,
+    sandbox: Arc<dyn SandboxRunner>,
+    events: mpsc::Sender<JobEventData>,
     gate: PathBuf,
     task: TaskId,
     job: JobId,
     until: Instant,
-    ended: Option<Ended>,
+    ended: Option<SandboxExit>,
 }
 
-impl Playing {
-    async fn all(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<Turn, WorkerError> {
-        let mut ear = Ear::new(orders, self.events.clone());
-        let mut turn = Turn { stop: stops::END_TURN.into(), ..Turn::default() };
-        let mut left: VecDeque<Move> = self.moves.clone().into();
+impl ScriptedSession {
+    async fn run_moves(
+        &mut self,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> Result<TurnOutcome, WorkerError> {
+        let mut ear = InstructionListener::new(orders, self.events.clone());
+        let mut turn = TurnOutcome { stop: stops::END_TURN.into(), ..TurnOutcome::default() };
+        let mut left: VecDeque<ScriptedMove> = self.moves.clone().into();
         let mut played = 0;
         while let Some(one) = left.pop_front() {
             let at = played;
             played += 1;
-            if !ear.may_go_on(self.until).await {
-                turn.stop = stopped(self.until);
+            if !ear.wait_while_paused(self.until).await {
+                turn.stop = stop_reason(self.until);
                 return Ok(turn);
             }
-            if let Move::When { path, moves, otherwise } = one {
-                let there = self.has(at, &path, &mut ear).await?;
+            if let ScriptedMove::When { path, moves, otherwise } = one {
+                let there = self.has_file(at, &path, &mut ear).await?;
                 let chosen = if there { moves } else { otherwise };
                 for next in chosen.into_iter().rev() {
                     left.push_front(next);
                 }
                 continue;
             }
-            if let Some(why) = self.play(at, one, &mut turn, &mut ear).await? {
+            if let Some(why) = self.run_move(at, one, &mut turn, &mut ear).await? {
                 turn.stop = why;
                 return Ok(turn);
             }
@@ -107,31 +111,36 @@ impl Playing {
     }
 
     /// Whether a file of the workspace is there, by looking from inside.
-    async fn has(&self, at: usize, path: &str, ear: &mut Ear<'_>) -> Result<bool, WorkerError> {
+    async fn has_file(
+        &self,
+        at: usize,
+        path: &str,
+        ear: &mut InstructionListener<'_>,
+    ) -> Result<bool, WorkerError> {
         let Some(inside) = below_workspace(path) else { return Ok(false) };
         let argv = ["test".to_owned(), "-e".to_owned(), inside];
-        let one = One { at, argv: &argv, until: self.until, expect: None };
-        let looked = step_in(&*self.sandbox, one, &self.events, ear).await?;
-        Ok(outcome(&argv, &looked).exit_code == Some(0))
+        let one = CommandRun { at, argv: &argv, until: self.until, expect: None };
+        let looked = run_step(&*self.sandbox, one, &self.events, ear).await?;
+        Ok(to_step_outcome(&argv, &looked).exit_code == Some(0))
     }
 
     /// Plays one move; why the turn is over, when it is.
-    async fn play(
+    async fn run_move(
         &mut self,
         at: usize,
-        one: Move,
-        turn: &mut Turn,
-        ear: &mut Ear<'_>,
+        one: ScriptedMove,
+        turn: &mut TurnOutcome,
+        ear: &mut InstructionListener<'_>,
     ) -> Result<Option<String>, WorkerError> {
         match one {
-            Move::Say { text } => {
+            ScriptedMove::Say { text } => {
                 turn.said.clone_from(&text);
-                inside::tell(&self.events, Happened::Said { text }).await;
+                inside::send_event(&self.events, JobEventData::Said { text }).await;
                 Ok(None)
             }
-            Move::Write { path, text } => {
+            ScriptedMove::Write { path, text } => {
                 let Some(inside) = below_workspace(&path) else {
-                    return Ok(Some(failed(turn, format!("{path} is not in the workspace"))));
+                    return Ok(Some(fail_turn(turn, format!("{path} is not in the workspace"))));
                 };
                 let written = inside::write_file(
                     &*self.sandbox,
@@ -142,100 +151,115 @@ impl Playing {
                     ear,
                 );
                 let finished = written.await?;
-                Ok(self.after(&format!("Writing {path}"), &finished, turn))
+                Ok(self.record_outcome(&format!("Writing {path}"), &finished, turn))
             }
-            Move::Run { argv } => {
+            ScriptedMove::Run { argv } => {
                 let sandbox = Arc::clone(&self.sandbox);
-                let one = One { at, argv: &argv, until: self.until, expect: None };
-                let finished = step_in(&*sandbox, one, &self.events, ear).await?;
-                turn.steps.push(outcome(&argv, &finished));
-                Ok(self.after(&argv.join(" "), &finished, turn))
+                let one = CommandRun { at, argv: &argv, until: self.until, expect: None };
+                let finished = run_step(&*sandbox, one, &self.events, ear).await?;
+                turn.steps.push(to_step_outcome(&argv, &finished));
+                Ok(self.record_outcome(&argv.join(" "), &finished, turn))
             }
-            Move::Tool { name, arguments } => Ok(self.tool(at, &name, arguments, turn, ear).await),
-            Move::Wait { milliseconds } => {
+            ScriptedMove::Tool { name, arguments } => {
+                Ok(self.run_tool_move(at, &name, arguments, turn, ear).await)
+            }
+            ScriptedMove::Wait { milliseconds } => {
                 let until = Instant::now() + Duration::from_millis(u64::from(milliseconds));
                 tokio::select! {
                     () = sleep_until(until.min(self.until)) => {}
-                    () = ear.cancelled() => return Ok(Some(stops::CANCELLED.into())),
+                    () = ear.wait_cancelled() => return Ok(Some(stops::CANCELLED.into())),
                 }
                 Ok((Instant::now() >= self.until).then(|| stops::TIMEOUT.into()))
             }
-            Move::Fail { text } => Ok(Some(failed(turn, text))),
+            ScriptedMove::Fail { text } => Ok(Some(fail_turn(turn, text))),
             // Chosen among before anything is played.
-            Move::When { .. } => Ok(None),
+            ScriptedMove::When { .. } => Ok(None),
         }
     }
 
     /// Notes what a program used; why the turn is over when it did not succeed.
-    fn after(&mut self, what: &str, finished: &Finished, turn: &mut Turn) -> Option<String> {
-        self.ended = Some(together(self.ended.take(), finished.ended.clone()));
-        if finished.succeeded() {
+    fn record_outcome(
+        &mut self,
+        what: &str,
+        finished: &ProgramOutcome,
+        turn: &mut TurnOutcome,
+    ) -> Option<String> {
+        self.ended = Some(combine_exits(self.ended.take(), finished.ended.clone()));
+        if finished.is_success() {
             return None;
         }
-        let why = failed(turn, format!("{what} {}: {}", story(finished), finished.output));
-        Some(if finished.how == inside::How::Itself { why } else { stopped(self.until) })
+        let why =
+            fail_turn(turn, format!("{what} {}: {}", describe_exit(finished), finished.output));
+        Some(if finished.how == inside::ProgramEnd::Itself { why } else { stop_reason(self.until) })
     }
 
     /// Calls a tool of the gate through the job's socket.
-    async fn tool(
+    async fn run_tool_move(
         &self,
         at: usize,
         name: &str,
         arguments: Value,
-        turn: &mut Turn,
-        ear: &mut Ear<'_>,
+        turn: &mut TurnOutcome,
+        ear: &mut InstructionListener<'_>,
     ) -> Option<String> {
         let bound = tokio::select! {
-            bound = self.bound(name, arguments) => bound,
-            () = ear.cancelled() => return Some(stops::CANCELLED.into()),
+            bound = self.fill_job_arguments(name, arguments) => bound,
+            () = ear.wait_cancelled() => return Some(stops::CANCELLED.into()),
             () = sleep_until(self.until) => return Some(stops::TIMEOUT.into()),
         };
         let arguments = match bound {
             Ok(arguments) => arguments,
             Err(error) => {
-                return Some(failed(turn, format!("{name}: the tools cannot be listed: {error}")));
+                return Some(fail_turn(
+                    turn,
+                    format!("{name}: the tools cannot be listed: {error}"),
+                ));
             }
         };
-        let told = |status: &str| Happened::Tool {
+        let told = |status: &str| JobEventData::Tool {
             call: format!("step-{}", at + 1),
             title: name.to_owned(),
             status: status.to_owned(),
             input: arguments.clone(),
         };
-        inside::tell(&self.events, told("in_progress")).await;
+        inside::send_event(&self.events, told("in_progress")).await;
         let called = tokio::select! {
-            called = gate::call(&self.gate, name, &arguments) => called,
-            () = ear.cancelled() => return Some(stops::CANCELLED.into()),
+            called = gate::call_tool(&self.gate, name, &arguments) => called,
+            () = ear.wait_cancelled() => return Some(stops::CANCELLED.into()),
             () = sleep_until(self.until) => return Some(stops::TIMEOUT.into()),
         };
         match called {
             Ok(_) => {
-                inside::tell(&self.events, told("completed")).await;
+                inside::send_event(&self.events, told("completed")).await;
                 None
             }
             Err(error) => {
-                inside::tell(&self.events, told("failed")).await;
-                Some(failed(turn, format!("{name}: {error}")))
+                inside::send_event(&self.events, told("failed")).await;
+                Some(fail_turn(turn, format!("{name}: {error}")))
             }
         }
     }
 
     /// The arguments with the task and the job put in where the tool takes them and they are missing. Without the list of tools nobody
     /// knows whether it does: it is asked for a few times, and then the move has failed.
-    async fn bound(&self, tool: &str, arguments: Value) -> Result<Value, GateError> {
+    async fn fill_job_arguments(
+        &self,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<Value, ToolCallError> {
         let mut arguments = match arguments {
             Value::Object(arguments) => arguments,
             Value::Null => Map::new(),
             other => return Ok(other),
         };
-        let mut backoff = Backoff::default();
-        let mut left = LISTINGS;
+        let mut backoff = JitterBackoff::default();
+        let mut left = MAX_LISTING_ATTEMPTS;
         let takes = loop {
             left -= 1;
-            match gate::takes(&self.gate, tool).await {
+            match gate::fetch_tool_arguments(&self.gate, tool).await {
                 Ok(takes) => break takes,
                 Err(error) if left == 0 => return Err(error),
-                Err(_) => backoff.pause().await,
+                Err(_) => backoff.sleep_next_delay().await,
             }
         };
         // What the gate does not show it will refuse, with a reason: that is for the call to find out.
@@ -250,7 +274,7 @@ impl Playing {
     }
 }
 
-fn failed(turn: &mut Turn, why: String) -> String {
+fn fail_turn(turn: &mut TurnOutcome, why: String) -> String {
     turn.said = why;
     stops::FAILED.into()
 }
@@ -258,24 +282,24 @@ fn failed(turn: &mut Turn, why: String) -> String {
 /// A path of the workspace as it is inside, when it stays there by its words. Links are the sandbox's affair.
 fn below_workspace(path: &str) -> Option<String> {
     let plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-    (plain && !path.is_empty() && !path.ends_with('/')).then(|| format!("{WORKSPACE}/{path}"))
+    (plain && !path.is_empty() && !path.ends_with('/')).then(|| format!("{WORKSPACE_DIR}/{path}"))
 }
 
-impl Session for Playing {
-    fn id(&self) -> Option<&str> {
+impl WorkerSession for ScriptedSession {
+    fn session_id(&self) -> Option<&str> {
         None
     }
 
-    fn prompt<'a>(
+    fn run_prompt<'a>(
         &'a mut self,
         _text: &'a str,
-        orders: &'a mut mpsc::Receiver<Order>,
-    ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
-        Box::pin(self.all(orders))
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>> {
+        Box::pin(self.run_moves(orders))
     }
 
-    fn close(self: Box<Self>) -> BoxFuture<'static, Ended> {
-        Box::pin(async move { self.ended.unwrap_or_else(nothing) })
+    fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit> {
+        Box::pin(async move { self.ended.unwrap_or_else(empty_exit) })
     }
 }
 

@@ -7,13 +7,13 @@ use std::{
 };
 
 use cynode_wire::{
-    nodes::{Assignment, StoredBlob},
+    nodes::{JobAssignment, StoredBlob},
     work::WorkerChoice,
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
+use super::{MergeResult, WorkspaceError, open_plain_file, validate_branch, validate_commit};
 
 /// The program that puts the work together, inside the sandbox, and what it is told.
 ///
@@ -25,12 +25,12 @@ use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
 /// Git reads a commit and a directory as a whole, more than once: one that is far larger than any that is meant would fill the memory of
 /// whoever looks at it.
 /// Commits that were put together before the worker began are in its past, whatever the worker did to the merge.
-pub(crate) fn finishing(
-    assignment: &Assignment,
-    merged: Option<&Merged>,
+pub(crate) fn finish_argv(
+    assignment: &JobAssignment,
+    merged: Option<&MergeResult>,
 ) -> Result<Vec<String>, WorkspaceError> {
-    let branch = checked_branch(&assignment.branch)?;
-    let base = assignment.base.as_deref().map_or(Ok(""), checked_commit)?;
+    let branch = validate_branch(&assignment.branch)?;
+    let base = assignment.base.as_deref().map_or(Ok(""), validate_commit)?;
     let message = format!(
         "{}\n\nTask: {}\nJob: {}\nAttempt: {}\n",
         assignment.title.trim(),
@@ -40,15 +40,15 @@ pub(crate) fn finishing(
     );
     // Where nobody worked there is nothing but what is committed.
     let worked = if assignment.work.worker == WorkerChoice::Merge { "nobody" } else { "worker" };
-    let words = ["/bin/sh", "-eu", "-c", FINISHING, "finish", base, branch, &message, worked];
+    let words = ["/bin/sh", "-eu", "-c", FINISH_SCRIPT, "finish", base, branch, &message, worked];
     let mut argv = words.map(str::to_owned).to_vec();
-    for commit in merged.into_iter().flat_map(Merged::parents) {
-        argv.push(checked_commit(commit)?.to_owned());
+    for commit in merged.into_iter().flat_map(MergeResult::parent_commits) {
+        argv.push(validate_commit(commit)?.to_owned());
     }
     Ok(argv)
 }
 
-const FINISHING: &str = r#"
+const FINISH_SCRIPT: &str = r#"
 base=$1 branch=$2 message=$3 worked=$4
 shift 4
 cd /work
@@ -156,33 +156,36 @@ printf %s "$head" > /out/commit
 
 /// What the finishing run left: the commit and its bundle, or nothing when nothing was changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct WorkBundle {
     pub(crate) commit: String,
     pub(crate) file: PathBuf,
     pub(crate) bundle: StoredBlob,
 }
 
 /// Reads what the finishing run left in `out`. No link is followed, and no more is read than is allowed.
-pub(crate) fn take(out: &Path, most: u64) -> Result<Option<Taken>, WorkspaceError> {
-    let commit = match open_plain(&out.join("commit")) {
+pub(crate) fn read_work_bundle(
+    out: &Path,
+    most: u64,
+) -> Result<Option<WorkBundle>, WorkspaceError> {
+    let commit = match open_plain_file(&out.join("commit")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(WorkspaceError::Out)?,
     };
     let mut text = String::new();
     commit.take(65).read_to_string(&mut text).map_err(WorkspaceError::Out)?;
-    let commit = checked_commit(&text)?.to_owned();
+    let commit = validate_commit(&text)?.to_owned();
     let file = out.join("work.bundle");
-    let mut bundle = open_plain(&file).map_err(WorkspaceError::Out)?;
-    let bundle = measure(&mut bundle, most)?;
-    Ok(Some(Taken { commit, file, bundle }))
+    let mut bundle = open_plain_file(&file).map_err(WorkspaceError::Out)?;
+    let bundle = digest_contents(&mut bundle, most)?;
+    Ok(Some(WorkBundle { commit, file, bundle }))
 }
 
 /// The digest and the size of a plain file.
-pub(crate) fn measure_file(path: &Path, most: u64) -> Result<StoredBlob, WorkspaceError> {
-    measure(&mut open_plain(path).map_err(WorkspaceError::Out)?, most)
+pub(crate) fn digest_file(path: &Path, most: u64) -> Result<StoredBlob, WorkspaceError> {
+    digest_contents(&mut open_plain_file(path).map_err(WorkspaceError::Out)?, most)
 }
 
-fn measure(file: &mut File, most: u64) -> Result<StoredBlob, WorkspaceError> {
+fn digest_contents(file: &mut File, most: u64) -> Result<StoredBlob, WorkspaceError> {
     let mut digest = Sha256::new();
     let mut bytes = 0_u64;
     let mut buffer = vec![0; 64 * 1024];
@@ -212,10 +215,10 @@ mod tests {
     fn a_link_or_a_pipe_in_the_place_of_the_bundle_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path();
-        assert_eq!(take(out, 10).unwrap(), None);
+        assert_eq!(read_work_bundle(out, 10).unwrap(), None);
         fs::write(out.join("commit"), "ab".repeat(20)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", out.join("work.bundle")).unwrap();
-        assert!(matches!(take(out, 10), Err(WorkspaceError::Out(_))));
+        assert!(matches!(read_work_bundle(out, 10), Err(WorkspaceError::Out(_))));
         fs::remove_file(out.join("work.bundle")).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -225,11 +228,11 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(matches!(take(out, 10), Err(WorkspaceError::Out(_))));
+        assert!(matches!(read_work_bundle(out, 10), Err(WorkspaceError::Out(_))));
         fs::remove_file(out.join("work.bundle")).unwrap();
         fs::write(out.join("work.bundle"), "too much for it").unwrap();
-        assert!(matches!(take(out, 10), Err(WorkspaceError::TooLarge(10))));
-        let taken = take(out, 100).unwrap().unwrap();
+        assert!(matches!(read_work_bundle(out, 10), Err(WorkspaceError::TooLarge(10))));
+        let taken = read_work_bundle(out, 100).unwrap().unwrap();
         assert_eq!((taken.commit, taken.bundle.bytes), ("ab".repeat(20), 15));
     }
 }

@@ -2,33 +2,33 @@
 
 use std::{io::Read, path::Path};
 
-use cynode_wire::nodes::{Assignment, Conflict, SandboxUse};
+use cynode_wire::nodes::{JobAssignment, MergeConflict, SandboxUse};
 use serde::{Deserialize, Serialize};
 
-use super::{WorkspaceError, checked_commit, open_plain};
+use super::{WorkspaceError, open_plain_file, validate_commit};
 
 /// Most files of a conflict that are named.
-const MOST_FILES: usize = 100;
+const MAX_CONFLICT_FILES: usize = 100;
 /// Most bytes that are read of their names: more than so many of the longest.
-const MOST_BYTES: u64 = 1024 * 1024;
+const MAX_CONFLICT_LIST_BYTES: u64 = 1024 * 1024;
 
 /// What became of the commits that were to be put together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Merged {
+pub(crate) struct MergeResult {
     /// The head of the workspace.
     pub(crate) head: String,
     /// Those that it comes from, in order.
     pub(crate) commits: Vec<String>,
     /// The one that did not fit. Those after it were left alone.
-    pub(crate) conflict: Option<Conflict>,
+    pub(crate) conflict: Option<MergeConflict>,
     /// What it took.
     #[serde(default)]
     pub(crate) used: SandboxUse,
 }
 
-impl Merged {
+impl MergeResult {
     /// The commits that whatever comes of the work must come from.
-    pub(crate) fn parents(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn parent_commits(&self) -> impl Iterator<Item = &str> {
         let unfit = self.conflict.iter().map(|conflict| conflict.commit.as_str());
         self.commits.iter().map(String::as_str).chain(unfit)
     }
@@ -37,11 +37,12 @@ impl Merged {
 /// The program that puts commits together, inside a sandbox, and what it is told.
 ///
 /// Done again it gives the same commits: who makes them, when and in what words depends on nothing but them and the task.
-pub(crate) fn merging(assignment: &Assignment) -> Result<Vec<String>, WorkspaceError> {
+pub(crate) fn merge_argv(assignment: &JobAssignment) -> Result<Vec<String>, WorkspaceError> {
     let task = assignment.task_id.to_string();
-    let mut argv = ["/bin/sh", "-eu", "-c", MERGING, "merge", &task].map(str::to_owned).to_vec();
+    let mut argv =
+        ["/bin/sh", "-eu", "-c", MERGE_SCRIPT, "merge", &task].map(str::to_owned).to_vec();
     for commit in &assignment.merge {
-        argv.push(checked_commit(commit)?.to_owned());
+        argv.push(validate_commit(commit)?.to_owned());
     }
     Ok(argv)
 }
@@ -50,7 +51,7 @@ pub(crate) fn merging(assignment: &Assignment) -> Result<Vec<String>, WorkspaceE
 // in the second in which they were written. Else git compares them, and takes those for changed that do not come back as they are by
 // what the repository says about them, such as the ends of lines.
 // Attributes of the repository decide as they do for people, but marks have one length, by which they are found.
-const MERGING: &str = r#"
+const MERGE_SCRIPT: &str = r#"
 task=$1
 shift
 cd /work
@@ -85,33 +86,39 @@ echo "$merged" > /out/merged
 "#;
 
 /// Reads what the merging run left in `out`. What it may say is how far it came and where it stopped, and nothing else.
-pub(crate) fn merged(out: &Path, assignment: &Assignment) -> Result<Merged, WorkspaceError> {
+pub(crate) fn read_merge_result(
+    out: &Path,
+    assignment: &JobAssignment,
+) -> Result<MergeResult, WorkspaceError> {
     let odd = |what: &str| WorkspaceError::Out(std::io::Error::other(what.to_owned()));
     let text = |name: &str| {
         let mut text = String::new();
-        let file = open_plain(&out.join(name)).map_err(WorkspaceError::Out)?;
+        let file = open_plain_file(&out.join(name)).map_err(WorkspaceError::Out)?;
         file.take(100).read_to_string(&mut text).map_err(WorkspaceError::Out)?;
         Ok::<_, WorkspaceError>(text.trim_end().to_owned())
     };
-    let head = checked_commit(&text("head")?)?.to_owned();
+    let head = validate_commit(&text("head")?)?.to_owned();
     let count: usize = text("merged")?.parse().map_err(|_| odd("it is no number"))?;
     let commits = assignment.merge.get(..count).ok_or_else(|| odd("the number is too large"))?;
     let commits = commits.to_vec();
     let conflict = match assignment.merge.get(count) {
         None => None,
         Some(commit) => {
-            let files = files(&out.join("conflict"))?;
-            Some(Conflict { commit: commit.clone(), with: commits.clone(), files })
+            let files = read_conflict_files(&out.join("conflict"))?;
+            Some(MergeConflict { commit: commit.clone(), with: commits.clone(), files })
         }
     };
-    Ok(Merged { head, commits, conflict, used: SandboxUse::default() })
+    Ok(MergeResult { head, commits, conflict, used: SandboxUse::default() })
 }
 
 /// The files of a conflict, the first of them. A name need not be text.
-fn files(path: &Path) -> Result<Vec<String>, WorkspaceError> {
+fn read_conflict_files(path: &Path) -> Result<Vec<String>, WorkspaceError> {
     let mut bytes = Vec::new();
-    let file = open_plain(path).map_err(WorkspaceError::Out)?;
-    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(WorkspaceError::Out)?;
+    let file = open_plain_file(path).map_err(WorkspaceError::Out)?;
+    file.take(MAX_CONFLICT_LIST_BYTES).read_to_end(&mut bytes).map_err(WorkspaceError::Out)?;
     let names = bytes.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    Ok(names.take(MOST_FILES).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+    Ok(names
+        .take(MAX_CONFLICT_FILES)
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect())
 }

@@ -6,18 +6,20 @@ use std::{
     path::Path,
 };
 
-use super::{PATIENCE, WorkspaceError, checked_commit, copy, git, open_plain};
+use super::{
+    GIT_TIMEOUT, WorkspaceError, copy_commits, git_command, open_plain_file, validate_commit,
+};
 use crate::{
-    host::{self, Host},
-    store::{self, JobDir, Store},
+    host::{self, HostCommands},
+    store::{self, JobDir, NodeStore},
 };
 
 /// Most bytes that are read of what could not be put back.
-const MOST_BYTES: u64 = 256 * 1024;
+const MAX_PIN_REPORT_BYTES: u64 = 256 * 1024;
 
 /// A file that could not be put back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spoilt {
+pub(crate) struct PinConflict {
     /// Where it belongs.
     pub(crate) path: String,
     /// Why.
@@ -25,23 +27,23 @@ pub(crate) struct Spoilt {
 }
 
 /// Makes what files are put back from: a repository beside the workspace, which no check ever sees.
-pub(crate) async fn source(
-    host: &Host,
-    store: &Store,
+pub(crate) async fn create_pin_source(
+    host: &HostCommands,
+    store: &NodeStore,
     dir: &JobDir,
     mirror: &Path,
     from: &str,
     paths: &[String],
 ) -> Result<(), WorkspaceError> {
-    let from = checked_commit(from)?;
-    let source = dir.source();
-    store.discard(&source)?;
-    store::private_dir(&source)?;
-    let mut init = git(host);
+    let from = validate_commit(from)?;
+    let source = dir.source_dir();
+    store.move_to_trash(&source)?;
+    store::create_private_dir(&source)?;
+    let mut init = git_command(host);
     init.args(["init", "--quiet", "--bare", "--template="]).arg(&source);
-    host::run("git init", init, PATIENCE).await?;
+    host::run_program("git init", init, GIT_TIMEOUT).await?;
     let wanted = [format!("{from}:refs/heads/pinned")];
-    copy(host, mirror, &source, &["--depth=1"], &wanted).await?;
+    copy_commits(host, mirror, &source, &["--depth=1"], &wanted).await?;
     let lines: String = paths.iter().map(|path| format!("{path}\n")).collect();
     let write = || {
         fs::write(source.join("paths"), lines)?;
@@ -56,13 +58,13 @@ pub(crate) async fn source(
 }
 
 /// The program that puts files back, inside a sandbox with the source, and what it is told.
-pub(crate) fn pinning(from: &str) -> Result<Vec<String>, WorkspaceError> {
-    let words = ["/bin/sh", "-eu", "-c", PINNING, "pin", checked_commit(from)?];
+pub(crate) fn pin_restore_argv(from: &str) -> Result<Vec<String>, WorkspaceError> {
+    let words = ["/bin/sh", "-eu", "-c", PIN_RESTORE_SCRIPT, "pin", validate_commit(from)?];
     Ok(words.map(str::to_owned).to_vec())
 }
 
 // The workspace and the source are new: nothing has been in them but git. The index is in the source.
-const PINNING: &str = r#"
+const PIN_RESTORE_SCRIPT: &str = r#"
 from=$1
 export GIT_DIR=/source GIT_WORK_TREE=/work
 cd /work
@@ -86,14 +88,14 @@ git checkout-index --force --index --stdin < /source/now
 "#;
 
 /// Reads which files could not be put back.
-pub(crate) fn spoilt(out: &Path) -> Result<Vec<Spoilt>, WorkspaceError> {
+pub(crate) fn read_pin_conflicts(out: &Path) -> Result<Vec<PinConflict>, WorkspaceError> {
     let mut text = String::new();
-    let read = open_plain(&out.join("spoilt"))
-        .and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
-    if read.map_err(WorkspaceError::Out)? as u64 > MOST_BYTES {
+    let read = open_plain_file(&out.join("spoilt"))
+        .and_then(|file| file.take(MAX_PIN_REPORT_BYTES + 1).read_to_string(&mut text));
+    if read.map_err(WorkspaceError::Out)? as u64 > MAX_PIN_REPORT_BYTES {
         return Err(WorkspaceError::Out(io::Error::other("there is too much of it")));
     }
     let reason = "it was a file before the change and is a directory now";
     let each = text.lines();
-    Ok(each.map(|path| Spoilt { path: path.to_owned(), reason: reason.to_owned() }).collect())
+    Ok(each.map(|path| PinConflict { path: path.to_owned(), reason: reason.to_owned() }).collect())
 }

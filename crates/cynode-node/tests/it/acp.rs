@@ -2,8 +2,8 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use cynode_node::workers::{Order, Turn, WorkerError};
-use cynode_wire::{nodes::Happened, work::WorkerChoice};
+use cynode_node::workers::{TurnOutcome, WorkerError, WorkerInstruction};
+use cynode_wire::{nodes::JobEventData, work::WorkerChoice};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -49,20 +49,22 @@ fn noted(bench: &Bench, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn turn(stop: &str, said: &str) -> Turn {
-    Turn { stop: stop.into(), said: said.into(), ..Turn::default() }
+fn turn(stop: &str, said: &str) -> TurnOutcome {
+    TurnOutcome { stop: stop.into(), said: said.into(), ..TurnOutcome::default() }
 }
 
-fn said(text: &str) -> Happened {
-    Happened::Said { text: text.into() }
+fn said(text: &str) -> JobEventData {
+    JobEventData::Said { text: text.into() }
 }
 
 /// The events with words that were told in pieces put together: where a piece ends is a matter of time.
-fn joined(events: Vec<Happened>) -> Vec<Happened> {
-    let mut joined: Vec<Happened> = Vec::new();
+fn joined(events: Vec<JobEventData>) -> Vec<JobEventData> {
+    let mut joined: Vec<JobEventData> = Vec::new();
     for happened in events {
         match (joined.last_mut(), &happened) {
-            (Some(Happened::Said { text }), Happened::Said { text: more }) => text.push_str(more),
+            (Some(JobEventData::Said { text }), JobEventData::Said { text: more }) => {
+                text.push_str(more);
+            }
             _ => joined.push(happened),
         }
     }
@@ -73,10 +75,10 @@ fn joined(events: Vec<Happened>) -> Vec<Happened> {
 async fn what_an_agent_does_is_told_in_order_and_its_last_words_are_kept() {
     let (turn, mut heard, _) = bench("").turn("greet").await;
     let usage = json!({ "totalTokens": 12 });
-    assert_eq!(turn, Turn { usage, ..self::turn("end_turn", "Hello.") });
-    let Happened::Session { resumed: false, .. } = heard.remove(0) else { panic!("{heard:?}") };
+    assert_eq!(turn, TurnOutcome { usage, ..self::turn("end_turn", "Hello.") });
+    let JobEventData::Session { resumed: false, .. } = heard.remove(0) else { panic!("{heard:?}") };
     let heard = joined(heard);
-    let tool = |status: &str| Happened::Tool {
+    let tool = |status: &str| JobEventData::Tool {
         call: "call-1".into(),
         title: "ls".into(),
         status: status.into(),
@@ -84,13 +86,13 @@ async fn what_an_agent_does_is_told_in_order_and_its_last_words_are_kept() {
     };
     let entries = json!([{ "content": "greet", "priority": "high", "status": "pending" }]);
     let expected = [
-        Happened::Told { text: "greet".into() },
-        Happened::Thought { text: "Hm.".into() },
+        JobEventData::Told { text: "greet".into() },
+        JobEventData::Thought { text: "Hm.".into() },
         said("I look."),
         tool("pending"),
-        Happened::Plan { entries },
+        JobEventData::Plan { entries },
         tool("completed"),
-        Happened::Usage { usage: json!({ "used": 10, "size": 100 }) },
+        JobEventData::Usage { usage: json!({ "used": 10, "size": 100 }) },
         said("Hello."),
     ];
     assert_eq!(heard, expected);
@@ -120,11 +122,11 @@ async fn noise_long_lines_and_unknown_messages_do_not_disturb() {
     let (turn, heard, _) = bench("").turn("noise").await;
     assert_eq!(turn, self::turn("end_turn", "Still here."));
     let left_out =
-        heard.iter().any(|it| matches!(it, Happened::Truncated { bytes } if *bytes > 16 << 20));
+        heard.iter().any(|it| matches!(it, JobEventData::Truncated { bytes } if *bytes > 16 << 20));
     let output: String = heard
         .iter()
         .filter_map(|it| match it {
-            Happened::Output { text, .. } => Some(text.as_str()),
+            JobEventData::Output { text, .. } => Some(text.as_str()),
             _ => None,
         })
         .collect();
@@ -140,8 +142,8 @@ async fn an_agent_that_dies_has_crashed_and_its_last_complaint_says_why() {
     let bench = bench("");
     let (mut session, mut line) = bench.start().await.unwrap();
     let crashed = turn("crashed", "fake ended in the middle of its turn. panic: no more");
-    assert_eq!(session.prompt("die", &mut line.ears).await.unwrap(), crashed);
-    let again = session.prompt("greet", &mut line.ears).await.unwrap();
+    assert_eq!(session.run_prompt("die", &mut line.ears).await.unwrap(), crashed);
+    let again = session.run_prompt("greet", &mut line.ears).await.unwrap();
     assert_eq!(again.stop, "crashed");
 }
 
@@ -169,8 +171,7 @@ async fn an_agent_that_works_for_ever_is_out_of_time() {
 async fn an_agent_that_goes_in_circles_makes_no_progress() {
     let (turn, heard, _) = bench("").turn("go in circles").await;
     assert_eq!(turn, self::turn("no_progress", ""));
-    let ended =
-        |it: &&Happened| matches!(it, Happened::Tool { status, .. } if status == "completed");
+    let ended = |it: &&JobEventData| matches!(it, JobEventData::Tool { status, .. } if status == "completed");
     assert!(heard.iter().filter(ended).count() >= 24);
 }
 
@@ -193,8 +194,8 @@ async fn permission_is_asked_with_the_exact_command_and_given_for_this_time_only
         let input = json!({ "kind": "execute", "input": { "command": "rm -rf build" } });
         assert_eq!(*bench.people.asked.lock().unwrap(), [("rm -rf build".to_owned(), input)]);
         let permissions: Vec<_> =
-            heard.into_iter().filter(|it| matches!(it, Happened::Permission { .. })).collect();
-        let permission = |state: &str| Happened::Permission {
+            heard.into_iter().filter(|it| matches!(it, JobEventData::Permission { .. })).collect();
+        let permission = |state: &str| JobEventData::Permission {
             request: "call-1".into(),
             title: "rm -rf build".into(),
             state: state.into(),
@@ -224,8 +225,7 @@ async fn more_questions_than_people_can_have_open_are_refused_at_once() {
     let (turn, heard, _) = bench.turn("ask much").await;
     assert_eq!(turn, self::turn("end_turn", "12 refused"));
     assert_eq!(bench.people.asked.lock().unwrap().len(), 8);
-    let refused =
-        |it: &&Happened| matches!(it, Happened::Permission { state, .. } if state == "refused");
+    let refused = |it: &&JobEventData| matches!(it, JobEventData::Permission { state, .. } if state == "refused");
     assert_eq!(heard.iter().filter(refused).count(), 12);
 }
 
@@ -236,12 +236,12 @@ async fn whoever_waits_for_a_person_is_not_inactive_but_can_be_cancelled() {
     bench.limits.inactive = Duration::from_millis(200);
     let (mut session, mut line) = bench.start().await.unwrap();
     let cancel = async {
-        Line::until(&mut line.events, |it| matches!(it, Happened::Permission { .. })).await;
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Permission { .. })).await;
         let asked = Instant::now();
         tokio::time::sleep_until(asked + Duration::from_millis(600)).await;
-        line.orders.send(Order::Cancel).await.unwrap();
+        line.orders.send(WorkerInstruction::Cancel).await.unwrap();
     };
-    let (turn, ()) = tokio::join!(session.prompt("ask", &mut line.ears), cancel);
+    let (turn, ()) = tokio::join!(session.run_prompt("ask", &mut line.ears), cancel);
     assert_eq!(turn.unwrap(), self::turn("cancelled", r#"{"outcome": "cancelled"}"#));
 }
 
@@ -252,10 +252,10 @@ async fn a_cancelled_agent_stops_by_itself_or_is_given_up() {
         bench.limits.grace = Duration::from_millis(500);
         let (mut session, mut line) = bench.start().await.unwrap();
         let cancel = async {
-            Line::until(&mut line.events, |it| matches!(it, Happened::Told { .. })).await;
-            line.orders.send(Order::Cancel).await.unwrap();
+            Line::until(&mut line.events, |it| matches!(it, JobEventData::Told { .. })).await;
+            line.orders.send(WorkerInstruction::Cancel).await.unwrap();
         };
-        let (turn, ()) = tokio::join!(session.prompt(text, &mut line.ears), cancel);
+        let (turn, ()) = tokio::join!(session.run_prompt(text, &mut line.ears), cancel);
         assert_eq!(turn.unwrap(), self::turn("cancelled", said), "{text}");
     }
 }
@@ -265,10 +265,10 @@ async fn an_agent_is_told_in_the_middle_and_goes_on_in_the_same_session() {
     let bench = bench("");
     let (mut session, mut line) = bench.start().await.unwrap();
     let tell = async {
-        Line::until(&mut line.events, |it| matches!(it, Happened::Told { .. })).await;
-        line.orders.send(Order::Tell("Leave the tests out.".into())).await.unwrap();
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Told { .. })).await;
+        line.orders.send(WorkerInstruction::Tell("Leave the tests out.".into())).await.unwrap();
     };
-    let (turn, ()) = tokio::join!(session.prompt("wait", &mut line.ears), tell);
+    let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), tell);
     assert_eq!(turn.unwrap(), self::turn("end_turn", "You said: Leave the tests out."));
     assert_eq!(noted(&bench, "prompts"), ["wait", "Leave the tests out."]);
     assert_eq!(noted(&bench, "new").len(), 1);
@@ -279,15 +279,14 @@ async fn a_paused_agent_does_nothing_until_it_may_go_on() {
     let bench = bench("");
     let (mut session, mut line) = bench.start().await.unwrap();
     let pause = async {
-        Line::until(&mut line.events, |it| matches!(it, Happened::Told { .. })).await;
-        line.orders.send(Order::Pause).await.unwrap();
-        let paused =
-            |it: &Happened| matches!(it, Happened::Note { text } if text == "The agent is paused.");
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Told { .. })).await;
+        line.orders.send(WorkerInstruction::Pause).await.unwrap();
+        let paused = |it: &JobEventData| matches!(it, JobEventData::Note { text } if text == "The agent is paused.");
         Line::until(&mut line.events, paused).await;
         assert_eq!(noted(&bench, "prompts"), ["wait"]);
-        line.orders.send(Order::Continue).await.unwrap();
+        line.orders.send(WorkerInstruction::Continue).await.unwrap();
     };
-    let (turn, ()) = tokio::join!(session.prompt("wait", &mut line.ears), pause);
+    let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), pause);
     assert_eq!(turn.unwrap().stop, "end_turn");
     assert_eq!(noted(&bench, "prompts").len(), 2);
 }
@@ -297,15 +296,15 @@ async fn a_session_is_taken_up_again_after_a_kill_and_what_it_tells_again_is_not
     for (start, method) in [("", "session/resume"), ("loads", "session/load")] {
         let mut bench = bench(start);
         let (mut session, mut line) = bench.start().await.unwrap();
-        session.prompt("greet", &mut line.ears).await.unwrap();
-        let id = session.id().unwrap().to_owned();
+        session.run_prompt("greet", &mut line.ears).await.unwrap();
+        let id = session.session_id().unwrap().to_owned();
         drop(session);
         bench.resume = Some(id.clone());
         let (mut session, mut line) = bench.start().await.unwrap();
-        assert_eq!((session.id(), session.resumed()), (Some(&*id), true));
+        assert_eq!((session.session_id(), session.is_resumed()), (Some(&*id), true));
         assert_eq!(noted(&bench, "taken"), [json!({ "method": method, "servers": 1 })]);
-        assert_eq!(line.heard(), [Happened::Session { session: id, resumed: true }]);
-        let turn = session.prompt("go on", &mut line.ears).await.unwrap();
+        assert_eq!(line.heard(), [JobEventData::Session { session: id, resumed: true }]);
+        let turn = session.run_prompt("go on", &mut line.ears).await.unwrap();
         assert_eq!(turn, self::turn("end_turn", "You said: go on"));
     }
 }
@@ -316,9 +315,10 @@ async fn a_session_that_is_lost_is_begun_anew_and_that_is_said() {
     put(&bench.sandbox.home.join("sessions"), "another\n");
     bench.resume = Some("lost".into());
     let (session, mut line) = bench.start().await.unwrap();
-    assert!(!session.resumed());
+    assert!(!session.is_resumed());
     let note = "The session could not be taken up again: fake answered session/resume with: Internal error: no such session";
-    let [Happened::Note { text }, Happened::Session { resumed: false, .. }] = &line.heard()[..]
+    let [JobEventData::Note { text }, JobEventData::Session { resumed: false, .. }] =
+        &line.heard()[..]
     else {
         panic!()
     };

@@ -1,9 +1,9 @@
 //! Checks of a commit: run in a sandbox of their own, by files as they were before the change.
 
-use cynode_core::evidence::Check;
+use cynode_core::evidence::EvidenceCheck;
 use cynode_wire::{
     jobs::JobOutcome,
-    nodes::{Assignment, NodeResult, SandboxUse, StepOutcome, WorkResult},
+    nodes::{CommandOutcome, JobAssignment, NodeResult, SandboxUse, WorkResult},
     work::{CommitRule, SandboxBackend, WorkerChoice},
 };
 use data_encoding::HEXLOWER;
@@ -38,13 +38,18 @@ impl Scene {
         change(self.origin.path(), from, script)
     }
 
-    async fn result(&self, assignment: &Assignment) -> NodeResult {
+    async fn result(&self, assignment: &JobAssignment) -> NodeResult {
         self.fake.give(assignment.clone());
         self.fake.result(assignment.job_id).await
     }
 
     /// What came of the checks of a commit; all of them could be run.
-    async fn run(&self, commit: &str, from: Option<&str>, checks: &[Check]) -> Vec<StepOutcome> {
+    async fn run(
+        &self,
+        commit: &str,
+        from: Option<&str>,
+        checks: &[EvidenceCheck],
+    ) -> Vec<CommandOutcome> {
         let result = self.result(&checking(commit, from, checks)).await;
         let said = match checks.len() {
             1 => "The check was run.".to_owned(),
@@ -59,7 +64,7 @@ impl Scene {
     }
 }
 
-fn checking(commit: &str, from: Option<&str>, checks: &[Check]) -> Assignment {
+fn checking(commit: &str, from: Option<&str>, checks: &[EvidenceCheck]) -> JobAssignment {
     let mut assignment = job(Vec::new());
     assignment.base = Some(commit.to_owned());
     assignment.work.commit = CommitRule::Never;
@@ -69,15 +74,15 @@ fn checking(commit: &str, from: Option<&str>, checks: &[Check]) -> Assignment {
 }
 
 /// The outcomes without the times, which are never the same.
-fn timeless(mut steps: Vec<StepOutcome>) -> Vec<StepOutcome> {
+fn timeless(mut steps: Vec<CommandOutcome>) -> Vec<CommandOutcome> {
     for step in &mut steps {
         step.milliseconds = 0;
     }
     steps
 }
 
-fn outcome(check: &Check, exit_code: Option<i32>, output: &str) -> StepOutcome {
-    StepOutcome {
+fn outcome(check: &EvidenceCheck, exit_code: Option<i32>, output: &str) -> CommandOutcome {
+    CommandOutcome {
         argv: check.argv.clone(),
         exit_code,
         output: output.into(),
@@ -89,30 +94,30 @@ fn outcome(check: &Check, exit_code: Option<i32>, output: &str) -> StepOutcome {
 }
 
 /// A check that could not be run: nothing was written.
-fn unrun(check: &Check, why: &str) -> StepOutcome {
-    StepOutcome { output: why.into(), ..outcome(check, None, "") }
+fn unrun(check: &EvidenceCheck, why: &str) -> CommandOutcome {
+    CommandOutcome { output: why.into(), ..outcome(check, None, "") }
 }
 
-fn argv(words: &[&str]) -> Check {
-    Check::new(words.iter().map(|word| (*word).to_owned()).collect())
+fn argv(words: &[&str]) -> EvidenceCheck {
+    EvidenceCheck::new(words.iter().map(|word| (*word).to_owned()).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_check_is_run_whatever_the_ones_before_came_to() {
     let scene = Scene::new().await;
-    let mut late = Check::line("echo begun; exec sleep 71234601");
+    let mut late = EvidenceCheck::from_shell_line("echo begun; exec sleep 71234601");
     late.time_limit_seconds = Some(1);
-    let mut mute = Check::line("exec >&- 2>&- sleep 71234601");
+    let mut mute = EvidenceCheck::from_shell_line("exec >&- 2>&- sleep 71234601");
     mute.time_limit_seconds = Some(1);
     let checks = [
-        Check::line("cat README; exit 3"),
+        EvidenceCheck::from_shell_line("cat README; exit 3"),
         late,
-        Check::line("kill -SEGV $$"),
+        EvidenceCheck::from_shell_line("kill -SEGV $$"),
         argv(&["no-such-program"]),
-        Check::line("echo words >&2"),
+        EvidenceCheck::from_shell_line("echo words >&2"),
         argv(&["cat", "README"]),
         mute,
-        Check::line("exit 137"),
+        EvidenceCheck::from_shell_line("exit 137"),
     ];
     let steps = scene.run(&scene.base, None, &checks).await;
     let missing = "cynode-inside: cannot run no-such-program in /work: No such file or directory (os error 2)\n";
@@ -136,7 +141,7 @@ async fn every_check_is_run_whatever_the_ones_before_came_to() {
 async fn nothing_that_checks_write_is_taken_out() {
     let scene = Scene::new().await;
     let script = "echo new > new; echo more >> README; echo left > /out/report; git add --all";
-    let mut assignment = checking(&scene.base, None, &[Check::line(script)]);
+    let mut assignment = checking(&scene.base, None, &[EvidenceCheck::from_shell_line(script)]);
     assignment.work.commit = CommitRule::Required;
     let result = scene.result(&assignment).await;
     let found = (result.result.commit, result.result.bundle, result.result.artifacts.len());
@@ -180,7 +185,7 @@ async fn files_that_checks_go_by_are_as_they_were_before_the_change() {
     pinned.pins = vec!["a name".into(), "no such file".into(), "deep".into()];
     let checks = [
         argv(&["./check.sh"]),
-        Check::line("cat deep/er/expected gone.txt; readlink link.txt"),
+        EvidenceCheck::from_shell_line("cat deep/er/expected gone.txt; readlink link.txt"),
         pinned,
         // It was not there before: it is the change's own.
         argv(&["cat", "new.txt"]),
@@ -207,17 +212,17 @@ async fn a_check_cannot_change_what_the_next_one_goes_by() {
          echo 'x=$(echo thgir | rev); echo echo $x > third.sh' > third.sh",
     );
     let checks = [
-        Check::line("sh first.sh"),
-        Check::line("sh ./second.sh"),
+        EvidenceCheck::from_shell_line("sh first.sh"),
+        EvidenceCheck::from_shell_line("sh ./second.sh"),
         // In the place of the file, a way to somewhere else; then a directory.
-        Check::line("rm second.sh && ln -s /etc/passwd second.sh"),
-        Check::line("sh ./second.sh"),
-        Check::line("rm second.sh && mkdir second.sh && touch second.sh/full"),
-        Check::line("sh ./second.sh"),
-        Check::line("ls x"),
+        EvidenceCheck::from_shell_line("rm second.sh && ln -s /etc/passwd second.sh"),
+        EvidenceCheck::from_shell_line("sh ./second.sh"),
+        EvidenceCheck::from_shell_line("rm second.sh && mkdir second.sh && touch second.sh/full"),
+        EvidenceCheck::from_shell_line("sh ./second.sh"),
+        EvidenceCheck::from_shell_line("ls x"),
         // It mends what the next one looks at, which no check goes by.
-        Check::line("sh third.sh"),
-        Check::line("grep -c right third*"),
+        EvidenceCheck::from_shell_line("sh third.sh"),
+        EvidenceCheck::from_shell_line("grep -c right third*"),
     ];
     let steps = scene.run(&after, Some(&before), &checks).await;
     let honest = |at: usize| outcome(&checks[at], Some(1), "honest\n");
@@ -244,14 +249,14 @@ async fn each_check_finds_the_files_of_the_commit_and_nothing_that_another_left(
     let scene = Scene::new().await;
     let before = scene.change(&scene.base, "echo '*.built' > .gitignore; echo 1 > version");
     let after = scene.change(&before, "echo 2 > version");
-    let leave = Check::line(
+    let leave = EvidenceCheck::from_shell_line(
         "echo spoilt > README; touch new a.built ~/left /out/left .git/left; git config alias.x y
          rm -f version; chmod 500 . .git ~; git rev-parse HEAD",
     );
-    let look = Check::line(
+    let look = EvidenceCheck::from_shell_line(
         "cat README; cat version; ls -A; ls -A ~ /out; ls .git/left 2>&1; git config alias.x; git status --short; git rev-parse HEAD",
     );
-    let told = |check: &Check| {
+    let told = |check: &EvidenceCheck| {
         let list = ".git\n.gitignore\nREADME\nversion\n";
         let gone = "ls: cannot access '.git/left': No such file or directory\n";
         let text = format!("hello\n2\n{list}/home/agent:\n\n/out:\n{gone}{after}\n");
@@ -269,9 +274,9 @@ async fn each_check_finds_the_files_of_the_commit_and_nothing_that_another_left(
 #[tokio::test(flavor = "multi_thread")]
 async fn words_that_must_be_written_are_looked_for_in_all_that_is_written() {
     let scene = Scene::new().await;
-    let expecting = |line: &str, words: &str| Check {
+    let expecting = |line: &str, words: &str| EvidenceCheck {
         expect_output: Some(words.to_owned()),
-        ..Check::line(line)
+        ..EvidenceCheck::from_shell_line(line)
     };
     let flood = "yes | head -c 3000000";
     let checks = [
@@ -286,7 +291,7 @@ async fn words_that_must_be_written_are_looked_for_in_all_that_is_written() {
         .iter()
         .zip(&checks)
         .map(|(step, check)| {
-            (step.expected, check.holds(step.exit_code, &step.output, step.expected))
+            (step.expected, check.is_satisfied_by(step.exit_code, &step.output, step.expected))
         })
         .collect();
     let yes = (Some(true), true);
@@ -301,7 +306,7 @@ async fn what_cannot_be_put_back_is_no_success() {
         &before,
         "rm check.sh; mkdir check.sh; echo 'exit 0' > check.sh/x; echo 'exit 0' > other",
     );
-    let mut odd = Check::line("true");
+    let mut odd = EvidenceCheck::from_shell_line("true");
     odd.pins = vec!["../outside".into()];
     let checks = [argv(&["sh", "./check.sh"]), odd, argv(&["sh", "other"])];
     let spoilt = "It goes by `check.sh`: it was a file before the change and is a directory now.";
@@ -313,7 +318,10 @@ async fn what_cannot_be_put_back_is_no_success() {
     assert_eq!(scene.run(&after, Some(&before), &checks).await, expected);
     // A directory in which nothing can be replaced is gone with the check that made it so.
     let gone = scene.change(&before, "rm check.sh");
-    let checks = [Check::line("rm -f ./check.sh; chmod a-w ."), argv(&["sh", "check.sh"])];
+    let checks = [
+        EvidenceCheck::from_shell_line("rm -f ./check.sh; chmod a-w ."),
+        argv(&["sh", "check.sh"]),
+    ];
     let steps = scene.run(&gone, Some(&before), &checks).await;
     assert_eq!(steps, [outcome(&checks[0], Some(0), ""), outcome(&checks[1], Some(1), "")]);
 }
@@ -322,10 +330,10 @@ async fn what_cannot_be_put_back_is_no_success() {
 async fn a_check_that_forks_ends_with_all_that_it_started() {
     let scene = Scene::new().await;
     let checks = [
-        Check::line(
+        EvidenceCheck::from_shell_line(
             "(setsid sleep 71234602; touch late) > /dev/null 2>&1 & (sleep 71234602; touch late) & echo done",
         ),
-        Check::line("ls; pgrep sleep || echo nobody"),
+        EvidenceCheck::from_shell_line("ls; pgrep sleep || echo nobody"),
     ];
     let steps = scene.run(&scene.base, None, &checks).await;
     assert_eq!(
@@ -338,7 +346,7 @@ async fn a_check_that_forks_ends_with_all_that_it_started() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_digest_is_of_all_that_was_written() {
     let scene = Scene::new().await;
-    let check = Check::line("yes | head -c 3000000; echo the end");
+    let check = EvidenceCheck::from_shell_line("yes | head -c 3000000; echo the end");
     let steps = scene.run(&scene.base, None, std::slice::from_ref(&check)).await;
     let all = ["y\n".repeat(1_500_000).as_bytes(), b"the end\n"].concat();
     let step = &steps[0];
@@ -349,7 +357,10 @@ async fn the_digest_is_of_all_that_was_written() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_time_is_up_has_not_run_its_checks() {
     let scene = Scene::new().await;
-    let checks = [Check::line("exec sleep 71234603"), Check::line("true")];
+    let checks = [
+        EvidenceCheck::from_shell_line("exec sleep 71234603"),
+        EvidenceCheck::from_shell_line("true"),
+    ];
     let mut assignment = checking(&scene.base, None, &checks);
     assignment.seconds_left = 2;
     let result = scene.result(&assignment).await;
@@ -360,13 +371,14 @@ async fn a_job_whose_time_is_up_has_not_run_its_checks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_in_the_middle_of_checks_they_begin_anew() {
     let scene = Scene::new().await;
-    let before = scene.change(&scene.base, "echo 'cat /home/agent/seen; ls; cat README' > look.sh");
+    let before = scene
+        .change(&scene.base, "echo 'exec 2>&1; cat /home/agent/seen; ls; cat README' > look.sh");
     let after = scene.change(&before, "rm look.sh");
-    let mut slow = Check::line("exec sleep 71234604");
+    let mut slow = EvidenceCheck::from_shell_line("exec sleep 71234604");
     slow.time_limit_seconds = Some(3);
     let spoil =
         "cat README; echo spoilt | tee README > /home/agent/seen; rm look.sh; mkdir ./look.sh";
-    let checks = [Check::line("sh look.sh"), argv(&["sh", "-c", spoil]), slow];
+    let checks = [EvidenceCheck::from_shell_line("sh look.sh"), argv(&["sh", "-c", spoil]), slow];
     let assignment = checking(&after, Some(&before), &checks);
     scene.fake.give(assignment.clone());
     some_process("sleep 71234604").await;
@@ -395,7 +407,10 @@ async fn in_a_container_too_files_are_as_they_were() {
     let scene = Scene::new().await;
     let before = scene.change(&scene.base, "echo 'cat README; exit 1' > check.sh");
     let after = scene.change(&before, "echo 'exit 0' > check.sh");
-    let checks = [Check::line("sh check.sh"), Check::line("echo exit 0 > check.sh; cat check.sh")];
+    let checks = [
+        EvidenceCheck::from_shell_line("sh check.sh"),
+        EvidenceCheck::from_shell_line("echo exit 0 > check.sh; cat check.sh"),
+    ];
     let checks = [checks[0].clone(), checks[1].clone(), checks[0].clone()];
     let mut assignment = checking(&after, Some(&before), &checks);
     assignment.work.sandbox.backend = Some(SandboxBackend::Podman);

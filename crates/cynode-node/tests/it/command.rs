@@ -3,11 +3,11 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use cynode_node::{
-    sandbox::Why,
-    workers::{Order, Turn},
+    sandbox::ExitReason,
+    workers::{TurnOutcome, WorkerInstruction},
 };
 use cynode_wire::{
-    nodes::{Happened, StepOutcome},
+    nodes::{CommandOutcome, JobEventData},
     work::{CommandStep, OnFailure, WorkerChoice},
 };
 use data_encoding::HEXLOWER;
@@ -26,14 +26,14 @@ fn bench(steps: Vec<CommandStep>) -> Bench {
 }
 
 /// The turn without the times, which are never the same.
-fn timeless(mut turn: Turn) -> Turn {
+fn timeless(mut turn: TurnOutcome) -> TurnOutcome {
     turn.steps.iter_mut().for_each(|step| step.milliseconds = 0);
     turn
 }
 
-fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> StepOutcome {
+fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> CommandOutcome {
     let sha256 = HEXLOWER.encode(&Sha256::digest(output));
-    StepOutcome {
+    CommandOutcome {
         sha256,
         argv: step.argv.clone(),
         exit_code,
@@ -44,8 +44,8 @@ fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> StepOutc
     }
 }
 
-fn turn(stop: &str, said: &str, steps: Vec<StepOutcome>) -> Turn {
-    Turn { stop: stop.into(), said: said.into(), steps, ..Turn::default() }
+fn turn(stop: &str, said: &str, steps: Vec<CommandOutcome>) -> TurnOutcome {
+    TurnOutcome { stop: stop.into(), said: said.into(), steps, ..TurnOutcome::default() }
 }
 
 #[tokio::test]
@@ -59,11 +59,11 @@ async fn commands_run_in_order_in_one_workspace_and_their_output_is_told() {
     assert_eq!(turn.steps[0], outcome(&steps[0], Some(0), "written\n"));
     assert_eq!((turn.stop.as_str(), turn.said.as_str()), ("end_turn", "All 2 commands succeeded."));
     for (stream, text) in [("stdout", "written\n"), ("stdout", "one\n"), ("stderr", "two\n")] {
-        let output = Happened::Output { stream: stream.into(), text: text.into() };
+        let output = JobEventData::Output { stream: stream.into(), text: text.into() };
         assert!(heard.contains(&output), "{heard:?}");
     }
     assert!(
-        ended.cpu > Duration::ZERO && ended.peak_memory > 0 && ended.why == Why::Exited,
+        ended.cpu > Duration::ZERO && ended.peak_memory > 0 && ended.why == ExitReason::Exited,
         "{ended:?}"
     );
 }
@@ -118,12 +118,12 @@ async fn people_stop_a_command_that_closed_its_output() {
     bench.sandbox.mute.store(true, Ordering::Relaxed);
     let (mut session, mut line) = bench.start().await.unwrap();
     let cancel = async {
-        Line::until(&mut line.events, |it| matches!(it, Happened::Tool { .. })).await;
-        line.orders.send(Order::Cancel).await.unwrap();
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Tool { .. })).await;
+        line.orders.send(WorkerInstruction::Cancel).await.unwrap();
     };
-    let (turn, ()) = tokio::join!(session.prompt("", &mut line.ears), cancel);
+    let (turn, ()) = tokio::join!(session.run_prompt("", &mut line.ears), cancel);
     assert_eq!(turn.unwrap().stop, "cancelled");
-    assert_eq!(session.close().await.why, Why::Killed);
+    assert_eq!(session.close_session().await.why, ExitReason::Killed);
 }
 
 #[tokio::test]
@@ -141,14 +141,14 @@ async fn too_much_output_is_cut_and_the_end_is_kept() {
     let told: usize = heard
         .iter()
         .map(|it| match it {
-            Happened::Output { text, .. } => text.len(),
+            JobEventData::Output { text, .. } => text.len(),
             _ => 0,
         })
         .sum();
     let step = &turn.steps[0];
     assert_eq!((told, step.output.len(), step.truncated), (1 << 20, 32 * 1024, true));
     assert!(step.output.ends_with("the end\n"));
-    assert!(heard.contains(&Happened::Truncated { bytes: 3_000_008 - (1 << 20) }));
+    assert!(heard.contains(&JobEventData::Truncated { bytes: 3_000_008 - (1 << 20) }));
 }
 
 #[tokio::test]
@@ -156,16 +156,16 @@ async fn people_stop_a_command_in_the_middle() {
     let bench = bench(vec![step("echo here; sleep 1000"), step("touch b")]);
     let (mut session, mut line) = bench.start().await.unwrap();
     let cancel = async {
-        Line::until(&mut line.events, |it| matches!(it, Happened::Output { .. })).await;
-        line.orders.send(Order::Cancel).await.unwrap();
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Output { .. })).await;
+        line.orders.send(WorkerInstruction::Cancel).await.unwrap();
     };
-    let (turn, ()) = tokio::join!(session.prompt("", &mut line.ears), cancel);
+    let (turn, ()) = tokio::join!(session.run_prompt("", &mut line.ears), cancel);
     let turn = turn.unwrap();
     assert_eq!(
         (turn.stop.as_str(), turn.said.as_str()),
         ("cancelled", "Command 1 of 2 was stopped.")
     );
-    assert_eq!(session.close().await.why, Why::Killed);
+    assert_eq!(session.close_session().await.why, ExitReason::Killed);
 }
 
 #[tokio::test]
@@ -175,20 +175,20 @@ async fn a_pause_holds_the_next_command_back() {
     let (mut session, mut line) = bench.start().await.unwrap();
     let work = bench.sandbox.work.clone();
     let pause = async {
-        Line::until(&mut line.events, |it| matches!(it, Happened::Output { .. })).await;
-        line.orders.send(Order::Pause).await.unwrap();
-        line.orders.send(Order::Tell("hurry".into())).await.unwrap();
-        Line::until(&mut line.events, |it| matches!(it, Happened::Note { .. })).await;
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Output { .. })).await;
+        line.orders.send(WorkerInstruction::Pause).await.unwrap();
+        line.orders.send(WorkerInstruction::Tell("hurry".into())).await.unwrap();
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Note { .. })).await;
         std::fs::write(work.join("go"), "").unwrap();
         Line::until(
             &mut line.events,
-            |it| matches!(it, Happened::Tool { status, .. } if status == "completed"),
+            |it| matches!(it, JobEventData::Tool { status, .. } if status == "completed"),
         )
         .await;
         assert_eq!(bench.file("b"), None);
-        line.orders.send(Order::Continue).await.unwrap();
+        line.orders.send(WorkerInstruction::Continue).await.unwrap();
     };
-    let (turn, ()) = tokio::join!(session.prompt("", &mut line.ears), pause);
+    let (turn, ()) = tokio::join!(session.run_prompt("", &mut line.ears), pause);
     assert_eq!(turn.unwrap().said, "All 2 commands succeeded.");
     assert_eq!(bench.file("b").as_deref(), Some(""));
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cynode_wire::{jobs::JobOutcome, nodes::Happened};
+use cynode_wire::{jobs::JobOutcome, nodes::JobEventData};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -200,7 +200,9 @@ async fn package_hosts_are_let_out_only_when_both_sides_name_them() {
                 .events
                 .iter()
                 .filter_map(|event| match &event.what {
-                    Happened::Note { text } if text.starts_with("network:") => Some(text.clone()),
+                    JobEventData::Note { text } if text.starts_with("network:") => {
+                        Some(text.clone())
+                    }
                     _ => None,
                 })
                 .collect();

@@ -50,15 +50,18 @@ pub(crate) struct World {
     pub(crate) joins: Vec<JoinNode>,
     pub(crate) challenges: Vec<String>,
     pub(crate) tokens: Vec<String>,
-    pub(crate) queue: Vec<Assignment>,
-    pub(crate) claims: BTreeMap<Uuid, Vec<Assignment>>,
+    /// The process of the node that may speak; each that starts takes the next number.
+    pub(crate) generation: i64,
+    pub(crate) verified: u32,
+    pub(crate) queue: Vec<JobAssignment>,
+    pub(crate) claims: BTreeMap<Uuid, Vec<JobAssignment>>,
     pub(crate) jobs: BTreeMap<JobId, Record>,
     pub(crate) blobs: BTreeMap<String, Vec<u8>>,
     pub(crate) report: Option<NodeReport>,
     pub(crate) heartbeats: u64,
     pub(crate) delivered: Vec<Uuid>,
     pub(crate) instructions: Vec<JobInstruction>,
-    pub(crate) permission: Option<Permission>,
+    pub(crate) permission: Option<PermissionAnswer>,
     pub(crate) asked: Vec<AskPermission>,
     pub(crate) draining: bool,
     pub(crate) agents: Vec<Seen>,
@@ -66,6 +69,17 @@ pub(crate) struct World {
     pub(crate) held: u32,
     pub(crate) faults: Vec<(&'static str, Fault, u32)>,
     pub(crate) deaf: bool,
+}
+
+impl World {
+    /// Whether a challenge of ours was signed with the key of the node.
+    fn has_signed(&self, node: NodeId, challenge: &str, signature: &str) -> bool {
+        let signature = HEXLOWER.decode(signature.as_bytes()).unwrap();
+        let signature = Signature::from_slice(&signature).unwrap();
+        let signed = signed_bytes(node, challenge);
+        let key = self.keys.get(&node).filter(|_| self.challenges.iter().any(|it| it == challenge));
+        key.is_some_and(|key| key.verify_strict(&signed, &signature).is_ok())
+    }
 }
 
 /// A job, as the orchestrator sees it.
@@ -139,7 +153,7 @@ impl Fake {
         self.shared.release.send_modify(|count| *count += 1);
     }
 
-    pub(crate) fn give(&self, assignment: Assignment) {
+    pub(crate) fn give(&self, assignment: JobAssignment) {
         self.world().queue.push(assignment);
         self.shared.touch();
     }
@@ -304,7 +318,7 @@ async fn node(
 ) -> Response {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-    let open = matches!(words, ["join" | "challenge" | "token"]);
+    let open = matches!(words, ["join" | "challenge" | "token" | "verify"]);
     if !open && !shared.world.lock().unwrap().tokens.iter().any(|token| token == bearer) {
         return plain(StatusCode::UNAUTHORIZED, "no token");
     }
@@ -346,27 +360,39 @@ fn of_node(shared: &Shared, words: &[&str], body: &[u8]) -> Response {
         }
         ["token"] => {
             let ask: AskNodeToken = read(body);
-            let signature = HEXLOWER.decode(ask.signature.as_bytes()).unwrap();
-            let signature = Signature::from_slice(&signature).unwrap();
-            let signed = signed_bytes(ask.node_id, &ask.challenge);
-            let good = world.challenges.contains(&ask.challenge)
-                && world
-                    .keys
-                    .get(&ask.node_id)
-                    .is_some_and(|key| key.verify_strict(&signed, &signature).is_ok());
-            if !good {
+            if !world.has_signed(ask.node_id, &ask.challenge, &ask.signature) {
                 return plain(StatusCode::UNAUTHORIZED, "wrong signature");
             }
-            let token = format!("token-{}", world.tokens.len());
+            match ask.generation {
+                None => {
+                    world.generation += 1;
+                    world.tokens.clear();
+                }
+                Some(generation) if generation != world.generation => {
+                    return plain(StatusCode::CONFLICT, "another process started later");
+                }
+                Some(_) => {}
+            }
+            let generation = world.generation;
+            let token = format!("token-{}", world.challenges.len());
             world.tokens.push(token.clone());
-            ok(&NodeToken { token: SecretText(token), expires_in_seconds: 600 })
+            ok(&NodeToken { token: SecretText(token), expires_in_seconds: 600, generation })
+        }
+        ["verify"] => {
+            let ask: VerifyNode = read(body);
+            if !world.has_signed(ask.node_id, &ask.challenge, &ask.signature) {
+                return plain(StatusCode::UNAUTHORIZED, "wrong signature");
+            }
+            world.verified += 1;
+            let (node_id, state) = (ask.node_id, NodeState::Active);
+            ok(&VerifiedNode { node_id, name: "here".to_owned(), state, alive: true })
         }
         ["report"] => {
             world.report = Some(read(body));
             plain(StatusCode::NO_CONTENT, "")
         }
         ["heartbeat"] => {
-            let beat: Heartbeat = read(body);
+            let beat: NodeHeartbeat = read(body);
             world.heartbeats += 1;
             world.delivered.extend(beat.delivered);
             let mut answer = HeartbeatAnswer { draining: world.draining, ..Default::default() };
@@ -424,7 +450,7 @@ async fn claim(shared: &Arc<Shared>, body: &ClaimAssignments) -> Response {
     };
     let wait = Duration::from_millis(body.wait_ms.into());
     let jobs = tokio::time::timeout(wait, found).await.unwrap_or_default();
-    ok(&Assignments { jobs })
+    ok(&JobAssignments { jobs })
 }
 
 fn of_job(shared: &Shared, job: JobId, words: &[&str], query: &str, body: &[u8]) -> Response {
@@ -444,11 +470,11 @@ fn of_job(shared: &Shared, job: JobId, words: &[&str], query: &str, body: &[u8])
             if told.first <= next {
                 record.events.extend(told.events.into_iter().skip(usize::try_from(known).unwrap()));
             }
-            ok(&EventsStored { next: record.events.len() as u64 })
+            ok(&EventsReceipt { next: record.events.len() as u64 })
         }
         ["permission"] => {
             asked.push(read(body));
-            ok(&permission.unwrap_or(Permission::Waiting))
+            ok(&permission.unwrap_or(PermissionAnswer::Waiting))
         }
         ["blobs", sha256] => {
             if query != format!("fencing_token={}", record.fencing_token) || over {

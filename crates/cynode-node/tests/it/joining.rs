@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     fake::{Fake, Fault},
-    program::{Machine, job, repository, say, shell},
+    program::{Machine, job, repository, say, shell, sleep_forever, some_process},
 };
 
 fn stderr(output: &std::process::Output) -> String {
@@ -117,13 +117,24 @@ async fn the_doctor_says_what_is_missing_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_at_a_node_that_works_takes_nothing_away_from_it() {
+async fn the_doctor_takes_no_token_and_the_node_that_runs_goes_on_claiming() {
     let fake = Fake::start().await;
-    let machine = Machine::joined(&fake);
+    let machine = Machine::joined(&fake).with(&["--slots", "2"]);
     let _node = machine.start();
-    fake.until("it is heard", |world| (world.heartbeats > 0).then_some(())).await;
+    let first = job(vec![say("before"), sleep_forever("86401")]);
+    fake.give(first.clone());
+    some_process("sleep 86401").await;
+    let (tokens, generation) = {
+        let world = fake.world();
+        (world.tokens.clone(), world.generation)
+    };
     let looked = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
     assert!(looked.status.success(), "{}", stderr(&looked));
+    {
+        let world = fake.world();
+        assert_eq!((&world.tokens, world.generation, world.verified), (&tokens, generation, 1));
+    }
+    // What is given after the look is claimed, though the node has a job already.
     let origin = tempfile::tempdir().unwrap();
     let mut assignment = job(vec![shell("echo line >> lines"), say("added")]);
     assignment.base = Some(repository(origin.path()));
@@ -131,4 +142,63 @@ async fn a_look_at_a_node_that_works_takes_nothing_away_from_it() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
     assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}");
+    assert_eq!(fake.world().generation, generation, "no other process took over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_node_was_taken_over_by_another_says_so_and_ends() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let node = machine.start();
+    fake.until("it is heard", |world| (world.heartbeats > 0).then_some(())).await;
+    // Another process with the same key, on a copy of the state directory.
+    {
+        let mut world = fake.world();
+        world.generation += 1;
+        world.tokens.clear();
+    }
+    let status = node.ended().await;
+    assert!(!status.success());
+    let log = machine.log();
+    assert!(log.contains("\"event\":\"node.superseded\""), "{log}");
+    let told = "cynode-node: another process of this node started later and has taken over its jobs, so this one ends";
+    assert!(log.contains(told), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_to_show_that_cannot_be_read_is_named_and_left_out_and_the_node_works() {
+    let fake = Fake::start().await;
+    let closed = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o000)).unwrap();
+    let gone = closed.path().with_file_name("there-is-no-such-directory");
+    let machine = Machine::joined(&fake);
+    let file = format!("show = [{:?}, {:?}]\n", closed.path(), gone);
+    std::fs::write(machine.state().join("node.toml"), file).unwrap();
+    let _node = machine.start();
+    let assignment = job(vec![say("works")]);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}");
+    let report = fake.until("it is reported", |world| world.report.clone()).await;
+    let told = [
+        format!(
+            "`show` names {0}, which sandboxes cannot read: it is left out; copy it to a place that everybody can read \
+             (such as /opt) and name that place, or open it with `chmod o+rx {0}`",
+            closed.path().display()
+        ),
+        format!(
+            "`show` names {}, which does not exist: it is left out; make it, or take it out of node.toml",
+            gone.display()
+        ),
+    ];
+    assert_eq!(report.warnings, told);
+    let log = machine.log();
+    assert_eq!(log.matches("\"event\":\"show.left_out\"").count(), 2, "{log}");
+    let looked = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&looked.stdout).into_owned();
+    assert!(looked.status.success(), "{said}{}", stderr(&looked));
+    for sentence in &told {
+        assert!(said.contains(&format!("! show          {sentence}\n")), "{said}");
+    }
+    assert!(!said.contains("namespaces") && !said.contains("install bubblewrap"), "{said}");
 }

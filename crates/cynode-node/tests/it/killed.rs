@@ -28,7 +28,7 @@ impl Scene {
     }
 
     /// A job that adds a line to a file, so that doing it twice would show.
-    fn adding(&self, before: &str) -> cynode_wire::nodes::Assignment {
+    fn adding(&self, before: &str) -> cynode_wire::nodes::JobAssignment {
         let mut assignment = job(vec![shell(before), shell("echo line >> lines"), say("added")]);
         assignment.base = Some(self.base.clone());
         assignment
@@ -41,7 +41,7 @@ impl Scene {
     }
 
     /// Starts the program again: the result comes once, with one line, and nothing is left.
-    async fn comes_to_one_result(&self, assignment: &cynode_wire::nodes::Assignment) {
+    async fn comes_to_one_result(&self, assignment: &cynode_wire::nodes::JobAssignment) {
         no_process(&assignment.job_id.to_string()).await;
         self.fake.release();
         let _running = self.machine.start();

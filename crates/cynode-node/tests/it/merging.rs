@@ -2,8 +2,8 @@
 
 use cynode_wire::{
     jobs::JobOutcome,
-    nodes::{Assignment, Conflict, Happened, NodeResult, SandboxUse, WorkResult},
-    work::{CommitRule, Move, SandboxBackend, WorkerChoice},
+    nodes::{JobAssignment, JobEventData, MergeConflict, NodeResult, SandboxUse, WorkResult},
+    work::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
 };
 
 use crate::{
@@ -43,31 +43,31 @@ impl Scene {
     }
 
     /// A job that puts commits together and nothing else.
-    fn merging(&self, commits: &[&String]) -> Assignment {
+    fn merging(&self, commits: &[&String]) -> JobAssignment {
         let mut assignment = self.working(commits, Vec::new());
         assignment.work.worker = WorkerChoice::Merge;
         assignment
     }
 
-    fn working(&self, commits: &[&String], moves: Vec<Move>) -> Assignment {
+    fn working(&self, commits: &[&String], moves: Vec<ScriptedMove>) -> JobAssignment {
         let mut assignment = job(moves);
         assignment.base = Some(self.base.clone());
         assignment.merge = commits.iter().map(|commit| (*commit).clone()).collect();
         assignment
     }
 
-    async fn result(&self, assignment: &Assignment) -> NodeResult {
+    async fn result(&self, assignment: &JobAssignment) -> NodeResult {
         self.fake.give(assignment.clone());
         self.fake.result(assignment.job_id).await
     }
 
     /// The commit that came back; the job must have succeeded.
-    async fn commit(&self, assignment: &Assignment) -> String {
+    async fn commit(&self, assignment: &JobAssignment) -> String {
         self.fake.give(assignment.clone());
         self.brought(assignment).await
     }
 
-    async fn brought(&self, assignment: &Assignment) -> String {
+    async fn brought(&self, assignment: &JobAssignment) -> String {
         let result = self.fake.result(assignment.job_id).await;
         assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}");
         assert_eq!(result.result.conflict, None);
@@ -160,7 +160,7 @@ async fn a_conflict_that_nobody_can_mend_is_a_result_without_a_commit() {
     let c = scene.change(&scene.base, "echo c > c");
     let result = scene.result(&scene.merging(&[&a, &b, &c])).await;
     let summary = format!("The commit {b} does not fit, after one other was put together: README.");
-    let conflict = Conflict { commit: b, with: vec![a], files: vec!["README".into()] };
+    let conflict = MergeConflict { commit: b, with: vec![a], files: vec!["README".into()] };
     let expected = WorkResult {
         summary,
         stop: "conflict".into(),
@@ -232,7 +232,7 @@ async fn a_worker_mends_the_conflict_and_the_commit_comes_from_both() {
         .events
         .iter()
         .filter_map(|event| match &event.what {
-            Happened::Output { text, .. } => Some(text.as_str()),
+            JobEventData::Output { text, .. } => Some(text.as_str()),
             _ => None,
         })
         .collect();

@@ -13,8 +13,11 @@ use cynode_core::{
 };
 use cynode_wire::{
     accounts::SecretText,
-    nodes::{Assignment, WorkResult},
-    work::{CommitRule, Move, Placement, SandboxNeeds, StructuredContext, Work, WorkerChoice},
+    nodes::{JobAssignment, WorkResult},
+    work::{
+        CommitRule, JobSpec, PlacementSpec, SandboxNeeds, ScriptedMove, StructuredContext,
+        WorkerChoice,
+    },
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -193,9 +196,9 @@ pub(crate) async fn some_process(word: &str) {
 }
 
 /// A job like no other, without a repository.
-pub(crate) fn job(moves: Vec<Move>) -> Assignment {
+pub(crate) fn job(moves: Vec<ScriptedMove>) -> JobAssignment {
     let uuid = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
-    Assignment {
+    JobAssignment {
         job_id: JobId::from_uuid(uuid),
         task_id: TaskId::from_uuid(uuid),
         run_id: RunId::from_uuid(uuid),
@@ -204,14 +207,14 @@ pub(crate) fn job(moves: Vec<Move>) -> Assignment {
         title: "Add a file".to_owned(),
         attempt: 1,
         fencing_token: 7,
-        work: Work {
+        work: JobSpec {
             role: AgentRole::Developer,
             worker: WorkerChoice::Scripted { moves, revised: None },
             context: StructuredContext::default(),
             models: Vec::new(),
             tools: None,
             sandbox: SandboxNeeds::default(),
-            placement: Placement::default(),
+            placement: PlacementSpec::default(),
             commit: CommitRule::IfChanged,
         },
         base: None,
@@ -224,21 +227,21 @@ pub(crate) fn job(moves: Vec<Move>) -> Assignment {
     }
 }
 
-pub(crate) fn say(text: &str) -> Move {
-    Move::Say { text: text.to_owned() }
+pub(crate) fn say(text: &str) -> ScriptedMove {
+    ScriptedMove::Say { text: text.to_owned() }
 }
 
-pub(crate) fn write(path: &str, text: &str) -> Move {
-    Move::Write { path: path.to_owned(), text: text.to_owned() }
+pub(crate) fn write(path: &str, text: &str) -> ScriptedMove {
+    ScriptedMove::Write { path: path.to_owned(), text: text.to_owned() }
 }
 
-pub(crate) fn shell(script: &str) -> Move {
-    Move::Run { argv: ["sh", "-c", script].map(str::to_owned).to_vec() }
+pub(crate) fn shell(script: &str) -> ScriptedMove {
+    ScriptedMove::Run { argv: ["sh", "-c", script].map(str::to_owned).to_vec() }
 }
 
 /// A command line that a process keeps: `sleep` with a number that nobody else uses.
-pub(crate) fn sleep_forever(seconds: &str) -> Move {
-    Move::Run { argv: ["sleep", seconds].map(str::to_owned).to_vec() }
+pub(crate) fn sleep_forever(seconds: &str) -> ScriptedMove {
+    ScriptedMove::Run { argv: ["sleep", seconds].map(str::to_owned).to_vec() }
 }
 
 /// A repository with one commit, and that commit.

@@ -3,7 +3,8 @@
 use std::{fs, os::unix::fs::MetadataExt, process::Stdio, sync::Arc, time::Duration};
 
 use cynode_node::sandbox::{
-    Backend, Bubblewrap, Ground, Options, Podman, SandboxError, Swept, Why,
+    Backend, BubblewrapBackend, CleanupStats, ExitReason, HostEnv, PodmanBackend, SandboxError,
+    SandboxOptions,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -63,7 +64,7 @@ async fn a_command_reads_writes_and_gives_its_exit_code(world: World) {
     assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("got hello\n", "complaint\n"));
     assert_eq!(
         (done.ended.exit_code, done.ended.signal, done.ended.why),
-        (Some(7), None, Why::Exited)
+        (Some(7), None, ExitReason::Exited)
     );
     assert!(done.ended.peak_memory > 100_000 && done.ended.cpu > Duration::ZERO, "{done:?}");
     assert_eq!(world.left(), Vec::<std::path::PathBuf>::new());
@@ -85,7 +86,7 @@ async fn nobody_on_the_machine_reads_a_secret_from_a_command_line(world: World) 
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("started"));
     assert_eq!(command_lines_with(&secret), Vec::<String>::new());
     running.kill();
-    running.wait().await;
+    running.wait_for_exit().await;
 }
 
 async fn the_process_has_no_privilege_and_cannot_gain_one(world: World) {
@@ -154,7 +155,7 @@ async fn a_socket_of_the_node_is_at_its_port_and_at_its_path(world: World) {
          python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"/run/cynode/llm.sock\"); s.sendall(b\"by path\\n\"); print(s.recv(99).decode(), end=\"\")'",
     );
     job.sockets =
-        vec![cynode_node::sandbox::Forward { host: path, port: 4001, name: "llm".into() }];
+        vec![cynode_node::sandbox::SocketForward { host: path, port: 4001, name: "llm".into() }];
     let answers = async {
         let () = loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -172,7 +173,10 @@ async fn a_signal_that_ends_the_command_is_told(world: World) {
     // As shells say it; a command that gives such a code by itself cannot be told from it.
     for script in ["kill -TERM $$", "exit 143"] {
         let ended = shell(script).done(&world).await.ended;
-        assert_eq!((ended.exit_code, ended.signal, ended.why), (Some(143), Some(15), Why::Exited));
+        assert_eq!(
+            (ended.exit_code, ended.signal, ended.why),
+            (Some(143), Some(15), ExitReason::Exited)
+        );
     }
 }
 
@@ -190,7 +194,7 @@ async fn too_much_memory_ends_the_command(world: World) {
     let done = job.done(&world).await;
     assert_eq!(
         (done.ended.why, done.ended.signal, done.ended.out_of_memory),
-        (Why::OutOfMemory, Some(9), true)
+        (ExitReason::OutOfMemory, Some(9), true)
     );
     assert!(done.ended.peak_memory <= 64 << 20, "{done:?}");
 }
@@ -198,14 +202,14 @@ async fn too_much_memory_ends_the_command(world: World) {
 async fn too_much_time_ends_the_run(world: World) {
     let mut job = shell("trap '' TERM INT HUP; while :; do sleep 1; done");
     job.limits.wall = Duration::from_secs(1);
-    assert_eq!(job.done(&world).await.ended.why, Why::WallClock);
+    assert_eq!(job.done(&world).await.ended.why, ExitReason::WallClock);
 }
 
 async fn too_much_on_disk_ends_the_run(world: World) {
     let mut job =
         shell("for i in $(seq 1 1000); do head -c 1000000 /dev/zero >/work/$i; done; sleep 60");
     job.binds = vec![world.workspace("job")];
-    assert_eq!(job.done(&world).await.ended.why, Why::Disk);
+    assert_eq!(job.done(&world).await.ended.why, ExitReason::Disk);
 }
 
 async fn too_much_in_files_that_are_only_mapped_ends_the_run(world: World) {
@@ -224,7 +228,7 @@ time.sleep(60)
     let mut job = shell("");
     job.argv = ["/usr/bin/python3", "-c", script].map(str::to_owned).to_vec();
     job.binds = vec![world.workspace("job")];
-    assert_eq!(job.done(&world).await.ended.why, Why::Disk);
+    assert_eq!(job.done(&world).await.ended.why, ExitReason::Disk);
 }
 
 async fn a_file_that_is_too_large_is_cut_off(world: World) {
@@ -241,7 +245,7 @@ async fn too_many_processes_are_refused_to_the_job_alone(world: World) {
         shell("for i in $(seq 1 300); do sleep 30 & done 2>/dev/null; ls -d /proc/[0-9]* | wc -l");
     job.limits.processes = 40;
     let running = job.start(&world).await.unwrap();
-    let killer = running.killer();
+    let killer = running.kill_handle();
     let (done, beside) = tokio::join!(done(running), async {
         let mut beside = shell("echo fine");
         beside.job = "beside".into();
@@ -264,7 +268,7 @@ fn leaver(word: &str) -> String {
     )
 }
 
-async fn started(word: &str, more: &str, world: &World) -> cynode_node::sandbox::Running {
+async fn started(word: &str, more: &str, world: &World) -> cynode_node::sandbox::SandboxProcess {
     let mut running = shell(&format!("{}; {more}", leaver(word))).start(world).await.unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(running.stdout.take().unwrap());
@@ -278,7 +282,7 @@ async fn to_kill_is_to_kill_all_of_it(world: World) {
     let running = started(&word, "sleep 1000", &world).await;
     assert!(!command_lines_with(&word).is_empty());
     running.kill();
-    assert_eq!(running.wait().await.why, Why::Killed);
+    assert_eq!(running.wait_for_exit().await.why, ExitReason::Killed);
     assert_eq!(command_lines_with(&word), Vec::<String>::new());
     assert_eq!(world.left(), Vec::<std::path::PathBuf>::new());
 }
@@ -293,8 +297,8 @@ async fn to_drop_is_to_kill(world: World) {
 async fn nothing_stays_when_the_command_ends(world: World) {
     let word = format!("ended-{}", std::process::id());
     let running = started(&word, "exit 3", &world).await;
-    let ended = running.wait().await;
-    assert_eq!((ended.exit_code, ended.why), (Some(3), Why::Exited));
+    let ended = running.wait_for_exit().await;
+    assert_eq!((ended.exit_code, ended.why), (Some(3), ExitReason::Exited));
     assert_eq!(command_lines_with(&word), Vec::<String>::new());
 }
 
@@ -308,11 +312,11 @@ async fn ending_a_job_ends_its_runs_and_no_others(world: World) {
     world.backend.end_job("one").await;
     let two = jobs.pop().unwrap();
     for running in jobs {
-        assert_eq!(running.wait().await.why, Why::Killed);
+        assert_eq!(running.wait_for_exit().await.why, ExitReason::Killed);
     }
     assert!(!world.left().is_empty());
     two.kill();
-    two.wait().await;
+    two.wait_for_exit().await;
 }
 
 async fn a_sweep_ends_what_belongs_to_no_kept_job(world: World) {
@@ -322,19 +326,19 @@ async fn a_sweep_ends_what_belongs_to_no_kept_job(world: World) {
         run.job = job.into();
         runs.push(run.start(&world).await.unwrap());
     }
-    let swept = world.backend.sweep(&["kept".into()]).await;
+    let swept = world.backend.cleanup_orphans(&["kept".into()]).await;
     assert_eq!(swept.ended, 1, "{swept:?}");
     let other = runs.pop().unwrap();
-    assert_eq!(other.wait().await.why, Why::Killed);
+    assert_eq!(other.wait_for_exit().await.why, ExitReason::Killed);
     let kept = runs.pop().unwrap();
     kept.kill();
-    kept.wait().await;
-    assert_eq!(world.backend.sweep(&[]).await, Swept::default());
+    kept.wait_for_exit().await;
+    assert_eq!(world.backend.cleanup_orphans(&[]).await, CleanupStats::default());
 }
 
 async fn when_the_node_is_killed_its_sandboxes_are_gone(world: World) {
     let word = format!("orphan-{}", std::process::id());
-    let kind = match world.backend.kind() {
+    let kind = match world.backend.backend_kind() {
         cynode_wire::work::SandboxBackend::Bubblewrap => "bubblewrap",
         cynode_wire::work::SandboxBackend::Podman => "podman",
     };
@@ -352,7 +356,7 @@ async fn when_the_node_is_killed_its_sandboxes_are_gone(world: World) {
     node.kill().await.unwrap();
     until("nothing is left of it", || command_lines_with(&word).is_empty()).await;
     // What is empty is swept by the next node.
-    world.backend.sweep(&[]).await;
+    world.backend.cleanup_orphans(&[]).await;
     assert_eq!(world.left(), Vec::<std::path::PathBuf>::new());
 }
 
@@ -367,11 +371,11 @@ async fn a_node_that_is_killed() {
         World { backend: backend(kind, options(&place)), place: tempfile::tempdir().unwrap() };
     let running = started(&of("STAND_IN_WORD"), "sleep 1000", &world).await;
     println!("up");
-    running.wait().await;
+    running.wait_for_exit().await;
 }
 
 async fn it_can_be_probed(world: World) {
-    let version = world.backend.probe().await.unwrap();
+    let version = world.backend.probe_backend().await.unwrap();
     assert!(version.contains(|letter: char| letter.is_ascii_digit()), "{version}");
     assert_eq!(world.left(), Vec::<std::path::PathBuf>::new());
 }
@@ -380,12 +384,15 @@ async fn it_can_be_probed(world: World) {
 async fn a_backend_that_is_missing_says_what_to_do() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
-    let nowhere =
-        Options { bwrap: "/no/bwrap".into(), podman: "/no/podman".into(), ..options(place.path()) };
-    let ground: Arc<Ground> = Ground::prepare(nowhere).unwrap();
+    let nowhere = SandboxOptions {
+        bwrap: "/no/bwrap".into(),
+        podman: "/no/podman".into(),
+        ..options(place.path())
+    };
+    let ground: Arc<HostEnv> = HostEnv::prepare_env(nowhere).unwrap();
     let said = [
-        Bubblewrap::new(&ground).unwrap().probe().await.unwrap_err().to_string(),
-        Podman::new(&ground).unwrap().probe().await.unwrap_err().to_string(),
+        BubblewrapBackend::new(&ground).unwrap().probe_backend().await.unwrap_err().to_string(),
+        PodmanBackend::new(&ground).unwrap().probe_backend().await.unwrap_err().to_string(),
     ];
     assert!(said.iter().all(|said| said.contains("install")), "{said:?}");
 }
@@ -407,14 +414,14 @@ async fn what_cannot_be_is_refused() {
 async fn a_low_disk_ends_a_run_unless_it_saves_what_others_did() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
-    let low = Options { free_floor_bytes: u64::MAX, ..options(place.path()) };
+    let low = SandboxOptions { free_floor_bytes: u64::MAX, ..options(place.path()) };
     let world = World { backend: backend(Kind::Bubblewrap, low), place };
     // Long enough for somebody to look at the disk.
     let mut job = shell("sleep 2");
     job.binds = vec![world.workspace("job")];
-    assert_eq!(job.done(&world).await.ended.why, Why::Disk);
+    assert_eq!(job.done(&world).await.ended.why, ExitReason::Disk);
     job.limits.despite_low_disk = true;
-    assert_eq!(job.done(&world).await.ended.why, Why::Exited);
+    assert_eq!(job.done(&world).await.ended.why, ExitReason::Exited);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -422,7 +429,8 @@ async fn a_flood_of_words_fills_no_memory_and_is_cut() {
     let world = World::new(Kind::Bubblewrap);
     let mut running = shell("head -c 300000000 /dev/zero; echo end").start(&world).await.unwrap();
     let stdout = running.stdout.take().unwrap();
-    let (ended, captured) = tokio::join!(running.wait(), cynode_node::sandbox::capture(stdout, 4));
+    let (ended, captured) =
+        tokio::join!(running.wait_for_exit(), cynode_node::sandbox::capture_tail(stdout, 4));
     assert_eq!((captured.bytes, captured.dropped), (b"end\n".to_vec(), 300_000_000));
     assert_eq!(ended.exit_code, Some(0));
 }
@@ -436,7 +444,7 @@ async fn many_connections_at_once_are_carried_whole() {
         "for i in $(seq 1 20); do (exec 3<>/dev/tcp/127.0.0.1/4001; printf '%s\\n' $i >&3; cat <&3 | wc -c) & done; wait",
     );
     job.sockets =
-        vec![cynode_node::sandbox::Forward { host: path, port: 4001, name: "llm".into() }];
+        vec![cynode_node::sandbox::SocketForward { host: path, port: 4001, name: "llm".into() }];
     let answers = async {
         let mut open = tokio::task::JoinSet::new();
         for _ in 0..20 {

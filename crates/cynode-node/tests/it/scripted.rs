@@ -8,10 +8,10 @@ use axum::{
     http::{HeaderMap, StatusCode},
     routing::post,
 };
-use cynode_node::workers::Turn;
+use cynode_node::workers::TurnOutcome;
 use cynode_wire::{
-    nodes::Happened,
-    work::{Move, RevisionFeedback, WorkerChoice},
+    nodes::JobEventData,
+    work::{RevisionFeedback, ScriptedMove, WorkerChoice},
 };
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
@@ -42,7 +42,9 @@ async fn gate(State(asked): State<Asked>, headers: HeaderMap, body: String) -> S
 }
 
 /// Plays the moves with a gate; also gives what the gate was asked.
-async fn play(moves: Vec<Move>) -> (Bench, Turn, Vec<Happened>, Vec<(String, Value)>) {
+async fn play(
+    moves: Vec<ScriptedMove>,
+) -> (Bench, TurnOutcome, Vec<JobEventData>, Vec<(String, Value)>) {
     let bench = Bench::new(WorkerChoice::Scripted { moves, revised: None });
     let asked = Asked::default();
     let router = Router::new().route("/mcp", post(gate)).with_state(Arc::clone(&asked));
@@ -56,24 +58,24 @@ async fn play(moves: Vec<Move>) -> (Bench, Turn, Vec<Happened>, Vec<(String, Val
     (bench, turn, heard, asked)
 }
 
-fn run(script: &str) -> Move {
-    Move::Run { argv: ["sh", "-c", script].map(str::to_owned).to_vec() }
+fn run(script: &str) -> ScriptedMove {
+    ScriptedMove::Run { argv: ["sh", "-c", script].map(str::to_owned).to_vec() }
 }
 
-fn tool(arguments: Value) -> Move {
-    Move::Tool { name: "pm.report".into(), arguments }
+fn tool(arguments: Value) -> ScriptedMove {
+    ScriptedMove::Tool { name: "pm.report".into(), arguments }
 }
 
 #[tokio::test]
 async fn moves_are_played_one_after_the_other() {
     let text = "it's \"here\"\n$HOME";
     let (bench, turn, heard, asked) = play(vec![
-        Move::Say { text: "I begin.".into() },
-        Move::Write { path: "deep/er/a.txt".into(), text: text.into() },
-        Move::Wait { milliseconds: 1 },
+        ScriptedMove::Say { text: "I begin.".into() },
+        ScriptedMove::Write { path: "deep/er/a.txt".into(), text: text.into() },
+        ScriptedMove::Wait { milliseconds: 1 },
         run("cp deep/er/a.txt b.txt"),
         tool(json!({ "kind": "work_completed", "summary": "Done." })),
-        Move::Say { text: "I end.".into() },
+        ScriptedMove::Say { text: "I end.".into() },
     ])
     .await;
     assert_eq!(
@@ -85,9 +87,9 @@ async fn moves_are_played_one_after_the_other() {
     let arguments = json!({ "kind": "work_completed", "summary": "Done.", "task_id": task });
     let called = json!({ "name": "pm.report", "arguments": arguments });
     assert_eq!(asked.last().unwrap(), &("Bearer sandbox".to_owned(), called));
-    let words: Vec<_> = heard.iter().filter(|it| matches!(it, Happened::Said { .. })).collect();
+    let words: Vec<_> = heard.iter().filter(|it| matches!(it, JobEventData::Said { .. })).collect();
     assert_eq!(words.len(), 2);
-    let reported = Happened::Tool {
+    let reported = JobEventData::Tool {
         call: "step-5".into(),
         title: "pm.report".into(),
         status: "completed".into(),
@@ -139,8 +141,11 @@ async fn the_first_move_that_fails_ends_it() {
     for (failing, said) in [
         (run("echo oh; exit 2"), "sh -c echo oh; exit 2 failed with exit code 2: oh\n"),
         (tool(Value::Null), "pm.report: refused: no summary"),
-        (Move::Fail { text: "I give up.".into() }, "I give up."),
-        (Move::Write { path: "../a".into(), text: String::new() }, "../a is not in the workspace"),
+        (ScriptedMove::Fail { text: "I give up.".into() }, "I give up."),
+        (
+            ScriptedMove::Write { path: "../a".into(), text: String::new() },
+            "../a is not in the workspace",
+        ),
     ] {
         let (bench, turn, ..) = play(vec![failing, run("touch after")]).await;
         assert_eq!((turn.stop.as_str(), turn.said.as_str()), ("failed", said));
@@ -150,7 +155,7 @@ async fn the_first_move_that_fails_ends_it() {
 
 #[tokio::test]
 async fn who_is_told_what_was_wrong_plays_the_other_moves() {
-    let say = |text: &str| vec![Move::Say { text: text.into() }];
+    let say = |text: &str| vec![ScriptedMove::Say { text: text.into() }];
     let told = RevisionFeedback { summary: "It was not good.".into(), findings: Vec::new() };
     for (feedback, revised, said) in [
         (None, Some(say("again")), "first"),

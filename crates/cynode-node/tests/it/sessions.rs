@@ -7,20 +7,26 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{evidence::Check, ids::NodeId, workflow::instructions::InstructionKind};
+use cynode_core::{evidence::EvidenceCheck, ids::NodeId, workflow::instructions::InstructionKind};
 use cynode_node::{
-    client::Client,
-    host::Host,
-    key::Key,
-    node::{Most, Node, Parts, Settings, Tried, Workshop},
-    sandbox::{Backend, Ended, Run, Running, SandboxError, Swept, Why},
-    store::Store,
-    supervisor::supervise,
-    workers::{Order, Session, Start, Turn, Worker, WorkerError},
+    client::NodeClient,
+    host::HostCommands,
+    key::NodeKey,
+    node::{
+        AvailableBackend, JobResourceLimits, NodeContext, NodeParts, NodeSettings, WorkerFactory,
+    },
+    sandbox::{
+        Backend, CleanupStats, ExitReason, SandboxError, SandboxExit, SandboxProcess, SandboxRun,
+    },
+    store::NodeStore,
+    supervisor::supervise_node,
+    workers::{
+        JobWorker, SessionStart, TurnOutcome, WorkerError, WorkerInstruction, WorkerSession,
+    },
 };
 use cynode_wire::{
     jobs::JobOutcome,
-    nodes::{AgentReport, Assignment, JobInstruction, JobPhase, Permission},
+    nodes::{AgentReport, JobAssignment, JobInstruction, JobPhase, PermissionAnswer},
     work::{CommitRule, SandboxBackend, WorkerChoice},
 };
 use futures::future::BoxFuture;
@@ -39,20 +45,23 @@ use crate::{
 struct Nowhere;
 
 impl Backend for Nowhere {
-    fn kind(&self) -> SandboxBackend {
+    fn backend_kind(&self) -> SandboxBackend {
         SandboxBackend::Bubblewrap
     }
-    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
+    fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
         Box::pin(async { Ok("0".to_owned()) })
     }
-    fn start<'a>(&'a self, _: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>> {
+    fn start_run<'a>(
+        &'a self,
+        _: SandboxRun<'a>,
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>> {
         Box::pin(async { Err(SandboxError::Refused("nowhere".to_owned())) })
     }
     fn end_job<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
-    fn sweep<'a>(&'a self, _: &'a [String]) -> BoxFuture<'a, Swept> {
-        Box::pin(async { Swept::default() })
+    fn cleanup_orphans<'a>(&'a self, _: &'a [String]) -> BoxFuture<'a, CleanupStats> {
+        Box::pin(async { CleanupStats::default() })
     }
 }
 
@@ -65,26 +74,26 @@ struct Listener {
 
 struct Listening {
     told: Arc<Mutex<Vec<String>>>,
-    permissions: Arc<dyn cynode_node::workers::Permissions>,
+    permissions: Arc<dyn cynode_node::workers::PermissionPrompt>,
 }
 
-impl Workshop for Listener {
-    fn worker(&self, _: &WorkerChoice) -> Result<Box<dyn Worker>, WorkerError> {
+impl WorkerFactory for Listener {
+    fn create_worker(&self, _: &WorkerChoice) -> Result<Box<dyn JobWorker>, WorkerError> {
         Ok(Box::new(self.clone()))
     }
-    fn found<'a>(&'a self, _: &'a Arc<dyn Backend>) -> BoxFuture<'a, Vec<AgentReport>> {
+    fn detect_agents<'a>(&'a self, _: &'a Arc<dyn Backend>) -> BoxFuture<'a, Vec<AgentReport>> {
         Box::pin(async { Vec::new() })
     }
 }
 
-impl Worker for Listener {
-    fn start<'a>(
+impl JobWorker for Listener {
+    fn start_session<'a>(
         &'a self,
-        start: Start<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
+        start: SessionStart<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>> {
         Box::pin(async move {
             self.resumed.lock().unwrap().push(start.resume.map(str::to_owned));
-            let session: Box<dyn Session> = Box::new(Listening {
+            let session: Box<dyn WorkerSession> = Box::new(Listening {
                 told: Arc::clone(&self.told),
                 permissions: Arc::clone(&start.permissions),
             });
@@ -93,30 +102,31 @@ impl Worker for Listener {
     }
 }
 
-impl Session for Listening {
-    fn id(&self) -> Option<&str> {
+impl WorkerSession for Listening {
+    fn session_id(&self) -> Option<&str> {
         Some("session-1")
     }
-    fn prompt<'a>(
+    fn run_prompt<'a>(
         &'a mut self,
         text: &'a str,
-        orders: &'a mut mpsc::Receiver<Order>,
-    ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>> {
         Box::pin(async move {
             self.told.lock().unwrap().push(text.to_owned());
             let input = json!({"command": "rm -rf build"});
-            let allowed = self.permissions.ask("Run a command".to_owned(), input).await;
+            let allowed =
+                self.permissions.request_permission("Run a command".to_owned(), input).await;
             let order = orders.recv().await;
             let said = format!("{allowed} {order:?}");
-            Ok(Turn { stop: "end_turn".to_owned(), said, ..Turn::default() })
+            Ok(TurnOutcome { stop: "end_turn".to_owned(), said, ..TurnOutcome::default() })
         })
     }
-    fn close(self: Box<Self>) -> BoxFuture<'static, Ended> {
+    fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit> {
         Box::pin(async {
-            Ended {
+            SandboxExit {
                 exit_code: None,
                 signal: None,
-                why: Why::Exited,
+                why: ExitReason::Exited,
                 cpu: Duration::ZERO,
                 peak_memory: 0,
                 out_of_memory: false,
@@ -129,7 +139,7 @@ struct Scene {
     fake: Fake,
     dir: tempfile::TempDir,
     listener: Listener,
-    key: Key,
+    key: NodeKey,
     backend: Arc<dyn Backend>,
 }
 
@@ -137,8 +147,8 @@ impl Scene {
     async fn new() -> Self {
         let fake = Fake::start().await;
         let dir = tempfile::tempdir().unwrap();
-        let key = Key::read_or_make(&dir.path().join("node.key")).unwrap();
-        fake.know(Self::id(), &key.public());
+        let key = NodeKey::load_or_create(&dir.path().join("node.key")).unwrap();
+        fake.know(Self::id(), &key.public_key_hex());
         Self { fake, dir, listener: Listener::default(), key, backend: Arc::new(Nowhere) }
     }
 
@@ -156,14 +166,14 @@ impl Scene {
 
     /// A node that works until it is told to stop.
     fn node(&self, stop: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
-        let node = Node::new(Parts {
-            settings: Settings {
+        let node = NodeContext::new(NodeParts {
+            settings: NodeSettings {
                 slots: 1,
                 disk_floor: 1,
                 lease: Duration::from_mins(1),
                 egress_hosts: Vec::new(),
                 ask: true,
-                most: Most {
+                most: JobResourceLimits {
                     memory_mib: 512,
                     cpu_percent: 100,
                     processes: 64,
@@ -171,25 +181,29 @@ impl Scene {
                     bundle_mib: 1,
                 },
             },
-            store: Store::open(&self.dir.path().join("state")).unwrap(),
-            host: Host::new(env!("CARGO_BIN_EXE_cynode-node").into()),
-            client: Client::new(&self.fake.url, Self::id(), self.key.clone()).unwrap(),
+            store: NodeStore::open_state_dir(&self.dir.path().join("state")).unwrap(),
+            host: HostCommands::new(env!("CARGO_BIN_EXE_cynode-node").into()),
+            client: NodeClient::new(&self.fake.url, Self::id(), self.key.clone()).unwrap(),
             agents_url: self.fake.url.clone(),
-            backends: vec![Tried { backend: Arc::clone(&self.backend), version: "0".to_owned() }],
+            backends: vec![AvailableBackend {
+                backend: Arc::clone(&self.backend),
+                version: "0".to_owned(),
+            }],
             workshop: Arc::new(self.listener.clone()),
+            warnings: Vec::new(),
         });
         let (node, stop) = (Arc::new(node.unwrap()), stop.clone());
-        async move { supervise(node, stop).await.unwrap() }
+        async move { supervise_node(node, stop).await.unwrap() }
     }
 
-    fn give(&self) -> Assignment {
+    fn give(&self) -> JobAssignment {
         let mut assignment = job(Vec::new());
         assignment.work.commit = CommitRule::Never;
         self.fake.give(assignment.clone());
         assignment
     }
 
-    fn tell(&self, assignment: &Assignment, number: u128, kind: InstructionKind, text: &str) {
+    fn tell(&self, assignment: &JobAssignment, number: u128, kind: InstructionKind, text: &str) {
         self.fake.instruct(JobInstruction {
             instruction_id: Uuid::from_u128(number),
             job_id: assignment.job_id,
@@ -209,7 +223,7 @@ async fn a_person_is_asked_with_the_exact_command_and_then_told_on() {
     let asked = scene.fake.until("it is asked", |world| world.asked.first().cloned()).await;
     assert_eq!((asked.fencing_token, asked.title.as_str()), (7, "Run a command"));
     assert_eq!(asked.input, json!({"command": "rm -rf build"}));
-    scene.fake.world().permission = Some(Permission::Allowed);
+    scene.fake.world().permission = Some(PermissionAnswer::Allowed);
     scene.tell(&assignment, 5, InstructionKind::Revise, "use the other file");
     let result = scene.fake.result(assignment.job_id).await;
     assert_eq!(result.outcome, JobOutcome::Succeeded);
@@ -225,7 +239,7 @@ async fn a_person_is_asked_with_the_exact_command_and_then_told_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_reaches_the_worker_and_a_pause_too() {
     let scene = Scene::new().await;
-    scene.fake.world().permission = Some(Permission::Refused);
+    scene.fake.world().permission = Some(PermissionAnswer::Refused);
     let stop = CancellationToken::new();
     let node = TaskTracker::new().spawn(scene.node(&stop));
     let assignment = scene.give();
@@ -245,7 +259,7 @@ async fn a_session_is_taken_up_again_by_its_id() {
     scene.fake.phase(assignment.job_id, JobPhase::Asking).await;
     stop.cancel();
     node.await.unwrap();
-    scene.fake.world().permission = Some(Permission::Allowed);
+    scene.fake.world().permission = Some(PermissionAnswer::Allowed);
     scene.tell(&assignment, 7, InstructionKind::Continue, "");
     let stop = CancellationToken::new();
     let node = TaskTracker::new().spawn(scene.node(&stop));
@@ -278,7 +292,7 @@ async fn a_session_that_is_taken_up_again_still_mends_the_same_conflict() {
     // What it did meanwhile to the merge makes no difference to what it comes from.
     let workspace = scene.dir.path().join(format!("state/jobs/{}/workspace", assignment.job_id));
     fs::remove_file(workspace.join(".git/MERGE_HEAD")).unwrap();
-    scene.fake.world().permission = Some(Permission::Allowed);
+    scene.fake.world().permission = Some(PermissionAnswer::Allowed);
     scene.tell(&assignment, 8, InstructionKind::Continue, "");
     let stop = CancellationToken::new();
     let node = TaskTracker::new().spawn(scene.node(&stop));
@@ -313,7 +327,7 @@ async fn a_sandbox_that_comes_to_nothing_fails_merges_and_checks() {
     merge.work.worker = WorkerChoice::Merge;
     let mut checks = job(Vec::new());
     checks.base = Some(base.clone());
-    let line = vec![Check::line("true")];
+    let line = vec![EvidenceCheck::from_shell_line("true")];
     checks.work.worker = WorkerChoice::Checks { checks: line, pinned_from: Some(base) };
     for (assignment, summary) in [
         (merge, "commits could not be put together: the sandbox: nowhere"),

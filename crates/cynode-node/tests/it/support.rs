@@ -18,16 +18,18 @@ use cynode_core::{
 };
 use cynode_node::{
     sandbox::{
-        Backend as _, Bind, Bubblewrap, Ended, Ground, Limits, Options, Run, Running, SandboxError,
+        Backend as _, BindMount, BubblewrapBackend, HostEnv, SandboxError, SandboxExit,
+        SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun,
     },
     workers::{
-        Order, Patience, Permissions, Recipes, Runs, Session, Start, Turn, WorkerError, worker,
+        AgentRecipes, PermissionPrompt, SandboxRunner, SessionStart, TurnOutcome, WorkerError,
+        WorkerInstruction, WorkerSession, WorkerTimeouts, create_worker,
     },
 };
 use cynode_wire::{
     accounts::SecretText,
-    nodes::{Assignment, Happened},
-    work::{CommitRule, Placement, SandboxNeeds, StructuredContext, Work, WorkerChoice},
+    nodes::{JobAssignment, JobEventData},
+    work::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -37,7 +39,7 @@ use uuid::Uuid;
 
 /// A job's sandbox.
 pub(crate) struct Sandbox {
-    backend: Bubblewrap,
+    backend: BubblewrapBackend,
     instance: String,
     runs: AtomicU32,
     /// Whether nothing can be heard of what runs in it.
@@ -56,8 +58,10 @@ impl Sandbox {
         });
         let name = place.file_name().unwrap().to_string_lossy().to_lowercase();
         let instance = format!("test-{}", name.trim_start_matches('.'));
-        let ground = Ground::prepare(Options::new(instance.clone(), place.join("ground"))).unwrap();
-        let backend = Bubblewrap::new(&ground).unwrap();
+        let ground =
+            HostEnv::prepare_env(SandboxOptions::new(instance.clone(), place.join("ground")))
+                .unwrap();
+        let backend = BubblewrapBackend::new(&ground).unwrap();
         let (runs, mute) = (AtomicU32::new(0), AtomicBool::new(false));
         Self { backend, instance, runs, mute, work, home }
     }
@@ -71,23 +75,23 @@ impl Drop for Sandbox {
     }
 }
 
-impl Runs for Sandbox {
-    fn run<'a>(
+impl SandboxRunner for Sandbox {
+    fn run_program<'a>(
         &'a self,
         argv: &'a [String],
         env: &'a BTreeMap<String, String>,
-        binds: &'a [Bind],
-    ) -> BoxFuture<'a, Result<Running, SandboxError>> {
+        binds: &'a [BindMount],
+    ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>> {
         Box::pin(async move {
             let number = self.runs.fetch_add(1, Ordering::Relaxed);
             let own = [(&self.work, "/work"), (&self.home, "/home/agent")];
-            let own = own.map(|(host, inside)| Bind {
+            let own = own.map(|(host, inside)| BindMount {
                 host: host.clone(),
                 inside: inside.into(),
                 writable: true,
             });
             let binds: Vec<_> = own.into_iter().chain(binds.iter().cloned()).collect();
-            let run = Run {
+            let run = SandboxRun {
                 id: &format!("run-{number}"),
                 job: "job",
                 argv,
@@ -96,9 +100,9 @@ impl Runs for Sandbox {
                 image: None,
                 binds: &binds,
                 sockets: &[],
-                limits: &Limits::default(),
+                limits: &SandboxLimits::default(),
             };
-            let mut running = self.backend.start(run).await?;
+            let mut running = self.backend.start_run(run).await?;
             if self.mute.load(Ordering::Relaxed) {
                 (running.stdout, running.stderr) = (None, None);
             }
@@ -115,8 +119,8 @@ pub(crate) struct People {
     pub(crate) asked: Mutex<Vec<(String, Value)>>,
 }
 
-impl Permissions for People {
-    fn ask(&self, title: String, input: Value) -> BoxFuture<'_, bool> {
+impl PermissionPrompt for People {
+    fn request_permission(&self, title: String, input: Value) -> BoxFuture<'_, bool> {
         self.asked.lock().unwrap().push((title, input));
         let (allow, silent) = (self.allow, self.silent);
         Box::pin(async move {
@@ -133,18 +137,18 @@ pub(crate) struct Bench {
     pub(crate) folder: TempDir,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) people: Arc<People>,
-    pub(crate) assignment: Assignment,
-    pub(crate) recipes: Recipes,
-    pub(crate) limits: Patience,
+    pub(crate) assignment: JobAssignment,
+    pub(crate) recipes: AgentRecipes,
+    pub(crate) limits: WorkerTimeouts,
     pub(crate) ask: bool,
     pub(crate) resume: Option<String>,
 }
 
 /// What is told from outside, and what is heard.
 pub(crate) struct Line {
-    pub(crate) orders: mpsc::Sender<Order>,
-    pub(crate) ears: mpsc::Receiver<Order>,
-    pub(crate) events: mpsc::Receiver<Happened>,
+    pub(crate) orders: mpsc::Sender<WorkerInstruction>,
+    pub(crate) ears: mpsc::Receiver<WorkerInstruction>,
+    pub(crate) events: mpsc::Receiver<JobEventData>,
 }
 
 impl Bench {
@@ -154,8 +158,8 @@ impl Bench {
             sandbox: Arc::new(Sandbox::new(folder.path())),
             people: Arc::default(),
             assignment: assignment(choice),
-            recipes: Recipes::built_in().unwrap(),
-            limits: Patience::until(Instant::now() + Duration::from_mins(1)),
+            recipes: AgentRecipes::built_in().unwrap(),
+            limits: WorkerTimeouts::with_deadline(Instant::now() + Duration::from_mins(1)),
             ask: false,
             resume: None,
             folder,
@@ -175,11 +179,11 @@ impl Bench {
         fs::read_to_string(self.sandbox.work.join(name)).ok()
     }
 
-    pub(crate) async fn start(&self) -> Result<(Box<dyn Session>, Line), WorkerError> {
+    pub(crate) async fn start(&self) -> Result<(Box<dyn WorkerSession>, Line), WorkerError> {
         let (events, heard) = mpsc::channel(10_000);
         let (orders, ears) = mpsc::channel(8);
-        let worker = worker(&self.assignment.work.worker, &self.recipes, &self.agents())?;
-        let start = Start {
+        let worker = create_worker(&self.assignment.work.worker, &self.recipes, &self.agents())?;
+        let start = SessionStart {
             sandbox: Arc::clone(&self.sandbox) as _,
             assignment: &self.assignment,
             resume: self.resume.as_deref(),
@@ -189,28 +193,28 @@ impl Bench {
             ask: self.ask,
             limits: self.limits,
         };
-        Ok((worker.start(start).await?, Line { orders, ears, events: heard }))
+        Ok((worker.start_session(start).await?, Line { orders, ears, events: heard }))
     }
 
     /// Starts, has one turn, and closes.
-    pub(crate) async fn turn(&self, text: &str) -> (Turn, Vec<Happened>, Ended) {
+    pub(crate) async fn turn(&self, text: &str) -> (TurnOutcome, Vec<JobEventData>, SandboxExit) {
         let (mut session, mut line) = self.start().await.unwrap();
-        let turn = session.prompt(text, &mut line.ears).await.unwrap();
-        let ended = session.close().await;
+        let turn = session.run_prompt(text, &mut line.ears).await.unwrap();
+        let ended = session.close_session().await;
         (turn, line.heard(), ended)
     }
 }
 
 impl Line {
     /// Everything that was heard and not yet looked at.
-    pub(crate) fn heard(&mut self) -> Vec<Happened> {
+    pub(crate) fn heard(&mut self) -> Vec<JobEventData> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }
 
     /// Waits until something was heard for which this is so.
     pub(crate) async fn until(
-        events: &mut mpsc::Receiver<Happened>,
-        so: impl Fn(&Happened) -> bool,
+        events: &mut mpsc::Receiver<JobEventData>,
+        so: impl Fn(&JobEventData) -> bool,
     ) {
         while let Some(happened) = events.recv().await {
             if so(&happened) {
@@ -221,9 +225,9 @@ impl Line {
     }
 }
 
-fn assignment(worker: WorkerChoice) -> Assignment {
+fn assignment(worker: WorkerChoice) -> JobAssignment {
     let id = |number: u128| Uuid::from_u128(0x0192_d5c8_b6f0_7cc1_a1a3_c2b4_d5e6_f700 + number);
-    Assignment {
+    JobAssignment {
         job_id: JobId::from_uuid(id(1)),
         task_id: TaskId::from_uuid(id(2)),
         run_id: RunId::from_uuid(id(3)),
@@ -232,14 +236,14 @@ fn assignment(worker: WorkerChoice) -> Assignment {
         title: "Greet".into(),
         attempt: 1,
         fencing_token: 1,
-        work: Work {
+        work: JobSpec {
             role: AgentRole::Developer,
             worker,
             context: StructuredContext::default(),
             models: vec!["some/model".into()],
             tools: None,
             sandbox: SandboxNeeds::default(),
-            placement: Placement::default(),
+            placement: PlacementSpec::default(),
             commit: CommitRule::IfChanged,
         },
         base: None,

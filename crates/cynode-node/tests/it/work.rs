@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use cynode_core::workflow::instructions::InstructionKind;
 use cynode_wire::{
     jobs::JobOutcome,
-    nodes::{Happened, JobInstruction, JobPhase},
-    work::{CommitRule, Move},
+    nodes::{JobEventData, JobInstruction, JobPhase},
+    work::{CommitRule, ScriptedMove},
 };
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-fn told(world: &World, job: cynode_core::ids::JobId) -> Vec<Happened> {
+fn told(world: &World, job: cynode_core::ids::JobId) -> Vec<JobEventData> {
     world.jobs[&job].events.iter().map(|event| event.what.clone()).collect()
 }
 
@@ -62,7 +62,7 @@ async fn a_job_comes_back_as_a_commit_on_its_base() {
     let phases: Vec<_> = events
         .iter()
         .filter_map(|what| match what {
-            Happened::Phase { phase } => Some(*phase),
+            JobEventData::Phase { phase } => Some(*phase),
             _ => None,
         })
         .collect();
@@ -70,7 +70,7 @@ async fn a_job_comes_back_as_a_commit_on_its_base() {
     let output: String = events
         .iter()
         .filter_map(|what| match what {
-            Happened::Output { text, .. } => Some(text.as_str()),
+            JobEventData::Output { text, .. } => Some(text.as_str()),
             _ => None,
         })
         .collect();
@@ -443,7 +443,7 @@ async fn a_draining_node_and_one_without_room_take_no_jobs_and_give_up_what_nobo
     let machine = Machine::joined(&fake);
     let running = machine.start();
     fake.until("it is heard", |world| (world.heartbeats > 0).then_some(())).await;
-    let assignment = job(vec![Move::Say { text: "done".to_owned() }]);
+    let assignment = job(vec![ScriptedMove::Say { text: "done".to_owned() }]);
     // The first claim may have been under way before the node knew.
     fake.until("it is heard again", |world| (world.heartbeats > 1).then_some(())).await;
     drop(running);

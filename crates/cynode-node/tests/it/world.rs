@@ -11,8 +11,8 @@ use std::{
 };
 
 use cynode_node::sandbox::{
-    Backend, Bind, Bubblewrap, Ended, Forward, Ground, Limits, Options, Podman, Run, Running,
-    SandboxError, capture,
+    Backend, BindMount, BubblewrapBackend, HostEnv, PodmanBackend, SandboxError, SandboxExit,
+    SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SocketForward, capture_tail,
 };
 use tempfile::TempDir;
 
@@ -39,10 +39,10 @@ impl World {
     }
 
     /// A directory that a job may change, at /work.
-    pub(crate) fn workspace(&self, job: &str) -> Bind {
+    pub(crate) fn workspace(&self, job: &str) -> BindMount {
         let host = self.path(job);
         fs::create_dir_all(&host).unwrap();
-        Bind { host, inside: "/work".into(), writable: true }
+        BindMount { host, inside: "/work".into(), writable: true }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -67,21 +67,21 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-pub(crate) fn options(place: &Path) -> Options {
-    Options {
+pub(crate) fn options(place: &Path) -> SandboxOptions {
+    SandboxOptions {
         image: Some(IMAGE.into()),
         free_floor_bytes: 1 << 20,
-        ..Options::new(instance(place), place.join("ground"))
+        ..SandboxOptions::new(instance(place), place.join("ground"))
     }
 }
 
-pub(crate) fn backend(kind: Kind, options: Options) -> Box<dyn Backend> {
-    let ground = Ground::prepare(options).unwrap();
+pub(crate) fn backend(kind: Kind, options: SandboxOptions) -> Box<dyn Backend> {
+    let ground = HostEnv::prepare_env(options).unwrap();
     match kind {
-        Kind::Bubblewrap => Box::new(Bubblewrap::new(&ground).unwrap()),
+        Kind::Bubblewrap => Box::new(BubblewrapBackend::new(&ground).unwrap()),
         Kind::Podman => {
             image();
-            Box::new(Podman::new(&ground).unwrap())
+            Box::new(PodmanBackend::new(&ground).unwrap())
         }
     }
 }
@@ -107,15 +107,15 @@ pub(crate) struct Wish {
     pub(crate) job: String,
     pub(crate) argv: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
-    pub(crate) binds: Vec<Bind>,
-    pub(crate) sockets: Vec<Forward>,
-    pub(crate) limits: Limits,
+    pub(crate) binds: Vec<BindMount>,
+    pub(crate) sockets: Vec<SocketForward>,
+    pub(crate) limits: SandboxLimits,
 }
 
 /// What a run wrote and how it ended.
 #[derive(Debug)]
 pub(crate) struct Done {
-    pub(crate) ended: Ended,
+    pub(crate) ended: SandboxExit,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -129,19 +129,19 @@ pub(crate) fn shell(script: &str) -> Wish {
         env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
         binds: Vec::new(),
         sockets: Vec::new(),
-        limits: Limits {
+        limits: SandboxLimits {
             memory_bytes: 256 << 20,
             disk_bytes: 64 << 20,
             tmp_bytes: 16 << 20,
             wall: Duration::from_mins(1),
-            ..Limits::default()
+            ..SandboxLimits::default()
         },
     }
 }
 
 impl Wish {
-    pub(crate) async fn start(&self, world: &World) -> Result<Running, SandboxError> {
-        let run = Run {
+    pub(crate) async fn start(&self, world: &World) -> Result<SandboxProcess, SandboxError> {
+        let run = SandboxRun {
             id: &self.id,
             job: &self.job,
             argv: &self.argv,
@@ -152,7 +152,7 @@ impl Wish {
             sockets: &self.sockets,
             limits: &self.limits,
         };
-        world.backend.start(run).await
+        world.backend.start_run(run).await
     }
 
     pub(crate) async fn done(&self, world: &World) -> Done {
@@ -160,11 +160,14 @@ impl Wish {
     }
 }
 
-pub(crate) async fn done(mut running: Running) -> Done {
+pub(crate) async fn done(mut running: SandboxProcess) -> Done {
     let (stdout, stderr) = (running.stdout.take().unwrap(), running.stderr.take().unwrap());
-    let (ended, stdout, stderr) =
-        tokio::join!(running.wait(), capture(stdout, 1 << 20), capture(stderr, 1 << 20));
-    Done { ended, stdout: stdout.text(), stderr: stderr.text() }
+    let (ended, stdout, stderr) = tokio::join!(
+        running.wait_for_exit(),
+        capture_tail(stdout, 1 << 20),
+        capture_tail(stderr, 1 << 20)
+    );
+    Done { ended, stdout: stdout.to_lossy_text(), stderr: stderr.to_lossy_text() }
 }
 
 /// Waits until something holds, at most ten seconds.

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use cynode_notify::{
-    Channel, Courier, Failed, Link, MailServer, Notice, Reach, Sent, WebhookSecret,
+    DeliveryChannel, DeliveryEgress, DeliveryError, DeliveryReceipt, MailServer, NotificationLink,
+    NotificationMessage, NotificationSender, WebhookSecret,
 };
 use cynode_testkit::inbox::{NtfyInbox, SmtpInbox, WebhookInbox};
 use secrecy::SecretString;
@@ -17,13 +18,13 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 const OLD: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-fn notice() -> Notice {
-    let link = |label: &str, post: Option<&str>| Link {
+fn notice() -> NotificationMessage {
+    let link = |label: &str, post: Option<&str>| NotificationLink {
         label: label.into(),
         url: "https://cynode.example/answer/token".into(),
         post: post.map(str::to_owned),
     };
-    Notice {
+    NotificationMessage {
         id: "ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708".into(),
         kind: "approval.asked".into(),
         title: "May an agent do this? Größe\r\nBcc: evil@example.com".into(),
@@ -35,21 +36,24 @@ fn notice() -> Notice {
     }
 }
 
-fn webhook(inbox: &WebhookInbox, secrets: &[&str]) -> Channel {
-    let secrets = secrets.iter().map(|text| WebhookSecret::read(text).unwrap()).collect();
-    Channel::Webhook { url: inbox.url().parse().unwrap(), secrets }
+fn webhook(inbox: &WebhookInbox, secrets: &[&str]) -> DeliveryChannel {
+    let secrets = secrets.iter().map(|text| WebhookSecret::parse_secret(text).unwrap()).collect();
+    DeliveryChannel::Webhook { url: inbox.url().parse().unwrap(), secrets }
 }
 
-async fn send(channel: &Channel, reach: Reach) -> Result<Sent, Failed> {
-    Courier::new(None).unwrap().send(channel, &notice(), reach, NOW).await
+async fn send(
+    channel: &DeliveryChannel,
+    reach: DeliveryEgress,
+) -> Result<DeliveryReceipt, DeliveryError> {
+    NotificationSender::new(None).unwrap().send_notification(channel, &notice(), reach, NOW).await
 }
 
 #[tokio::test]
 async fn a_webhook_is_signed_so_that_another_implementation_accepts_it() {
     let inbox = WebhookInbox::start().await;
     inbox.trust(SECRET);
-    let sent = send(&webhook(&inbox, &[SECRET]), Reach::Anywhere).await;
-    assert_eq!(sent, Ok(Sent { answer: "204".into() }));
+    let sent = send(&webhook(&inbox, &[SECRET]), DeliveryEgress::Anywhere).await;
+    assert_eq!(sent, Ok(DeliveryReceipt { answer: "204".into() }));
     let taken = inbox.taken();
     assert_eq!((taken[0].verified, taken[0].signatures, taken.len()), (1, 1, 1));
     assert_eq!(
@@ -83,7 +87,7 @@ async fn while_a_secret_is_replaced_receivers_of_either_accept() {
     {
         let inbox = WebhookInbox::start().await;
         inbox.trust(trusted);
-        send(&webhook(&inbox, &[SECRET, OLD]), Reach::Anywhere).await.unwrap();
+        send(&webhook(&inbox, &[SECRET, OLD]), DeliveryEgress::Anywhere).await.unwrap();
         assert_eq!((inbox.taken()[0].verified, inbox.taken()[0].signatures), (verified, 2));
     }
 }
@@ -91,7 +95,7 @@ async fn while_a_secret_is_replaced_receivers_of_either_accept() {
 #[tokio::test]
 async fn what_a_receiver_answers_says_whether_it_is_tried_again() {
     let inbox = WebhookInbox::start().await;
-    let failed = |again, after: Option<u64>, gone, why: &str| Failed {
+    let failed = |again, after: Option<u64>, gone, why: &str| DeliveryError {
         again,
         after: after.map(Duration::from_secs),
         gone,
@@ -107,7 +111,10 @@ async fn what_a_receiver_answers_says_whether_it_is_tried_again() {
         (410, None, failed(false, None, true, "the answer was 410")),
     ] {
         inbox.answer(status, after);
-        assert_eq!(send(&webhook(&inbox, &[SECRET]), Reach::Anywhere).await, Err(expected));
+        assert_eq!(
+            send(&webhook(&inbox, &[SECRET]), DeliveryEgress::Anywhere).await,
+            Err(expected)
+        );
     }
     assert_eq!(inbox.taken().len(), 6);
 }
@@ -116,16 +123,16 @@ async fn what_a_receiver_answers_says_whether_it_is_tried_again() {
 async fn nothing_reaches_this_machine_unless_it_is_said_so() {
     let inbox = WebhookInbox::start().await;
     let lasting =
-        |why: &str| Failed { again: false, after: None, gone: false, why: why.to_owned() };
-    let to = |url: String| Channel::Webhook {
+        |why: &str| DeliveryError { again: false, after: None, gone: false, why: why.to_owned() };
+    let to = |url: String| DeliveryChannel::Webhook {
         url: url.parse().unwrap(),
-        secrets: vec![WebhookSecret::read(SECRET).unwrap()],
+        secrets: vec![WebhookSecret::parse_secret(SECRET).unwrap()],
     };
-    let sent = send(&to(inbox.url()), Reach::Public).await;
+    let sent = send(&to(inbox.url()), DeliveryEgress::Public).await;
     assert_eq!(sent, Err(lasting("the address is not a public one")));
     // A name that leads here is found out when it is looked up.
     let named = format!("https://localhost:{}/hook", inbox.address.port());
-    let sent = send(&to(named), Reach::Public).await;
+    let sent = send(&to(named), DeliveryEgress::Public).await;
     assert_eq!(
         sent.map_err(|failed| (failed.again, failed.why)),
         Err((true, "there was no connection".into()))
@@ -140,28 +147,29 @@ async fn nobody_there_may_pass() {
         gone.url()
     };
     // The port is not listened to any more, or not yet closed; both may pass.
-    let secrets = vec![WebhookSecret::read(SECRET).unwrap()];
+    let secrets = vec![WebhookSecret::parse_secret(SECRET).unwrap()];
     let _ = send(
-        &Channel::Webhook { url: url.parse().unwrap(), secrets: secrets.clone() },
-        Reach::Anywhere,
+        &DeliveryChannel::Webhook { url: url.parse().unwrap(), secrets: secrets.clone() },
+        DeliveryEgress::Anywhere,
     )
     .await;
     let nobody = "http://127.0.0.1:9/".parse().unwrap();
-    let failed =
-        send(&Channel::Webhook { url: nobody, secrets }, Reach::Anywhere).await.unwrap_err();
+    let failed = send(&DeliveryChannel::Webhook { url: nobody, secrets }, DeliveryEgress::Anywhere)
+        .await
+        .unwrap_err();
     assert_eq!((failed.again, failed.gone), (true, false));
 }
 
 #[tokio::test]
 async fn a_topic_is_opened_by_its_token_and_closed_without() {
     let inbox = NtfyInbox::start(Some("tk_right")).await;
-    let channel = |token: Option<&str>| Channel::Ntfy {
+    let channel = |token: Option<&str>| DeliveryChannel::Ntfy {
         url: inbox.topic("mine").parse().unwrap(),
         token: token.map(|token| SecretString::from(token.to_owned())),
     };
-    let failed = send(&channel(None), Reach::Anywhere).await.unwrap_err();
+    let failed = send(&channel(None), DeliveryEgress::Anywhere).await.unwrap_err();
     assert_eq!((failed.again, failed.why.starts_with("the answer was 403")), (false, true));
-    send(&channel(Some("tk_right")), Reach::Anywhere).await.unwrap();
+    send(&channel(Some("tk_right")), DeliveryEgress::Anywhere).await.unwrap();
     let taken = inbox.taken();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].authorization.as_deref(), Some("Bearer tk_right"));
@@ -183,10 +191,10 @@ fn server(inbox: &SmtpInbox, password: &str) -> MailServer {
 #[tokio::test]
 async fn a_mail_has_the_exact_words_one_recipient_and_a_name_that_repeats() {
     let inbox = SmtpInbox::start(Some(("cynode", "hunter2"))).await;
-    let courier = Courier::new(Some(server(&inbox, "hunter2"))).unwrap();
-    let channel = Channel::Mail { to: "ada@example.com".into() };
+    let courier = NotificationSender::new(Some(server(&inbox, "hunter2"))).unwrap();
+    let channel = DeliveryChannel::Mail { to: "ada@example.com".into() };
     for _ in 0..2 {
-        courier.send(&channel, &notice(), Reach::Public, NOW).await.unwrap();
+        courier.send_notification(&channel, &notice(), DeliveryEgress::Public, NOW).await.unwrap();
     }
     let taken = inbox.taken();
     assert_eq!(taken[0].user.as_deref(), Some("cynode"));
@@ -210,17 +218,28 @@ async fn a_mail_has_the_exact_words_one_recipient_and_a_name_that_repeats() {
 #[tokio::test]
 async fn a_mailbox_that_does_not_exist_is_not_tried_again_and_our_own_mistake_is() {
     let inbox = SmtpInbox::start(Some(("cynode", "hunter2"))).await;
-    let channel = Channel::Mail { to: "ada@example.com".into() };
-    let courier = Courier::new(Some(server(&inbox, "hunter2"))).unwrap();
+    let channel = DeliveryChannel::Mail { to: "ada@example.com".into() };
+    let courier = NotificationSender::new(Some(server(&inbox, "hunter2"))).unwrap();
     for (line, again) in [("550 5.1.1 no such mailbox", false), ("451 4.3.0 try later", true)] {
         inbox.refuse(line);
-        let failed = courier.send(&channel, &notice(), Reach::Public, NOW).await.unwrap_err();
+        let failed = courier
+            .send_notification(&channel, &notice(), DeliveryEgress::Public, NOW)
+            .await
+            .unwrap_err();
         assert_eq!(failed.again, again, "{failed:?}");
     }
-    let wrong = Courier::new(Some(server(&inbox, "wrong"))).unwrap();
-    let failed = wrong.send(&channel, &notice(), Reach::Public, NOW).await.unwrap_err();
+    let wrong = NotificationSender::new(Some(server(&inbox, "wrong"))).unwrap();
+    let failed = wrong
+        .send_notification(&channel, &notice(), DeliveryEgress::Public, NOW)
+        .await
+        .unwrap_err();
     assert!(failed.again && !failed.why.contains("wrong"), "{failed:?}");
-    let none = Courier::new(None).unwrap();
-    assert!(none.send(&channel, &notice(), Reach::Public, NOW).await.unwrap_err().again);
+    let none = NotificationSender::new(None).unwrap();
+    assert!(
+        none.send_notification(&channel, &notice(), DeliveryEgress::Public, NOW)
+            .await
+            .unwrap_err()
+            .again
+    );
     assert_eq!(inbox.taken(), []);
 }

@@ -3,30 +3,30 @@
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value, json};
 
-use super::Check;
+use super::AnswerValidator;
 
 /// Deepest nesting of a form; one that refers to itself has no end.
-const DEEPEST: usize = 24;
+const MAX_SCHEMA_DEPTH: usize = 24;
 
 /// Most characters of a complaint.
-const MOST_COMPLAINT: usize = 400;
+const MAX_COMPLAINT_CHARS: usize = 400;
 
 /// A form, ready to be asked for and to be checked.
 #[derive(Debug)]
-pub struct Form {
+pub struct AnswerSchema {
     whole: Value,
     wire: Value,
     strict: bool,
     validator: Validator,
 }
 
-impl Form {
+impl AnswerSchema {
     /// The form that a JSON Schema describes.
-    pub fn of(schema: &Value) -> Result<Self, String> {
+    pub fn from_schema(schema: &Value) -> Result<Self, String> {
         let definitions = schema.get("$defs").cloned().unwrap_or(Value::Null);
-        let whole = inlined(schema, &definitions, 0)?;
+        let whole = inline_references(schema, &definitions, 0)?;
         let mut strict = true;
-        let wire = told(&whole, &mut strict);
+        let wire = to_strict_schema(&whole, &mut strict);
         let validator = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_pattern_options(PatternOptions::regex())
@@ -42,37 +42,41 @@ impl Form {
     }
 
     /// The form in one line.
-    pub fn told(&self) -> String {
+    pub fn to_compact_json(&self) -> String {
         self.wire.to_string()
     }
 
     /// Reads an answer: JSON, of this form, and good by `check`. What is wrong is told in words for whoever wrote it.
-    pub fn read(&self, text: &str, check: Check<'_>) -> Result<Value, String> {
-        self.accept(json_in(text)?, check)
+    pub fn parse_answer(&self, text: &str, check: AnswerValidator<'_>) -> Result<Value, String> {
+        self.validate_answer(extract_json(text)?, check)
     }
 
     /// Takes an answer that is JSON already.
-    pub fn accept(&self, mut value: Value, check: Check<'_>) -> Result<Value, String> {
-        prune(&mut value, &self.whole);
+    pub fn validate_answer(
+        &self,
+        mut value: Value,
+        check: AnswerValidator<'_>,
+    ) -> Result<Value, String> {
+        prune_null_members(&mut value, &self.whole);
         if let Some(error) = self.validator.iter_errors(&value).next() {
             let place = error.instance_path().to_string();
             let place = if place.is_empty() { "the answer".into() } else { format!("`{place}`") };
-            return Err(clip(&format!("{place}: {error}")));
+            return Err(truncate_complaint(&format!("{place}: {error}")));
         }
-        check(&value).map_err(|complaint| clip(&complaint))?;
+        check(&value).map_err(|complaint| truncate_complaint(&complaint))?;
         Ok(value)
     }
 }
 
-fn clip(text: &str) -> String {
-    match text.char_indices().nth(MOST_COMPLAINT) {
+fn truncate_complaint(text: &str) -> String {
+    match text.char_indices().nth(MAX_COMPLAINT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
 /// The JSON of an answer: all of it, what is in its code fence, or from its first brace to its last.
-fn json_in(text: &str) -> Result<Value, String> {
+fn extract_json(text: &str) -> Result<Value, String> {
     let text = text.trim();
     // Some models think aloud first.
     let text = match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
@@ -94,8 +98,8 @@ fn json_in(text: &str) -> Result<Value, String> {
 }
 
 /// The schema without references, and closed: objects have the members that are named and no others.
-fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, String> {
-    if depth > DEEPEST {
+fn inline_references(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, String> {
+    if depth > MAX_SCHEMA_DEPTH {
         return Err("the form is too deep, or refers to itself".into());
     }
     match schema {
@@ -106,7 +110,7 @@ fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, S
                 let found = definitions
                     .get(name)
                     .ok_or_else(|| format!("the form refers to `{target}`, which is not in it"))?;
-                if let Value::Object(found) = inlined(found, definitions, depth + 1)? {
+                if let Value::Object(found) = inline_references(found, definitions, depth + 1)? {
                     out = found;
                 }
             }
@@ -117,7 +121,7 @@ fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, S
                     "properties" => {
                         let members = value.as_object().into_iter().flatten();
                         let members = members.map(|(name, member)| {
-                            Ok((name.clone(), inlined(member, definitions, depth + 1)?))
+                            Ok((name.clone(), inline_references(member, definitions, depth + 1)?))
                         });
                         let members: Result<Map<String, Value>, String> = members.collect();
                         out.insert(key.clone(), Value::Object(members?));
@@ -126,7 +130,7 @@ fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, S
                         out.insert(key.clone(), value.clone());
                     }
                     _ => {
-                        out.insert(key.clone(), inlined(value, definitions, depth + 1)?);
+                        out.insert(key.clone(), inline_references(value, definitions, depth + 1)?);
                     }
                 }
             }
@@ -136,7 +140,7 @@ fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, S
             Ok(Value::Object(out))
         }
         Value::Array(items) => {
-            let items = items.iter().map(|item| inlined(item, definitions, depth + 1));
+            let items = items.iter().map(|item| inline_references(item, definitions, depth + 1));
             items.collect::<Result<Vec<Value>, String>>().map(Value::Array)
         }
         value => Ok(value.clone()),
@@ -145,21 +149,22 @@ fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, S
 
 /// The schema in the few words that every provider understands. Every member is required there; those that may be left out may be
 /// null instead.
-fn told(schema: &Value, strict: &mut bool) -> Value {
+fn to_strict_schema(schema: &Value, strict: &mut bool) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let mut out = Map::new();
     let mut words: Vec<String> = Vec::new();
     words.extend(object.get("description").and_then(Value::as_str).map(str::to_owned));
     let branches = ["oneOf", "anyOf"].into_iter().find_map(|key| object.get(key)?.as_array());
     if let Some(branches) = branches {
-        match labels(branches) {
+        match collect_labels(branches) {
             Some((labels, meanings)) => {
                 out.insert("type".into(), json!("string"));
                 out.insert("enum".into(), Value::Array(labels));
                 words.extend(meanings);
             }
             None => {
-                let branches = branches.iter().map(|branch| told(branch, strict)).collect();
+                let branches =
+                    branches.iter().map(|branch| to_strict_schema(branch, strict)).collect();
                 out.insert("anyOf".into(), Value::Array(branches));
             }
         }
@@ -173,14 +178,14 @@ fn told(schema: &Value, strict: &mut bool) -> Value {
                 out.insert("enum".into(), json!([value]));
             }
             "items" => {
-                out.insert(key.clone(), told(value, strict));
+                out.insert(key.clone(), to_strict_schema(value, strict));
             }
             "properties" => {
-                let required: Vec<&str> = required(object).collect();
+                let required: Vec<&str> = required_members(object).collect();
                 let members = value.as_object().into_iter().flatten().map(|(name, member)| {
-                    let member = told(member, strict);
+                    let member = to_strict_schema(member, strict);
                     let needed = required.contains(&name.as_str());
-                    (name.clone(), if needed { member } else { or_null(member) })
+                    (name.clone(), if needed { member } else { to_nullable(member) })
                 });
                 let members: Map<String, Value> = members.collect();
                 let names = members.keys().map(|name| json!(name)).collect();
@@ -191,7 +196,7 @@ fn told(schema: &Value, strict: &mut bool) -> Value {
             // An object with any members has no strict form.
             "additionalProperties" if !object.contains_key("properties") => {
                 *strict = false;
-                out.insert(key.clone(), told(value, strict));
+                out.insert(key.clone(), to_strict_schema(value, strict));
             }
             "minimum" => words.push(format!("At least {value}.")),
             "maximum" => words.push(format!("At most {value}.")),
@@ -209,7 +214,7 @@ fn told(schema: &Value, strict: &mut bool) -> Value {
 }
 
 /// The labels of a choice, and what each means, if the choice is among labels only.
-fn labels(branches: &[Value]) -> Option<(Vec<Value>, Vec<String>)> {
+fn collect_labels(branches: &[Value]) -> Option<(Vec<Value>, Vec<String>)> {
     let (mut labels, mut meanings) = (Vec::new(), Vec::new());
     for branch in branches {
         let own: Vec<Value> = match (branch.get("const"), branch.get("enum")) {
@@ -231,7 +236,7 @@ fn labels(branches: &[Value]) -> Option<(Vec<Value>, Vec<String>)> {
 }
 
 /// The same, or null.
-fn or_null(mut schema: Value) -> Value {
+fn to_nullable(mut schema: Value) -> Value {
     let Value::Object(object) = &mut schema else { return schema };
     if let Some(Value::Array(branches)) = object.get_mut("anyOf") {
         let null = json!({ "type": "null" });
@@ -256,22 +261,22 @@ fn or_null(mut schema: Value) -> Value {
     schema
 }
 
-fn required(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
+fn required_members(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
     object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Takes out members that are null where they may be left out: models were told to write null.
-fn prune(value: &mut Value, schema: &Value) {
+fn prune_null_members(value: &mut Value, schema: &Value) {
     for branches in ["oneOf", "anyOf", "allOf"] {
         for branch in schema.get(branches).and_then(Value::as_array).into_iter().flatten() {
-            prune(value, branch);
+            prune_null_members(value, branch);
         }
     }
     match value {
         Value::Object(members) => {
             let Some(object) = schema.as_object() else { return };
             let Some(named) = object.get("properties").and_then(Value::as_object) else { return };
-            let required: Vec<&str> = required(object).collect();
+            let required: Vec<&str> = required_members(object).collect();
             members.retain(|name, member| {
                 !(member.is_null()
                     && named.contains_key(name)
@@ -279,14 +284,14 @@ fn prune(value: &mut Value, schema: &Value) {
             });
             for (name, member) in members {
                 if let Some(schema) = named.get(name) {
-                    prune(member, schema);
+                    prune_null_members(member, schema);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(schema) = schema.get("items") {
                 for item in items {
-                    prune(item, schema);
+                    prune_null_members(item, schema);
                 }
             }
         }

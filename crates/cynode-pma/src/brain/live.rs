@@ -1,52 +1,65 @@
-use cynode_wire::handoffs::{BeginThought, Handoff, RecordThought, Thought, ThoughtBegun};
+use cynode_core::models::no_model_message;
+use cynode_wire::handoffs::{
+    BeginDecision, DecisionPermit, HandoffAssignment, ModelDecision, RecordDecision,
+};
 use serde_json::Value;
 
 use super::{
-    Check, Form, Insisted, Voice, digest, model, name, question, remembered, schema_digest,
+    AnswerSchema, AnswerValidator, LlmClient, StructuredCompletion, build_completion_request,
+    decision_kind_name, find_recorded_answer, request_digest, schema_digest, select_model,
 };
 use crate::{
-    backoff::Backoff,
-    desk::{Ask, Boxed, Brain, Trouble},
-    gate::{Host, HostError},
+    backoff::JitteredBackoff,
+    desk::{BoxedFuture, DecisionBackend, DecisionError, DecisionRequest},
+    gate::{OrchestratorClient, OrchestratorError},
 };
 
 /// How often the orchestrator is told of a thought that it cannot take.
-const MOST_RECORDINGS: u32 = 3;
+const MAX_RECORD_ATTEMPTS: u32 = 3;
 
 /// Thinks for one handoff, at the orchestrator's model egress.
 #[derive(Debug)]
-pub struct Live<'a> {
-    handoff: &'a Handoff,
-    voice: Voice,
-    host: Host,
+pub struct LiveBackend<'a> {
+    handoff: &'a HandoffAssignment,
+    voice: LlmClient,
+    host: OrchestratorClient,
     temperature: f64,
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveBackend<'a> {
     /// A brain for a handoff: its models through `voice`, its thoughts kept by `host`.
-    pub const fn new(handoff: &'a Handoff, voice: Voice, host: Host, temperature: f64) -> Self {
+    pub const fn new(
+        handoff: &'a HandoffAssignment,
+        voice: LlmClient,
+        host: OrchestratorClient,
+        temperature: f64,
+    ) -> Self {
         Self { handoff, voice, host, temperature }
     }
 
-    async fn think(&self, ask: &Ask, check: Check<'_>) -> Result<Value, Trouble> {
-        let form = Form::of(&ask.schema)
-            .map_err(|why| Trouble::Permanent(format!("a form cannot be used: {why}")))?;
-        let digest = digest(ask);
-        if let Some(known) = remembered(&self.handoff.thoughts, ask, &digest)
-            && let Ok(known) = form.accept(known.clone(), check)
+    async fn resolve_decision(
+        &self,
+        ask: &DecisionRequest,
+        check: AnswerValidator<'_>,
+    ) -> Result<Value, DecisionError> {
+        let form = AnswerSchema::from_schema(&ask.schema)
+            .map_err(|why| DecisionError::Permanent(format!("a form cannot be used: {why}")))?;
+        let digest = request_digest(ask);
+        if let Some(known) = find_recorded_answer(&self.handoff.thoughts, ask, &digest)
+            && let Ok(known) = form.validate_answer(known.clone(), check)
         {
-            tracing::info!(event = "think.remembered", handoff = %self.handoff.handoff_id, kind = name(ask.kind), step = ask.step);
+            tracing::info!(event = "think.remembered", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step);
             return Ok(known);
         }
-        let model = model(&self.handoff.models, ask.tier).ok_or_else(|| {
+        let model = select_model(&self.handoff.models, ask.tier).ok_or_else(|| {
             // One may be offered again at any moment, and whoever takes the handoff then has it.
-            Trouble::Transient("the handoff opens no model: an admin must offer one".into())
+            DecisionError::Transient(no_model_message())
         })?;
-        self.begin().await?;
-        let temperature = super::temperature(ask.kind, self.temperature);
-        let insisted = self.voice.insist(ask, &form, model, temperature, check).await;
+        self.announce_decision().await?;
+        let temperature = super::temperature_for_kind(ask.kind, self.temperature);
+        let insisted = self.voice.complete_structured(ask, &form, model, temperature, check).await;
         tracing::info!(
-            event = "think.asked", handoff = %self.handoff.handoff_id, kind = name(ask.kind), step = ask.step, model,
+            event = "think.asked", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step, model,
             attempts = insisted.attempts, input_tokens = insisted.input_tokens, output_tokens = insisted.output_tokens,
             milliseconds = insisted.latency.as_millis(), answered = insisted.answer.is_ok(),
         );
@@ -54,8 +67,14 @@ impl<'a> Live<'a> {
         if insisted.texts.is_empty() {
             return insisted.answer;
         }
-        let prompt = question(ask, &form, model, temperature, None);
-        let recorded = self.record(thought(ask, digest, model, &insisted), prompt, &insisted).await;
+        let prompt = build_completion_request(ask, &form, model, temperature, None);
+        let recorded = self
+            .record_decision(
+                build_decision_record(ask, digest, model, &insisted),
+                prompt,
+                &insisted,
+            )
+            .await;
         match insisted.answer {
             // An answer that could not be kept is not used: another process might get another.
             Ok(value) => recorded.map(|()| value),
@@ -64,60 +83,77 @@ impl<'a> Live<'a> {
     }
 
     /// Says that a model is about to be asked; it is not while a person has paused the task.
-    async fn begin(&self) -> Result<(), Trouble> {
-        let Handoff { handoff_id, fencing_token, .. } = *self.handoff;
-        let begin = BeginThought { handoff_id, fencing_token };
-        let (mut tries, mut backoff) = (0, Backoff::default());
+    async fn announce_decision(&self) -> Result<(), DecisionError> {
+        let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
+        let begin = BeginDecision { handoff_id, fencing_token };
+        let (mut tries, mut backoff) = (0, JitteredBackoff::default());
         loop {
             tries += 1;
-            match self.host.begin(&self.handoff.context.trace_id, &begin).await {
-                Ok(ThoughtBegun { paused: false }) => return Ok(()),
-                Ok(ThoughtBegun { paused: true }) => return Err(Trouble::Paused),
-                Err(HostError::Away(_)) if tries < MOST_RECORDINGS => backoff.pass().await,
-                Err(HostError::Away(why) | HostError::Fenced(why)) => {
-                    return Err(Trouble::Transient(format!("a thought could not be begun: {why}")));
+            match self.host.begin_decision(&self.handoff.context.trace_id, &begin).await {
+                Ok(DecisionPermit { paused: false }) => return Ok(()),
+                Ok(DecisionPermit { paused: true }) => return Err(DecisionError::Paused),
+                Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
+                    backoff.sleep_next().await;
                 }
-                Err(HostError::Refused(why)) => {
-                    return Err(Trouble::Permanent(format!("a thought could not be begun: {why}")));
+                Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
+                    return Err(DecisionError::Transient(format!(
+                        "a thought could not be begun: {why}"
+                    )));
+                }
+                Err(OrchestratorError::Refused(why)) => {
+                    return Err(DecisionError::Permanent(format!(
+                        "a thought could not be begun: {why}"
+                    )));
                 }
             }
         }
     }
 
-    async fn record(
+    async fn record_decision(
         &self,
-        thought: Thought,
+        thought: ModelDecision,
         prompt: Value,
-        insisted: &Insisted,
-    ) -> Result<(), Trouble> {
-        let record = RecordThought {
+        insisted: &StructuredCompletion,
+    ) -> Result<(), DecisionError> {
+        let record = RecordDecision {
             handoff_id: self.handoff.handoff_id,
             fencing_token: self.handoff.fencing_token,
             thought,
             prompt,
             calls: insisted.calls.clone(),
         };
-        let (mut tries, mut backoff) = (0, Backoff::default());
+        let (mut tries, mut backoff) = (0, JitteredBackoff::default());
         loop {
             tries += 1;
-            match self.host.record(&self.handoff.context.trace_id, &record).await {
+            match self.host.record_decision(&self.handoff.context.trace_id, &record).await {
                 Ok(()) => return Ok(()),
-                Err(HostError::Away(_)) if tries < MOST_RECORDINGS => backoff.pass().await,
-                Err(HostError::Away(why) | HostError::Fenced(why)) => {
-                    return Err(Trouble::Transient(format!("a thought could not be kept: {why}")));
+                Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
+                    backoff.sleep_next().await;
                 }
-                Err(HostError::Refused(why)) => {
-                    return Err(Trouble::Permanent(format!("a thought could not be kept: {why}")));
+                Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
+                    return Err(DecisionError::Transient(format!(
+                        "a thought could not be kept: {why}"
+                    )));
+                }
+                Err(OrchestratorError::Refused(why)) => {
+                    return Err(DecisionError::Permanent(format!(
+                        "a thought could not be kept: {why}"
+                    )));
                 }
             }
         }
     }
 }
 
-fn thought(ask: &Ask, prompt_digest: String, model: &str, insisted: &Insisted) -> Thought {
-    Thought {
+fn build_decision_record(
+    ask: &DecisionRequest,
+    prompt_digest: String,
+    model: &str,
+    insisted: &StructuredCompletion,
+) -> ModelDecision {
+    ModelDecision {
         step: ask.step,
-        kind: name(ask.kind).to_owned(),
+        kind: decision_kind_name(ask.kind).to_owned(),
         prompt_digest,
         schema_digest: schema_digest(&ask.schema),
         model: model.to_owned(),
@@ -130,8 +166,12 @@ fn thought(ask: &Ask, prompt_digest: String, model: &str, insisted: &Insisted) -
     }
 }
 
-impl Brain for Live<'_> {
-    fn ask<'b>(&'b self, ask: Ask, check: Check<'b>) -> Boxed<'b, Result<Value, Trouble>> {
-        Box::pin(async move { self.think(&ask, check).await })
+impl DecisionBackend for LiveBackend<'_> {
+    fn request_decision<'b>(
+        &'b self,
+        ask: DecisionRequest,
+        check: AnswerValidator<'b>,
+    ) -> BoxedFuture<'b, Result<Value, DecisionError>> {
+        Box::pin(async move { self.resolve_decision(&ask, check).await })
     }
 }

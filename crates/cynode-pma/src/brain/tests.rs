@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::*;
-use crate::desk::{Brain as _, Trouble};
+use crate::desk::{DecisionBackend as _, DecisionError};
 
 /// How large it is.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -44,10 +44,10 @@ fn schema() -> Value {
     serde_json::to_value(schemars::schema_for!(Thing)).unwrap()
 }
 
-fn ask(user: &str) -> Ask {
-    Ask {
+fn ask(user: &str) -> DecisionRequest {
+    DecisionRequest {
         step: 0,
-        kind: ThinkKind::Classify,
+        kind: DecisionKind::Classify,
         tier: Tier::Fast,
         schema: schema(),
         system: "S".into(),
@@ -58,19 +58,21 @@ fn ask(user: &str) -> Ask {
 const GOOD: &str = r#"{"size":"small","count":3,"parts":[{"name":"a","notes":["n"]}]}"#;
 
 /// Nothing is wrong.
-const FINE: Check<'static> = &|_| Ok(());
+const FINE: AnswerValidator<'static> = &|_| Ok(());
 
 #[test]
 fn a_form_is_told_without_references_closed_and_in_words_that_every_provider_knows() {
     insta::assert_snapshot!(
-        serde_json::to_string_pretty(&Form::of(&schema()).unwrap().response_format("thing"))
-            .unwrap()
+        serde_json::to_string_pretty(
+            &AnswerSchema::from_schema(&schema()).unwrap().response_format("thing")
+        )
+        .unwrap()
     );
 }
 
 #[test]
 fn an_answer_is_taken_whole_from_a_fence_or_from_its_braces() {
-    let form = Form::of(&schema()).unwrap();
+    let form = AnswerSchema::from_schema(&schema()).unwrap();
     let good: Value = serde_json::from_str(GOOD).unwrap();
     for text in [
         GOOD.to_owned(),
@@ -80,24 +82,24 @@ fn an_answer_is_taken_whole_from_a_fence_or_from_its_braces() {
         format!("Sure. {GOOD} Done."),
         format!("<think>{{}} hm </think>\n{GOOD}"),
     ] {
-        assert_eq!(form.read(&text, FINE), Ok(good.clone()), "{text}");
+        assert_eq!(form.parse_answer(&text, FINE), Ok(good.clone()), "{text}");
     }
 }
 
 #[test]
 fn members_that_may_be_left_out_may_be_null_and_those_that_may_not_may_not() {
-    let form = Form::of(&schema()).unwrap();
+    let form = AnswerSchema::from_schema(&schema()).unwrap();
     let text = r#"{"size":"small","count":3,"question":null,"parts":[{"name":"a","notes":null}],"best":null}"#;
-    let value = form.read(text, FINE).unwrap();
+    let value = form.parse_answer(text, FINE).unwrap();
     assert_eq!(value, json!({ "size": "small", "count": 3, "parts": [{ "name": "a" }] }));
     let thing: Thing = serde_json::from_value(value).unwrap();
     assert!(thing.parts[0].notes.is_empty() && thing.best.is_none());
-    assert!(form.read(&GOOD.replace('3', "null"), FINE).is_err());
+    assert!(form.parse_answer(&GOOD.replace('3', "null"), FINE).is_err());
 }
 
 #[test]
 fn an_answer_that_does_not_fit_is_an_error_with_a_reason_and_never_a_guess() {
-    let form = Form::of(&schema()).unwrap();
+    let form = AnswerSchema::from_schema(&schema()).unwrap();
     for (text, why) in [
         ("I would say small.".to_owned(), "it is not JSON"),
         (String::new(), "it is not JSON"),
@@ -109,36 +111,40 @@ fn an_answer_that_does_not_fit_is_an_error_with_a_reason_and_never_a_guess() {
         ("[]".to_owned(), "the answer"),
         (format!("{GOOD} or {GOOD}"), "it is not JSON"),
     ] {
-        let told = form.read(&text, FINE).unwrap_err();
+        let told = form.parse_answer(&text, FINE).unwrap_err();
         assert!(told.starts_with(why), "{text}: {told}");
     }
     let picky = |value: &Value| {
         if value["count"] == 3 { Err("three is too many".to_owned()) } else { Ok(()) }
     };
-    assert_eq!(form.read(GOOD, &picky), Err("three is too many".into()));
-    let long = form.read(&GOOD.replace("small", &"x".repeat(9000)), FINE).unwrap_err();
+    assert_eq!(form.parse_answer(GOOD, &picky), Err("three is too many".into()));
+    let long = form.parse_answer(&GOOD.replace("small", &"x".repeat(9000)), FINE).unwrap_err();
     assert!(long.chars().count() <= 401, "{}", long.len());
 }
 
 #[test]
 fn a_form_that_refers_to_itself_or_to_something_else_is_refused() {
     let own = json!({ "$ref": "#/$defs/A", "$defs": { "A": { "properties": { "a": { "$ref": "#/$defs/A" } } } } });
-    assert!(Form::of(&own).unwrap_err().contains("refers to itself"));
-    assert!(Form::of(&json!({ "$ref": "http://127.0.0.1/x" })).unwrap_err().contains("not in it"));
+    assert!(AnswerSchema::from_schema(&own).unwrap_err().contains("refers to itself"));
+    assert!(
+        AnswerSchema::from_schema(&json!({ "$ref": "http://127.0.0.1/x" }))
+            .unwrap_err()
+            .contains("not in it")
+    );
 }
 
 #[test]
 fn the_digest_is_of_everything_that_makes_the_question_and_of_nothing_else() {
     let one = ask("q");
-    assert_eq!(digest(&one), digest(&Ask { step: 7, ..one.clone() }));
+    assert_eq!(request_digest(&one), request_digest(&DecisionRequest { step: 7, ..one.clone() }));
     for other in [
-        Ask { kind: ThinkKind::Route, ..one.clone() },
-        Ask { tier: Tier::Deep, ..one.clone() },
-        Ask { schema: json!({}), ..one.clone() },
-        Ask { system: "Sq".into(), user: String::new(), ..one.clone() },
-        Ask { system: String::new(), user: "Sq".into(), ..one.clone() },
+        DecisionRequest { kind: DecisionKind::Route, ..one.clone() },
+        DecisionRequest { tier: Tier::Deep, ..one.clone() },
+        DecisionRequest { schema: json!({}), ..one.clone() },
+        DecisionRequest { system: "Sq".into(), user: String::new(), ..one.clone() },
+        DecisionRequest { system: String::new(), user: "Sq".into(), ..one.clone() },
     ] {
-        assert_ne!(digest(&one), digest(&other), "{other:?}");
+        assert_ne!(request_digest(&one), request_digest(&other), "{other:?}");
     }
 }
 
@@ -146,11 +152,11 @@ fn the_digest_is_of_everything_that_makes_the_question_and_of_nothing_else() {
 fn a_tier_gets_its_model_or_the_nearest_or_any_other_but_never_the_manager_itself() {
     let of = |models: &[&str], tier| {
         let models: Vec<String> = models.iter().map(|model| (*model).to_owned()).collect();
-        model(&models, tier).map(str::to_owned)
+        select_model(&models, tier).map(str::to_owned)
     };
     let all = ["cynodeai.pm", "gpt", "cynodeai.deep", "cynodeai.standard", "cynodeai.fast"];
     for tier in Tier::ALL {
-        assert_eq!(of(&all, *tier), Some(tier.model_id()));
+        assert_eq!(of(&all, *tier), Some(tier.tier_model_id()));
     }
     assert_eq!(of(&["cynodeai.fast", "cynodeai.deep"], Tier::Standard).unwrap(), "cynodeai.deep");
     assert_eq!(
@@ -163,48 +169,56 @@ fn a_tier_gets_its_model_or_the_nearest_or_any_other_but_never_the_manager_itsel
     assert_eq!(of(&[], Tier::Fast), None);
 }
 
-fn kinds() -> [ThinkKind; 11] {
+fn kinds() -> [DecisionKind; 11] {
     [
-        ThinkKind::Classify,
-        ThinkKind::AssessScope,
-        ThinkKind::AnalyseProject,
-        ThinkKind::Plan,
-        ThinkKind::RefineTask,
-        ThinkKind::ReviewArtifact,
-        ThinkKind::HandleFailure,
-        ThinkKind::Route,
-        ThinkKind::ChooseTests,
-        ThinkKind::Summarise,
-        ThinkKind::InterpretSchedule,
+        DecisionKind::Classify,
+        DecisionKind::AssessScope,
+        DecisionKind::AnalyseProject,
+        DecisionKind::Plan,
+        DecisionKind::RefineTask,
+        DecisionKind::ReviewArtifact,
+        DecisionKind::HandleFailure,
+        DecisionKind::Route,
+        DecisionKind::ChooseTests,
+        DecisionKind::Summarise,
+        DecisionKind::InterpretSchedule,
     ]
 }
 
 #[test]
 fn kinds_are_named_as_they_are_written() {
     for kind in kinds() {
-        assert_eq!(serde_json::to_value(kind).unwrap(), name(kind));
+        assert_eq!(serde_json::to_value(kind).unwrap(), decision_kind_name(kind));
     }
 }
 
 #[tokio::test]
 async fn a_script_answers_by_kind_and_holds_its_answers_to_the_form() {
     let good: Value = serde_json::from_str(GOOD).unwrap();
-    let brain =
-        Scripted::new([(ThinkKind::Classify, good.clone()), (ThinkKind::Classify, json!({}))]);
-    assert_eq!(brain.ask(ask("q"), FINE).await, Ok(good));
-    assert!(matches!(brain.ask(ask("r"), FINE).await, Err(Trouble::Permanent(_))));
-    assert!(matches!(brain.ask(ask("s"), FINE).await, Err(Trouble::Permanent(_))));
-    let asked: Vec<String> = brain.asked().into_iter().map(|ask| ask.user).collect();
+    let brain = ScriptedBackend::new([
+        (DecisionKind::Classify, good.clone()),
+        (DecisionKind::Classify, json!({})),
+    ]);
+    assert_eq!(brain.request_decision(ask("q"), FINE).await, Ok(good));
+    assert!(matches!(
+        brain.request_decision(ask("r"), FINE).await,
+        Err(DecisionError::Permanent(_))
+    ));
+    assert!(matches!(
+        brain.request_decision(ask("s"), FINE).await,
+        Err(DecisionError::Permanent(_))
+    ));
+    let asked: Vec<String> = brain.received_requests().into_iter().map(|ask| ask.user).collect();
     assert_eq!(asked, ["q", "r", "s"]);
 }
 
 #[tokio::test]
 async fn what_was_thought_is_given_again_for_the_same_question_only() {
     let good: Value = serde_json::from_str(GOOD).unwrap();
-    let thought = Thought {
+    let thought = ModelDecision {
         step: 3,
         kind: "classify".into(),
-        prompt_digest: digest(&ask("q")),
+        prompt_digest: request_digest(&ask("q")),
         schema_digest: schema_digest(&schema()),
         model: "m".into(),
         output: Some(good.clone()),
@@ -214,9 +228,12 @@ async fn what_was_thought_is_given_again_for_the_same_question_only() {
         output_tokens: 1,
         latency_ms: 1,
     };
-    let brain = Replay::new([thought]);
-    assert_eq!(brain.ask(ask("q"), FINE).await, Ok(good));
-    assert!(matches!(brain.ask(ask("other"), FINE).await, Err(Trouble::Permanent(_))));
+    let brain = ReplayBackend::new([thought]);
+    assert_eq!(brain.request_decision(ask("q"), FINE).await, Ok(good));
+    assert!(matches!(
+        brain.request_decision(ask("other"), FINE).await,
+        Err(DecisionError::Permanent(_))
+    ));
 }
 
 proptest! {
@@ -224,16 +241,16 @@ proptest! {
 
     #[test]
     fn the_temperature_of_a_call_is_between_0_and_2_whatever_was_set(text in "-?[0-9]{1,6}(\\.[0-9]{1,3})?|\\PC{0,8}|NaN|inf") {
-        let (tuned, _) = MODEL_TEMPERATURE.read(&text);
+        let (tuned, _) = MODEL_TEMPERATURE.parse_clamped(&text);
         for kind in kinds() {
-            prop_assert!((0.0..=2.0).contains(&temperature(kind, tuned)));
+            prop_assert!((0.0..=2.0).contains(&temperature_for_kind(kind, tuned)));
         }
     }
 
     #[test]
     fn no_text_makes_the_reader_fail_otherwise_than_by_saying_so(text in any::<String>()) {
-        let form = Form::of(&schema()).unwrap();
-        if let Ok(value) = form.read(&text, FINE) {
+        let form = AnswerSchema::from_schema(&schema()).unwrap();
+        if let Ok(value) = form.parse_answer(&text, FINE) {
             let thing: Result<Thing, _> = serde_json::from_value(value);
             prop_assert!(thing.is_ok());
         }
@@ -241,12 +258,12 @@ proptest! {
 
     #[test]
     fn a_question_does_not_grow_with_the_complaints_before_it(complaints in proptest::collection::vec("\\PC{0,400}", 1..20)) {
-        let form = Form::of(&schema()).unwrap();
-        let bare = question(&ask("q"), &form, "m", 0.0, None).to_string().len();
+        let form = AnswerSchema::from_schema(&schema()).unwrap();
+        let bare = build_completion_request(&ask("q"), &form, "m", 0.0, None).to_string().len();
         for complaint in complaints {
-            let next = question(&ask("q"), &form, "m", 0.0, Some(&complaint)).to_string().len();
+            let next = build_completion_request(&ask("q"), &form, "m", 0.0, Some(&complaint)).to_string().len();
             // Whatever is written before, only the last complaint is in it; JSON may write a character in six.
-            prop_assert!(next <= bare + 6 * complaint.len() + 2 * form.told().len() + 200);
+            prop_assert!(next <= bare + 6 * complaint.len() + 2 * form.to_compact_json().len() + 200);
         }
     }
 }

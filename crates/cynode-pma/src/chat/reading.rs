@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::turn::Usage;
+use super::turn::TurnUsage;
 
 /// Most bytes of one event, of all text, and of all arguments of a round.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_ROUND_BYTES: usize = 1024 * 1024;
 
 /// Most calls of tools in a round.
-const MOST_CALLS: usize = 16;
+const MAX_TOOL_CALLS: usize = 16;
 
 /// Takes the data of events out of bytes, cut anywhere.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct SseDataReader {
     held: Vec<u8>,
 }
 
-impl Lines {
+impl SseDataReader {
     /// Takes the next bytes and gives the data of the lines that they complete. One line is one event here.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         self.held.extend_from_slice(bytes);
         let mut data = Vec::new();
         let mut from = 0;
@@ -33,7 +33,7 @@ impl Lines {
             }
         }
         self.held.drain(..from);
-        if self.held.len() > MOST_BYTES {
+        if self.held.len() > MAX_ROUND_BYTES {
             return Err("a piece of the answer is too long".into());
         }
         Ok(data)
@@ -42,7 +42,7 @@ impl Lines {
 
 /// A call of a tool that a model asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct ModelToolCall {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
@@ -50,18 +50,18 @@ pub(super) struct Call {
 
 /// One answer of a model, put together.
 #[derive(Debug, Default)]
-pub(super) struct Round {
+pub(super) struct CompletionRound {
     pub(super) text: String,
     pub(super) finish: Option<String>,
-    pub(super) usage: Usage,
+    pub(super) usage: TurnUsage,
     /// By their index, and those of one index in the order in which they came.
-    calls: BTreeMap<(u64, usize), Call>,
+    calls: BTreeMap<(u64, usize), ModelToolCall>,
     bytes: usize,
 }
 
 /// What one piece brings.
 #[derive(Debug, PartialEq)]
-pub(super) enum Piece {
+pub(super) enum ChunkContent {
     /// Text to pass on, and when the answer was begun.
     Text { created: u64, text: String },
     /// The provider failed in the middle.
@@ -72,46 +72,46 @@ pub(super) enum Piece {
     End,
 }
 
-impl Round {
+impl CompletionRound {
     /// Takes one piece.
-    pub(super) fn take(&mut self, data: &str) -> Result<Piece, String> {
+    pub(super) fn apply_chunk(&mut self, data: &str) -> Result<ChunkContent, String> {
         if data == "[DONE]" {
-            return Ok(Piece::End);
+            return Ok(ChunkContent::End);
         }
-        let chunk: Chunk = serde_json::from_str(data)
+        let chunk: CompletionChunk = serde_json::from_str(data)
             .map_err(|error| format!("a piece of the answer cannot be read: {error}"))?;
         if let Some(error) = chunk.error {
-            return Ok(Piece::Failed(error));
+            return Ok(ChunkContent::Failed(error));
         }
         if let Some(usage) = chunk.usage {
             self.usage = usage;
         }
         let created = chunk.created;
         let Some(choice) = chunk.choices.into_iter().next() else {
-            return Ok(Piece::Kept { created });
+            return Ok(ChunkContent::Kept { created });
         };
         self.finish = choice.finish_reason.or(self.finish.take());
         for (place, delta) in (0..).zip(choice.delta.tool_calls.unwrap_or_default()) {
-            self.call(place, delta)?;
+            self.apply_call_delta(place, delta)?;
         }
         let text = choice.delta.content.or(choice.delta.refusal).unwrap_or_default();
-        self.grow(text.len())?;
+        self.count_bytes(text.len())?;
         if text.is_empty() {
-            return Ok(Piece::Kept { created });
+            return Ok(ChunkContent::Kept { created });
         }
         self.text.push_str(&text);
-        Ok(Piece::Text { created, text })
+        Ok(ChunkContent::Text { created, text })
     }
 
-    fn call(&mut self, place: u64, delta: CallDelta) -> Result<(), String> {
+    fn apply_call_delta(&mut self, place: u64, delta: ToolCallDelta) -> Result<(), String> {
         let function = delta.function.unwrap_or_default();
         let arguments = function.arguments.unwrap_or_default();
-        self.grow(arguments.len())?;
+        self.count_bytes(arguments.len())?;
         let id = delta.id.filter(|id| !id.is_empty());
         let name = function.name.filter(|name| !name.is_empty());
         // Some servers give every call the same index, others every piece of a call another id: a new call has both a new id
         // and a name.
-        let anew = |call: &Call| {
+        let anew = |call: &ModelToolCall| {
             !call.name.is_empty() && name.is_some() && id.as_ref().is_some_and(|id| *id != call.id)
         };
         let index = delta.index.unwrap_or(place);
@@ -120,8 +120,8 @@ impl Round {
             Some((slot, _)) => *slot,
             None => (index, 0),
         };
-        if !self.calls.contains_key(&slot) && self.calls.len() == MOST_CALLS {
-            return Err(format!("more than {MOST_CALLS} tools were called at once"));
+        if !self.calls.contains_key(&slot) && self.calls.len() == MAX_TOOL_CALLS {
+            return Err(format!("more than {MAX_TOOL_CALLS} tools were called at once"));
         }
         let call = self.calls.entry(slot).or_default();
         if call.id.is_empty() {
@@ -134,13 +134,13 @@ impl Round {
         Ok(())
     }
 
-    fn grow(&mut self, bytes: usize) -> Result<(), String> {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes += bytes;
-        if self.bytes > MOST_BYTES { Err("the answer is too long".into()) } else { Ok(()) }
+        if self.bytes > MAX_ROUND_BYTES { Err("the answer is too long".into()) } else { Ok(()) }
     }
 
     /// The calls, in order, each with an id.
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn tool_calls(&self) -> Vec<ModelToolCall> {
         let calls = self.calls.iter().map(|((index, _), call)| {
             let mut call = call.clone();
             if call.id.is_empty() {
@@ -152,9 +152,9 @@ impl Round {
     }
 
     /// The answer as a message, as the model is reminded of it.
-    pub(super) fn message(&self) -> Value {
+    pub(super) fn to_assistant_message(&self) -> Value {
         let calls: Vec<Value> = self
-            .calls()
+            .tool_calls()
             .into_iter()
             .map(|call| {
                 let function = json!({ "name": call.name, "arguments": call.arguments });
@@ -166,32 +166,32 @@ impl Round {
 }
 
 #[derive(Deserialize)]
-struct Chunk {
+struct CompletionChunk {
     #[serde(default)]
     created: u64,
     #[serde(default)]
-    choices: Vec<Choice>,
-    usage: Option<Usage>,
+    choices: Vec<ChunkChoice>,
+    usage: Option<TurnUsage>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct ChunkChoice {
     #[serde(default)]
-    delta: Delta,
+    delta: ChunkDelta,
     finish_reason: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Delta {
+struct ChunkDelta {
     content: Option<String>,
     refusal: Option<String>,
-    tool_calls: Option<Vec<CallDelta>>,
+    tool_calls: Option<Vec<ToolCallDelta>>,
 }
 
 #[derive(Deserialize)]
-struct CallDelta {
+struct ToolCallDelta {
     index: Option<u64>,
     id: Option<String>,
     function: Option<FunctionDelta>,
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn calls_are_put_together_from_pieces_and_text_is_passed_on() {
-        let mut round = Round::default();
+        let mut round = CompletionRound::default();
         let pieces = [
             json!({ "created": 7, "choices": [{ "delta": { "role": "assistant", "content": "" } }] }),
             json!({ "created": 7, "choices": [{ "delta": { "content": "so" } }] }),
@@ -223,20 +223,23 @@ mod tests {
             json!({ "choices": [{ "delta": {}, "finish_reason": "tool_calls" }] }),
             json!({ "choices": [], "usage": { "prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11 } }),
         ];
-        let taken: Vec<Piece> =
-            pieces.iter().map(|piece| round.take(&piece.to_string()).unwrap()).collect();
-        assert_eq!(taken[1], Piece::Text { created: 7, text: "so".into() });
-        assert_eq!(taken.iter().filter(|piece| matches!(piece, Piece::Kept { .. })).count(), 7);
-        assert_eq!(round.take("[DONE]"), Ok(Piece::End));
-        let call = |id: &str, name: &str, arguments: &str| Call {
+        let taken: Vec<ChunkContent> =
+            pieces.iter().map(|piece| round.apply_chunk(&piece.to_string()).unwrap()).collect();
+        assert_eq!(taken[1], ChunkContent::Text { created: 7, text: "so".into() });
+        assert_eq!(
+            taken.iter().filter(|piece| matches!(piece, ChunkContent::Kept { .. })).count(),
+            7
+        );
+        assert_eq!(round.apply_chunk("[DONE]"), Ok(ChunkContent::End));
+        let call = |id: &str, name: &str, arguments: &str| ModelToolCall {
             id: id.into(),
             name: name.into(),
             arguments: arguments.into(),
         };
-        assert_eq!(round.calls(), [call("x", "a", "{\"k\":1}"), call("call_1", "b", "{}")]);
-        assert_eq!(round.usage, Usage { prompt_tokens: 5, completion_tokens: 6 });
+        assert_eq!(round.tool_calls(), [call("x", "a", "{\"k\":1}"), call("call_1", "b", "{}")]);
+        assert_eq!(round.usage, TurnUsage { prompt_tokens: 5, completion_tokens: 6 });
         assert_eq!(
-            round.message(),
+            round.to_assistant_message(),
             json!({ "role": "assistant", "content": "so", "tool_calls": [
                 { "id": "x", "type": "function", "function": { "name": "a", "arguments": "{\"k\":1}" } },
                 { "id": "call_1", "type": "function", "function": { "name": "b", "arguments": "{}" } },
@@ -248,14 +251,14 @@ mod tests {
     fn calls_that_share_an_index_or_have_none_stay_apart() {
         let piece = |call: Value| json!({ "choices": [{ "delta": { "tool_calls": [call] } }] });
         let begun = |index: Value, id: &str, name: &str, arguments: &str| json!({ "index": index, "id": id, "function": { "name": name, "arguments": arguments } });
-        let call = |id: &str, name: &str, arguments: &str| Call {
+        let call = |id: &str, name: &str, arguments: &str| ModelToolCall {
             id: id.into(),
             name: name.into(),
             arguments: arguments.into(),
         };
         let expected = [call("x", "list", "{\"a\":1}"), call("y", "get", "{}")];
         for index in [json!(0), json!(null)] {
-            let mut round = Round::default();
+            let mut round = CompletionRound::default();
             let more = json!({ "index": index, "id": "z", "function": { "arguments": "1}" } });
             // A piece with another id and without a name goes on with the call before it.
             let pieces = [
@@ -264,35 +267,35 @@ mod tests {
                 piece(begun(index.clone(), "y", "get", "{}")),
             ];
             for piece in &pieces {
-                round.take(&piece.to_string()).unwrap();
+                round.apply_chunk(&piece.to_string()).unwrap();
             }
-            assert_eq!(round.calls(), expected, "{index}");
+            assert_eq!(round.tool_calls(), expected, "{index}");
         }
         // Two in one piece, without an index and with a use of tokens that is not known.
         let calls =
             [begun(json!(null), "x", "list", "{\"a\":1}"), begun(json!(null), "y", "get", "{}")];
         let both = json!({ "choices": [{ "delta": { "tool_calls": calls } }], "usage": { "prompt_tokens": null, "completion_tokens": 2 } });
-        let mut round = Round::default();
-        round.take(&both.to_string()).unwrap();
-        assert_eq!(round.calls(), expected);
-        assert_eq!(round.usage, Usage { prompt_tokens: 0, completion_tokens: 2 });
+        let mut round = CompletionRound::default();
+        round.apply_chunk(&both.to_string()).unwrap();
+        assert_eq!(round.tool_calls(), expected);
+        assert_eq!(round.usage, TurnUsage { prompt_tokens: 0, completion_tokens: 2 });
     }
 
     #[test]
     fn an_answer_without_end_is_refused() {
-        let mut lines = Lines::default();
-        assert!(lines.push(&vec![b'x'; MOST_BYTES + 1]).is_err());
-        let mut round = Round::default();
+        let mut lines = SseDataReader::default();
+        assert!(lines.push_bytes(&vec![b'x'; MAX_ROUND_BYTES + 1]).is_err());
+        let mut round = CompletionRound::default();
         let piece =
             json!({ "choices": [{ "delta": { "content": "x".repeat(600_000) } }] }).to_string();
-        assert!(round.take(&piece).is_ok());
-        assert!(round.take(&piece).is_err());
-        let mut round = Round::default();
+        assert!(round.apply_chunk(&piece).is_ok());
+        assert!(round.apply_chunk(&piece).is_err());
+        let mut round = CompletionRound::default();
         let call = |index: usize| {
             json!({ "choices": [{ "delta": { "tool_calls": [{ "index": index }] } }] }).to_string()
         };
-        assert!((0..MOST_CALLS).all(|index| round.take(&call(index)).is_ok()));
-        assert!(round.take(&call(MOST_CALLS)).is_err());
+        assert!((0..MAX_TOOL_CALLS).all(|index| round.apply_chunk(&call(index)).is_ok()));
+        assert!(round.apply_chunk(&call(MAX_TOOL_CALLS)).is_err());
     }
 
     proptest! {
@@ -304,9 +307,9 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
             cuts.sort_unstable();
             cuts.push(stream.len());
-            let (mut lines, mut from, mut got) = (Lines::default(), 0, Vec::new());
+            let (mut lines, mut from, mut got) = (SseDataReader::default(), 0, Vec::new());
             for cut in cuts {
-                got.extend(lines.push(&stream.as_bytes()[from..cut]).unwrap());
+                got.extend(lines.push_bytes(&stream.as_bytes()[from..cut]).unwrap());
                 from = cut;
             }
             let expected: Vec<String> = data.iter().map(|data| data.trim().to_owned()).collect();

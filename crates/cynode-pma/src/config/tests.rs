@@ -2,22 +2,24 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn role_from(text: Option<&str>) -> Layer {
-    Layer { role: text.map(str::to_owned), ..Layer::default() }
+fn role_from(text: Option<&str>) -> SettingsLayer {
+    SettingsLayer { role: text.map(str::to_owned), ..SettingsLayer::default() }
 }
 
-fn environment(values: &[(&str, &str)]) -> Environment {
-    Environment::of(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+fn environment(values: &[(&str, &str)]) -> PmaEnvironment {
+    PmaEnvironment::from_values(
+        values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    )
 }
 
 /// Settles with a token file, which every process needs.
 fn settle(
-    flags: Layer,
-    file: Layer,
-    environment: &Environment,
-) -> Result<(Config, Vec<String>), String> {
-    let flags = Layer { token_file: Some("token".into()), ..flags };
-    Config::settle(flags, file, environment)
+    flags: SettingsLayer,
+    file: SettingsLayer,
+    environment: &PmaEnvironment,
+) -> Result<(PmaConfig, Vec<String>), String> {
+    let flags = SettingsLayer { token_file: Some("token".into()), ..flags };
+    PmaConfig::resolve_layers(flags, file, environment)
         .map(|(config, notes)| (config, notes.iter().map(ToString::to_string).collect()))
         .map_err(|error| error.to_string())
 }
@@ -36,7 +38,7 @@ fn the_flag_beats_the_file_and_the_file_beats_the_environment_in_all_eight_combi
                 let sources = [given(0, role(0)), given(1, role(1)), given(2, role(2))];
                 let environment = match sources[2] {
                     Some(role) => environment(&[("PMA_ROLE", role)]),
-                    None => Environment::default(),
+                    None => PmaEnvironment::default(),
                 };
                 let settled = settle(role_from(sources[0]), role_from(sources[1]), &environment);
                 let winner = sources.into_iter().flatten().next();
@@ -65,7 +67,8 @@ fn a_role_that_does_not_exist_stops_the_start_wherever_it_was_said() {
         "project-manager",
         "workflow_runner",
     ] {
-        let told = settle(role_from(Some(bad)), role_from(Some(MANAGER)), &Environment::default());
+        let told =
+            settle(role_from(Some(bad)), role_from(Some(MANAGER)), &PmaEnvironment::default());
         assert_eq!(
             told.unwrap_err(),
             "the role from the command line is neither project_manager nor project_analyst"
@@ -89,13 +92,14 @@ fn a_role_that_does_not_exist_stops_the_start_wherever_it_was_said() {
 #[test]
 fn a_process_that_is_told_its_role_and_token_has_defaults_for_everything_else() {
     let (config, notes) =
-        settle(role_from(Some(MANAGER)), Layer::default(), &Environment::default()).unwrap();
-    let tuning = Tuning { max_steps: 20, temperature: 0.2, patience: Duration::from_mins(1) };
+        settle(role_from(Some(MANAGER)), SettingsLayer::default(), &PmaEnvironment::default())
+            .unwrap();
+    let tuning = RoleTuning { max_steps: 20, temperature: 0.2, patience: Duration::from_mins(1) };
     assert_eq!(
         config,
-        Config {
-            role: Role::ProjectManager,
-            places: Places::default(),
+        PmaConfig {
+            role: PmaRole::ProjectManager,
+            places: InstructionPaths::default(),
             orchestrator: "http://127.0.0.1:12082".into(),
             token_file: "token".into(),
             listen: "127.0.0.1:12088".parse().unwrap(),
@@ -108,24 +112,30 @@ fn a_process_that_is_told_its_role_and_token_has_defaults_for_everything_else() 
     );
     assert_eq!(notes, Vec::<String>::new());
     let (analyst, _) =
-        settle(role_from(Some(ANALYST)), Layer::default(), &Environment::default()).unwrap();
+        settle(role_from(Some(ANALYST)), SettingsLayer::default(), &PmaEnvironment::default())
+            .unwrap();
     assert_eq!(analyst.listen, "127.0.0.1:12089".parse().unwrap());
-    let told = Config::settle(role_from(Some(MANAGER)), Layer::default(), &Environment::default())
-        .unwrap_err();
+    let told = PmaConfig::resolve_layers(
+        role_from(Some(MANAGER)),
+        SettingsLayer::default(),
+        &PmaEnvironment::default(),
+    )
+    .unwrap_err();
     assert_eq!(told.to_string(), "`token-file` is missing");
 }
 
 #[test]
 fn root_and_paths_of_instructions_come_from_flag_file_or_environment() {
-    let flags = Layer { instructions: Some("f".into()), ..role_from(Some(MANAGER)) };
-    let file = Layer::of_file("instructions = 'x'\nproject-manager-instructions = 'pm'").unwrap();
+    let flags = SettingsLayer { instructions: Some("f".into()), ..role_from(Some(MANAGER)) };
+    let file = SettingsLayer::parse_file("instructions = 'x'\nproject-manager-instructions = 'pm'")
+        .unwrap();
     let environment = environment(&[
         ("PMA_INSTRUCTIONS", "e"),
         ("PMA_PROJECT_MANAGER_INSTRUCTIONS", "no"),
         ("PMA_PROJECT_ANALYST_INSTRUCTIONS", "pa"),
     ]);
     let (config, _) = settle(flags, file, &environment).unwrap();
-    let expected = Places {
+    let expected = InstructionPaths {
         root: "f".into(),
         project_manager: Some("pm".into()),
         project_analyst: Some("pa".into()),
@@ -141,7 +151,8 @@ fn a_bad_number_is_told_and_does_not_stop_the_start() {
         ("PMA_CONCURRENCY", "0"),
         ("PMA_THINK_SECONDS", ""),
     ]);
-    let (config, notes) = settle(role_from(Some(MANAGER)), Layer::default(), &environment).unwrap();
+    let (config, notes) =
+        settle(role_from(Some(MANAGER)), SettingsLayer::default(), &environment).unwrap();
     assert_eq!(
         (config.tuning.max_steps, config.tuning.temperature, config.concurrency),
         (20, 2.0, 1)
@@ -154,7 +165,7 @@ fn a_bad_number_is_told_and_does_not_stop_the_start() {
             "MODEL_TEMPERATURE is 7, which is outside 0 to 2: using 2",
         ]
     );
-    let file = Layer::of_file("planner-max-steps = 7\nmodel-temperature = 0.5").unwrap();
+    let file = SettingsLayer::parse_file("planner-max-steps = 7\nmodel-temperature = 0.5").unwrap();
     let (config, notes) = settle(role_from(Some(MANAGER)), file, &environment).unwrap();
     assert_eq!((config.tuning.max_steps, config.tuning.temperature, notes.len()), (7, 0.5, 1));
 }
@@ -167,9 +178,12 @@ fn an_address_that_cannot_be_used_stops_the_start_with_a_reason() {
         ("PMA_ORCHESTRATOR", "http://user:secret@127.0.0.1"),
         ("PMA_LISTEN", "12085"),
     ] {
-        let told =
-            settle(role_from(Some(MANAGER)), Layer::default(), &environment(&[(name, value)]))
-                .unwrap_err();
+        let told = settle(
+            role_from(Some(MANAGER)),
+            SettingsLayer::default(),
+            &environment(&[(name, value)]),
+        )
+        .unwrap_err();
         assert!(
             told.contains("from the environment cannot be used") && !told.contains("secret"),
             "{told}"
@@ -183,9 +197,9 @@ fn no_setting_can_hold_a_key_of_a_provider() {
     let all = "role = 'a'\ninstructions = 'a'\nproject-manager-instructions = 'a'\nproject-analyst-instructions = 'a'\n\
         orchestrator = 'a'\ntoken-file = 'a'\nlisten = 'a'\ncredential-file = 'a'\nconcurrency = 'a'\nthink-seconds = 'a'\nlease-seconds = 'a'\n\
         planner-max-steps = 'a'\nmodel-temperature = 'a'\nlog = 'a'\n";
-    let full = Layer::of_file(all).unwrap();
+    let full = SettingsLayer::parse_file(all).unwrap();
     let a = || Some("a".to_owned());
-    let expected = Layer {
+    let expected = SettingsLayer {
         role: a(),
         instructions: a(),
         project_manager_instructions: a(),
@@ -211,11 +225,12 @@ fn no_setting_can_hold_a_key_of_a_provider() {
         "token",
         "credential",
     ] {
-        let told = Layer::of_file(&format!("{foreign} = 'sk-secret'")).unwrap_err().to_string();
+        let told =
+            SettingsLayer::parse_file(&format!("{foreign} = 'sk-secret'")).unwrap_err().to_string();
         assert!(told.contains("unknown field") && !told.contains("sk-secret"), "{told}");
     }
     let key = ["KEY", "SECRET", "PASSWORD", "DATABASE", "OPENAI", "ANTHROPIC"];
-    assert!(VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))));
+    assert!(ENVIRONMENT_VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))));
 }
 
 fn source() -> impl Strategy<Value = Option<String>> {
@@ -234,14 +249,14 @@ proptest! {
         prop_assert_eq!(settled(), settled());
         let variable = variable.clone().filter(|role| !role.is_empty());
         let strongest = flag.clone().or(file.clone()).or(variable);
-        let expected = strongest.as_deref().and_then(Role::from_name);
+        let expected = strongest.as_deref().and_then(PmaRole::from_name);
         prop_assert_eq!(settled().ok().map(|(config, _)| config.role), expected);
     }
 
     #[test]
     fn no_environment_makes_the_numbers_leave_their_bounds(steps in "\\PC{0,12}|-?[0-9]{0,20}", temperature in "\\PC{0,12}|-?[0-9]{0,9}\\.?[0-9]{0,9}") {
         let environment = environment(&[("PLANNER_MAX_STEPS", &steps), ("MODEL_TEMPERATURE", &temperature)]);
-        let (config, _) = settle(role_from(Some(MANAGER)), Layer::default(), &environment).unwrap();
+        let (config, _) = settle(role_from(Some(MANAGER)), SettingsLayer::default(), &environment).unwrap();
         prop_assert!((1..=50).contains(&config.tuning.max_steps));
         prop_assert!((0.0..=2.0).contains(&config.tuning.temperature));
     }

@@ -1,41 +1,45 @@
 //! The other way to ask, to compare with: one plain sentence, free text back, read with good will.
 
-use super::rows::{Matter, Row, Table};
+use super::rows::{EvalRow, EvalTable, RowInput};
 
 /// The whole question.
-pub fn question(row: &Row) -> String {
-    format!("Classify this as one of: {}.\n\n{}", row.table.labels().join(", "), text(&row.matter))
+pub fn plain_question(row: &EvalRow) -> String {
+    format!(
+        "Classify this as one of: {}.\n\n{}",
+        row.table.answer_labels().join(", "),
+        render_input(&row.matter)
+    )
 }
 
-fn text(matter: &Matter) -> String {
+fn render_input(matter: &RowInput) -> String {
     match matter {
-        Matter::Classify { input, .. } => input.clone(),
-        Matter::Scope { input, facts, .. } => format!("{input}\n\nProject: {facts}"),
-        Matter::Route { work, .. } => work.clone(),
-        Matter::Review { title, requirements, result, .. } => {
+        RowInput::Classify { input, .. } => input.clone(),
+        RowInput::Scope { input, facts, .. } => format!("{input}\n\nProject: {facts}"),
+        RowInput::Route { work, .. } => work.clone(),
+        RowInput::Review { title, requirements, result, .. } => {
             let requirements: String =
                 requirements.iter().map(|line| format!("- {line}\n")).collect();
             format!("Task: {title}\nRequirements:\n{requirements}Result:\n{result}")
         }
-        Matter::Failure { title, attempt, attempts_left, failure, .. } => {
+        RowInput::Failure { title, attempt, attempts_left, failure, .. } => {
             format!("Task: {title}\nAttempt {attempt}, {attempts_left} left.\nFailure: {failure}")
         }
     }
 }
 
 /// The label that is named first in an answer, however it is spelled: `Quick fix`, `quick-fix` and `QUICK_FIX` are one.
-pub fn read(table: Table, answer: &str) -> Option<&'static str> {
-    let words = spelled(answer);
+pub fn parse_label(table: EvalTable, answer: &str) -> Option<&'static str> {
+    let words = normalize_words(answer);
     table
-        .labels()
+        .answer_labels()
         .iter()
-        .filter_map(|label| Some((words.find(&spelled(label))?, *label)))
+        .filter_map(|label| Some((words.find(&normalize_words(label))?, *label)))
         .min_by_key(|(at, _)| *at)
         .map(|(_, label)| label)
 }
 
 /// Lower case words with one blank around each, so that a word is found only as a whole.
-fn spelled(text: &str) -> String {
+fn normalize_words(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.fold(" ".to_owned(), |line, word| line + word + " ")
@@ -47,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_first_label_of_an_answer_counts_however_it_is_spelled() {
-        let said = |answer| read(Table::Classify, answer);
+        let said = |answer| parse_label(EvalTable::Classify, answer);
         assert_eq!(said("quick_fix"), Some("quick_fix"));
         assert_eq!(said("This is a **Quick Fix**, not a new project."), Some("quick_fix"));
         assert_eq!(said("FEATURE-REQUEST\n\nIt adds to what exists."), Some("feature_request"));
@@ -57,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_label_inside_another_word_is_not_found() {
-        assert_eq!(read(Table::Review, "The surpassing quality failed nobody."), None);
-        assert_eq!(read(Table::Scope, "enlarged, but small"), Some("small"));
+        assert_eq!(parse_label(EvalTable::Review, "The surpassing quality failed nobody."), None);
+        assert_eq!(parse_label(EvalTable::Scope, "enlarged, but small"), Some("small"));
     }
 }

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::score::Answered;
+use super::score::EvalAnswer;
 
 /// One question, all answers to it, and what was made of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct RecordedCall {
     /// The model.
     pub model: String,
     /// Digest of the system message; absent when the question was plain.
@@ -36,7 +36,7 @@ pub struct Call {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Value>,
     /// What counts of it.
-    pub outcome: Answered,
+    pub outcome: EvalAnswer,
 }
 
 /// Why a recording cannot be written or read.
@@ -63,7 +63,7 @@ pub enum RecordingError {
 }
 
 /// Writes a recording.
-pub struct Recorder {
+pub struct CallRecorder {
     calls: BufWriter<fs::File>,
     calls_file: PathBuf,
     texts: BTreeMap<String, String>,
@@ -71,79 +71,82 @@ pub struct Recorder {
 }
 
 /// The digest by which a text is found.
-pub fn digest(text: &str) -> String {
+pub fn text_digest(text: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(text.as_bytes()))
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct TextRecord {
     digest: String,
     text: String,
 }
 
-impl Recorder {
+impl CallRecorder {
     /// Begins a recording in a folder that has none.
-    pub fn create(folder: &Path) -> Result<Self, RecordingError> {
-        fs::create_dir_all(folder).map_err(|error| of_file(folder, error))?;
+    pub fn create_recording(folder: &Path) -> Result<Self, RecordingError> {
+        fs::create_dir_all(folder).map_err(|error| file_error(folder, error))?;
         let calls_file = folder.join("calls.jsonl");
         let calls =
-            fs::File::create_new(&calls_file).map_err(|error| of_file(&calls_file, error))?;
+            fs::File::create_new(&calls_file).map_err(|error| file_error(&calls_file, error))?;
         let texts_file = folder.join("texts.jsonl");
         Ok(Self { calls: BufWriter::new(calls), calls_file, texts: BTreeMap::new(), texts_file })
     }
 
     /// Keeps a text that many calls share, and gives its digest.
-    pub fn text(&mut self, text: &str) -> String {
-        let digest = digest(text);
+    pub fn record_text(&mut self, text: &str) -> String {
+        let digest = text_digest(text);
         self.texts.entry(digest.clone()).or_insert_with(|| text.to_owned());
         digest
     }
 
     /// Keeps a call.
-    pub fn call(&mut self, call: &Call) -> Result<(), RecordingError> {
-        line(&mut self.calls, call).map_err(|error| of_file(&self.calls_file, error))
+    pub fn record_call(&mut self, call: &RecordedCall) -> Result<(), RecordingError> {
+        write_json_line(&mut self.calls, call).map_err(|error| file_error(&self.calls_file, error))
     }
 
     /// Ends the recording.
-    pub fn finish(mut self) -> Result<(), RecordingError> {
-        self.calls.flush().map_err(|error| of_file(&self.calls_file, error))?;
+    pub fn finish_recording(mut self) -> Result<(), RecordingError> {
+        self.calls.flush().map_err(|error| file_error(&self.calls_file, error))?;
         let write = || {
             let mut out = BufWriter::new(fs::File::create_new(&self.texts_file)?);
             for (digest, text) in &self.texts {
-                line(&mut out, &Kept { digest: digest.clone(), text: text.clone() })?;
+                write_json_line(
+                    &mut out,
+                    &TextRecord { digest: digest.clone(), text: text.clone() },
+                )?;
             }
             out.flush()
         };
-        write().map_err(|error| of_file(&self.texts_file, error))
+        write().map_err(|error| file_error(&self.texts_file, error))
     }
 }
 
-fn line(out: &mut impl io::Write, value: &impl Serialize) -> io::Result<()> {
+fn write_json_line(out: &mut impl io::Write, value: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_string(value)?;
     writeln!(out, "{text}")
 }
 
-fn of_file(file: &Path, error: io::Error) -> RecordingError {
+fn file_error(file: &Path, error: io::Error) -> RecordingError {
     RecordingError::File { file: file.display().to_string(), error }
 }
 
 /// A recording that was read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recording {
+pub struct EvalRecording {
     /// The calls, in their order.
-    pub calls: Vec<Call>,
+    pub calls: Vec<RecordedCall>,
     texts: BTreeMap<String, String>,
 }
 
-impl Recording {
+impl EvalRecording {
     /// Reads a recording. A text that is not what its digest says is an error.
-    pub fn load(folder: &Path) -> Result<Self, RecordingError> {
-        let calls: Vec<Call> = lines(&folder.join("calls.jsonl"))?;
+    pub fn load_recording(folder: &Path) -> Result<Self, RecordingError> {
+        let calls: Vec<RecordedCall> = read_json_lines(&folder.join("calls.jsonl"))?;
         let file = folder.join("texts.jsonl");
         let mut texts = BTreeMap::new();
-        for (at, kept) in lines::<Kept>(&file)?.into_iter().enumerate() {
-            if digest(&kept.text) != kept.digest {
+        for (at, kept) in read_json_lines::<TextRecord>(&file)?.into_iter().enumerate() {
+            if text_digest(&kept.text) != kept.digest {
                 let file = file.display().to_string();
                 let problem = "the text is not that of the digest".to_owned();
                 return Err(RecordingError::Line { file, line: at + 1, problem });
@@ -154,13 +157,13 @@ impl Recording {
     }
 
     /// The text of a digest.
-    pub fn text(&self, digest: &str) -> Option<&str> {
+    pub fn text_of_digest(&self, digest: &str) -> Option<&str> {
         self.texts.get(digest).map(String::as_str)
     }
 }
 
-fn lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>, RecordingError> {
-    let text = fs::read_to_string(file).map_err(|error| of_file(file, error))?;
+fn read_json_lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>, RecordingError> {
+    let text = fs::read_to_string(file).map_err(|error| file_error(file, error))?;
     let read = |(at, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| RecordingError::Line {
             file: file.display().to_string(),

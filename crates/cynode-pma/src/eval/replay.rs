@@ -2,19 +2,19 @@
 
 use super::{
     plain,
-    recording::{Call, Recording},
-    score::Way,
-    think::{self, Rehearing},
+    recording::{EvalRecording, RecordedCall},
+    score::AskMethod,
+    think::{self, RecordedBackend},
 };
 use crate::brain;
 
 /// Every difference between what was decided and what the same answers decide now, in words. None is the promise.
-pub async fn differences(recording: &Recording) -> Vec<String> {
+pub async fn find_differences(recording: &EvalRecording) -> Vec<String> {
     let mut found = Vec::new();
     for call in &recording.calls {
         let difference = match call.outcome.way {
-            Way::Structured => structured(recording, call).await,
-            Way::Plain => plain(call),
+            AskMethod::Structured => replay_structured(recording, call).await,
+            AskMethod::Plain => replay_plain(call),
         };
         let named = |what| format!("{}, {}: {what}", call.outcome.id, call.outcome.way.as_str());
         found.extend(difference.err().map(named));
@@ -22,41 +22,44 @@ pub async fn differences(recording: &Recording) -> Vec<String> {
     found
 }
 
-async fn structured(recording: &Recording, call: &Call) -> Result<(), String> {
+async fn replay_structured(recording: &EvalRecording, call: &RecordedCall) -> Result<(), String> {
     let table = call.outcome.table;
-    let system = call.system.as_deref().and_then(|digest| recording.text(digest));
+    let system = call.system.as_deref().and_then(|digest| recording.text_of_digest(digest));
     let system = system.ok_or("its system message is not in the recording")?;
-    let brain = Rehearing::new(&call.answers);
-    let decision = think::decide(&brain, table, system, &call.user).await.ok();
-    let (ask, heard) = brain.taken().ok_or("its form cannot be asked for")?;
-    if call.digest.as_deref() != Some(&brain::digest(&ask)) {
+    let brain = RecordedBackend::new(&call.answers);
+    let decision = think::decide_row(&brain, table, system, &call.user).await.ok();
+    let (ask, heard) = brain.take_request().ok_or("its form cannot be asked for")?;
+    if call.digest.as_deref() != Some(&brain::request_digest(&ask)) {
         return Err("it is another question now: its words or its form have changed".into());
     }
     if decision != call.decision {
         return Err(format!(
             "decided {}, and now {}",
-            shown(call.decision.as_ref()),
-            shown(decision.as_ref())
+            render_decision(call.decision.as_ref()),
+            render_decision(decision.as_ref())
         ));
     }
     if heard != call.answers.len() {
         return Err(format!("answer {heard} of {} is taken now", call.answers.len()));
     }
-    same(call, decision.and_then(|decision| think::label(table, &decision)).as_deref())
+    compare_label(
+        call,
+        decision.and_then(|decision| think::label_of_decision(table, &decision)).as_deref(),
+    )
 }
 
-fn plain(call: &Call) -> Result<(), String> {
+fn replay_plain(call: &RecordedCall) -> Result<(), String> {
     let answer = call.answers.first().ok_or("it has no answer")?;
-    same(call, plain::read(call.outcome.table, answer))
+    compare_label(call, plain::parse_label(call.outcome.table, answer))
 }
 
-fn same(call: &Call, said: Option<&str>) -> Result<(), String> {
+fn compare_label(call: &RecordedCall, said: Option<&str>) -> Result<(), String> {
     if said == call.outcome.said.as_deref() {
         return Ok(());
     }
     Err(format!("read as {:?}, and now as {said:?}", call.outcome.said))
 }
 
-fn shown(decision: Option<&serde_json::Value>) -> String {
+fn render_decision(decision: Option<&serde_json::Value>) -> String {
     decision.map_or_else(|| "nothing".to_owned(), ToString::to_string)
 }

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
     clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Table {
+pub enum EvalTable {
     /// What an input asks for.
     Classify,
     /// How much it touches.
@@ -39,7 +39,7 @@ pub enum Table {
     Failure,
 }
 
-impl Table {
+impl EvalTable {
     /// Every table.
     pub const ALL: [Self; 5] =
         [Self::Classify, Self::Scope, Self::Route, Self::Review, Self::Failure];
@@ -56,7 +56,7 @@ impl Table {
     }
 
     /// The field that holds the answer, in a row and in a decision.
-    pub const fn field(self) -> &'static str {
+    pub const fn answer_field(self) -> &'static str {
         match self {
             Self::Classify => "class",
             Self::Scope => "scope",
@@ -67,7 +67,7 @@ impl Table {
     }
 
     /// The answers there are.
-    pub const fn labels(self) -> &'static [&'static str] {
+    pub const fn answer_labels(self) -> &'static [&'static str] {
         match self {
             Self::Classify => &["new_project", "feature_request", "quick_fix"],
             Self::Scope => &["trivial", "small", "medium", "large"],
@@ -78,7 +78,7 @@ impl Table {
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for EvalTable {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str(self.as_str())
     }
@@ -99,7 +99,7 @@ impl std::fmt::Display for Table {
     clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Half {
+pub enum RowHalf {
     /// Wordings may be tried on it.
     Tuning,
     /// Nobody looks at it while wordings are tried.
@@ -109,7 +109,7 @@ pub enum Half {
 /// What is asked about, with the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "table", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Matter {
+pub enum RowInput {
     /// An input.
     Classify {
         /// What a person wrote.
@@ -161,13 +161,13 @@ pub enum Matter {
 
 /// One labelled input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct EvalRow {
     /// Its name, for ever.
     pub id: String,
     /// Of which table.
-    pub table: Table,
+    pub table: EvalTable,
     /// What is asked about.
-    pub matter: Matter,
+    pub matter: RowInput,
     /// The answer by its name.
     pub label: String,
     /// The language, when it is not English.
@@ -200,22 +200,22 @@ pub enum RowsError {
 }
 
 /// The rows of a table in a folder.
-pub fn load(folder: &Path, table: Table) -> Result<Vec<Row>, RowsError> {
+pub fn load_rows(folder: &Path, table: EvalTable) -> Result<Vec<EvalRow>, RowsError> {
     let file = folder.join(format!("{}.jsonl", table.as_str()));
     let text = std::fs::read_to_string(&file)
         .map_err(|error| RowsError::File { file: file.display().to_string(), error })?;
-    parse(table, &text)
+    parse_rows(table, &text)
 }
 
 /// The rows in the text of a file. Each has an id of its own and the form of its table.
-pub fn parse(table: Table, text: &str) -> Result<Vec<Row>, RowsError> {
+pub fn parse_rows(table: EvalTable, text: &str) -> Result<Vec<EvalRow>, RowsError> {
     let mut ids = BTreeSet::new();
     text.lines()
         .enumerate()
         .map(|(at, line)| {
             let wrong =
                 |problem: String| RowsError::Line { table: table.as_str(), line: at + 1, problem };
-            let row = read(table, line).map_err(wrong)?;
+            let row = parse_row(table, line).map_err(wrong)?;
             if ids.insert(row.id.clone()) {
                 Ok(row)
             } else {
@@ -225,7 +225,7 @@ pub fn parse(table: Table, text: &str) -> Result<Vec<Row>, RowsError> {
         .collect()
 }
 
-fn read(table: Table, line: &str) -> Result<Row, String> {
+fn parse_row(table: EvalTable, line: &str) -> Result<EvalRow, String> {
     let mut fields: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| error.to_string())?;
     let mut take = |name: &str| match fields.remove(name) {
@@ -239,38 +239,38 @@ fn read(table: Table, line: &str) -> Result<Row, String> {
         return Err("`tag` and `why` go together".to_owned());
     }
     fields.insert("table".to_owned(), table.as_str().into());
-    let matter: Matter =
+    let matter: RowInput =
         serde_json::from_value(fields.into()).map_err(|error| error.to_string())?;
-    let label = matter.label();
-    if !table.labels().contains(&label.as_str()) {
+    let label = matter.label_name();
+    if !table.answer_labels().contains(&label.as_str()) {
         return Err(format!("`{label}` is no answer of this table"));
     }
-    Ok(Row { id, table, matter, label, lang, tag })
+    Ok(EvalRow { id, table, matter, label, lang, tag })
 }
 
-impl Row {
+impl EvalRow {
     /// Which half it belongs to: a matter of its id alone.
-    pub fn half(&self) -> Half {
+    pub fn row_half(&self) -> RowHalf {
         let even = Sha256::digest(self.id.as_bytes()).first().is_some_and(|byte| byte % 2 == 0);
-        if even { Half::Tuning } else { Half::HeldOut }
+        if even { RowHalf::Tuning } else { RowHalf::HeldOut }
     }
 }
 
-impl Matter {
+impl RowInput {
     /// The answer by its name.
-    pub fn label(&self) -> String {
+    pub fn label_name(&self) -> String {
         match self {
-            Self::Classify { class, .. } => word(class),
-            Self::Scope { scope, .. } => word(scope),
-            Self::Route { role, .. } => word(role),
-            Self::Review { status, .. } => word(status),
-            Self::Failure { decision, .. } => word(decision),
+            Self::Classify { class, .. } => serialized_name(class),
+            Self::Scope { scope, .. } => serialized_name(scope),
+            Self::Route { role, .. } => serialized_name(role),
+            Self::Review { status, .. } => serialized_name(status),
+            Self::Failure { decision, .. } => serialized_name(decision),
         }
     }
 }
 
 /// The name of a value that is a name on the wire.
-pub fn word(value: &impl Serialize) -> String {
+pub fn serialized_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
         Ok(other) => other.to_string(),

@@ -10,92 +10,96 @@ use tokio::time::Instant;
 
 use super::{
     plain,
-    recording::{Call, Recorder},
-    rows::{Row, Table},
-    score::{Answered, Way},
-    think::{self, Listening},
+    recording::{CallRecorder, RecordedCall},
+    rows::{EvalRow, EvalTable},
+    score::{AskMethod, EvalAnswer},
+    think::{self, CapturingBackend},
 };
 use crate::{
-    brain::{self, Voice},
+    brain::{self, LlmClient},
     compose,
-    instructions::{self, Places},
-    role::Role,
+    instructions::{self, InstructionPaths},
+    role::PmaRole,
 };
 
 /// Most tokens of a plain answer.
-const MOST_TOKENS: u32 = 128;
+const MAX_PLAIN_TOKENS: u32 = 128;
 
 /// Who asks whom.
-pub struct Asker {
+pub struct EvalRunner {
     /// The way to the model.
-    pub voice: Voice,
+    pub voice: LlmClient,
     /// The model.
     pub model: String,
     /// The system messages, by role.
-    pub systems: Systems,
+    pub systems: SystemPrompts,
 }
 
 /// What each role is told before any question: the instructions, and nothing of any project or person.
-pub struct Systems {
+pub struct SystemPrompts {
     manager: String,
     analyst: String,
 }
 
-impl Systems {
+impl SystemPrompts {
     /// From the bundles.
-    pub fn load(places: &Places) -> anyhow::Result<Self> {
-        let of = |role: Role| -> anyhow::Result<String> {
-            let bundle = instructions::load(role, &places.of(role)?)?;
-            Ok(compose::system(&bundle, &HandoffContext::default()))
+    pub fn load_prompts(places: &InstructionPaths) -> anyhow::Result<Self> {
+        let of = |role: PmaRole| -> anyhow::Result<String> {
+            let bundle = instructions::load_bundle(role, &places.path_for_role(role)?)?;
+            Ok(compose::compose_system_prompt(&bundle, &HandoffContext::default()))
         };
-        Ok(Self { manager: of(Role::ProjectManager)?, analyst: of(Role::ProjectAnalyst)? })
+        Ok(Self { manager: of(PmaRole::ProjectManager)?, analyst: of(PmaRole::ProjectAnalyst)? })
     }
 
-    fn of(&self, table: Table) -> &str {
-        match think::role(table) {
-            Role::ProjectManager => &self.manager,
-            Role::ProjectAnalyst => &self.analyst,
+    fn prompt_for_table(&self, table: EvalTable) -> &str {
+        match think::role_for_table(table) {
+            PmaRole::ProjectManager => &self.manager,
+            PmaRole::ProjectAnalyst => &self.analyst,
         }
     }
 }
 
 /// At most so many rows of a table, of every label as many if there are. A seed says which; without one they are the first.
-pub fn chosen(mut rows: Vec<Row>, limit: Option<usize>, seed: Option<u64>) -> Vec<Row> {
+pub fn sample_rows(
+    mut rows: Vec<EvalRow>,
+    limit: Option<usize>,
+    seed: Option<u64>,
+) -> Vec<EvalRow> {
     if let Some(seed) = seed {
         rows.sort_by_cached_key(|row| Sha256::digest(format!("{seed} {}", row.id)));
     }
     let Some(limit) = limit else { return rows };
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let turn = |row: &Row| {
+    let turn = |row: &EvalRow| {
         let turn = seen.entry(row.label.clone()).or_default();
         *turn += 1;
         *turn
     };
     let turns: Vec<usize> = rows.iter().map(turn).collect();
-    let mut rows: Vec<(usize, Row)> = turns.into_iter().zip(rows).collect();
+    let mut rows: Vec<(usize, EvalRow)> = turns.into_iter().zip(rows).collect();
     rows.sort_by_key(|(turn, _)| *turn);
     rows.into_iter().take(limit).map(|(_, row)| row).collect()
 }
 
-impl Asker {
+impl EvalRunner {
     /// Asks about rows in one way; tells of each when it is answered.
-    pub async fn ask_all(
+    pub async fn ask_rows(
         &self,
-        rows: &[Row],
-        way: Way,
-        mut recorder: Option<&mut Recorder>,
-        told: &mut dyn FnMut(&Answered),
-    ) -> anyhow::Result<Vec<Answered>> {
+        rows: &[EvalRow],
+        way: AskMethod,
+        mut recorder: Option<&mut CallRecorder>,
+        told: &mut dyn FnMut(&EvalAnswer),
+    ) -> anyhow::Result<Vec<EvalAnswer>> {
         let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
             let asked = match way {
-                Way::Structured => self.structured(row).await,
-                Way::Plain => self.plain(row).await,
+                AskMethod::Structured => self.ask_structured(row).await,
+                AskMethod::Plain => self.ask_plain(row).await,
             };
             let mut call = asked.with_context(|| format!("{}, {}", row.id, way.as_str()))?;
             if let Some(recorder) = recorder.as_deref_mut() {
-                call.system = call.system.map(|text| recorder.text(&text));
-                recorder.call(&call)?;
+                call.system = call.system.map(|text| recorder.record_text(&text));
+                recorder.record_call(&call)?;
             }
             told(&call.outcome);
             answers.push(call.outcome);
@@ -103,11 +107,12 @@ impl Asker {
         Ok(answers)
     }
 
-    async fn structured(&self, row: &Row) -> anyhow::Result<Call> {
-        let brain = Listening::new(&self.voice, &self.model);
-        let system = self.systems.of(row.table);
-        let decided = think::decide(&brain, row.table, system, &think::question(row)).await;
-        let (ask, heard) = brain.heard().context("nobody was asked")?;
+    async fn ask_structured(&self, row: &EvalRow) -> anyhow::Result<RecordedCall> {
+        let brain = CapturingBackend::new(&self.voice, &self.model);
+        let system = self.systems.prompt_for_table(row.table);
+        let decided =
+            think::decide_row(&brain, row.table, system, &think::structured_question(row)).await;
+        let (ask, heard) = brain.take_capture().context("nobody was asked")?;
         // Answers without the form are a result; no answers are not.
         let decision = match decided {
             Ok(decision) => Some(decision),
@@ -116,12 +121,14 @@ impl Asker {
             }
             Err(trouble) => return Err(trouble.into()),
         };
-        let said = decision.as_ref().and_then(|decision| think::label(row.table, decision));
+        let said =
+            decision.as_ref().and_then(|decision| think::label_of_decision(row.table, decision));
         let used = (heard.input_tokens, heard.output_tokens);
-        let outcome = outcome(row, Way::Structured, said, heard.attempts, used, heard.latency);
-        Ok(Call {
+        let outcome =
+            build_answer(row, AskMethod::Structured, said, heard.attempts, used, heard.latency);
+        Ok(RecordedCall {
             model: self.model.clone(),
-            digest: Some(brain::digest(&ask)),
+            digest: Some(brain::request_digest(&ask)),
             system: Some(ask.system),
             user: ask.user,
             answers: heard.texts,
@@ -130,42 +137,42 @@ impl Asker {
         })
     }
 
-    async fn plain(&self, row: &Row) -> anyhow::Result<Call> {
-        let user = plain::question(row);
+    async fn ask_plain(&self, row: &EvalRow) -> anyhow::Result<RecordedCall> {
+        let user = plain::plain_question(row);
         let question = json!({
             "model": self.model,
             "messages": [{ "role": "user", "content": user }],
             "temperature": 0.0,
-            "max_tokens": MOST_TOKENS,
+            "max_tokens": MAX_PLAIN_TOKENS,
         });
         let begun = Instant::now();
-        let heard = self.voice.say(&question).await?;
-        let said = plain::read(row.table, &heard.text).map(str::to_owned);
+        let heard = self.voice.complete_once(&question).await?;
+        let said = plain::parse_label(row.table, &heard.text).map(str::to_owned);
         let used = (heard.input_tokens, heard.output_tokens);
-        Ok(Call {
+        Ok(RecordedCall {
             model: self.model.clone(),
             system: None,
             digest: None,
             user,
             answers: vec![heard.text],
             decision: None,
-            outcome: outcome(row, Way::Plain, said, 1, used, begun.elapsed()),
+            outcome: build_answer(row, AskMethod::Plain, said, 1, used, begun.elapsed()),
         })
     }
 }
 
-fn outcome(
-    row: &Row,
-    way: Way,
+fn build_answer(
+    row: &EvalRow,
+    way: AskMethod,
     said: Option<String>,
     attempts: u32,
     (input_tokens, output_tokens): (u64, u64),
     latency: Duration,
-) -> Answered {
-    Answered {
+) -> EvalAnswer {
+    EvalAnswer {
         id: row.id.clone(),
         table: row.table,
-        half: row.half(),
+        half: row.row_half(),
         way,
         truth: row.label.clone(),
         said,

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Half, Table};
+use super::rows::{EvalTable, RowHalf};
 
 /// How a row was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum AskMethod {
     /// As the project manager asks: a typed answer that is checked, and asked for again.
     Structured,
     /// One plain sentence.
     Plain,
 }
 
-impl Way {
+impl AskMethod {
     /// Both.
-    pub const BOTH: [Self; 2] = [Self::Structured, Self::Plain];
+    pub const ALL: [Self; 2] = [Self::Structured, Self::Plain];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -31,15 +31,15 @@ impl Way {
 
 /// What came of one row, asked in one way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct EvalAnswer {
     /// The row.
     pub id: String,
     /// Of which table.
-    pub table: Table,
+    pub table: EvalTable,
     /// Of which half.
-    pub half: Half,
+    pub half: RowHalf,
     /// How it was asked.
-    pub way: Way,
+    pub way: AskMethod,
     /// The right answer.
     pub truth: String,
     /// The answer that was given, if one could be read.
@@ -56,7 +56,7 @@ pub struct Answered {
 
 /// What a good result shows of every table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Requirement {
+pub enum EvalRequirement {
     /// Every structured answer has the form in the end.
     Valid,
     /// Structured answers are right at least as often as plain ones.
@@ -65,7 +65,7 @@ pub enum Requirement {
 
 /// What tokens cost, in money per million.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Prices {
+pub struct TokenPrices {
     /// In.
     pub input: f64,
     /// Out.
@@ -74,7 +74,7 @@ pub struct Prices {
 
 /// The figures of one way of asking one set of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct EvalMetrics {
     /// How many rows.
     pub asked: u32,
     /// How many answers were right.
@@ -98,24 +98,27 @@ pub struct Figures {
     pub confusion: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
-impl Figures {
+impl EvalMetrics {
     /// The share that was right, 0 to 1.
     pub fn accuracy(&self) -> f64 {
-        share(self.right, self.asked)
+        ratio_of(self.right, self.asked)
     }
 
     /// The share that could be read in the end.
     pub fn validity(&self) -> f64 {
-        share(self.valid, self.asked)
+        ratio_of(self.valid, self.asked)
     }
 
     /// The share that could be read at once.
-    pub fn validity_at_once(&self) -> f64 {
-        share(self.valid_first, self.asked)
+    pub fn first_attempt_validity(&self) -> f64 {
+        ratio_of(self.valid_first, self.asked)
     }
 
     /// Of some answers.
-    pub fn of<'a>(answers: impl IntoIterator<Item = &'a Answered>, prices: Option<Prices>) -> Self {
+    pub fn from_answers<'a>(
+        answers: impl IntoIterator<Item = &'a EvalAnswer>,
+        prices: Option<TokenPrices>,
+    ) -> Self {
         let mut figures = Self::default();
         let mut latencies = Vec::new();
         for answer in answers {
@@ -131,10 +134,11 @@ impl Figures {
             latencies.push(answer.latency_ms);
         }
         latencies.sort_unstable();
-        figures.latency_p50_ms = quantile(&latencies, 50);
-        figures.latency_p95_ms = quantile(&latencies, 95);
-        figures.cost = prices.map(|Prices { input, output }| {
-            (number(figures.input_tokens) * input + number(figures.output_tokens) * output) / 1e6
+        figures.latency_p50_ms = latency_quantile(&latencies, 50);
+        figures.latency_p95_ms = latency_quantile(&latencies, 95);
+        figures.cost = prices.map(|TokenPrices { input, output }| {
+            (to_float(figures.input_tokens) * input + to_float(figures.output_tokens) * output)
+                / 1e6
         });
         figures
     }
@@ -142,47 +146,53 @@ impl Figures {
 
 /// One table, asked in both ways.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TableFigures {
+pub struct TableMetrics {
     /// Which.
-    pub table: Table,
+    pub table: EvalTable,
     /// All rows that were asked, by way.
-    pub all: BTreeMap<Way, Figures>,
+    pub all: BTreeMap<AskMethod, EvalMetrics>,
     /// Those on which wordings may be tried.
-    pub tuning: BTreeMap<Way, Figures>,
+    pub tuning: BTreeMap<AskMethod, EvalMetrics>,
     /// Those on which they may not.
-    pub held_out: BTreeMap<Way, Figures>,
+    pub held_out: BTreeMap<AskMethod, EvalMetrics>,
 }
 
 /// The whole result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct EvalReport {
     /// The model.
     pub model: String,
     /// Table by table.
-    pub tables: Vec<TableFigures>,
+    pub tables: Vec<TableMetrics>,
     /// All of them together.
-    pub total: BTreeMap<Way, Figures>,
+    pub total: BTreeMap<AskMethod, EvalMetrics>,
 }
 
-impl Report {
+impl EvalReport {
     /// The figures of all answers to a model's questions.
-    pub fn of(model: &str, answers: &[Answered], prices: Option<Prices>) -> Self {
-        let figures = |keep: &dyn Fn(&Answered) -> bool| {
-            Way::BOTH
+    pub fn from_answers(model: &str, answers: &[EvalAnswer], prices: Option<TokenPrices>) -> Self {
+        let figures = |keep: &dyn Fn(&EvalAnswer) -> bool| {
+            AskMethod::ALL
                 .into_iter()
                 .map(|way| {
-                    (way, Figures::of(answers.iter().filter(|a| a.way == way && keep(a)), prices))
+                    (
+                        way,
+                        EvalMetrics::from_answers(
+                            answers.iter().filter(|a| a.way == way && keep(a)),
+                            prices,
+                        ),
+                    )
                 })
                 .filter(|(_, figures)| figures.asked > 0)
                 .collect::<BTreeMap<_, _>>()
         };
-        let tables = Table::ALL
+        let tables = EvalTable::ALL
             .into_iter()
-            .map(|table| TableFigures {
+            .map(|table| TableMetrics {
                 table,
                 all: figures(&|a| a.table == table),
-                tuning: figures(&|a| a.table == table && a.half == Half::Tuning),
-                held_out: figures(&|a| a.table == table && a.half == Half::HeldOut),
+                tuning: figures(&|a| a.table == table && a.half == RowHalf::Tuning),
+                held_out: figures(&|a| a.table == table && a.half == RowHalf::HeldOut),
             })
             .filter(|table| !table.all.is_empty())
             .collect();
@@ -190,42 +200,42 @@ impl Report {
     }
 
     /// What a good result shows and this one does not.
-    pub fn shortfalls(&self) -> Vec<(Requirement, String)> {
+    pub fn find_shortfalls(&self) -> Vec<(EvalRequirement, String)> {
         let mut found = Vec::new();
-        for TableFigures { table, all, .. } in &self.tables {
+        for TableMetrics { table, all, .. } in &self.tables {
             let name = table.as_str();
-            let Some(structured) = all.get(&Way::Structured) else { continue };
+            let Some(structured) = all.get(&AskMethod::Structured) else { continue };
             if structured.valid < structured.asked {
                 let (bad, asked) = (structured.asked - structured.valid, structured.asked);
                 let told =
                     format!("{name}: {bad} of {asked} structured answers do not have the form");
-                found.push((Requirement::Valid, told));
+                found.push((EvalRequirement::Valid, told));
             }
-            if let Some(plain) = all.get(&Way::Plain)
+            if let Some(plain) = all.get(&AskMethod::Plain)
                 && structured.accuracy() < plain.accuracy()
             {
                 let (one, other) = (structured.accuracy(), plain.accuracy());
                 let told = format!(
                     "{name}: structured answers are right in {one:.2}, plain ones in {other:.2}"
                 );
-                found.push((Requirement::NotWorse, told));
+                found.push((EvalRequirement::NotWorse, told));
             }
         }
         found
     }
 }
 
-fn share(some: u32, all: u32) -> f64 {
+fn ratio_of(some: u32, all: u32) -> f64 {
     if all == 0 { 0.0 } else { f64::from(some) / f64::from(all) }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "money is shown with a few digits")]
-fn number(tokens: u64) -> f64 {
+fn to_float(tokens: u64) -> f64 {
     tokens as f64
 }
 
 /// The value that so many of a hundred do not exceed; the list is sorted.
-fn quantile(sorted: &[u64], percent: usize) -> u64 {
+fn latency_quantile(sorted: &[u64], percent: usize) -> u64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()
 }
@@ -234,11 +244,17 @@ fn quantile(sorted: &[u64], percent: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn answer(id: u32, way: Way, truth: &str, said: Option<&str>, attempts: u32) -> Answered {
-        Answered {
+    fn answer(
+        id: u32,
+        way: AskMethod,
+        truth: &str,
+        said: Option<&str>,
+        attempts: u32,
+    ) -> EvalAnswer {
+        EvalAnswer {
             id: id.to_string(),
-            table: Table::Failure,
-            half: if id.is_multiple_of(2) { Half::Tuning } else { Half::HeldOut },
+            table: EvalTable::Failure,
+            half: if id.is_multiple_of(2) { RowHalf::Tuning } else { RowHalf::HeldOut },
             way,
             truth: truth.to_owned(),
             said: said.map(str::to_owned),
@@ -252,12 +268,12 @@ mod tests {
     #[test]
     fn figures_count_right_answers_forms_tokens_and_time() {
         let answers = [
-            answer(1, Way::Structured, "retry", Some("retry"), 1),
-            answer(2, Way::Structured, "retry", Some("escalate"), 2),
-            answer(3, Way::Structured, "escalate", Some("escalate"), 3),
-            answer(4, Way::Structured, "escalate", None, 3),
+            answer(1, AskMethod::Structured, "retry", Some("retry"), 1),
+            answer(2, AskMethod::Structured, "retry", Some("escalate"), 2),
+            answer(3, AskMethod::Structured, "escalate", Some("escalate"), 3),
+            answer(4, AskMethod::Structured, "escalate", None, 3),
         ];
-        let expected = Figures {
+        let expected = EvalMetrics {
             asked: 4,
             right: 2,
             valid: 3,
@@ -278,9 +294,12 @@ mod tests {
                 ),
             ]),
         };
-        assert_eq!(Figures::of(&answers, Some(Prices { input: 1.0, output: 5.0 })), expected);
         assert_eq!(
-            (expected.accuracy(), expected.validity(), expected.validity_at_once()),
+            EvalMetrics::from_answers(&answers, Some(TokenPrices { input: 1.0, output: 5.0 })),
+            expected
+        );
+        assert_eq!(
+            (expected.accuracy(), expected.validity(), expected.first_attempt_validity()),
             (0.5, 0.75, 0.25)
         );
     }
@@ -288,23 +307,23 @@ mod tests {
     #[test]
     fn a_report_says_where_the_structured_way_falls_short() {
         let good = [
-            answer(1, Way::Structured, "retry", Some("retry"), 1),
-            answer(1, Way::Plain, "retry", Some("retry"), 1),
+            answer(1, AskMethod::Structured, "retry", Some("retry"), 1),
+            answer(1, AskMethod::Plain, "retry", Some("retry"), 1),
         ];
-        assert_eq!(Report::of("m", &good, None).shortfalls(), []);
+        assert_eq!(EvalReport::from_answers("m", &good, None).find_shortfalls(), []);
         let bad = [
-            answer(1, Way::Structured, "retry", None, 3),
-            answer(1, Way::Plain, "retry", Some("retry"), 1),
+            answer(1, AskMethod::Structured, "retry", None, 3),
+            answer(1, AskMethod::Plain, "retry", Some("retry"), 1),
         ];
         assert_eq!(
-            Report::of("m", &bad, None).shortfalls(),
+            EvalReport::from_answers("m", &bad, None).find_shortfalls(),
             [
                 (
-                    Requirement::Valid,
+                    EvalRequirement::Valid,
                     "failure: 1 of 1 structured answers do not have the form".to_owned()
                 ),
                 (
-                    Requirement::NotWorse,
+                    EvalRequirement::NotWorse,
                     "failure: structured answers are right in 0.00, plain ones in 1.00".to_owned()
                 ),
             ]
@@ -314,17 +333,24 @@ mod tests {
     #[test]
     fn halves_are_counted_apart() {
         let answers = [
-            answer(1, Way::Structured, "retry", Some("retry"), 1),
-            answer(2, Way::Structured, "retry", Some("escalate"), 1),
+            answer(1, AskMethod::Structured, "retry", Some("retry"), 1),
+            answer(2, AskMethod::Structured, "retry", Some("escalate"), 1),
         ];
-        let report = Report::of("m", &answers, None);
+        let report = EvalReport::from_answers("m", &answers, None);
         let [table] = &report.tables[..] else { panic!("one table") };
-        assert_eq!(table.tuning[&Way::Structured].accuracy(), 0.0);
-        assert_eq!(table.held_out[&Way::Structured].accuracy(), 1.0);
+        assert_eq!(table.tuning[&AskMethod::Structured].accuracy(), 0.0);
+        assert_eq!(table.held_out[&AskMethod::Structured].accuracy(), 1.0);
     }
 
     #[test]
     fn a_quantile_is_a_value_that_was_seen() {
-        assert_eq!((quantile(&[], 50), quantile(&[7], 95), quantile(&[1, 2, 3, 4], 50)), (0, 7, 2));
+        assert_eq!(
+            (
+                latency_quantile(&[], 50),
+                latency_quantile(&[7], 95),
+                latency_quantile(&[1, 2, 3, 4], 50)
+            ),
+            (0, 7, 2)
+        );
     }
 }

@@ -3,39 +3,39 @@
 use std::fmt::Write as _;
 
 use super::{
-    rows::Table,
-    score::{Figures, Report, TableFigures, Way},
+    rows::EvalTable,
+    score::{AskMethod, EvalMetrics, EvalReport, TableMetrics},
 };
 
 /// The whole report.
-pub fn text(report: &Report) -> String {
+pub fn render_report(report: &EvalReport) -> String {
     let mut out = format!("model {}\n\n", report.model);
-    out += &summary(report);
-    out.extend(cost(report));
+    out += &render_summary(report);
+    out.extend(render_cost(report));
     for table in &report.tables {
         out.push('\n');
-        out += &confusions(table);
+        out += &render_confusions(table);
     }
     out
 }
 
 /// One line for each table and way, and one for all of them.
-fn summary(report: &Report) -> String {
+fn render_summary(report: &EvalReport) -> String {
     let mut out = String::new();
-    line(&mut out, "table", "way", &HEADINGS.map(str::to_owned));
-    for TableFigures { table, all, tuning, held_out } in &report.tables {
+    push_line(&mut out, "table", "way", &COLUMN_HEADINGS.map(str::to_owned));
+    for TableMetrics { table, all, tuning, held_out } in &report.tables {
         for (way, figures) in all {
             let halves = [tuning.get(way), held_out.get(way)];
-            line(&mut out, table.as_str(), way.as_str(), &cells(figures, halves));
+            push_line(&mut out, table.as_str(), way.as_str(), &summary_cells(figures, halves));
         }
     }
     for (way, figures) in &report.total {
-        line(&mut out, "all", way.as_str(), &cells(figures, [None, None]));
+        push_line(&mut out, "all", way.as_str(), &summary_cells(figures, [None, None]));
     }
     out
 }
 
-const HEADINGS: [&str; 10] = [
+const COLUMN_HEADINGS: [&str; 10] = [
     "rows",
     "right",
     "tuning",
@@ -48,17 +48,20 @@ const HEADINGS: [&str; 10] = [
     "p95 ms",
 ];
 
-fn cells(figures: &Figures, [tuning, held_out]: [Option<&Figures>; 2]) -> [String; 10] {
-    let half = |figures: Option<&Figures>| {
-        figures.map_or_else(String::new, |half| percent(half.accuracy()))
+fn summary_cells(
+    figures: &EvalMetrics,
+    [tuning, held_out]: [Option<&EvalMetrics>; 2],
+) -> [String; 10] {
+    let half = |figures: Option<&EvalMetrics>| {
+        figures.map_or_else(String::new, |half| format_percent(half.accuracy()))
     };
     [
         figures.asked.to_string(),
-        percent(figures.accuracy()),
+        format_percent(figures.accuracy()),
         half(tuning),
         half(held_out),
-        percent(figures.validity()),
-        percent(figures.validity_at_once()),
+        format_percent(figures.validity()),
+        format_percent(figures.first_attempt_validity()),
         figures.input_tokens.to_string(),
         figures.output_tokens.to_string(),
         figures.latency_p50_ms.to_string(),
@@ -66,7 +69,7 @@ fn cells(figures: &Figures, [tuning, held_out]: [Option<&Figures>; 2]) -> [Strin
     ]
 }
 
-fn line(out: &mut String, table: &str, way: &str, cells: &[String; 10]) {
+fn push_line(out: &mut String, table: &str, way: &str, cells: &[String; 10]) {
     let _ = write!(out, "{table:<9} {way:<10}");
     for cell in cells {
         let _ = write!(out, " {cell:>9}");
@@ -75,18 +78,18 @@ fn line(out: &mut String, table: &str, way: &str, cells: &[String; 10]) {
 }
 
 /// The confusion matrices of a table: a line for each right answer, a column for each given one.
-fn confusions(figures: &TableFigures) -> String {
+fn render_confusions(figures: &TableMetrics) -> String {
     let mut out = String::new();
     for (way, figures_of_way) in &figures.all {
         let _ = write!(out, "{:<31}", format!("{}, {}", figures.table.as_str(), way.as_str()));
-        for said in columns(figures.table) {
-            let _ = write!(out, " {:>8}", short(said));
+        for said in answer_columns(figures.table) {
+            let _ = write!(out, " {:>8}", short_label(said));
         }
         out.push('\n');
-        for truth in figures.table.labels() {
+        for truth in figures.table.answer_labels() {
             let _ = write!(out, "    {truth:<27}");
-            for said in columns(figures.table) {
-                let _ = write!(out, " {:>8}", count(figures_of_way, truth, said));
+            for said in answer_columns(figures.table) {
+                let _ = write!(out, " {:>8}", confusion_count(figures_of_way, truth, said));
             }
             out.push('\n');
         }
@@ -95,17 +98,17 @@ fn confusions(figures: &TableFigures) -> String {
 }
 
 /// The answers that can be given: the labels, and none.
-pub fn columns(table: Table) -> impl Iterator<Item = &'static str> {
-    table.labels().iter().copied().chain(["none"])
+pub fn answer_columns(table: EvalTable) -> impl Iterator<Item = &'static str> {
+    table.answer_labels().iter().copied().chain(["none"])
 }
 
 /// How often something was said where something was right.
-pub fn count(figures: &Figures, truth: &str, said: &str) -> u32 {
+pub fn confusion_count(figures: &EvalMetrics, truth: &str, said: &str) -> u32 {
     figures.confusion.get(truth).and_then(|row| row.get(said)).copied().unwrap_or_default()
 }
 
 /// A label in a narrow column.
-pub fn short(label: &str) -> &str {
+pub fn short_label(label: &str) -> &str {
     match label {
         "feature_request" => "feature",
         "new_project" => "new",
@@ -119,14 +122,15 @@ pub fn short(label: &str) -> &str {
 }
 
 /// A share as per cent.
-pub fn percent(share: f64) -> String {
+pub fn format_percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// What it cost, if prices are known.
-fn cost(report: &Report) -> Option<String> {
-    let of =
-        |(way, figures): (&Way, &Figures)| Some(format!("{} {:.6}", way.as_str(), figures.cost?));
+fn render_cost(report: &EvalReport) -> Option<String> {
+    let of = |(way, figures): (&AskMethod, &EvalMetrics)| {
+        Some(format!("{} {:.6}", way.as_str(), figures.cost?))
+    };
     let costs: Vec<String> = report.total.iter().filter_map(of).collect();
     (!costs.is_empty()).then(|| format!("\ncost: {}\n", costs.join(", ")))
 }

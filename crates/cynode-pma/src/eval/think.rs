@@ -1,50 +1,57 @@
 //! The structured way to ask: a desk, a brain and the questions of production, with a row in place of a handoff's matter.
 
-use std::sync::Mutex;
+use std::{collections::BTreeMap, sync::Mutex};
 
-use cynode_core::{ids::HandoffId, sync::lock};
+use cynode_core::{ids::HandoffId, sync::lock_unpoisoned};
 use cynode_wire::{
     accounts::SecretText,
-    handoffs::{Handoff, HandoffContext, HandoffRequest},
+    handoffs::{HandoffAssignment, HandoffContext, HandoffRequest},
 };
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::rows::{Matter, Row, Table};
+use super::rows::{EvalRow, EvalTable, RowInput};
 use crate::{
-    brain::{self, Check, Form, Insisted, Voice},
-    desk::{Ask, Boxed, Brain, Decision, Desk, Hands, Trouble},
+    brain::{self, AnswerSchema, AnswerValidator, LlmClient, StructuredCompletion},
+    desk::{
+        BoxedFuture, DecisionBackend, DecisionContext, DecisionError, DecisionOutput,
+        DecisionRequest, ToolClient,
+    },
     judge::{
         decisions::{Classified, FailureHandled, Reviewed, Routed, Scoped},
         prompts::{self, FailureQuestion, ReviewQuestion},
     },
-    role::Role,
+    role::PmaRole,
 };
 
 /// Who is asked about a table.
-pub const fn role(table: Table) -> Role {
+pub const fn role_for_table(table: EvalTable) -> PmaRole {
     match table {
-        Table::Review => Role::ProjectAnalyst,
-        Table::Classify | Table::Scope | Table::Route | Table::Failure => Role::ProjectManager,
+        EvalTable::Review => PmaRole::ProjectAnalyst,
+        EvalTable::Classify | EvalTable::Scope | EvalTable::Route | EvalTable::Failure => {
+            PmaRole::ProjectManager
+        }
     }
 }
 
 /// The question about a row, in the words of production.
-pub fn question(row: &Row) -> String {
+pub fn structured_question(row: &EvalRow) -> String {
     match &row.matter {
-        Matter::Classify { input, .. } => prompts::classify(input, None),
-        Matter::Scope { input, facts, .. } => prompts::assess_scope(input, facts),
-        Matter::Route { work, .. } => prompts::route(work),
-        Matter::Review { title, requirements, result, .. } => prompts::review(&ReviewQuestion {
-            title,
-            requirements,
-            result,
-            ..ReviewQuestion::default()
-        }),
-        Matter::Failure { title, attempt, attempts_left, failure, .. } => {
+        RowInput::Classify { input, .. } => prompts::classify_prompt(input, None),
+        RowInput::Scope { input, facts, .. } => prompts::assess_scope_prompt(input, facts),
+        RowInput::Route { work, .. } => prompts::route_prompt(work),
+        RowInput::Review { title, requirements, result, .. } => {
+            prompts::review_prompt(&ReviewQuestion {
+                title,
+                requirements,
+                result,
+                ..ReviewQuestion::default()
+            })
+        }
+        RowInput::Failure { title, attempt, attempts_left, failure, .. } => {
             let (attempt, attempts_left) = (*attempt, *attempts_left);
-            prompts::handle_failure(&FailureQuestion {
+            prompts::handle_failure_prompt(&FailureQuestion {
                 title,
                 attempt,
                 attempts_left,
@@ -55,111 +62,126 @@ pub fn question(row: &Row) -> String {
 }
 
 /// Thinks about a table's question at a desk of its own. Gives the decision, whole.
-pub async fn decide(
-    brain: &dyn Brain,
-    table: Table,
+pub async fn decide_row(
+    brain: &dyn DecisionBackend,
+    table: EvalTable,
     system: &str,
     user: &str,
-) -> Result<Value, Trouble> {
-    let handoff = handoff();
-    let desk = Desk::new(&handoff, system.to_owned(), 1, brain, &NoHands);
+) -> Result<Value, DecisionError> {
+    let handoff = empty_handoff();
+    let desk = DecisionContext::new(&handoff, system.to_owned(), 1, brain, &NoToolClient);
     match table {
-        Table::Classify => whole(desk.think::<Classified>(user).await?),
-        Table::Scope => whole(desk.think::<Scoped>(user).await?),
-        Table::Route => whole(desk.think::<Routed>(user).await?),
-        Table::Review => whole(desk.think::<Reviewed>(user).await?),
-        Table::Failure => whole(desk.think::<FailureHandled>(user).await?),
+        EvalTable::Classify => to_decision_value(desk.make_decision::<Classified>(user).await?),
+        EvalTable::Scope => to_decision_value(desk.make_decision::<Scoped>(user).await?),
+        EvalTable::Route => to_decision_value(desk.make_decision::<Routed>(user).await?),
+        EvalTable::Review => to_decision_value(desk.make_decision::<Reviewed>(user).await?),
+        EvalTable::Failure => to_decision_value(desk.make_decision::<FailureHandled>(user).await?),
     }
 }
 
-fn whole(decision: impl Decision) -> Result<Value, Trouble> {
+fn to_decision_value(decision: impl DecisionOutput) -> Result<Value, DecisionError> {
     serde_json::to_value(decision)
-        .map_err(|error| Trouble::Permanent(format!("a decision cannot be written: {error}")))
+        .map_err(|error| DecisionError::Permanent(format!("a decision cannot be written: {error}")))
 }
 
 /// The answer that counts in a decision.
-pub fn label(table: Table, decision: &Value) -> Option<String> {
-    decision.get(table.field()).and_then(Value::as_str).map(str::to_owned)
+pub fn label_of_decision(table: EvalTable, decision: &Value) -> Option<String> {
+    decision.get(table.answer_field()).and_then(Value::as_str).map(str::to_owned)
 }
 
 /// A brain that asks a model and keeps what was said.
-pub struct Listening<'a> {
-    voice: &'a Voice,
+pub struct CapturingBackend<'a> {
+    voice: &'a LlmClient,
     model: &'a str,
-    heard: Mutex<Option<(Ask, Insisted)>>,
+    heard: Mutex<Option<(DecisionRequest, StructuredCompletion)>>,
 }
 
-impl<'a> Listening<'a> {
+impl<'a> CapturingBackend<'a> {
     /// A brain for one question.
-    pub const fn new(voice: &'a Voice, model: &'a str) -> Self {
+    pub const fn new(voice: &'a LlmClient, model: &'a str) -> Self {
         Self { voice, model, heard: Mutex::new(None) }
     }
 
     /// What was asked last, and all that was said.
-    pub fn heard(&self) -> Option<(Ask, Insisted)> {
-        lock(&self.heard).take()
+    pub fn take_capture(&self) -> Option<(DecisionRequest, StructuredCompletion)> {
+        lock_unpoisoned(&self.heard).take()
     }
 }
 
-impl Brain for Listening<'_> {
-    fn ask<'a>(&'a self, ask: Ask, check: Check<'a>) -> Boxed<'a, Result<Value, Trouble>> {
+impl DecisionBackend for CapturingBackend<'_> {
+    fn request_decision<'a>(
+        &'a self,
+        ask: DecisionRequest,
+        check: AnswerValidator<'a>,
+    ) -> BoxedFuture<'a, Result<Value, DecisionError>> {
         Box::pin(async move {
-            let form = Form::of(&ask.schema).map_err(Trouble::Permanent)?;
-            let temperature = brain::temperature(ask.kind, 0.0);
-            let insisted = self.voice.insist(&ask, &form, self.model, temperature, check).await;
+            let form = AnswerSchema::from_schema(&ask.schema).map_err(DecisionError::Permanent)?;
+            let temperature = brain::temperature_for_kind(ask.kind, 0.0);
+            let insisted =
+                self.voice.complete_structured(&ask, &form, self.model, temperature, check).await;
             let answer = insisted.answer.clone();
-            *lock(&self.heard) = Some((ask, insisted));
+            *lock_unpoisoned(&self.heard) = Some((ask, insisted));
             answer
         })
     }
 }
 
 /// A brain that hears the answers of a recording again, in their order, until one is taken.
-pub struct Rehearing<'a> {
+pub struct RecordedBackend<'a> {
     answers: &'a [String],
-    taken: Mutex<Option<(Ask, usize)>>,
+    taken: Mutex<Option<(DecisionRequest, usize)>>,
 }
 
-impl<'a> Rehearing<'a> {
+impl<'a> RecordedBackend<'a> {
     /// A brain with these answers.
     pub const fn new(answers: &'a [String]) -> Self {
         Self { answers, taken: Mutex::new(None) }
     }
 
     /// What was asked, and how many answers were heard.
-    pub fn taken(&self) -> Option<(Ask, usize)> {
-        lock(&self.taken).take()
+    pub fn take_request(&self) -> Option<(DecisionRequest, usize)> {
+        lock_unpoisoned(&self.taken).take()
     }
 }
 
-impl Brain for Rehearing<'_> {
-    fn ask<'a>(&'a self, ask: Ask, check: Check<'a>) -> Boxed<'a, Result<Value, Trouble>> {
-        let heard = Form::of(&ask.schema).map_err(Trouble::Permanent).and_then(|form| {
-            let read = self.answers.iter().map(|text| form.read(text, check));
-            let taken = read.enumerate().find_map(|(at, read)| Some((at + 1, read.ok()?)));
-            *lock(&self.taken) =
-                Some((ask, taken.as_ref().map_or(self.answers.len(), |(heard, _)| *heard)));
-            taken
-                .map(|(_, value)| value)
-                .ok_or_else(|| Trouble::Permanent("no answer has the form".into()))
-        });
+impl DecisionBackend for RecordedBackend<'_> {
+    fn request_decision<'a>(
+        &'a self,
+        ask: DecisionRequest,
+        check: AnswerValidator<'a>,
+    ) -> BoxedFuture<'a, Result<Value, DecisionError>> {
+        let heard = AnswerSchema::from_schema(&ask.schema)
+            .map_err(DecisionError::Permanent)
+            .and_then(|form| {
+                let read = self.answers.iter().map(|text| form.parse_answer(text, check));
+                let taken = read.enumerate().find_map(|(at, read)| Some((at + 1, read.ok()?)));
+                *lock_unpoisoned(&self.taken) =
+                    Some((ask, taken.as_ref().map_or(self.answers.len(), |(heard, _)| *heard)));
+                taken
+                    .map(|(_, value)| value)
+                    .ok_or_else(|| DecisionError::Permanent("no answer has the form".into()))
+            });
         Box::pin(async { heard })
     }
 }
 
 /// Nothing is done here, only decided.
-struct NoHands;
+struct NoToolClient;
 
-impl Hands for NoHands {
-    fn call<'a>(&'a self, tool: &'a str, _: Value) -> Boxed<'a, Result<Value, Trouble>> {
+impl ToolClient for NoToolClient {
+    fn call_tool<'a>(
+        &'a self,
+        tool: &'a str,
+        _: Value,
+    ) -> BoxedFuture<'a, Result<Value, DecisionError>> {
         let refused = format!("an evaluation calls no tools, not `{tool}` either");
-        Box::pin(async { Err(Trouble::Permanent(refused)) })
+        Box::pin(async { Err(DecisionError::Permanent(refused)) })
     }
 }
 
 /// A handoff about nothing: the question says what it is about.
-fn handoff() -> Handoff {
-    Handoff {
+fn empty_handoff() -> HandoffAssignment {
+    HandoffAssignment {
         handoff_id: HandoffId::from_uuid(Uuid::nil()),
         fencing_token: 0,
         attempt: 1,
@@ -174,6 +196,7 @@ fn handoff() -> Handoff {
         token: SecretText(String::new()),
         models: Vec::new(),
         tool_models: Vec::new(),
+        think_seconds: BTreeMap::new(),
         thoughts: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,

@@ -3,9 +3,9 @@ use proptest::prelude::*;
 use super::*;
 
 /// The bundles that are shipped.
-fn shipped() -> Places {
+fn shipped() -> InstructionPaths {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../instructions");
-    Places { root, ..Places::default() }
+    InstructionPaths { root, ..InstructionPaths::default() }
 }
 
 fn write(dir: &Path, files: &[(&str, &str)]) {
@@ -22,9 +22,10 @@ const GOOD: [(&str, &str); 2] = [
 
 #[test]
 fn both_shipped_bundles_have_contracts_duties_limits_and_references_and_differ() {
-    let bundles = Role::ALL.map(|role| load(role, &shipped().of(role).unwrap()).unwrap());
+    let bundles = PmaRole::ALL
+        .map(|role| load_bundle(role, &shipped().path_for_role(role).unwrap()).unwrap());
     for bundle in &bundles {
-        assert_eq!(missing(bundle), None, "{}", bundle.role);
+        assert_eq!(missing_heading(bundle), None, "{}", bundle.role);
         assert!(bundle.baseline.contains(&format!("Your role is `{}`", bundle.role)));
         assert!(bundle.instructions.contains("REQ-PMAGNT-0108"));
     }
@@ -34,7 +35,11 @@ fn both_shipped_bundles_have_contracts_duties_limits_and_references_and_differ()
 
 #[test]
 fn the_requirements_that_the_manager_rests_on_are_named_in_its_references() {
-    let bundle = load(Role::ProjectManager, &shipped().of(Role::ProjectManager).unwrap()).unwrap();
+    let bundle = load_bundle(
+        PmaRole::ProjectManager,
+        &shipped().path_for_role(PmaRole::ProjectManager).unwrap(),
+    )
+    .unwrap();
     for name in [
         "CYNAI.PMAGNT.Doc.CyNodePma",
         "CYNAI.PMAGNT.RequestSource",
@@ -67,10 +72,10 @@ fn the_baseline_is_the_first_file_and_the_rest_follow_in_the_order_of_their_name
             ("notes.txt", "no"),
         ],
     );
-    let bundle = load(Role::ProjectAnalyst, dir.path()).unwrap();
+    let bundle = load_bundle(PmaRole::ProjectAnalyst, dir.path()).unwrap();
     assert_eq!(bundle.baseline, GOOD[0].1.trim());
     assert_eq!(bundle.instructions, format!("{}\n\nnext\n\nlast", GOOD[1].1.trim()));
-    assert_eq!(load(Role::ProjectAnalyst, dir.path()).unwrap(), bundle);
+    assert_eq!(load_bundle(PmaRole::ProjectAnalyst, dir.path()).unwrap(), bundle);
 }
 
 #[test]
@@ -79,14 +84,14 @@ fn a_bundle_that_is_missing_or_empty_or_lacks_a_section_is_refused() {
     let told = |files: &[(&str, &str)], name: &str| {
         let place = dir.path().join(name);
         write(&place, files);
-        load(Role::ProjectManager, &place).unwrap_err().to_string()
+        load_bundle(PmaRole::ProjectManager, &place).unwrap_err().to_string()
     };
-    let absent = load(Role::ProjectManager, &dir.path().join("absent")).unwrap_err();
+    let absent = load_bundle(PmaRole::ProjectManager, &dir.path().join("absent")).unwrap_err();
     assert!(matches!(absent, InstructionsError::Unreadable { .. }), "{absent}");
     assert!(told(&[], "nothing").contains("are empty"));
     assert!(told(&[("01.md", " \n"), GOOD[1]], "no-baseline").contains("are empty"));
     assert!(told(&[GOOD[0], ("02.md", "\n")], "no-rest").contains("are empty"));
-    for heading in HEADINGS {
+    for heading in REQUIRED_HEADINGS {
         let without = GOOD.map(|(name, text)| (name, text.replace(heading, "## Other")));
         let without = without.each_ref().map(|(name, text)| (*name, text.as_str()));
         let told = told(&without, &heading.replace(['#', ' '], ""));
@@ -100,19 +105,25 @@ fn a_bundle_that_is_missing_or_empty_or_lacks_a_section_is_refused() {
 fn an_analyst_without_a_bundle_does_not_start_with_that_of_the_manager() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("project_manager"), &GOOD);
-    let places = Places { root: dir.path().to_owned(), ..Places::default() };
-    let analyst = places.of(Role::ProjectAnalyst).unwrap();
+    let places = InstructionPaths { root: dir.path().to_owned(), ..InstructionPaths::default() };
+    let analyst = places.path_for_role(PmaRole::ProjectAnalyst).unwrap();
     assert_eq!(analyst, dir.path().join("project_analyst"));
     assert!(matches!(
-        load(Role::ProjectAnalyst, &analyst),
+        load_bundle(PmaRole::ProjectAnalyst, &analyst),
         Err(InstructionsError::Unreadable { .. })
     ));
-    assert!(load(Role::ProjectManager, &places.of(Role::ProjectManager).unwrap()).is_ok());
+    assert!(
+        load_bundle(
+            PmaRole::ProjectManager,
+            &places.path_for_role(PmaRole::ProjectManager).unwrap()
+        )
+        .is_ok()
+    );
 }
 
 #[test]
 fn one_bundle_for_both_roles_is_taken_only_when_both_paths_were_set() {
-    let shared = |root: &str, manager: Option<&str>, analyst: Option<&str>| Places {
+    let shared = |root: &str, manager: Option<&str>, analyst: Option<&str>| InstructionPaths {
         root: root.into(),
         project_manager: manager.map(PathBuf::from),
         project_analyst: analyst.map(PathBuf::from),
@@ -122,39 +133,51 @@ fn one_bundle_for_both_roles_is_taken_only_when_both_paths_were_set() {
         shared("i", None, Some("i/project_manager")),
         shared("i", None, Some("./i/x/../project_manager/")),
     ] {
-        for role in Role::ALL {
-            assert!(matches!(places.of(role), Err(InstructionsError::Shared { .. })), "{places:?}");
+        for role in PmaRole::ALL {
+            assert!(
+                matches!(places.path_for_role(role), Err(InstructionsError::Shared { .. })),
+                "{places:?}"
+            );
         }
     }
     let both = shared("i", Some("same"), Some("same"));
-    assert_eq!(both.of(Role::ProjectAnalyst).unwrap(), Path::new("same"));
+    assert_eq!(both.path_for_role(PmaRole::ProjectAnalyst).unwrap(), Path::new("same"));
 
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("project_manager"), &GOOD);
     std::os::unix::fs::symlink(dir.path().join("project_manager"), dir.path().join("other"))
         .unwrap();
-    let linked = Places {
+    let linked = InstructionPaths {
         root: dir.path().to_owned(),
         project_manager: None,
         project_analyst: Some(dir.path().join("other")),
     };
-    assert!(matches!(linked.of(Role::ProjectAnalyst), Err(InstructionsError::Shared { .. })));
+    assert!(matches!(
+        linked.path_for_role(PmaRole::ProjectAnalyst),
+        Err(InstructionsError::Shared { .. })
+    ));
 }
 
 #[test]
 fn bundles_are_below_the_directory_instructions_unless_somebody_says_otherwise() {
-    let places = Places::default();
-    assert_eq!(places.of(Role::ProjectManager).unwrap(), Path::new("instructions/project_manager"));
-    assert_eq!(places.of(Role::ProjectAnalyst).unwrap(), Path::new("instructions/project_analyst"));
+    let places = InstructionPaths::default();
+    assert_eq!(
+        places.path_for_role(PmaRole::ProjectManager).unwrap(),
+        Path::new("instructions/project_manager")
+    );
+    assert_eq!(
+        places.path_for_role(PmaRole::ProjectAnalyst).unwrap(),
+        Path::new("instructions/project_analyst")
+    );
 }
 
 proptest! {
     #[test]
     fn the_same_settings_give_the_same_path_and_never_one_for_two_roles_by_default(root in "[a-z./]{1,20}") {
-        let places = Places { root: root.into(), ..Places::default() };
-        let (manager, analyst) = (places.of(Role::ProjectManager).unwrap(), places.of(Role::ProjectAnalyst).unwrap());
+        let places = InstructionPaths { root: root.into(), ..InstructionPaths::default() };
+        let (manager, analyst) = (places.path_for_role(PmaRole::ProjectManager).unwrap(), places.path_for_role(PmaRole::ProjectAnalyst).unwrap());
         prop_assert_ne!(&manager, &analyst);
-        prop_assert_eq!(places.of(Role::ProjectManager).unwrap(), manager);
-        prop_assert_eq!(places.of(Role::ProjectAnalyst).unwrap(), analyst);
+        prop_assert_eq!(places.path_for_role(PmaRole::ProjectManager).unwrap(), manager);
+        prop_assert_eq!(places.path_for_role(PmaRole::ProjectAnalyst).unwrap(), analyst);
     }
 }

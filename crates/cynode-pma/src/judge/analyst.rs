@@ -1,27 +1,29 @@
 //! What the analyst decides: whether the work on one task is good. It says so twice: in a record of its own, and in its answer.
 
 use cynode_wire::{
-    handoffs::{Analysed, AnalysisStatus, HandoffAnswer, HandoffRequest, Judge},
+    handoffs::{AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, ResultVerification},
     workflow::VerificationStatus,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Outcome,
+    HandoffOutcome,
     decisions::Reviewed,
     fence,
-    manager::{criteria, task, told},
+    manager::{criterion_texts, handoff_task, render_report_line},
     prompts::{self, ReviewQuestion},
-    unit::{UnitPayload, brought},
+    unit::{UnitPayload, reviewable_output},
 };
-use crate::desk::{Desk, Trouble};
+use crate::desk::{DecisionContext, DecisionError};
 
 /// Works on a handoff of the analyst.
-pub async fn work(desk: &Desk<'_>) -> Result<Outcome, Trouble> {
+pub async fn process_analyst_handoff(
+    desk: &DecisionContext<'_>,
+) -> Result<HandoffOutcome, DecisionError> {
     let HandoffRequest::Analyse(judge) = &desk.handoff.request else {
-        return Err(Trouble::Permanent("an analyst only analyses".into()));
+        return Err(DecisionError::Permanent("an analyst only analyses".into()));
     };
-    let analysed = reviewed(desk, judge).await?;
+    let analysed = review_result(desk, judge).await?;
     let findings = &analysed.findings;
     let status = match analysed.status {
         AnalysisStatus::Pass => VerificationStatus::Pass,
@@ -31,24 +33,30 @@ pub async fn work(desk: &Desk<'_>) -> Result<Outcome, Trouble> {
     let arguments = json!({
         "task_id": analysed.task_id, "unit": judge.unit, "status": status, "findings": findings,
     });
-    desk.call("verification.record", arguments).await?;
-    Ok(Outcome::Answer(Box::new(HandoffAnswer::Analysed(analysed))))
+    desk.call_tool("verification.record", arguments).await?;
+    Ok(HandoffOutcome::Answer(Box::new(HandoffAnswer::Analysed(analysed))))
 }
 
 /// Thinks about one result of the handoff's own task.
-pub(super) async fn reviewed(desk: &Desk<'_>, judge: &Judge) -> Result<Analysed, Trouble> {
+pub(super) async fn review_result(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+) -> Result<AnalysisAnswer, DecisionError> {
     let context = &desk.handoff.context;
-    let task = task(desk)?;
+    let task = handoff_task(desk)?;
     let own = task.id.to_string();
     let other = [&judge.payload, &judge.output]
         .into_iter()
         .filter_map(|value| value.get("task_id").and_then(Value::as_str))
         .any(|named| named != own);
     if other {
-        return Err(Trouble::Permanent("the result is of another task than the handoff".into()));
+        return Err(DecisionError::Permanent(
+            "the result is of another task than the handoff".into(),
+        ));
     }
-    let payload = UnitPayload::read(&judge.unit, &judge.payload)?;
-    let reports: Vec<String> = context.reports.iter().rev().take(6).rev().map(told).collect();
+    let payload = UnitPayload::parse_payload(&judge.unit, &judge.payload)?;
+    let reports: Vec<String> =
+        context.reports.iter().rev().take(6).rev().map(render_report_line).collect();
     let standards: Vec<String> = context
         .preferences
         .iter()
@@ -58,23 +66,24 @@ pub(super) async fn reviewed(desk: &Desk<'_>, judge: &Judge) -> Result<Analysed,
         })
         .map(|(key, value)| format!("{key}: {value}"))
         .collect();
-    let question = prompts::review(&ReviewQuestion {
+    let question = prompts::review_prompt(&ReviewQuestion {
         title: &judge.title,
         requirements: &payload.brief.requirements,
-        criteria: &criteria(task),
+        criteria: &criterion_texts(task),
         standards: &standards,
-        result: &serde_json::to_string_pretty(&brought(&judge.output)).unwrap_or_default(),
+        result: &serde_json::to_string_pretty(&reviewable_output(&judge.output))
+            .unwrap_or_default(),
         reports: &reports,
     });
-    let reviewed: Reviewed = desk.think(&question).await?;
-    Ok(Analysed {
+    let reviewed: Reviewed = desk.make_decision(&question).await?;
+    Ok(AnalysisAnswer {
         task_id: task.id,
         status: reviewed.status,
-        findings: reviewed.findings(),
+        findings: reviewed.to_findings(),
         recommended_actions: reviewed
             .recommended_actions
             .iter()
-            .map(|action| fence::line(action, 500))
+            .map(|action| fence::sanitize_line(action, 500))
             .collect(),
         preferences_applied: context.preferences_applied.clone(),
     })

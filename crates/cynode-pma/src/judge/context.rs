@@ -7,15 +7,15 @@ use cynode_wire::handoffs::ProjectContext;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{decisions::ProjectAnalysed, fence, prompts, unit::is_path};
-use crate::desk::{Desk, Trouble};
+use super::{decisions::ProjectAnalysis, fence, prompts, unit::is_repository_path};
+use crate::desk::{DecisionContext, DecisionError};
 
 pub mod words;
 
 /// The name of a brief.
-const BRIEF: &str = "PROJECT-BRIEF.md";
+const BRIEF_FILE_NAME: &str = "PROJECT-BRIEF.md";
 /// The files in which a project tells agents about itself; the first that is there is read.
-const OWN_WORDS: [&str; 2] = ["CLAUDE.md", "AGENTS.md"];
+const AGENT_GUIDE_FILES: [&str; 2] = ["CLAUDE.md", "AGENTS.md"];
 /// Files that say what a project is made with, the most telling first.
 const BUILD_FILES: [&str; 16] = [
     "Cargo.toml",
@@ -36,19 +36,19 @@ const BUILD_FILES: [&str; 16] = [
     "README",
 ];
 /// Most build files that are read.
-const MOST_FILES: usize = 3;
+const MAX_BUILD_FILES: usize = 3;
 /// Most lines of a listing.
-const MOST_LINES: usize = 120;
+const MAX_LISTING_LINES: usize = 120;
 
 /// The files of a repository, as `git.tree` tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Tree {
+pub struct RepositoryTree {
     /// The commit.
     #[serde(default)]
     pub commit: String,
     /// What is there.
     #[serde(default)]
-    pub entries: Vec<TreeEntry>,
+    pub entries: Vec<RepositoryEntry>,
     /// Whether there is more.
     #[serde(default)]
     pub truncated: bool,
@@ -56,26 +56,26 @@ pub struct Tree {
 
 /// A file or a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct TreeEntry {
+pub struct RepositoryEntry {
     /// Where.
     pub path: String,
     /// `file` or `directory`.
     pub kind: String,
 }
 
-impl Tree {
-    fn files(&self) -> impl Iterator<Item = &str> {
+impl RepositoryTree {
+    fn file_paths(&self) -> impl Iterator<Item = &str> {
         let files = self.entries.iter().filter(|entry| entry.kind == "file");
         files.map(|entry| entry.path.as_str())
     }
 
     /// Whether there is a file of exactly that path.
-    pub fn has(&self, path: &str) -> bool {
-        self.files().any(|file| file == path)
+    pub fn has_file(&self, path: &str) -> bool {
+        self.file_paths().any(|file| file == path)
     }
 
     /// Whether a path is there, as a file or as what files are in.
-    fn knows(&self, path: &str) -> bool {
+    fn has_path(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.entries.iter().any(|entry| {
             entry.path == path
@@ -84,9 +84,9 @@ impl Tree {
     }
 
     /// Whether nothing was built yet: words about the project, and what surrounds them, but no code.
-    pub fn is_bare(&self) -> bool {
+    pub fn has_no_code(&self) -> bool {
         !self.truncated
-            && self.files().all(|path| {
+            && self.file_paths().all(|path| {
                 let name = path.rsplit('/').next().unwrap_or(path);
                 let words = [".md", ".txt", ".rst", ".adoc", ".png", ".jpg", ".svg", ".pdf"];
                 path.starts_with('.')
@@ -97,12 +97,15 @@ impl Tree {
     }
 
     /// The files, those near the root first, as many as a question bears.
-    pub fn listing(&self) -> String {
-        let mut files: Vec<&str> = self.files().collect();
+    pub fn render_listing(&self) -> String {
+        let mut files: Vec<&str> = self.file_paths().collect();
         files.sort_by_key(|path| (path.matches('/').count(), *path));
-        let mut lines: Vec<String> =
-            files.iter().take(MOST_LINES).map(|path| fence::line(path, 200)).collect();
-        let more = files.len().saturating_sub(MOST_LINES);
+        let mut lines: Vec<String> = files
+            .iter()
+            .take(MAX_LISTING_LINES)
+            .map(|path| fence::sanitize_line(path, 200))
+            .collect();
+        let more = files.len().saturating_sub(MAX_LISTING_LINES);
         if self.truncated {
             lines.push("… and more than could be listed".to_owned());
         } else if more > 0 {
@@ -113,63 +116,76 @@ impl Tree {
 }
 
 /// What a tool that was let through says when something is not there.
-fn not_there(trouble: &Trouble, tool: &str) -> bool {
+fn is_not_found(trouble: &DecisionError, tool: &str) -> bool {
     failed_with(trouble, tool, "not_found")
 }
 
-/// Whether a tool came to nothing for that reason. See `GateError::trouble`, which writes these words.
-pub(super) fn failed_with(trouble: &Trouble, tool: &str, code: &str) -> bool {
+/// Whether a tool came to nothing for that reason. See `McpError::trouble`, which writes these words.
+pub(super) fn failed_with(trouble: &DecisionError, tool: &str, code: &str) -> bool {
     match trouble {
-        Trouble::Permanent(told) => told.starts_with(&format!("`{tool}` failed ({code})")),
-        Trouble::Transient(_) | Trouble::Late(_) | Trouble::Paused | Trouble::Refused { .. } => {
-            false
-        }
+        DecisionError::Permanent(told) => told.starts_with(&format!("`{tool}` failed ({code})")),
+        DecisionError::Transient(_)
+        | DecisionError::Late(_)
+        | DecisionError::Paused
+        | DecisionError::Refused { .. } => false,
     }
 }
 
 /// The answer of a tool, or nothing when what was asked for is not there.
-async fn asked(desk: &Desk<'_>, tool: &str, arguments: Value) -> Result<Option<Value>, Trouble> {
-    match desk.call(tool, arguments).await {
+async fn call_optional(
+    desk: &DecisionContext<'_>,
+    tool: &str,
+    arguments: Value,
+) -> Result<Option<Value>, DecisionError> {
+    match desk.call_tool(tool, arguments).await {
         Ok(value) => Ok(Some(value)),
-        Err(trouble) if not_there(&trouble, tool) => Ok(None),
+        Err(trouble) if is_not_found(&trouble, tool) => Ok(None),
         Err(trouble) => Err(trouble),
     }
 }
 
 /// The files of the project; none when it has no repository.
-pub async fn look(desk: &Desk<'_>, task: TaskId) -> Result<Tree, Trouble> {
+pub async fn load_tree(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+) -> Result<RepositoryTree, DecisionError> {
     let project = desk.handoff.context.project.as_ref();
     if project.is_none_or(|project| project.head.is_none()) {
-        return Ok(Tree::default());
+        return Ok(RepositoryTree::default());
     }
-    let Some(value) = asked(desk, "git.tree", json!({ "task_id": task })).await? else {
-        return Ok(Tree::default());
+    let Some(value) = call_optional(desk, "git.tree", json!({ "task_id": task })).await? else {
+        return Ok(RepositoryTree::default());
     };
-    let mut tree: Tree = serde_json::from_value(value)
-        .map_err(|error| Trouble::Transient(format!("`git.tree` gave something else: {error}")))?;
+    let mut tree: RepositoryTree = serde_json::from_value(value).map_err(|error| {
+        DecisionError::Transient(format!("`git.tree` gave something else: {error}"))
+    })?;
     // Names are data too: those that cannot be pointed to are not looked at.
-    tree.entries.retain(|entry| is_path(&entry.path));
+    tree.entries.retain(|entry| is_repository_path(&entry.path));
     Ok(tree)
 }
 
 /// One file of the project.
-async fn file(desk: &Desk<'_>, task: TaskId, path: &str) -> Result<Option<String>, Trouble> {
-    let found = asked(desk, "git.read", json!({ "task_id": task, "path": path })).await?;
+async fn read_file(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+    path: &str,
+) -> Result<Option<String>, DecisionError> {
+    let found = call_optional(desk, "git.read", json!({ "task_id": task, "path": path })).await?;
     Ok(found.and_then(|value| Some(value.get("text")?.as_str()?.to_owned())))
 }
 
 /// What a brief for a new project says: the file of that name while nothing else was built, or the input itself.
-pub async fn brief(
-    desk: &Desk<'_>,
+pub async fn find_brief(
+    desk: &DecisionContext<'_>,
     task: TaskId,
-    tree: &Tree,
+    tree: &RepositoryTree,
     input: &str,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, DecisionError> {
     if is_brief(input) {
         return Ok(Some(String::new()));
     }
-    if tree.has(BRIEF) && tree.is_bare() {
-        return Ok(Some(file(desk, task, BRIEF).await?.unwrap_or_default()));
+    if tree.has_file(BRIEF_FILE_NAME) && tree.has_no_code() {
+        return Ok(Some(read_file(desk, task, BRIEF_FILE_NAME).await?.unwrap_or_default()));
     }
     Ok(None)
 }
@@ -182,53 +198,63 @@ pub fn is_brief(input: &str) -> bool {
 }
 
 /// What is known of the project: its own words where it has some, else a description that is thought up from its files.
-pub async fn gather(desk: &Desk<'_>, task: TaskId, tree: &Tree) -> Result<ProjectContext, Trouble> {
-    for name in OWN_WORDS {
-        if tree.has(name)
-            && let Some(text) = file(desk, task, name).await?
+pub async fn gather_project_context(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+    tree: &RepositoryTree,
+) -> Result<ProjectContext, DecisionError> {
+    for name in AGENT_GUIDE_FILES {
+        if tree.has_file(name)
+            && let Some(text) = read_file(desk, task, name).await?
             && !text.trim().is_empty()
         {
-            return Ok(words::read(&text));
+            return Ok(words::parse_agent_guide(&text));
         }
     }
-    if tree.is_bare() {
+    if tree.has_no_code() {
         return Ok(ProjectContext::default());
     }
     let mut files = Vec::new();
     for name in BUILD_FILES {
-        if files.len() == MOST_FILES {
+        if files.len() == MAX_BUILD_FILES {
             break;
         }
-        if tree.has(name)
-            && let Some(text) = file(desk, task, name).await?
+        if tree.has_file(name)
+            && let Some(text) = read_file(desk, task, name).await?
         {
             files.push((name.to_owned(), text));
         }
     }
-    let analysed =
-        desk.think::<ProjectAnalysed>(&prompts::analyse_project(&tree.listing(), &files)).await?;
-    Ok(described(analysed, tree))
+    let analysed = desk
+        .make_decision::<ProjectAnalysis>(&prompts::analyse_project_prompt(
+            &tree.render_listing(),
+            &files,
+        ))
+        .await?;
+    Ok(to_project_context(analysed, tree))
 }
 
 /// A description as everybody else has it; places that are not there are left out.
-fn described(analysed: ProjectAnalysed, tree: &Tree) -> ProjectContext {
-    let ProjectAnalysed { architecture, key_paths, patterns, build_commands } = analysed;
+fn to_project_context(analysed: ProjectAnalysis, tree: &RepositoryTree) -> ProjectContext {
+    let ProjectAnalysis { architecture, key_paths, patterns, build_commands } = analysed;
     let key_paths: BTreeMap<_, _> = key_paths
         .into_iter()
-        .filter(|place| is_path(&place.path) && tree.knows(&place.path))
-        .map(|place| (place.path, fence::line(&place.what, 300)))
+        .filter(|place| is_repository_path(&place.path) && tree.has_path(&place.path))
+        .map(|place| (place.path, fence::sanitize_line(&place.what, 300)))
         .collect();
     let patterns = patterns
         .into_iter()
-        .map(|pattern| (fence::line(&pattern.name, 60), fence::line(&pattern.how, 300)))
+        .map(|pattern| {
+            (fence::sanitize_line(&pattern.name, 60), fence::sanitize_line(&pattern.how, 300))
+        })
         .collect();
     let mut seen = BTreeSet::new();
     let build_commands = build_commands
         .iter()
-        .map(|command| fence::line(command, 300))
+        .map(|command| fence::sanitize_line(command, 300))
         .filter(|command| !command.is_empty() && seen.insert(command.clone()))
         .collect();
-    let architecture = fence::cut(architecture.trim(), 2_000);
+    let architecture = fence::truncate_middle(architecture.trim(), 2_000);
     ProjectContext { claude_md: None, architecture, key_paths, patterns, build_commands }
 }
 

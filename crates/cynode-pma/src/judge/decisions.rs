@@ -10,21 +10,21 @@ use cynode_core::{
 };
 use cynode_wire::{
     handoffs::{AnalysisStatus, FailureDecision},
-    workflow::{Finding, Severity},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::desk::{Decision, ThinkKind};
+use crate::desk::{DecisionKind, DecisionOutput};
 
 /// Most characters of a short text in an answer.
-const SHORT: usize = 1_000;
+const MAX_SHORT_CHARS: usize = 1_000;
 /// Most characters of a text in an answer.
-const LONG: usize = 4_000;
+const MAX_LONG_CHARS: usize = 4_000;
 /// Most items of a list in an answer.
-const ITEMS: usize = 30;
+const MAX_LIST_ITEMS: usize = 30;
 /// Most units that are proposed at once.
-const UNITS: usize = 50;
+const MAX_PROPOSED_UNITS: usize = 50;
 
 /// The roles that work can go to.
 pub const ROUTES: [AgentRole; 6] = [
@@ -36,8 +36,12 @@ pub const ROUTES: [AgentRole; 6] = [
     AgentRole::Fixer,
 ];
 
-const SEVERITIES: [Severity; 4] =
-    [Severity::Critical, Severity::Major, Severity::Minor, Severity::Note];
+const SEVERITIES: [FindingSeverity; 4] = [
+    FindingSeverity::Critical,
+    FindingSeverity::Major,
+    FindingSeverity::Minor,
+    FindingSeverity::Note,
+];
 const STATUSES: [AnalysisStatus; 3] =
     [AnalysisStatus::Pass, AnalysisStatus::Fail, AnalysisStatus::NeedsClarification];
 const DECISIONS: [FailureDecision; 3] =
@@ -74,7 +78,7 @@ pub struct Scoped {
 /// How a project is laid out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ProjectAnalysed {
+pub struct ProjectAnalysis {
     /// One to three sentences: what the project is and how its parts depend on each other.
     pub architecture: String,
     /// The places that somebody who changes the project must know. Only paths from the listing.
@@ -82,7 +86,7 @@ pub struct ProjectAnalysed {
     pub key_paths: Vec<KeyPath>,
     /// How things are done in the project, as far as the listing and the files show it.
     #[schemars(length(max = 30))]
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<ProjectPattern>,
     /// The commands that build and test the project.
     #[schemars(length(max = 30))]
     pub build_commands: Vec<String>,
@@ -103,7 +107,7 @@ pub struct KeyPath {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-pub struct Pattern {
+pub struct ProjectPattern {
     /// Its name, a word or two.
     pub name: String,
     /// How it is done, in a sentence.
@@ -113,12 +117,12 @@ pub struct Pattern {
 /// Which units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PlanMade {
+pub struct PlanProposal {
     /// One or two sentences: how the work is divided, and why so.
     pub reason: String,
     /// The units of work, in the order in which they are done.
     #[schemars(length(max = 50))]
-    pub units: Vec<UnitMade>,
+    pub units: Vec<UnitProposal>,
     /// Keys of units of the plan before that are not wanted any more. Empty when there was no plan before.
     #[schemars(length(max = 50))]
     pub leave_out: Vec<String>,
@@ -133,12 +137,12 @@ pub struct PlanMade {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-pub struct UnitMade {
+pub struct UnitProposal {
     /// What is to be done, in one line.
     pub title: String,
     /// `implementation` when code is changed, `design` when it is decided and written down what people see, `unsure` when it could be either.
     #[schemars(with = "String", extend("enum" = ["implementation", "design", "unsure"]))]
-    pub kind: MadeKind,
+    pub kind: ProposalKind,
     /// The files to change, exactly, as paths of the repository.
     #[schemars(length(max = 30))]
     pub files_to_modify: Vec<String>,
@@ -158,13 +162,13 @@ pub struct UnitMade {
     pub depends_on: Vec<String>,
     /// Commands that succeed when the unit is done well. Empty when there are none.
     #[schemars(length(max = 10))]
-    pub checks: Vec<CheckMade>,
+    pub checks: Vec<CheckProposal>,
 }
 
 /// What kind of work a unit was proposed as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MadeKind {
+pub enum ProposalKind {
     /// Code is changed.
     Implementation,
     /// It is written down what people see.
@@ -177,7 +181,7 @@ pub enum MadeKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-pub struct CheckMade {
+pub struct CheckProposal {
     /// The program and its arguments, one by one; no shell reads them.
     #[schemars(length(max = 30))]
     pub argv: Vec<String>,
@@ -186,7 +190,7 @@ pub struct CheckMade {
 /// What an agent that asks is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Refined {
+pub struct TaskRefinement {
     /// One sentence: what the agent needs, and whether the task already says it.
     pub reason: String,
     /// What the agent is to do now, in a few sentences. Empty when only a person can say.
@@ -206,7 +210,7 @@ pub struct Reviewed {
     pub status: AnalysisStatus,
     /// What is wrong or unclear, one by one. Empty when the result is good.
     #[schemars(length(max = 30))]
-    pub findings: Vec<FindingMade>,
+    pub findings: Vec<ReviewFinding>,
     /// What to do about it, one by one.
     #[schemars(length(max = 30))]
     pub recommended_actions: Vec<String>,
@@ -216,12 +220,12 @@ pub struct Reviewed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-pub struct FindingMade {
+pub struct ReviewFinding {
     /// What is wrong, and where.
     pub text: String,
     /// `critical` when it must not be so, `major` when it should not, `minor` when it could be better, `note` when it is only worth knowing.
     #[schemars(with = "String", extend("enum" = SEVERITIES))]
-    pub severity: Severity,
+    pub severity: FindingSeverity,
 }
 
 /// What to do about a failure.
@@ -251,7 +255,7 @@ pub struct Routed {
 /// Whether tests are needed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TestsChosen {
+pub struct TestSelection {
     /// One sentence: what could be broken, and whether a look is enough.
     pub why: String,
     /// The commands that run the tests, as the project has them. Empty when none are needed.
@@ -264,7 +268,7 @@ pub struct TestsChosen {
 /// What came of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Summarised {
+pub struct TaskSummary {
     /// For whoever asked for the task: what was done, what was found, what is left. A few sentences, no praise.
     pub summary: String,
 }
@@ -272,7 +276,7 @@ pub struct Summarised {
 /// What a schedule means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ScheduleRead {
+pub struct ScheduleInterpretation {
     /// One sentence: why these tasks, or why none.
     pub note: String,
     /// The tasks to be made now. Empty when the schedule asks for nothing at this time.
@@ -294,7 +298,7 @@ pub struct ScheduledTask {
     pub acceptance_criteria: Vec<String>,
 }
 
-fn text(name: &str, text: &str, most: usize) -> Result<(), String> {
+fn check_length(name: &str, text: &str, most: usize) -> Result<(), String> {
     let got = text.chars().count();
     if got > most {
         return Err(format!("`{name}` has at most {most} characters, got {got}"));
@@ -302,103 +306,109 @@ fn text(name: &str, text: &str, most: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn said(name: &str, value: &str, most: usize) -> Result<(), String> {
+fn check_not_empty(name: &str, value: &str, most: usize) -> Result<(), String> {
     if value.trim().is_empty() {
         return Err(format!("`{name}` must not be empty"));
     }
-    text(name, value, most)
+    check_length(name, value, most)
 }
 
-fn list(name: &str, items: &[String], most: usize) -> Result<(), String> {
+fn check_list(name: &str, items: &[String], most: usize) -> Result<(), String> {
     if items.len() > most {
         return Err(format!("`{name}` has at most {most} items, got {}", items.len()));
     }
-    items.iter().try_for_each(|item| text(name, item, SHORT))
+    items.iter().try_for_each(|item| check_length(name, item, MAX_SHORT_CHARS))
 }
 
-impl Decision for Classified {
-    const KIND: ThinkKind = ThinkKind::Classify;
+impl DecisionOutput for Classified {
+    const KIND: DecisionKind = DecisionKind::Classify;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, SHORT)
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_SHORT_CHARS)
     }
 }
 
-impl Decision for Scoped {
-    const KIND: ThinkKind = ThinkKind::AssessScope;
+impl DecisionOutput for Scoped {
+    const KIND: DecisionKind = DecisionKind::AssessScope;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, SHORT)?;
-        list("components", &self.components, ITEMS)
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_SHORT_CHARS)?;
+        check_list("components", &self.components, MAX_LIST_ITEMS)
     }
 }
 
-impl Decision for ProjectAnalysed {
-    const KIND: ThinkKind = ThinkKind::AnalyseProject;
+impl DecisionOutput for ProjectAnalysis {
+    const KIND: DecisionKind = DecisionKind::AnalyseProject;
     const TIER: Tier = Tier::Standard;
 
-    fn check(&self) -> Result<(), String> {
-        said("architecture", &self.architecture, LONG)?;
+    fn validate_decision(&self) -> Result<(), String> {
+        check_not_empty("architecture", &self.architecture, MAX_LONG_CHARS)?;
         for KeyPath { path, what } in &self.key_paths {
-            said("path", path, SHORT)?;
-            text("what", what, SHORT)?;
+            check_not_empty("path", path, MAX_SHORT_CHARS)?;
+            check_length("what", what, MAX_SHORT_CHARS)?;
         }
-        for Pattern { name, how } in &self.patterns {
-            said("name", name, SHORT)?;
-            text("how", how, SHORT)?;
+        for ProjectPattern { name, how } in &self.patterns {
+            check_not_empty("name", name, MAX_SHORT_CHARS)?;
+            check_length("how", how, MAX_SHORT_CHARS)?;
         }
-        list("build_commands", &self.build_commands, ITEMS)
+        check_list("build_commands", &self.build_commands, MAX_LIST_ITEMS)
     }
 }
 
-impl Decision for PlanMade {
-    const KIND: ThinkKind = ThinkKind::Plan;
+impl DecisionOutput for PlanProposal {
+    const KIND: DecisionKind = DecisionKind::Plan;
     const TIER: Tier = Tier::Standard;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, LONG)?;
-        text("question", &self.question, SHORT)?;
-        list("leave_out", &self.leave_out, UNITS)?;
-        list("assumptions", &self.assumptions, ITEMS)?;
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_LONG_CHARS)?;
+        check_length("question", &self.question, MAX_SHORT_CHARS)?;
+        check_list("leave_out", &self.leave_out, MAX_PROPOSED_UNITS)?;
+        check_list("assumptions", &self.assumptions, MAX_LIST_ITEMS)?;
         if self.units.is_empty() && self.leave_out.is_empty() && self.question.trim().is_empty() {
             return Err("give at least one unit, or a question".into());
         }
-        if self.units.len() > UNITS {
-            return Err(format!("give at most {UNITS} units, got {}", self.units.len()));
+        if self.units.len() > MAX_PROPOSED_UNITS {
+            return Err(format!(
+                "give at most {MAX_PROPOSED_UNITS} units, got {}",
+                self.units.len()
+            ));
         }
-        self.units.iter().try_for_each(UnitMade::check)?;
+        self.units.iter().try_for_each(UnitProposal::validate_unit)?;
         for unit in &self.units {
             let known = |title: &String| self.units.iter().any(|other| other.title == *title);
             if let Some(missing) = unit.depends_on.iter().find(|title| !known(title)) {
                 return Err(format!("`depends_on` names `{missing}`, which is no title of a unit"));
             }
         }
-        in_order(&self.units).map(drop)
+        order_units(&self.units).map(drop)
     }
 }
 
-impl UnitMade {
-    fn check(&self) -> Result<(), String> {
-        said("title", &self.title, SHORT)?;
-        text("pattern_reference", &self.pattern_reference, SHORT)?;
-        list("files_to_modify", &self.files_to_modify, ITEMS)?;
-        list("files_to_read_first", &self.files_to_read_first, ITEMS)?;
-        list("constraints", &self.constraints, ITEMS)?;
-        list("requirements", &self.requirements, ITEMS)?;
-        list("depends_on", &self.depends_on, UNITS)?;
-        if self.checks.len() > ITEMS {
-            return Err(format!("`checks` has at most {ITEMS} items, got {}", self.checks.len()));
+impl UnitProposal {
+    fn validate_unit(&self) -> Result<(), String> {
+        check_not_empty("title", &self.title, MAX_SHORT_CHARS)?;
+        check_length("pattern_reference", &self.pattern_reference, MAX_SHORT_CHARS)?;
+        check_list("files_to_modify", &self.files_to_modify, MAX_LIST_ITEMS)?;
+        check_list("files_to_read_first", &self.files_to_read_first, MAX_LIST_ITEMS)?;
+        check_list("constraints", &self.constraints, MAX_LIST_ITEMS)?;
+        check_list("requirements", &self.requirements, MAX_LIST_ITEMS)?;
+        check_list("depends_on", &self.depends_on, MAX_PROPOSED_UNITS)?;
+        if self.checks.len() > MAX_LIST_ITEMS {
+            return Err(format!(
+                "`checks` has at most {MAX_LIST_ITEMS} items, got {}",
+                self.checks.len()
+            ));
         }
-        self.checks.iter().try_for_each(|check| list("argv", &check.argv, ITEMS))
+        self.checks.iter().try_for_each(|check| check_list("argv", &check.argv, MAX_LIST_ITEMS))
     }
 }
 
 /// The units, each after those that it names, otherwise in the order in which they were given.
-pub fn in_order(units: &[UnitMade]) -> Result<Vec<&UnitMade>, String> {
-    let mut left: Vec<&UnitMade> = units.iter().collect();
-    let mut ordered: Vec<&UnitMade> = Vec::with_capacity(left.len());
+pub fn order_units(units: &[UnitProposal]) -> Result<Vec<&UnitProposal>, String> {
+    let mut left: Vec<&UnitProposal> = units.iter().collect();
+    let mut ordered: Vec<&UnitProposal> = Vec::with_capacity(left.len());
     while !left.is_empty() {
         let free = left.iter().position(|unit| {
             let waits = |title: &String| left.iter().any(|other| other.title == *title);
@@ -413,31 +423,32 @@ pub fn in_order(units: &[UnitMade]) -> Result<Vec<&UnitMade>, String> {
     Ok(ordered)
 }
 
-impl Decision for Refined {
-    const KIND: ThinkKind = ThinkKind::RefineTask;
+impl DecisionOutput for TaskRefinement {
+    const KIND: DecisionKind = DecisionKind::RefineTask;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, SHORT)?;
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_SHORT_CHARS)?;
         if self.can_answer {
-            return said("instruction", &self.instruction, LONG);
+            return check_not_empty("instruction", &self.instruction, MAX_LONG_CHARS);
         }
-        text("instruction", &self.instruction, LONG)
+        check_length("instruction", &self.instruction, MAX_LONG_CHARS)
     }
 }
 
-impl Decision for Reviewed {
-    const KIND: ThinkKind = ThinkKind::ReviewArtifact;
+impl DecisionOutput for Reviewed {
+    const KIND: DecisionKind = DecisionKind::ReviewArtifact;
     const TIER: Tier = Tier::Standard;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, LONG)?;
-        list("recommended_actions", &self.recommended_actions, ITEMS)?;
-        self.findings.iter().try_for_each(|finding| said("text", &finding.text, SHORT))?;
-        let grave = self
-            .findings
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_LONG_CHARS)?;
+        check_list("recommended_actions", &self.recommended_actions, MAX_LIST_ITEMS)?;
+        self.findings
             .iter()
-            .any(|finding| matches!(finding.severity, Severity::Critical | Severity::Major));
+            .try_for_each(|finding| check_not_empty("text", &finding.text, MAX_SHORT_CHARS))?;
+        let grave = self.findings.iter().any(|finding| {
+            matches!(finding.severity, FindingSeverity::Critical | FindingSeverity::Major)
+        });
         match self.status {
             AnalysisStatus::Pass if grave => {
                 Err("a result with critical or major findings does not pass".into())
@@ -457,28 +468,30 @@ impl Decision for Reviewed {
 
 impl Reviewed {
     /// The findings, as everybody else has them.
-    pub fn findings(&self) -> Vec<Finding> {
-        let told = |finding: &FindingMade| Finding::new(finding.severity, finding.text.trim());
+    pub fn to_findings(&self) -> Vec<VerificationFinding> {
+        let told = |finding: &ReviewFinding| {
+            VerificationFinding::new(finding.severity, finding.text.trim())
+        };
         self.findings.iter().map(told).collect()
     }
 }
 
-impl Decision for FailureHandled {
-    const KIND: ThinkKind = ThinkKind::HandleFailure;
+impl DecisionOutput for FailureHandled {
+    const KIND: DecisionKind = DecisionKind::HandleFailure;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, SHORT)?;
-        said("note", &self.note, SHORT)
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_SHORT_CHARS)?;
+        check_not_empty("note", &self.note, MAX_SHORT_CHARS)
     }
 }
 
-impl Decision for Routed {
-    const KIND: ThinkKind = ThinkKind::Route;
+impl DecisionOutput for Routed {
+    const KIND: DecisionKind = DecisionKind::Route;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        text("reason", &self.reason, SHORT)?;
+    fn validate_decision(&self) -> Result<(), String> {
+        check_length("reason", &self.reason, MAX_SHORT_CHARS)?;
         if ROUTES.contains(&self.role) {
             return Ok(());
         }
@@ -486,38 +499,38 @@ impl Decision for Routed {
     }
 }
 
-impl Decision for TestsChosen {
-    const KIND: ThinkKind = ThinkKind::ChooseTests;
+impl DecisionOutput for TestSelection {
+    const KIND: DecisionKind = DecisionKind::ChooseTests;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        said("why", &self.why, SHORT)?;
-        list("commands", &self.commands, ITEMS)
+    fn validate_decision(&self) -> Result<(), String> {
+        check_not_empty("why", &self.why, MAX_SHORT_CHARS)?;
+        check_list("commands", &self.commands, MAX_LIST_ITEMS)
     }
 }
 
-impl Decision for Summarised {
-    const KIND: ThinkKind = ThinkKind::Summarise;
+impl DecisionOutput for TaskSummary {
+    const KIND: DecisionKind = DecisionKind::Summarise;
     const TIER: Tier = Tier::Fast;
 
-    fn check(&self) -> Result<(), String> {
-        said("summary", &self.summary, LONG)
+    fn validate_decision(&self) -> Result<(), String> {
+        check_not_empty("summary", &self.summary, MAX_LONG_CHARS)
     }
 }
 
-impl Decision for ScheduleRead {
-    const KIND: ThinkKind = ThinkKind::InterpretSchedule;
+impl DecisionOutput for ScheduleInterpretation {
+    const KIND: DecisionKind = DecisionKind::InterpretSchedule;
     const TIER: Tier = Tier::Standard;
 
-    fn check(&self) -> Result<(), String> {
-        said("note", &self.note, SHORT)?;
+    fn validate_decision(&self) -> Result<(), String> {
+        check_not_empty("note", &self.note, MAX_SHORT_CHARS)?;
         if self.tasks.len() > 10 {
             return Err(format!("a schedule makes at most 10 tasks, got {}", self.tasks.len()));
         }
         for task in &self.tasks {
-            text("name", &task.name, SHORT)?;
-            said("description", &task.description, LONG)?;
-            list("acceptance_criteria", &task.acceptance_criteria, ITEMS)?;
+            check_length("name", &task.name, MAX_SHORT_CHARS)?;
+            check_not_empty("description", &task.description, MAX_LONG_CHARS)?;
+            check_list("acceptance_criteria", &task.acceptance_criteria, MAX_LIST_ITEMS)?;
         }
         Ok(())
     }

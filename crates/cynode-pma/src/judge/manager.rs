@@ -10,8 +10,8 @@ use cynode_wire::{
 };
 use serde_json::Value;
 
-use super::{Outcome, fence};
-use crate::desk::{Desk, Trouble};
+use super::{HandoffOutcome, fence};
+use crate::desk::{DecisionContext, DecisionError};
 
 mod delivery;
 mod dispatch;
@@ -23,79 +23,90 @@ mod trace;
 mod verify;
 
 pub use dispatch::{DEFAULT_WORKER, design_path, spec_path};
-pub use verify::TESTS_WANTED;
+pub use verify::TESTS_REQUIRED_PREFIX;
 
 /// Works on a handoff of the project manager.
-pub async fn work(desk: &Desk<'_>) -> Result<Outcome, Trouble> {
+pub async fn process_manager_handoff(
+    desk: &DecisionContext<'_>,
+) -> Result<HandoffOutcome, DecisionError> {
     match &desk.handoff.request {
         HandoffRequest::Plan { before, feedback, answer, attempt, begun } => {
-            let request = plan::Request {
+            let request = plan::PlanningRequest {
                 before: before.as_ref(),
                 feedback,
                 answer: answer.as_ref(),
                 attempt: *attempt,
                 begun,
             };
-            plan::plan(desk, request).await.map(answered)
+            plan::plan_task(desk, request).await.map(to_outcome)
         }
-        HandoffRequest::Dispatch { units } => dispatch::dispatch(desk, units).map(answered),
-        HandoffRequest::Verify(judge) => verify::verify(desk, judge).await,
-        HandoffRequest::Failure { .. } => failure::failure(desk).await.map(answered),
-        HandoffRequest::Report { report } => report::report(desk, report).await.map(answered),
+        HandoffRequest::Dispatch { units } => {
+            dispatch::assign_ready_units(desk, units).map(to_outcome)
+        }
+        HandoffRequest::Verify(judge) => verify::verify_result(desk, judge).await,
+        HandoffRequest::Failure { .. } => failure::decide_failure(desk).await.map(to_outcome),
+        HandoffRequest::Report { report } => {
+            report::answer_report(desk, report).await.map(to_outcome)
+        }
         HandoffRequest::Summarise { units, answer } => {
-            summary::summarise(desk, units, answer.as_ref()).await.map(answered)
+            summary::summarize_task(desk, units, answer.as_ref()).await.map(to_outcome)
         }
         HandoffRequest::Schedule { schedule, text } => {
-            summary::schedule(desk, schedule, text).await.map(answered)
+            summary::create_scheduled_tasks(desk, schedule, text).await.map(to_outcome)
         }
         HandoffRequest::Analyse(_) => {
-            Err(Trouble::Permanent("a project manager does not analyse".into()))
+            Err(DecisionError::Permanent("a project manager does not analyse".into()))
         }
         HandoffRequest::Chat { .. } => {
-            Err(Trouble::Permanent("a chat is answered as it goes, and not here".into()))
+            Err(DecisionError::Permanent("a chat is answered as it goes, and not here".into()))
         }
     }
 }
 
-fn answered(answer: HandoffAnswer) -> Outcome {
-    Outcome::Answer(Box::new(answer))
+fn to_outcome(answer: HandoffAnswer) -> HandoffOutcome {
+    HandoffOutcome::Answer(Box::new(answer))
 }
 
 /// The task that a handoff is about.
-pub(super) fn task<'a>(desk: &'a Desk<'_>) -> Result<&'a TaskFacts, Trouble> {
+pub(super) fn handoff_task<'a>(
+    desk: &'a DecisionContext<'_>,
+) -> Result<&'a TaskFacts, DecisionError> {
     desk.handoff
         .context
         .task
         .as_ref()
-        .ok_or_else(|| Trouble::Permanent("the handoff names no task".into()))
+        .ok_or_else(|| DecisionError::Permanent("the handoff names no task".into()))
 }
 
 /// What must be shown for the task to be done.
-pub(super) fn criteria(task: &TaskFacts) -> Vec<String> {
+pub(super) fn criterion_texts(task: &TaskFacts) -> Vec<String> {
     task.acceptance_criteria.iter().map(|criterion| criterion.text.to_string()).collect()
 }
 
 /// What was learned of the project when the plan was made.
-fn project(desk: &Desk<'_>) -> ProjectContext {
+fn planned_project(desk: &DecisionContext<'_>) -> ProjectContext {
     desk.handoff.context.planned.as_ref().map(|planned| planned.project.clone()).unwrap_or_default()
 }
 
 /// How strict reviews are. What cannot be used is said in the log.
-fn options(desk: &Desk<'_>) -> ReviewOptions {
-    let (options, notes) = ReviewOptions::read(&desk.handoff.context.preferences);
+fn review_options(desk: &DecisionContext<'_>) -> ReviewOptions {
+    let (options, notes) = ReviewOptions::from_preferences(&desk.handoff.context.preferences);
     for note in notes {
         tracing::warn!(event = "preference.unusable", note = %note, "a preference cannot be used as it is");
     }
     options
 }
 
-fn preference<'a>(preferences: &'a BTreeMap<DottedKey, Value>, key: &str) -> Option<&'a Value> {
+fn find_preference<'a>(
+    preferences: &'a BTreeMap<DottedKey, Value>,
+    key: &str,
+) -> Option<&'a Value> {
     preferences.get(&key.parse::<DottedKey>().ok()?)
 }
 
 /// The last report of that kind by an agent of that role about a unit. Roles come from tokens; everything else is a claim.
 fn last_report<'a>(
-    desk: &'a Desk<'_>,
+    desk: &'a DecisionContext<'_>,
     unit: &str,
     by: impl Fn(AgentRole) -> bool,
     of: impl Fn(ReportKind) -> bool,
@@ -108,8 +119,8 @@ fn last_report<'a>(
 }
 
 /// A report in one line.
-pub(super) fn told(report: &ReportView) -> String {
+pub(super) fn render_report_line(report: &ReportView) -> String {
     let details = if report.details.is_null() { String::new() } else { report.details.to_string() };
-    let summary = fence::line(&report.summary, 500);
+    let summary = fence::sanitize_line(&report.summary, 500);
     format!("{} ({}): {summary} {details}", report.kind.as_str(), report.agent_role.as_str())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// A tool, as far as its relevance is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tool<'a> {
+pub struct RankableTool<'a> {
     /// Its dotted name.
     pub name: &'a str,
     /// What it does.
@@ -13,7 +13,7 @@ pub struct Tool<'a> {
 
 /// A tool that a goal is about.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ranked<'a> {
+pub struct RankedTool<'a> {
     /// Its dotted name.
     pub name: &'a str,
     /// How much of the goal it covers, above 0 and at most 1.
@@ -21,44 +21,53 @@ pub struct Ranked<'a> {
 }
 
 /// What the project manager looks around with while it plans.
-pub const MANAGER_TOOLS: &[Tool<'static>] = &[
-    Tool { name: "git.tree", description: "Lists the files and directories of the repository." },
-    Tool {
+pub const MANAGER_TOOLS: &[RankableTool<'static>] = &[
+    RankableTool {
+        name: "git.tree",
+        description: "Lists the files and directories of the repository.",
+    },
+    RankableTool {
         name: "git.read",
         description: "Reads a file of the repository: code, pages, settings, documentation, tests.",
     },
-    Tool {
+    RankableTool {
         name: "git.status",
         description: "Says on which branch and commit the work on a task stands.",
     },
-    Tool { name: "db.task.get", description: "Reads a task with its acceptance criteria." },
-    Tool { name: "db.task.list", description: "Lists the tasks of the project." },
-    Tool { name: "db.task.create", description: "Creates another task in the project." },
-    Tool { name: "db.project.get", description: "Reads what the project is for." },
-    Tool {
+    RankableTool { name: "db.task.get", description: "Reads a task with its acceptance criteria." },
+    RankableTool { name: "db.task.list", description: "Lists the tasks of the project." },
+    RankableTool { name: "db.task.create", description: "Creates another task in the project." },
+    RankableTool { name: "db.project.get", description: "Reads what the project is for." },
+    RankableTool {
         name: "db.preference.effective",
         description: "Reads the preferences and standards that hold.",
     },
-    Tool {
+    RankableTool {
         name: "db.work_unit.list",
         description: "Lists the work units of a task and how far they are.",
     },
-    Tool { name: "node.list", description: "Lists the machines that run jobs, with their labels." },
-    Tool {
+    RankableTool {
+        name: "node.list",
+        description: "Lists the machines that run jobs, with their labels.",
+    },
+    RankableTool {
         name: "artifact.list",
         description: "Lists the artifacts and reports that agents left.",
     },
-    Tool {
+    RankableTool {
         name: "web.fetch",
         description: "Reads a web page or an API document from the internet.",
     },
-    Tool { name: "web.search", description: "Searches the web and the internet." },
-    Tool { name: "skills.list", description: "Lists the skills that are written down." },
-    Tool {
+    RankableTool { name: "web.search", description: "Searches the web and the internet." },
+    RankableTool { name: "skills.list", description: "Lists the skills that are written down." },
+    RankableTool {
         name: "schedule.list",
         description: "Lists the schedules and when they are due, daily, weekly or nightly.",
     },
-    Tool { name: "help.overview", description: "Explains how things are done in this system." },
+    RankableTool {
+        name: "help.overview",
+        description: "Explains how things are done in this system.",
+    },
 ];
 
 /// Words that say nothing about a goal. Sorted.
@@ -74,16 +83,16 @@ const STOP_WORDS: &[&str] = &[
 ];
 
 /// The tools that share a word with the goal, the most relevant first, at most `most`. Equal ones are in the order of their names.
-pub fn rank<'a>(goal: &str, tools: &[Tool<'a>], most: usize) -> Vec<Ranked<'a>> {
-    let goal = words(goal);
+pub fn rank_tools<'a>(goal: &str, tools: &[RankableTool<'a>], most: usize) -> Vec<RankedTool<'a>> {
+    let goal = stemmed_words(goal);
     if goal.is_empty() {
         return Vec::new();
     }
-    let mut ranked: Vec<Ranked<'a>> = tools
+    let mut ranked: Vec<RankedTool<'a>> = tools
         .iter()
         .filter_map(|tool| {
-            let score = score(&goal, tool);
-            (score > 0.0).then_some(Ranked { name: tool.name, score })
+            let score = score_tool(&goal, tool);
+            (score > 0.0).then_some(RankedTool { name: tool.name, score })
         })
         .collect();
     ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.name.cmp(b.name)));
@@ -93,9 +102,9 @@ pub fn rank<'a>(goal: &str, tools: &[Tool<'a>], most: usize) -> Vec<Ranked<'a>> 
 }
 
 /// The share of the goal's words that the tool's name and description have.
-fn score(goal: &BTreeSet<String>, tool: &Tool<'_>) -> f64 {
-    let mut known = words(tool.name);
-    known.extend(words(tool.description));
+fn score_tool(goal: &BTreeSet<String>, tool: &RankableTool<'_>) -> f64 {
+    let mut known = stemmed_words(tool.name);
+    known.extend(stemmed_words(tool.description));
     let shared = goal.intersection(&known).count();
     // Sets of words are far smaller than what a float counts exactly.
     let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
@@ -103,17 +112,17 @@ fn score(goal: &BTreeSet<String>, tool: &Tool<'_>) -> f64 {
 }
 
 /// The words of a text that say something, each once, without their endings.
-fn words(text: &str) -> BTreeSet<String> {
+fn stemmed_words(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .filter(|word| STOP_WORDS.binary_search(&word.as_str()).is_err())
-        .map(|word| stem(&word).to_owned())
+        .map(|word| stem_word(&word).to_owned())
         .collect()
 }
 
 /// A word without the commonest English endings: enough to see that `lists`, `listed` and `listing` are one.
-fn stem(word: &str) -> &str {
+fn stem_word(word: &str) -> &str {
     for ending in ["ings", "ing", "ies", "ed", "es", "s", "e", "y"] {
         if let Some(short) = word.strip_suffix(ending)
             && short.chars().count() >= 3

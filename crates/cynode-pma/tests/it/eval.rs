@@ -8,12 +8,12 @@ use std::{
 
 use clap::Parser as _;
 use cynode_pma::eval::{
-    Eval, picture,
-    recording::Recording,
+    EvalCommand, picture,
+    recording::EvalRecording,
     replay,
-    rows::{self, Half, Matter, Row, Table},
+    rows::{self, EvalRow, EvalTable, RowHalf, RowInput},
     run,
-    score::{Answered, Report, Way},
+    score::{AskMethod, EvalAnswer, EvalReport},
     think,
 };
 use serde_json::{Value, json};
@@ -24,16 +24,16 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval")
 }
 
-fn all() -> Vec<Row> {
-    Table::ALL.into_iter().flat_map(|table| rows::load(&data(), table).unwrap()).collect()
+fn all() -> Vec<EvalRow> {
+    EvalTable::ALL.into_iter().flat_map(|table| rows::load_rows(&data(), table).unwrap()).collect()
 }
 
-fn words(row: &Row) -> String {
+fn words(row: &EvalRow) -> String {
     let text = match &row.matter {
-        Matter::Classify { input, .. } | Matter::Scope { input, .. } => input.clone(),
-        Matter::Route { work, .. } => work.clone(),
-        Matter::Review { result, .. } => result.clone(),
-        Matter::Failure { failure, .. } => failure.clone(),
+        RowInput::Classify { input, .. } | RowInput::Scope { input, .. } => input.clone(),
+        RowInput::Route { work, .. } => work.clone(),
+        RowInput::Review { result, .. } => result.clone(),
+        RowInput::Failure { failure, .. } => failure.clone(),
     };
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
@@ -41,14 +41,14 @@ fn words(row: &Row) -> String {
 #[test]
 fn every_table_has_its_rows_and_none_of_them_twice() {
     let least = BTreeMap::from([
-        (Table::Classify, 70),
-        (Table::Scope, 60),
-        (Table::Route, 25),
-        (Table::Review, 30),
-        (Table::Failure, 25),
+        (EvalTable::Classify, 70),
+        (EvalTable::Scope, 60),
+        (EvalTable::Route, 25),
+        (EvalTable::Review, 30),
+        (EvalTable::Failure, 25),
     ]);
     for (table, least) in least {
-        let rows = rows::load(&data(), table).unwrap();
+        let rows = rows::load_rows(&data(), table).unwrap();
         assert!(
             rows.len() >= least,
             "{} has {} rows, {least} are wanted",
@@ -66,24 +66,24 @@ fn every_table_has_its_rows_and_none_of_them_twice() {
 
 #[test]
 fn no_label_is_rare_and_every_label_is_in_both_halves() {
-    for table in Table::ALL {
-        let rows = rows::load(&data(), table).unwrap();
-        let even = rows.len() / table.labels().len();
-        for label in table.labels() {
-            let of_label: Vec<&Row> = rows.iter().filter(|row| row.label == *label).collect();
+    for table in EvalTable::ALL {
+        let rows = rows::load_rows(&data(), table).unwrap();
+        let even = rows.len() / table.answer_labels().len();
+        for label in table.answer_labels() {
+            let of_label: Vec<&EvalRow> = rows.iter().filter(|row| row.label == *label).collect();
             let share = of_label.len() * 100 / even;
             assert!((80..=125).contains(&share), "{label}: {} of {}", of_label.len(), rows.len());
-            let halves: BTreeSet<Half> = of_label.iter().map(|row| row.half()).collect();
-            assert_eq!(halves, BTreeSet::from([Half::Tuning, Half::HeldOut]), "{label}");
+            let halves: BTreeSet<RowHalf> = of_label.iter().map(|row| row.row_half()).collect();
+            assert_eq!(halves, BTreeSet::from([RowHalf::Tuning, RowHalf::HeldOut]), "{label}");
         }
     }
 }
 
 #[test]
 fn the_halves_are_of_like_size_and_some_rows_are_hostile_or_not_in_english() {
-    for table in Table::ALL {
-        let rows = rows::load(&data(), table).unwrap();
-        let tuning = rows.iter().filter(|row| row.half() == Half::Tuning).count();
+    for table in EvalTable::ALL {
+        let rows = rows::load_rows(&data(), table).unwrap();
+        let tuning = rows.iter().filter(|row| row.row_half() == RowHalf::Tuning).count();
         assert!((35..=65).contains(&(tuning * 100 / rows.len())), "{}: {tuning}", table.as_str());
     }
     let rows = all();
@@ -95,9 +95,9 @@ fn the_halves_are_of_like_size_and_some_rows_are_hostile_or_not_in_english() {
 
 #[test]
 fn a_row_of_another_form_is_refused_with_its_line() {
-    let wrong = |text: &str| rows::parse(Table::Classify, text).unwrap_err().to_string();
+    let wrong = |text: &str| rows::parse_rows(EvalTable::Classify, text).unwrap_err().to_string();
     let good = r#"{"id": "classify-001", "input": "x", "class": "quick_fix"}"#;
-    assert_eq!(rows::parse(Table::Classify, good).unwrap().len(), 1);
+    assert_eq!(rows::parse_rows(EvalTable::Classify, good).unwrap().len(), 1);
     assert_eq!(
         wrong(&format!("{good}\n{good}")),
         "classify.jsonl, line 2: `classify-001` is there twice"
@@ -121,12 +121,12 @@ fn a_row_of_another_form_is_refused_with_its_line() {
 #[derive(clap::Parser)]
 struct Program {
     #[command(subcommand)]
-    eval: Eval,
+    eval: EvalCommand,
 }
 
 async fn eval(arguments: &[&str]) -> String {
     let program = Program::try_parse_from([&["eval"], arguments].concat()).unwrap();
-    match program.eval.run().await {
+    match program.eval.run_command().await {
         Ok(code) if format!("{code:?}") == format!("{:?}", ExitCode::SUCCESS) => "good".to_owned(),
         Ok(_) => "fell short".to_owned(),
         Err(error) => format!("{error:#}"),
@@ -173,8 +173,8 @@ impl World {
         eval(&[&["replay", "--recording", &self.path("recording")], more].concat()).await
     }
 
-    fn recording(&self) -> Recording {
-        Recording::load(Path::new(&self.path("recording"))).unwrap()
+    fn recording(&self) -> EvalRecording {
+        EvalRecording::load_recording(Path::new(&self.path("recording"))).unwrap()
     }
 }
 
@@ -210,10 +210,10 @@ async fn every_row_is_asked_with_a_form_and_plainly_and_the_answers_are_kept() {
     assert_eq!(
         kept,
         [
-            ("failure-001", Way::Structured, Some("retry"), 2, 2),
-            ("failure-002", Way::Structured, Some("escalate"), 1, 1),
-            ("failure-001", Way::Plain, Some("escalate"), 1, 1),
-            ("failure-002", Way::Plain, None, 1, 1),
+            ("failure-001", AskMethod::Structured, Some("retry"), 2, 2),
+            ("failure-002", AskMethod::Structured, Some("escalate"), 1, 1),
+            ("failure-001", AskMethod::Plain, Some("escalate"), 1, 1),
+            ("failure-002", AskMethod::Plain, None, 1, 1),
         ]
     );
     assert_eq!(world.replay(&["--require", "valid,not-worse"]).await, "good");
@@ -234,7 +234,7 @@ async fn a_recording_that_decides_otherwise_now_is_an_error() {
         assert!(text.contains(from), "{text}");
         std::fs::write(&file, text.replacen(from, to, 1)).unwrap();
         let recording = world.recording();
-        let found = replay::differences(&recording).await;
+        let found = replay::find_differences(&recording).await;
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
             found[0].starts_with("failure-001, structured: ") && found[0].contains(what),
@@ -277,10 +277,10 @@ async fn a_server_that_refuses_stops_the_evaluation_with_its_words() {
 
 #[test]
 fn no_labelled_input_is_given_away_in_a_question_about_another() {
-    for table in Table::ALL {
-        let rows = rows::load(&data(), table).unwrap();
+    for table in EvalTable::ALL {
+        let rows = rows::load_rows(&data(), table).unwrap();
         let [first, rest @ ..] = &rows[..] else { panic!("{table} is empty") };
-        let question = think::question(first).to_lowercase();
+        let question = think::structured_question(first).to_lowercase();
         let question = question.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(question.contains(&words(first)), "{question}");
         for row in rest {
@@ -291,24 +291,28 @@ fn no_labelled_input_is_given_away_in_a_question_about_another() {
 
 #[test]
 fn a_limit_takes_as_many_of_each_label_and_a_seed_says_which() {
-    let rows = rows::load(&data(), Table::Scope).unwrap();
-    let chosen = |seed| run::chosen(rows.clone(), Some(8), seed);
-    let of_label = |rows: &[Row], label: &str| rows.iter().filter(|row| row.label == label).count();
+    let rows = rows::load_rows(&data(), EvalTable::Scope).unwrap();
+    let chosen = |seed| run::sample_rows(rows.clone(), Some(8), seed);
+    let of_label =
+        |rows: &[EvalRow], label: &str| rows.iter().filter(|row| row.label == label).count();
     for seed in [None, Some(1), Some(2)] {
         let rows = chosen(seed);
-        assert!(Table::Scope.labels().iter().all(|label| of_label(&rows, label) == 2), "{seed:?}");
+        assert!(
+            EvalTable::Scope.answer_labels().iter().all(|label| of_label(&rows, label) == 2),
+            "{seed:?}"
+        );
     }
     assert_eq!(chosen(Some(1)), chosen(Some(1)));
     assert_ne!(chosen(Some(1)), chosen(Some(2)));
-    assert_eq!(run::chosen(rows.clone(), None, None), rows);
+    assert_eq!(run::sample_rows(rows.clone(), None, None), rows);
 }
 
 #[test]
 fn a_picture_shows_names_as_text_whatever_they_are() {
-    let answer = |way, said: &str| Answered {
+    let answer = |way, said: &str| EvalAnswer {
         id: "failure-001".into(),
-        table: Table::Failure,
-        half: Half::Tuning,
+        table: EvalTable::Failure,
+        half: RowHalf::Tuning,
         way,
         truth: "retry".into(),
         said: Some(said.to_owned()),
@@ -317,8 +321,9 @@ fn a_picture_shows_names_as_text_whatever_they_are() {
         output_tokens: 1,
         latency_ms: 1,
     };
-    let answers = [answer(Way::Structured, "retry"), answer(Way::Plain, "escalate")];
-    let drawn = picture::svg(&Report::of("<script>&\"", &answers, None)).unwrap();
+    let answers = [answer(AskMethod::Structured, "retry"), answer(AskMethod::Plain, "escalate")];
+    let drawn =
+        picture::render_svg(&EvalReport::from_answers("<script>&\"", &answers, None)).unwrap();
     assert!(!drawn.contains("<script>") && drawn.contains("&lt;script&gt;&amp;"));
     assert!(
         drawn.contains("100.0 %")

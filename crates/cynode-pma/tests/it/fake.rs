@@ -17,13 +17,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use cynode_core::sync::lock;
+use cynode_core::sync::lock_unpoisoned;
 use cynode_pma::{
-    instructions::Bundle,
-    office::{Office, Tuning},
-    role::Role,
+    instructions::InstructionBundle,
+    office::{RoleRuntime, RoleTuning},
+    role::PmaRole,
 };
-use cynode_wire::handoffs::Handoff;
+use cynode_wire::handoffs::HandoffAssignment;
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -100,7 +100,7 @@ struct Asker<'a>(&'a Inside, String);
 
 impl Drop for Asker<'_> {
     fn drop(&mut self) {
-        lock(&self.0.left).push(self.1.clone());
+        lock_unpoisoned(&self.0.left).push(self.1.clone());
         self.0.changed.send_modify(|n| *n += 1);
     }
 }
@@ -133,7 +133,7 @@ impl Fake {
 
     /// Answers the next call of a tool, or the next question to a model (`model`), like that.
     pub(crate) fn reply(&self, what: &str, reply: Reply) {
-        lock(&self.inside.replies).entry(what.to_owned()).or_default().push_back(reply);
+        lock_unpoisoned(&self.inside.replies).entry(what.to_owned()).or_default().push_back(reply);
         self.inside.changed.send_modify(|n| *n += 1);
     }
 
@@ -145,14 +145,14 @@ impl Fake {
     /// Offers a tool.
     pub(crate) fn offer(&self, name: &str, description: &str, input: &Value) {
         let name = name.replace('.', "__");
-        lock(&self.inside.tools)
+        lock_unpoisoned(&self.inside.tools)
             .push(json!({ "name": name, "description": description, "inputSchema": input }));
     }
 
     /// Everything that was asked, but for claims, signs of life and the word that a model is about to be asked.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         let dull = ["handoff.claim", "handoff.keep", "think.begin"];
-        lock(&self.inside.seen)
+        lock_unpoisoned(&self.inside.seen)
             .iter()
             .filter(|seen| !dull.contains(&seen.what.as_str()))
             .cloned()
@@ -161,7 +161,11 @@ impl Fake {
 
     /// What was asked of one kind.
     pub(crate) fn asked(&self, what: &str) -> Vec<Seen> {
-        lock(&self.inside.seen).iter().filter(|seen| seen.what == what).cloned().collect()
+        lock_unpoisoned(&self.inside.seen)
+            .iter()
+            .filter(|seen| seen.what == what)
+            .cloned()
+            .collect()
     }
 
     /// Waits until something of a kind was asked so often, and gives it all.
@@ -172,7 +176,8 @@ impl Fake {
 
     /// Waits until whoever asked something of a kind went away without an answer.
     pub(crate) async fn until_left(&self, what: &str) {
-        self.wait(what, || lock(&self.inside.left).iter().any(|left| left == what)).await;
+        self.wait(what, || lock_unpoisoned(&self.inside.left).iter().any(|left| left == what))
+            .await;
     }
 
     async fn wait(&self, what: &str, mut there: impl FnMut() -> bool) {
@@ -186,21 +191,21 @@ impl Fake {
     }
 
     /// An office at it.
-    pub(crate) fn office(&self, role: Role, patience: Duration) -> Office {
+    pub(crate) fn office(&self, role: PmaRole, patience: Duration) -> RoleRuntime {
         office_at(&self.base, role, patience)
     }
 }
 
 /// An office at an address.
-pub(crate) fn office_at(base: &str, role: Role, patience: Duration) -> Office {
-    let bundle = Bundle {
+pub(crate) fn office_at(base: &str, role: PmaRole, patience: Duration) -> RoleRuntime {
+    let bundle = InstructionBundle {
         role,
         baseline: "BASELINE".into(),
         instructions: "INSTRUCTIONS".into(),
         digest: String::new(),
     };
-    let tuning = Tuning { max_steps: 20, temperature: 0.2, patience };
-    Office::new(bundle, tuning, base, HOST.to_owned().into()).unwrap()
+    let tuning = RoleTuning { max_steps: 20, temperature: 0.2, patience };
+    RoleRuntime::new(bundle, tuning, base, HOST.to_owned().into()).unwrap()
 }
 
 /// A handoff that asks for something.
@@ -236,7 +241,7 @@ pub(crate) fn handoff(request: &Value) -> Value {
 }
 
 /// The same as a value of ours.
-pub(crate) fn read(handoff: &Value) -> Handoff {
+pub(crate) fn read(handoff: &Value) -> HandoffAssignment {
     serde_json::from_value(handoff.clone()).unwrap()
 }
 
@@ -272,12 +277,12 @@ impl Inside {
             trace: text("traceparent").map(|parent| parent.split('-').nth(1).unwrap().to_owned()),
             body,
         };
-        lock(&self.seen).push(seen);
+        lock_unpoisoned(&self.seen).push(seen);
         self.changed.send_modify(|n| *n += 1);
     }
 
     fn next(&self, what: &str) -> Option<Reply> {
-        lock(&self.replies).get_mut(what).and_then(VecDeque::pop_front)
+        lock_unpoisoned(&self.replies).get_mut(what).and_then(VecDeque::pop_front)
     }
 
     /// The next reply; claims wait for one, everything else is answered with nothing in particular.
@@ -298,7 +303,7 @@ async fn mcp(State(inside): State<Arc<Inside>>, headers: HeaderMap, body: Bytes)
     assert_eq!(message["method"], headers["mcp-method"].to_str().unwrap());
     if message["method"] == "tools/list" {
         inside.note("tools/list", &headers, Value::Null);
-        let tools = lock(&inside.tools).clone();
+        let tools = lock_unpoisoned(&inside.tools).clone();
         return answered(&json!({ "tools": tools }));
     }
     let params = &message["params"];
@@ -377,7 +382,7 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.ended {
-            lock(&self.inside.left).push("model".into());
+            lock_unpoisoned(&self.inside.left).push("model".into());
             self.inside.changed.send_modify(|n| *n += 1);
         }
     }

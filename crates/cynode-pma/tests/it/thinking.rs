@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use cynode_core::models::Tier;
 use cynode_pma::{
-    brain::{Check, Live, Voice, digest},
-    desk::{Ask, Brain as _, Trouble},
-    gate::{self, Gate, Host, Pass},
+    brain::{AnswerValidator, LiveBackend, LlmClient, request_digest},
+    desk::{DecisionBackend as _, DecisionError, DecisionRequest},
+    gate::{self, McpClient, OrchestratorClient, RequestCredentials},
 };
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ use crate::fake::{self, Fake, HOST, Reply, Seen, TOKEN, TRACE};
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn ask() -> Ask {
+fn ask() -> DecisionRequest {
     let labels = json!({ "type": "object", "properties": { "class": { "enum": ["a", "b"] } }, "required": ["class"] });
-    Ask {
+    DecisionRequest {
         step: 0,
-        kind: cynode_pma::desk::ThinkKind::Classify,
+        kind: cynode_pma::desk::DecisionKind::Classify,
         tier: Tier::Deep,
         schema: labels,
         system: "SYSTEM".into(),
@@ -27,16 +27,19 @@ fn ask() -> Ask {
 }
 
 /// Nothing is wrong.
-const FINE: Check<'static> = &|_| Ok(());
+const FINE: AnswerValidator<'static> = &|_| Ok(());
 
 /// Asks with what the fake hands over.
-async fn think(fake: &Fake, handoff: &Value, patience: Duration) -> Result<Value, Trouble> {
+async fn think(fake: &Fake, handoff: &Value, patience: Duration) -> Result<Value, DecisionError> {
     let handoff = fake::read(handoff);
-    let http = gate::http().unwrap();
-    let host = Host::new(Gate::new(http.clone(), &fake.base), HOST.to_owned().into());
+    let http = gate::build_http_client().unwrap();
+    let host =
+        OrchestratorClient::new(McpClient::new(http.clone(), &fake.base), HOST.to_owned().into());
     let endpoint = format!("{}/v1/chat/completions", fake.base);
-    let voice = Voice::new(http, endpoint, Pass::of(&handoff), patience);
-    Live::new(&handoff, voice, host, 0.7).ask(ask(), FINE).await
+    let voice =
+        LlmClient::new(http, endpoint, RequestCredentials::from_handoff(&handoff), patience)
+            .with_think_seconds(handoff.think_seconds.clone());
+    LiveBackend::new(&handoff, voice, host, 0.7).request_decision(ask(), FINE).await
 }
 
 fn handoff() -> Value {
@@ -80,7 +83,7 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
         json!({
             "handoff_id": "hof_00000000000000000000000000000001",
             "fencing_token": 7,
-            "thought": { "step": 0, "kind": "classify", "prompt_digest": digest(&ask()), "schema_digest": schema_digest,
+            "thought": { "step": 0, "kind": "classify", "prompt_digest": request_digest(&ask()), "schema_digest": schema_digest,
                 "model": "cynodeai.standard", "output": { "class": "a" }, "attempts": 1, "complaints": [],
                 "input_tokens": 10, "output_tokens": 3, "latency_ms": 0 },
             "prompt": question,
@@ -128,7 +131,7 @@ async fn three_answers_that_do_not_fit_are_an_error_and_never_a_guess() {
     }
     let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
     assert!(
-        matches!(&trouble, Trouble::Permanent(why) if why.contains("no usable answer to `classify` in 3 attempts")),
+        matches!(&trouble, DecisionError::Permanent(why) if why.contains("no usable answer to `classify` in 3 attempts")),
         "{trouble}"
     );
     assert_eq!(whats(&fake.seen()), ["model", "model", "model", "think.record"]);
@@ -142,17 +145,25 @@ async fn silence_is_borne_once_and_then_told() {
     fake.reply("model", Reply::Never);
     let trouble = think(&fake, &handoff(), Duration::from_millis(50)).await.unwrap_err();
     // The second time longer: whoever thinks long does so again, and is paid for it.
-    let why =
-        "no model answered: it took longer than 150ms; `think-seconds` says how long it may take";
-    assert_eq!(trouble, Trouble::Late(why.into()));
+    let why = "no model answered: `cynodeai.standard` took longer than 150ms; give all models more time with \
+        `cynork settings set manager.think_timeout_seconds N`, or one with `cynork model set MODEL --think-seconds N`";
+    assert_eq!(trouble, DecisionError::Late(why.into()));
     assert_eq!(whats(&fake.seen()), ["model", "model"]);
+
+    // What somebody said about the model goes before what the process was started with.
+    let fake = Fake::start().await;
+    fake.reply("model", Reply::Never);
+    fake.reply("model", good());
+    let mut patient = handoff();
+    patient["think_seconds"] = json!({ "cynodeai.standard": 1 });
+    assert_eq!(think(&fake, &patient, LONG).await, Ok(json!({ "class": "a" })));
 
     let fake = Fake::start().await;
     for _ in 0..2 {
         fake.reply("model", Reply::Status(503, json!({ "error": { "message": "busy" } })));
     }
     let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
-    assert_eq!(trouble, Trouble::Transient("no model answered: busy".into()));
+    assert_eq!(trouble, DecisionError::Transient("no model answered: busy".into()));
     assert_eq!(whats(&fake.seen()), ["model", "model"]);
 
     let fake = Fake::start().await;
@@ -169,7 +180,7 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
         json!({ "step": step, "kind": "classify", "prompt_digest": digest, "schema_digest": "", "model": "m", "output": output,
             "attempts": 1, "complaints": [], "input_tokens": 1, "output_tokens": 1, "latency_ms": 1 })
     };
-    let own = digest(&ask());
+    let own = request_digest(&ask());
     handoff["thoughts"] = json!([
         thought(1, &own, json!({ "class": "a" })),
         thought(0, "another", json!({ "class": "a" })),
@@ -201,7 +212,7 @@ async fn an_answer_that_cannot_be_kept_is_not_used() {
         fake.reply("model", good());
         fake.reply("think.record", reply);
         let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
-        assert_eq!(matches!(trouble, Trouble::Transient(_)), transient, "{trouble}");
+        assert_eq!(matches!(trouble, DecisionError::Transient(_)), transient, "{trouble}");
         assert_eq!(whats(&fake.seen()), ["model", "think.record"]);
     }
 }
@@ -223,8 +234,11 @@ async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
         fake.reply("model", Reply::Status(status, error));
         let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
         let expected = "the words".to_owned();
-        let expected =
-            if transient { Trouble::Transient(expected) } else { Trouble::Permanent(expected) };
+        let expected = if transient {
+            DecisionError::Transient(expected)
+        } else {
+            DecisionError::Permanent(expected)
+        };
         assert_eq!(trouble, expected, "{status} {code}");
         assert_eq!(whats(&fake.seen()), ["model"]);
     }
@@ -235,8 +249,8 @@ async fn a_handoff_without_models_asks_nobody_and_waits_for_one() {
     let fake = Fake::start().await;
     let mut handoff = handoff();
     handoff["models"] = json!([]);
-    let why = "the handoff opens no model: an admin must offer one".to_owned();
-    assert_eq!(think(&fake, &handoff, LONG).await, Err(Trouble::Transient(why)));
+    let why = cynode_core::models::no_model_message();
+    assert_eq!(think(&fake, &handoff, LONG).await, Err(DecisionError::Transient(why)));
     assert_eq!(fake.seen(), []);
 }
 
@@ -244,9 +258,9 @@ async fn a_handoff_without_models_asks_nobody_and_waits_for_one() {
 async fn an_answer_that_leads_elsewhere_is_not_followed() {
     let (fake, other) = (Fake::start().await, Fake::start().await);
     fake.reply("model", Reply::Elsewhere(format!("{}/v1/chat/completions", other.base)));
-    assert!(matches!(think(&fake, &handoff(), LONG).await, Err(Trouble::Permanent(_))));
+    assert!(matches!(think(&fake, &handoff(), LONG).await, Err(DecisionError::Permanent(_))));
     fake.reply("model", good());
     fake.reply("think.record", Reply::Elsewhere(format!("{}/mcp", other.base)));
-    assert!(matches!(think(&fake, &handoff(), LONG).await, Err(Trouble::Permanent(_))));
+    assert!(matches!(think(&fake, &handoff(), LONG).await, Err(DecisionError::Permanent(_))));
     assert_eq!(other.seen(), []);
 }

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use cynode_pma::{
-    desk::{Boxed, Decision, Desk, ThinkKind, Trouble},
-    judge::Outcome,
-    role::Role,
-    service::{self, Pace},
+    desk::{BoxedFuture, DecisionContext, DecisionError, DecisionKind, DecisionOutput},
+    judge::HandoffOutcome,
+    role::PmaRole,
+    service::{self, ServiceLimits},
 };
 use cynode_wire::handoffs::{HandoffAnswer, HandoffRequest};
 use schemars::JsonSchema;
@@ -21,30 +21,32 @@ use crate::fake::{self, Fake, HOST, Reply, TOKEN, TRACE};
 
 const LONG: Duration = Duration::from_secs(20);
 
-const PACE: Pace = Pace { handoffs: 4, lease: LONG, grace: LONG };
+const PACE: ServiceLimits = ServiceLimits { handoffs: 4, lease: LONG, grace: LONG };
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct Word {
     word: String,
 }
 
-impl Decision for Word {
-    const KIND: ThinkKind = ThinkKind::Summarise;
+impl DecisionOutput for Word {
+    const KIND: DecisionKind = DecisionKind::Summarise;
     const TIER: cynode_core::models::Tier = cynode_core::models::Tier::Fast;
 }
 
 /// A judge that does what the text of a schedule says: thinks, calls, delegates.
-fn obeying<'a>(desk: &'a Desk<'a>) -> Boxed<'a, Result<Outcome, Trouble>> {
+fn obeying<'a>(
+    desk: &'a DecisionContext<'a>,
+) -> BoxedFuture<'a, Result<HandoffOutcome, DecisionError>> {
     Box::pin(async {
         let HandoffRequest::Schedule { text, .. } = &desk.handoff.request else {
-            return Ok(Outcome::Delegate);
+            return Ok(HandoffOutcome::Delegate);
         };
         let note = match text.split_once(' ') {
-            Some(("think", prompt)) => desk.think::<Word>(prompt).await?.word,
-            Some(("call", tool)) => desk.call(tool, json!({ "a": 1 })).await?.to_string(),
+            Some(("think", prompt)) => desk.make_decision::<Word>(prompt).await?.word,
+            Some(("call", tool)) => desk.call_tool(tool, json!({ "a": 1 })).await?.to_string(),
             _ => desk.system.clone(),
         };
-        Ok(Outcome::Answer(Box::new(HandoffAnswer::Interpreted { tasks: vec![], note })))
+        Ok(HandoffOutcome::Answer(Box::new(HandoffAnswer::Interpreted { tasks: vec![], note })))
     })
 }
 
@@ -54,10 +56,10 @@ struct Running {
     handle: AbortOnDropHandle<()>,
 }
 
-fn start(fake: &Fake, role: Role, pace: Pace) -> Running {
+fn start(fake: &Fake, role: PmaRole, pace: ServiceLimits) -> Running {
     let office = Arc::new(fake.office(role, LONG));
     let stop = CancellationToken::new();
-    let run = service::run(office, pace, obeying, stop.clone());
+    let run = service::run_service(office, pace, obeying, stop.clone());
     Running { stop, handle: AbortOnDropHandle::new(TaskTracker::new().spawn(run)) }
 }
 
@@ -70,7 +72,7 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
     let fake = Fake::start().await;
     fake.hand(&schedule("think hard"));
     fake.reply("model", Reply::Text("{\"word\":\"done\"}".into()));
-    let _running = start(&fake, Role::ProjectManager, PACE);
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
     let completed = fake.until("handoff.complete", 1).await;
     assert_eq!(
         completed[0].body,
@@ -103,7 +105,7 @@ async fn a_claim_whose_answer_was_lost_is_repeated_and_another_is_not() {
     fake.reply("handoff.claim", Reply::Failed("unavailable"));
     fake.reply("handoff.claim", Reply::Given(json!({ "handoff": null })));
     fake.reply("handoff.claim", Reply::Refused("not_listed"));
-    let _running = start(&fake, Role::ProjectManager, PACE);
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
     let claims = fake.until("handoff.claim", 5).await;
     let ids: Vec<&Value> = claims.iter().map(|claim| &claim.body["claim_id"]).collect();
     assert!(ids[0] == ids[1] && ids[1] == ids[2], "{ids:?}");
@@ -114,9 +116,10 @@ async fn a_claim_whose_answer_was_lost_is_repeated_and_another_is_not() {
 async fn an_orchestrator_that_is_not_there_is_waited_for_without_asking_a_model() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap();
-    let office = Arc::new(fake::office_at(&format!("http://{port}"), Role::ProjectManager, LONG));
+    let office =
+        Arc::new(fake::office_at(&format!("http://{port}"), PmaRole::ProjectManager, LONG));
     let stop = CancellationToken::new();
-    let run = service::run(office, PACE, obeying, stop.clone());
+    let run = service::run_service(office, PACE, obeying, stop.clone());
     let run = AbortOnDropHandle::new(TaskTracker::new().spawn(run));
     // It was tried, and nobody is there for a while.
     drop(listener.accept().await.unwrap());
@@ -136,8 +139,11 @@ async fn work_on_a_handoff_that_somebody_else_has_is_dropped() {
     fake.reply("slow.tool", Reply::Never);
     fake.reply("handoff.keep", Reply::Given(json!({})));
     fake.reply("handoff.keep", Reply::Failed("fenced"));
-    let _running =
-        start(&fake, Role::ProjectManager, Pace { lease: Duration::from_millis(90), ..PACE });
+    let _running = start(
+        &fake,
+        PmaRole::ProjectManager,
+        ServiceLimits { lease: Duration::from_millis(90), ..PACE },
+    );
     fake.until_left("slow.tool").await;
     let keeps = fake.asked("handoff.keep");
     assert_eq!(keeps.len(), 2);
@@ -157,8 +163,11 @@ async fn a_lease_that_cannot_be_kept_in_its_time_is_taken_for_lost() {
     for _ in 0..20 {
         fake.reply("handoff.keep", Reply::Status(503, json!({})));
     }
-    let _running =
-        start(&fake, Role::ProjectManager, Pace { lease: Duration::from_millis(90), ..PACE });
+    let _running = start(
+        &fake,
+        PmaRole::ProjectManager,
+        ServiceLimits { lease: Duration::from_millis(90), ..PACE },
+    );
     fake.until_left("slow.tool").await;
     assert!(fake.asked("handoff.keep").len() >= 2);
 }
@@ -172,8 +181,11 @@ async fn no_more_handoffs_are_claimed_than_can_be_worked_on_at_once() {
     let (first, second) = (Reply::Never, Reply::Never);
     fake.reply("slow.tool", first);
     fake.reply("slow.tool", second);
-    let running =
-        start(&fake, Role::ProjectManager, Pace { handoffs: 2, grace: Duration::ZERO, ..PACE });
+    let running = start(
+        &fake,
+        PmaRole::ProjectManager,
+        ServiceLimits { handoffs: 2, grace: Duration::ZERO, ..PACE },
+    );
     fake.until("slow.tool", 2).await;
     assert_eq!(fake.asked("handoff.claim").len(), 2);
     running.stop.cancel();
@@ -186,7 +198,8 @@ async fn a_process_that_is_stopped_claims_no_more_and_lets_go_of_what_it_cannot_
     let fake = Fake::start().await;
     fake.hand(&schedule("call slow.tool"));
     fake.reply("slow.tool", Reply::Never);
-    let running = start(&fake, Role::ProjectManager, Pace { grace: Duration::ZERO, ..PACE });
+    let running =
+        start(&fake, PmaRole::ProjectManager, ServiceLimits { grace: Duration::ZERO, ..PACE });
     fake.until("slow.tool", 1).await;
     fake.until("handoff.claim", 2).await;
     running.stop.cancel();
@@ -205,7 +218,7 @@ async fn a_process_that_is_stopped_finishes_what_it_can() {
     let fake = Fake::start().await;
     fake.hand(&schedule("call quick.tool"));
     fake.reply("quick.tool", Reply::Given(json!({ "b": 2 })));
-    let running = start(&fake, Role::ProjectManager, PACE);
+    let running = start(&fake, PmaRole::ProjectManager, PACE);
     fake.until("quick.tool", 1).await;
     running.stop.cancel();
     running.handle.await.unwrap();
@@ -242,7 +255,7 @@ async fn a_refusal_of_the_gate_is_a_hard_failure_and_the_tool_is_called_once() {
         let fake = Fake::start().await;
         fake.hand(&schedule("call db.task.get"));
         fake.reply("db.task.get", reply);
-        let _running = start(&fake, Role::ProjectManager, PACE);
+        let _running = start(&fake, PmaRole::ProjectManager, PACE);
         let failed = fake.until("handoff.fail", 1).await;
         assert_eq!(
             (&failed[0].body["transient"], &failed[0].body["why"]),
@@ -262,7 +275,7 @@ async fn a_refusal_of_the_gate_is_a_hard_failure_and_the_tool_is_called_once() {
 async fn a_share_for_the_analyst_is_delegated() {
     let fake = Fake::start().await;
     fake.hand(&fake::handoff(&json!({ "kind": "summarise", "units": [] })));
-    let _running = start(&fake, Role::ProjectManager, PACE);
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
     let delegated = fake.until("handoff.delegate", 1).await;
     assert_eq!(
         delegated[0].body,
@@ -274,7 +287,7 @@ async fn a_share_for_the_analyst_is_delegated() {
 async fn a_handoff_of_the_other_role_is_not_worked_on() {
     let fake = Fake::start().await;
     fake.hand(&schedule("think hard"));
-    let _running = start(&fake, Role::ProjectAnalyst, PACE);
+    let _running = start(&fake, PmaRole::ProjectAnalyst, PACE);
     let failed = fake.until("handoff.fail", 1).await;
     assert_eq!(failed[0].body["why"], "a handoff of the kind schedule is not for project_analyst");
     assert_eq!(fake.asked("model").len(), 0);
@@ -286,7 +299,7 @@ async fn the_end_of_a_handoff_is_said_until_it_is_heard_and_an_answer_that_is_no
     fake.hand(&schedule("nothing"));
     fake.reply("handoff.complete", Reply::Status(503, json!({})));
     fake.reply("handoff.complete", Reply::Failed("invalid"));
-    let _running = start(&fake, Role::ProjectManager, PACE);
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
     let failed = fake.until("handoff.fail", 1).await;
     assert_eq!(fake.asked("handoff.complete").len(), 2);
     let why = "the orchestrator did not take the answer: `handoff.complete` failed (invalid): it went wrong";
@@ -307,7 +320,7 @@ async fn a_chat_that_nobody_listens_to_is_answered_as_a_whole() {
         "model",
         fake::pieces([said("Good "), said("day"), fake::piece(&json!({}), Some("stop"))]),
     );
-    let _running = start(&fake, Role::ProjectManager, PACE);
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
     let completed = fake.until("handoff.complete", 1).await;
     assert_eq!(completed[0].body["answer"], json!({ "answer": "chatted", "content": "Good day" }));
 }
@@ -323,7 +336,7 @@ async fn the_same_question_has_the_same_size_however_many_came_before() {
             Reply::Text("{\"word\":\"a long answer that must not come back\"}".into()),
         );
     }
-    let _running = start(&fake, Role::ProjectManager, Pace { handoffs: 1, ..PACE });
+    let _running = start(&fake, PmaRole::ProjectManager, ServiceLimits { handoffs: 1, ..PACE });
     fake.until("handoff.complete", 6).await;
     let questions: Vec<Value> = fake.asked("model").into_iter().map(|asked| asked.body).collect();
     assert!(questions.iter().all(|question| *question == questions[0]));
@@ -338,7 +351,7 @@ async fn while_the_task_is_paused_no_model_is_asked_and_nothing_is_said_of_the_h
     fake.hand(&schedule("think again"));
     fake.reply("think.begin", Reply::Given(json!({ "paused": false })));
     fake.reply("model", Reply::Text("{\"word\":\"done\"}".into()));
-    let _running = start(&fake, Role::ProjectManager, Pace { handoffs: 1, ..PACE });
+    let _running = start(&fake, PmaRole::ProjectManager, ServiceLimits { handoffs: 1, ..PACE });
     fake.until("handoff.complete", 1).await;
     let begun = fake.asked("think.begin");
     assert_eq!(begun.len(), 2);

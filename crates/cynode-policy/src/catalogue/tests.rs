@@ -4,13 +4,13 @@ use serde_json::json;
 use super::*;
 use crate::fixtures::{definition, entry, installed};
 
-fn refused(definitions: Vec<Definition>) -> Vec<CatalogueError> {
-    Catalogue::build(definitions.into_iter().map(entry)).1
+fn refused(definitions: Vec<McpToolDefinition>) -> Vec<CatalogueError> {
+    ToolCatalogue::from_entries(definitions.into_iter().map(entry)).1
 }
 
 #[test]
 fn a_tool_that_is_tied_to_a_task_and_does_not_ask_for_it_is_not_registered() {
-    let mut tool = definition("db.task.get", Binding::TASK);
+    let mut tool = definition("db.task.get", IdBinding::TASK);
     tool.input = json!({ "type": "object", "properties": { "task_id": { "type": "string" } } });
     let name = tool.name.clone();
     assert_eq!(refused(vec![tool]), [CatalogueError::Unbound(name, "task_id")]);
@@ -18,18 +18,18 @@ fn a_tool_that_is_tied_to_a_task_and_does_not_ask_for_it_is_not_registered() {
 
 #[test]
 fn a_tool_that_should_ask_for_its_run_or_job_and_does_not_is_pointed_out() {
-    let mut tool = definition("agent.heartbeat", Binding { task: true, run: true, job: true });
-    assert_eq!(tool.lints(), Vec::<&str>::new());
+    let mut tool = definition("agent.heartbeat", IdBinding { task: true, run: true, job: true });
+    assert_eq!(tool.missing_id_arguments(), Vec::<&str>::new());
     tool.input["required"] = json!(["task_id"]);
-    assert_eq!(tool.lints(), ["run_id", "job_id"]);
+    assert_eq!(tool.missing_id_arguments(), ["run_id", "job_id"]);
     assert_eq!(refused(vec![tool]), []);
 }
 
 #[test]
 fn a_native_tool_outside_the_namespaces_and_a_foreign_one_inside_are_not_registered() {
-    let outside = definition("tools.task", Binding::NONE);
-    let look_alike = definition("dbx.task", Binding::NONE);
-    let inside = installed("db.task", Audience::Everybody);
+    let outside = definition("tools.task", IdBinding::NONE);
+    let look_alike = definition("dbx.task", IdBinding::NONE);
+    let inside = installed("db.task", ToolAudience::Everybody);
     for tool in [outside, look_alike, inside] {
         let name = tool.name.clone();
         assert_eq!(refused(vec![tool]), [CatalogueError::Namespace(name)]);
@@ -38,42 +38,42 @@ fn a_native_tool_outside_the_namespaces_and_a_foreign_one_inside_are_not_registe
 
 #[test]
 fn a_tool_without_a_schema_of_an_object_is_not_registered() {
-    let mut tool = definition("help.x", Binding::NONE);
+    let mut tool = definition("help.x", IdBinding::NONE);
     tool.input = json!({});
     let name = tool.name.clone();
-    assert_eq!(refused(vec![tool]), [CatalogueError::Schema(name, SchemaError::NotAnObject)]);
+    assert_eq!(refused(vec![tool]), [CatalogueError::Schema(name, ToolSchemaError::NotAnObject)]);
 }
 
 #[test]
 fn names_and_aliases_are_taken_once_and_the_first_keeps_them() {
-    let mut first = definition("pm.report", Binding::NONE);
+    let mut first = definition("pm.report", IdBinding::NONE);
     first.aliases = vec!["apmas_report_to_pm".parse().unwrap()];
-    let mut second = installed("apmas_report_to_pm", Audience::Everybody);
+    let mut second = installed("apmas_report_to_pm", ToolAudience::Everybody);
     second.description = "Another.".into();
     let taken = second.name.clone();
-    let (catalogue, refused) = Catalogue::build([first, second].map(entry));
+    let (catalogue, refused) = ToolCatalogue::from_entries([first, second].map(entry));
     assert_eq!(refused, [CatalogueError::Twice(taken)]);
     for name in ["apmas_report_to_pm", "pm__report", "pm.report"] {
-        let found = catalogue.on_the_wire(name).unwrap();
+        let found = catalogue.find_by_wire_name(name).unwrap();
         assert_eq!(found.definition.name.as_str(), "pm.report", "{name}");
     }
 }
 
 #[test]
 fn another_word_of_the_definition_is_another_digest_and_any_change_another_version() {
-    let tool = definition("help.x", Binding::NONE);
-    let version = |entry: Entry| Catalogue::build([entry]).0.version();
+    let tool = definition("help.x", IdBinding::NONE);
+    let version = |entry: CatalogueEntry| ToolCatalogue::from_entries([entry]).0.version_digest();
     let before = version(entry(tool.clone()));
     let mut words = tool.clone();
     words.description.push('!');
-    assert_ne!(words.digest(), tool.digest());
-    let off = Override { enabled: Some(false), scope: None };
-    let moved = Override { enabled: None, scope: Some(ToolScope::Pm) };
+    assert_ne!(words.definition_digest(), tool.definition_digest());
+    let off = ToolOverride { enabled: Some(false), scope: None };
+    let moved = ToolOverride { enabled: None, scope: Some(ToolScope::Pm) };
     let changed = [
         entry(words),
-        Entry { set: off, ..entry(tool.clone()) },
-        Entry { set: moved, ..entry(tool.clone()) },
-        Entry { pin: Pin::Quarantined, ..entry(tool.clone()) },
+        CatalogueEntry { set: off, ..entry(tool.clone()) },
+        CatalogueEntry { set: moved, ..entry(tool.clone()) },
+        CatalogueEntry { pin: DefinitionPin::Quarantined, ..entry(tool.clone()) },
     ];
     for changed in changed {
         assert_ne!(version(changed), before);

@@ -11,24 +11,24 @@ proptest! {
     #[test]
     fn a_name_on_the_wire_leads_back_to_itself_and_fits_every_model_api(text in name()) {
         if let Ok(name) = text.parse::<ToolName>() {
-            let wire = name.wire();
-            prop_assert!(wire.len() <= MOST_ON_THE_WIRE);
+            let wire = name.to_wire_name();
+            prop_assert!(wire.len() <= MAX_WIRE_NAME_LEN);
             prop_assert!(wire.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
-            prop_assert_eq!(ToolName::from_wire(&wire), Ok(name));
+            prop_assert_eq!(ToolName::from_wire_name(&wire), Ok(name));
         }
     }
 
     #[test]
     fn two_names_are_never_written_alike(one in name(), other in name()) {
         if let (Ok(one), Ok(other)) = (one.parse::<ToolName>(), other.parse::<ToolName>()) {
-            prop_assert_eq!(one.wire() == other.wire(), one == other);
+            prop_assert_eq!(one.to_wire_name() == other.to_wire_name(), one == other);
         }
     }
 
     #[test]
     fn any_text_is_read_or_refused_and_what_was_read_is_written_the_same(text in ".{0,80}") {
-        if let Ok(name) = ToolName::from_wire(&text) {
-            prop_assert_eq!(ToolName::from_wire(&name.wire()), Ok(name));
+        if let Ok(name) = ToolName::from_wire_name(&text) {
+            prop_assert_eq!(ToolName::from_wire_name(&name.to_wire_name()), Ok(name));
         }
     }
 }
@@ -72,13 +72,13 @@ fn only_the_closed_namespaces_are_native_and_not_those_that_look_alike() {
 
 #[test]
 fn a_group_means_what_is_inside_it() {
-    let matches = |pattern, name: &str| Pattern(pattern).matches(&name.parse().unwrap());
+    let matches = |pattern, name: &str| ToolPattern(pattern).matches_name(&name.parse().unwrap());
     assert!(matches("db.*", "db.task.get"));
     assert!(matches("db.task.*", "db.task.get"));
     assert!(matches("web.fetch", "web.fetch"));
     assert!(!matches("db.*", "db"));
     assert!(!matches("db.*", "dbx.task"));
     assert!(!matches("web.fetch", "web.fetch.all"));
-    let groups: Vec<_> = "db.task.get".parse::<ToolName>().unwrap().groups().collect();
+    let groups: Vec<_> = "db.task.get".parse::<ToolName>().unwrap().group_patterns().collect();
     assert_eq!(groups, ["db.task.*", "db.*"]);
 }

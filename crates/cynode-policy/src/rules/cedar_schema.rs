@@ -3,29 +3,29 @@
 use std::collections::BTreeSet;
 
 use cedar_policy::{RestrictedExpression, Schema};
-use cynode_core::{agents::AgentRole, causes::told};
+use cynode_core::{agents::AgentRole, causes::format_error_chain};
 use serde_json::{Map, Value, json};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::ToolCatalogue;
 
 /// Deepest nesting of arguments that rules can look into.
-const DEEPEST: usize = 4;
+const MAX_ARGUMENT_DEPTH: usize = 4;
 
 /// Describes the catalogue to the rules.
-pub(super) fn of(catalogue: &Catalogue) -> Result<Schema, String> {
+pub(super) fn build_cedar_schema(catalogue: &ToolCatalogue) -> Result<Schema, String> {
     let mut actions = Map::new();
     let mut groups = BTreeSet::new();
-    for tool in catalogue.tools() {
+    for tool in catalogue.iter_tools() {
         let name = &tool.definition.name;
-        let own: Vec<_> = name.groups().collect();
+        let own: Vec<_> = name.group_patterns().collect();
         groups.extend(own.iter().cloned());
         let member_of: Vec<_> = own.iter().map(|group| json!({ "id": group })).collect();
         let context = json!({
             "type": "Record",
             "attributes": {
-                "agent": facts(&["kind", "user", "project", "task", "profile"], &["network"]),
-                "tool": facts(&[], &["read_only", "destructive", "open_world"]),
-                "arguments": Shape::of(&tool.definition.input).described(),
+                "agent": record_schema(&["kind", "user", "project", "task", "profile"], &["network"]),
+                "tool": record_schema(&[], &["read_only", "destructive", "open_world"]),
+                "arguments": ArgumentShape::from_schema(&tool.definition.input).to_cedar_type(),
             },
         });
         actions.insert(name.to_string(), json!({
@@ -41,10 +41,10 @@ pub(super) fn of(catalogue: &Catalogue) -> Result<Schema, String> {
         "entityTypes": { "Role": { "enum": roles }, "Server": {} },
         "actions": actions,
     }});
-    Schema::from_json_value(schema).map_err(|error| told(&error))
+    Schema::from_json_value(schema).map_err(|error| format_error_chain(&error))
 }
 
-fn facts(texts: &[&str], flags: &[&str]) -> Value {
+fn record_schema(texts: &[&str], flags: &[&str]) -> Value {
     let texts = texts.iter().map(|name| ((*name).to_owned(), json!({ "type": "String" })));
     let flags = flags.iter().map(|name| ((*name).to_owned(), json!({ "type": "Boolean" })));
     let attributes: Map<String, Value> = texts.chain(flags).collect();
@@ -53,7 +53,7 @@ fn facts(texts: &[&str], flags: &[&str]) -> Value {
 
 /// What rules see of arguments: the part of a tool's schema that Cedar has types for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ArgumentShape {
     Text,
     Flag,
     Number,
@@ -61,22 +61,22 @@ pub(super) enum Shape {
     Record(Vec<(String, Self)>),
 }
 
-impl Shape {
+impl ArgumentShape {
     /// What rules see of the arguments that a schema describes.
-    pub(super) fn of(schema: &Value) -> Self {
-        record(schema, DEEPEST)
+    pub(super) fn from_schema(schema: &Value) -> Self {
+        record_shape(schema, MAX_ARGUMENT_DEPTH)
     }
 
     /// The same in Cedar's words.
-    fn described(&self) -> Value {
+    fn to_cedar_type(&self) -> Value {
         match self {
             Self::Text => json!({ "type": "String" }),
             Self::Flag => json!({ "type": "Boolean" }),
             Self::Number => json!({ "type": "Long" }),
-            Self::Set(element) => json!({ "type": "Set", "element": element.described() }),
+            Self::Set(element) => json!({ "type": "Set", "element": element.to_cedar_type() }),
             Self::Record(fields) => {
                 let attributes = fields.iter().map(|(name, shape)| {
-                    let mut kind = shape.described();
+                    let mut kind = shape.to_cedar_type();
                     // Even what the schema requires is optional here: a rule asks with `has` and cannot fail.
                     kind["required"] = Value::Bool(false);
                     (name.clone(), kind)
@@ -89,7 +89,7 @@ impl Shape {
 
     /// A value as rules see it: exactly what is described above. `None` when it cannot be held, as a whole number that is
     /// too large.
-    pub(super) fn shown(&self, value: &Value) -> Option<RestrictedExpression> {
+    pub(super) fn to_expression(&self, value: &Value) -> Option<RestrictedExpression> {
         match (self, value) {
             (Self::Text, Value::String(text)) => {
                 Some(RestrictedExpression::new_string(text.clone()))
@@ -99,13 +99,13 @@ impl Shape {
                 number.as_i64().map(RestrictedExpression::new_long)
             }
             (Self::Set(element), Value::Array(items)) => {
-                let items = items.iter().map(|item| element.shown(item));
+                let items = items.iter().map(|item| element.to_expression(item));
                 items.collect::<Option<Vec<_>>>().map(RestrictedExpression::new_set)
             }
             (Self::Record(fields), Value::Object(given)) => {
                 let given = fields.iter().filter_map(|(name, shape)| {
                     let value = given.get(name).filter(|value| !value.is_null())?;
-                    Some(shape.shown(value).map(|shown| (name.clone(), shown)))
+                    Some(shape.to_expression(value).map(|shown| (name.clone(), shown)))
                 });
                 RestrictedExpression::new_record(given.collect::<Option<Vec<_>>>()?).ok()
             }
@@ -114,30 +114,30 @@ impl Shape {
     }
 }
 
-fn record(schema: &Value, depth: usize) -> Shape {
+fn record_shape(schema: &Value, depth: usize) -> ArgumentShape {
     let properties = schema.get("properties").and_then(Value::as_object);
     let fields = properties.into_iter().flatten().filter_map(|(name, property)| {
         shape_of(property, depth).map(|shape| (name.clone(), shape))
     });
-    Shape::Record(fields.collect())
+    ArgumentShape::Record(fields.collect())
 }
 
-fn shape_of(schema: &Value, depth: usize) -> Option<Shape> {
-    match kind_of(schema)? {
-        "string" => Some(Shape::Text),
-        "boolean" => Some(Shape::Flag),
-        "integer" => Some(Shape::Number),
+fn shape_of(schema: &Value, depth: usize) -> Option<ArgumentShape> {
+    match json_type_of(schema)? {
+        "string" => Some(ArgumentShape::Text),
+        "boolean" => Some(ArgumentShape::Flag),
+        "integer" => Some(ArgumentShape::Number),
         "array" => {
             let element = shape_of(schema.get("items")?, depth.checked_sub(1)?)?;
-            Some(Shape::Set(Box::new(element)))
+            Some(ArgumentShape::Set(Box::new(element)))
         }
-        "object" => Some(record(schema, depth.checked_sub(1)?)),
+        "object" => Some(record_shape(schema, depth.checked_sub(1)?)),
         _ => None,
     }
 }
 
 /// The name of a type that rules know; `null` beside it only means that it may be left out.
-fn kind_of(schema: &Value) -> Option<&str> {
+fn json_type_of(schema: &Value) -> Option<&str> {
     match schema.get("type")? {
         Value::String(kind) => Some(kind),
         Value::Array(kinds) => {

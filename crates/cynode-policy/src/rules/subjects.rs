@@ -10,18 +10,18 @@ use cedar_policy::{
 use cynode_core::agents::AgentRole;
 use serde_json::Value;
 
-use super::{RuleError, cedar_schema::Shape};
+use super::{RuleError, cedar_schema::ArgumentShape};
 use crate::{
-    agents::Agent,
-    catalogue::{Catalogue, Origin, Tool},
+    agents::AgentIdentity,
+    catalogue::{CatalogueTool, ToolCatalogue, ToolOrigin},
     names::ToolName,
 };
 
 /// Why a question cannot be put.
-type Unasked = Box<dyn std::error::Error>;
+type CedarRequestError = Box<dyn std::error::Error>;
 
 /// A rule, and what its head speaks of.
-pub(super) struct Head {
+pub(super) struct RuleScope {
     policy: Policy,
     principal: PrincipalConstraint,
     action: ActionConstraint,
@@ -29,8 +29,8 @@ pub(super) struct Head {
     reads_arguments: bool,
 }
 
-impl Head {
-    pub(super) fn of(policy: Policy) -> Self {
+impl RuleScope {
+    pub(super) fn from_policy(policy: Policy) -> Self {
         Self {
             principal: policy.principal_constraint(),
             action: policy.action_constraint(),
@@ -41,7 +41,7 @@ impl Head {
     }
 
     /// Whether the head fits, which is all that Cedar would look at if it did not.
-    fn speaks_of(
+    fn matches_scope(
         &self,
         principal: &EntityUid,
         action: &EntityUid,
@@ -77,18 +77,18 @@ impl Head {
 }
 
 /// A tool, as the rules are asked about it.
-pub(super) struct Subject {
+pub(super) struct ToolRules {
     action: EntityUid,
     resource: EntityUid,
     /// What rules see of the tool itself.
     facts: RestrictedExpression,
     /// What they see of its arguments.
-    shape: Shape,
-    roles: HashMap<AgentRole, Asked>,
+    shape: ArgumentShape,
+    roles: HashMap<AgentRole, RoleRules>,
 }
 
 /// The rules that can apply when an agent of a role calls.
-struct Asked {
+struct RoleRules {
     principal: EntityUid,
     /// Asked with the arguments of a call.
     all: Option<Arc<PolicySet>>,
@@ -97,28 +97,28 @@ struct Asked {
 }
 
 /// Every tool of the catalogue, with the rules that speak of it.
-pub(super) fn of(
-    heads: &[Head],
-    catalogue: &Catalogue,
+pub(super) fn index_rules_by_tool(
+    heads: &[RuleScope],
+    catalogue: &ToolCatalogue,
     groups: &Entities,
-) -> Result<HashMap<ToolName, Subject>, RuleError> {
-    let mut sets = Sets { heads, made: HashMap::new() };
-    let wrong = |error: Unasked| RuleError::Schema(error.to_string());
+) -> Result<HashMap<ToolName, ToolRules>, RuleError> {
+    let mut sets = PolicySetCache { heads, made: HashMap::new() };
+    let wrong = |error: CedarRequestError| RuleError::Schema(error.to_string());
     let mut subjects = HashMap::new();
-    for tool in catalogue.tools() {
-        let mut subject = Subject::new(tool).map_err(wrong)?;
+    for tool in catalogue.iter_tools() {
+        let mut subject = ToolRules::new(tool).map_err(wrong)?;
         for role in AgentRole::ALL {
-            let principal = uid("Role", role.as_str()).map_err(wrong)?;
+            let principal = entity_uid("Role", role.as_str()).map_err(wrong)?;
             let speaking: Vec<usize> = (0..heads.len())
                 .filter(|&at| {
-                    let Subject { action, resource, .. } = &subject;
-                    heads[at].speaks_of(&principal, action, resource, groups)
+                    let ToolRules { action, resource, .. } = &subject;
+                    heads[at].matches_scope(&principal, action, resource, groups)
                 })
                 .collect();
             let general: Vec<usize> =
                 speaking.iter().copied().filter(|&at| !heads[at].reads_arguments).collect();
-            let (all, general) = (sets.of(speaking)?, sets.of(general)?);
-            subject.roles.insert(role, Asked { principal, all, general });
+            let (all, general) = (sets.get_or_build(speaking)?, sets.get_or_build(general)?);
+            subject.roles.insert(role, RoleRules { principal, all, general });
         }
         subjects.insert(tool.definition.name.clone(), subject);
     }
@@ -126,21 +126,21 @@ pub(super) fn of(
 }
 
 /// Sets of rules. Most tools and roles share one.
-struct Sets<'a> {
-    heads: &'a [Head],
+struct PolicySetCache<'a> {
+    heads: &'a [RuleScope],
     made: HashMap<Vec<usize>, Arc<PolicySet>>,
 }
 
-impl Sets<'_> {
+impl PolicySetCache<'_> {
     /// The set of those rules, if there are any.
-    fn of(&mut self, rules: Vec<usize>) -> Result<Option<Arc<PolicySet>>, RuleError> {
+    fn get_or_build(&mut self, rules: Vec<usize>) -> Result<Option<Arc<PolicySet>>, RuleError> {
         if rules.is_empty() {
             return Ok(None);
         }
         if let Some(made) = self.made.get(&rules) {
             return Ok(Some(made.clone()));
         }
-        let mut set = base();
+        let mut set = base_policy_set();
         for &at in &rules {
             set.add(self.heads[at].policy.clone())
                 .map_err(|error| RuleError::Syntax(error.to_string()))?;
@@ -151,8 +151,8 @@ impl Sets<'_> {
     }
 }
 
-impl Subject {
-    fn new(tool: &Tool) -> Result<Self, Unasked> {
+impl ToolRules {
+    fn new(tool: &CatalogueTool) -> Result<Self, CedarRequestError> {
         let annotations = &tool.definition.annotations;
         let facts = [
             ("read_only", annotations.read_only),
@@ -160,36 +160,41 @@ impl Subject {
             ("open_world", annotations.open_world),
         ];
         Ok(Self {
-            action: uid("Action", tool.definition.name.as_str())?,
+            action: entity_uid("Action", tool.definition.name.as_str())?,
             resource: match &tool.definition.origin {
-                Origin::Native => uid("Server", "native")?,
-                Origin::Server { id, .. } => uid("Server", &id.to_string())?,
+                ToolOrigin::Native => entity_uid("Server", "native")?,
+                ToolOrigin::Server { id, .. } => entity_uid("Server", &id.to_string())?,
             },
-            facts: record(facts.map(|(name, flag)| (name, RestrictedExpression::new_bool(flag))))?,
-            shape: Shape::of(&tool.definition.input),
+            facts: record_expression(
+                facts.map(|(name, flag)| (name, RestrictedExpression::new_bool(flag))),
+            )?,
+            shape: ArgumentShape::from_schema(&tool.definition.input),
             roles: HashMap::new(),
         })
     }
 
     /// The question to Cedar about a call, or about the tool whatever the arguments, and the rules to put it to; none when no
     /// rule speaks of it.
-    pub(super) fn question(
+    pub(super) fn build_cedar_request(
         &self,
-        agent: &Agent,
+        agent: &AgentIdentity,
         arguments: Option<&Value>,
-    ) -> Result<Option<(Request, &PolicySet)>, Unasked> {
+    ) -> Result<Option<(Request, &PolicySet)>, CedarRequestError> {
         let asked = self.roles.get(&agent.role).ok_or("a role that nobody knows")?;
         // An argument that a rule could ask for and that cannot be shown to it must not slip past it.
         let shown = match arguments {
             Some(arguments) => {
-                let shown = self.shape.shown(arguments);
+                let shown = self.shape.to_expression(arguments);
                 Some(shown.ok_or("an argument cannot be shown to the rules")?)
             }
             None => None,
         };
         let set = if arguments.is_some() { &asked.all } else { &asked.general };
         let Some(set) = set else { return Ok(None) };
-        let facts = [("agent".to_owned(), caller(agent)?), ("tool".to_owned(), self.facts.clone())];
+        let facts = [
+            ("agent".to_owned(), caller_attributes(agent)?),
+            ("tool".to_owned(), self.facts.clone()),
+        ];
         let shown = shown.map(|shown| ("arguments".to_owned(), shown));
         let context = Context::from_pairs(facts.into_iter().chain(shown))?;
         let (principal, action, resource) =
@@ -199,11 +204,11 @@ impl Subject {
 }
 
 /// What rules see of the caller.
-fn caller(agent: &Agent) -> Result<RestrictedExpression, Unasked> {
+fn caller_attributes(agent: &AgentIdentity) -> Result<RestrictedExpression, CedarRequestError> {
     let text = RestrictedExpression::new_string;
     let id = |id: Option<String>| text(id.unwrap_or_default());
-    record([
-        ("kind", text(agent.kind().as_str().to_owned())),
+    record_expression([
+        ("kind", text(agent.agent_kind().as_str().to_owned())),
         ("user", id(agent.user.map(|id| id.to_string()))),
         ("project", id(agent.project.map(|id| id.to_string()))),
         ("task", id(agent.task.map(|id| id.to_string()))),
@@ -212,15 +217,15 @@ fn caller(agent: &Agent) -> Result<RestrictedExpression, Unasked> {
     ])
 }
 
-fn record<const N: usize>(
+fn record_expression<const N: usize>(
     fields: [(&str, RestrictedExpression); N],
-) -> Result<RestrictedExpression, Unasked> {
+) -> Result<RestrictedExpression, CedarRequestError> {
     let fields = fields.map(|(name, value)| (name.to_owned(), value));
     Ok(RestrictedExpression::new_record(fields)?)
 }
 
 /// The permission that rules take away from: whoever comes here has passed the gate.
-fn base() -> PolicySet {
+fn base_policy_set() -> PolicySet {
     let mut set = PolicySet::new();
     if let Ok(permit) = Policy::from_str("permit (principal, action, resource);") {
         // Without it everything is refused, so a failure here would be safe.
@@ -229,22 +234,24 @@ fn base() -> PolicySet {
     set
 }
 
-fn uid(kind: &str, id: &str) -> Result<EntityUid, Unasked> {
+fn entity_uid(kind: &str, id: &str) -> Result<EntityUid, CedarRequestError> {
     Ok(EntityUid::from_type_name_and_id(kind.parse()?, EntityId::new(id)))
 }
 
 /// Whether a rule looks at the arguments of a call. Asked about a tool as such, it has no say.
 fn reads_arguments(policy: &Policy) -> bool {
-    fn mentions(value: &Value) -> bool {
+    fn mentions_arguments(value: &Value) -> bool {
         match value {
             Value::Object(map) => map.iter().any(|(key, value)| match key.as_str() {
                 // The attribute of `.` and of `has`, whatever it is an attribute of: rather too often than too seldom.
-                "attr" => value == "arguments" || mentions(value),
-                _ => mentions(value),
+                "attr" => value == "arguments" || mentions_arguments(value),
+                _ => mentions_arguments(value),
             }),
-            Value::Array(items) => items.iter().any(|item| item == "arguments" || mentions(item)),
+            Value::Array(items) => {
+                items.iter().any(|item| item == "arguments" || mentions_arguments(item))
+            }
             _ => false,
         }
     }
-    policy.to_json().map_or(true, |json| mentions(&json))
+    policy.to_json().map_or(true, |json| mentions_arguments(&json))
 }

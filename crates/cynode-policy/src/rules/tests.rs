@@ -3,38 +3,42 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    catalogue::{Audience, Binding, Catalogue, Origin},
+    catalogue::{IdBinding, ToolAudience, ToolCatalogue, ToolOrigin},
     fixtures::{agent, definition, entry, installed},
 };
 
-fn catalogue() -> Catalogue {
+fn catalogue() -> ToolCatalogue {
     let tools = ["web.fetch", "web.search", "db.task.get"]
-        .map(|name| entry(definition(name, Binding::NONE)));
-    Catalogue::build(tools).0
+        .map(|name| entry(definition(name, IdBinding::NONE)));
+    ToolCatalogue::from_entries(tools).0
 }
 
-fn rule(mode: Mode, text: &str) -> Rule {
-    Rule { name: "r".into(), mode, text: text.into() }
+fn rule(mode: RuleMode, text: &str) -> PolicyRule {
+    PolicyRule { name: "r".into(), mode, text: text.into() }
 }
 
 fn load(text: &str) -> Result<RuleSet, RuleError> {
-    RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue()).map_err(|(_, error)| error)
+    RuleSet::load_rules(&[rule(RuleMode::Refuse, text)], &catalogue()).map_err(|(_, error)| error)
 }
 
-fn ask(rules: &[Rule], tool: &str, arguments: &Value) -> Ruling {
+fn ask(rules: &[PolicyRule], tool: &str, arguments: &Value) -> RuleSetVerdict {
     let catalogue = catalogue();
-    let set = RuleSet::load(rules, &catalogue).unwrap();
-    set.ask(&agent(AgentRole::Developer), catalogue.on_the_wire(tool).unwrap(), Some(arguments))
+    let set = RuleSet::load_rules(rules, &catalogue).unwrap();
+    set.evaluate_rules(
+        &agent(AgentRole::Developer),
+        catalogue.find_by_wire_name(tool).unwrap(),
+        Some(arguments),
+    )
 }
 
-fn refused() -> Reason {
-    Reason::Rule(vec!["r".into()])
+fn refused() -> RefusalReason {
+    RefusalReason::Rule(vec!["r".into()])
 }
 
 #[test]
 fn a_rule_looks_at_tool_group_role_and_arguments() {
     let forbid = |text: &str, tool: &str, arguments: Value| {
-        ask(&[rule(Mode::Refuse, text)], tool, &arguments).refusal
+        ask(&[rule(RuleMode::Refuse, text)], tool, &arguments).refusal
     };
     let one = "forbid (principal, action == Action::\"web.fetch\", resource);";
     assert_eq!(forbid(one, "web.fetch", json!({})), Some(refused()));
@@ -55,11 +59,11 @@ fn a_rule_looks_at_tool_group_role_and_arguments() {
 #[test]
 fn what_a_head_says_means_the_same_as_in_a_condition() {
     let native = ["web.fetch", "web.search", "db.task.get"]
-        .map(|name| entry(definition(name, Binding::NONE)));
-    let foreign = entry(installed("ext.todo.echo", Audience::Everybody));
-    let catalogue = Catalogue::build(native.into_iter().chain([foreign])).0;
-    let foreign = catalogue.on_the_wire("ext.todo.echo").unwrap();
-    let Origin::Server { id, .. } = &foreign.definition.origin else { panic!("it is native") };
+        .map(|name| entry(definition(name, IdBinding::NONE)));
+    let foreign = entry(installed("ext.todo.echo", ToolAudience::Everybody));
+    let catalogue = ToolCatalogue::from_entries(native.into_iter().chain([foreign])).0;
+    let foreign = catalogue.find_by_wire_name("ext.todo.echo").unwrap();
+    let ToolOrigin::Server { id, .. } = &foreign.definition.origin else { panic!("it is native") };
     let principals = [
         "principal",
         "principal == Role::\"developer\"",
@@ -81,7 +85,8 @@ fn what_a_head_says_means_the_same_as_in_a_condition() {
         "resource is Server",
         &format!("resource is Server in Server::\"{id}\""),
     ];
-    let load = |text: &str| RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue).unwrap();
+    let load =
+        |text: &str| RuleSet::load_rules(&[rule(RuleMode::Refuse, text)], &catalogue).unwrap();
     let mut refusals = 0;
     let heads = principals
         .map(|principal| [principal, "action", "resource"])
@@ -94,10 +99,14 @@ fn what_a_head_says_means_the_same_as_in_a_condition() {
         let when = if said.is_empty() { "true".to_owned() } else { said.join(" && ") };
         let condition = load(&format!("forbid (principal, action, resource) when {{ {when} }};"));
         for role in AgentRole::ALL {
-            for tool in catalogue.tools() {
+            for tool in catalogue.iter_tools() {
                 for arguments in [None, Some(&json!({ "text": "a" }))] {
-                    let ruling = head.ask(&agent(role), tool, arguments);
-                    assert_eq!(ruling, condition.ask(&agent(role), tool, arguments), "{when}");
+                    let ruling = head.evaluate_rules(&agent(role), tool, arguments);
+                    assert_eq!(
+                        ruling,
+                        condition.evaluate_rules(&agent(role), tool, arguments),
+                        "{when}"
+                    );
                     refusals += usize::from(ruling.refusal.is_some());
                 }
             }
@@ -122,18 +131,20 @@ fn a_rule_that_permits_misspells_or_cannot_be_read_is_refused_when_it_is_written
     {
         assert!(matches!(load(text), Err(RuleError::Syntax(_))), "{text}");
     }
-    let long = format!("forbid (principal, action, resource); //{}", "x".repeat(MOST_BYTES));
+    let long = format!("forbid (principal, action, resource); //{}", "x".repeat(MAX_RULE_BYTES));
     assert_eq!(load(&long).unwrap_err(), RuleError::TooLong);
 }
 
 #[test]
 fn one_bad_rule_and_none_is_taken() {
-    let good = rule(Mode::Refuse, "forbid (principal, action, resource);");
-    let bad =
-        Rule { name: "bad".into(), ..rule(Mode::Refuse, "permit (principal, action, resource);") };
-    let loaded = RuleSet::load(&[good.clone(), bad], &catalogue());
+    let good = rule(RuleMode::Refuse, "forbid (principal, action, resource);");
+    let bad = PolicyRule {
+        name: "bad".into(),
+        ..rule(RuleMode::Refuse, "permit (principal, action, resource);")
+    };
+    let loaded = RuleSet::load_rules(&[good.clone(), bad], &catalogue());
     assert_eq!(loaded.unwrap_err(), ("bad".into(), RuleError::Permits));
-    let twice = RuleSet::load(&[good.clone(), good], &catalogue());
+    let twice = RuleSet::load_rules(&[good.clone(), good], &catalogue());
     assert_eq!(twice.unwrap_err(), ("r".into(), RuleError::Name));
 }
 
@@ -141,60 +152,63 @@ fn one_bad_rule_and_none_is_taken() {
 fn a_rule_that_cannot_be_decided_refuses() {
     // The sum overflows, so that Cedar gives no answer.
     let text = "forbid (principal, action, resource) when { context.arguments has count && context.arguments.count + 1 == 7 };";
-    let ruling = ask(&[rule(Mode::Refuse, text)], "web.fetch", &json!({ "count": i64::MAX }));
-    assert_eq!(ruling.refusal, Some(Reason::RuleFailed(vec!["r".into()])));
+    let ruling = ask(&[rule(RuleMode::Refuse, text)], "web.fetch", &json!({ "count": i64::MAX }));
+    assert_eq!(ruling.refusal, Some(RefusalReason::RuleFailed(vec!["r".into()])));
     // A whole number that Cedar cannot hold must not slip past a rule about it.
-    let ruling = ask(&[rule(Mode::Refuse, text)], "web.fetch", &json!({ "count": u64::MAX }));
-    assert_eq!(ruling.refusal, Some(Reason::RuleFailed(Vec::new())));
+    let ruling = ask(&[rule(RuleMode::Refuse, text)], "web.fetch", &json!({ "count": u64::MAX }));
+    assert_eq!(ruling.refusal, Some(RefusalReason::RuleFailed(Vec::new())));
 }
 
 #[test]
 fn a_rule_on_trial_is_noted_and_never_changes_the_decision() {
     let all = "forbid (principal, action, resource);";
-    let shadow = rule(Mode::Shadow, all);
+    let shadow = rule(RuleMode::Shadow, all);
     let ruling = ask(std::slice::from_ref(&shadow), "web.fetch", &json!({}));
-    assert_eq!(ruling, Ruling { refusal: None, shadow: vec!["r".into()] });
-    let strict = Rule { name: "s".into(), ..rule(Mode::Refuse, all) };
+    assert_eq!(ruling, RuleSetVerdict { refusal: None, shadow: vec!["r".into()] });
+    let strict = PolicyRule { name: "s".into(), ..rule(RuleMode::Refuse, all) };
     let ruling = ask(&[shadow, strict], "web.fetch", &json!({}));
-    let refusal = Some(Reason::Rule(vec!["s".into()]));
-    assert_eq!(ruling, Ruling { refusal, shadow: vec!["r".into()] });
+    let refusal = Some(RefusalReason::Rule(vec!["s".into()]));
+    assert_eq!(ruling, RuleSetVerdict { refusal, shadow: vec!["r".into()] });
 }
 
 #[test]
 fn approval_is_asked_for_only_when_nothing_refuses() {
     let all = "forbid (principal, action, resource);";
-    let approve = rule(Mode::Approve, all);
+    let approve = rule(RuleMode::Approve, all);
     let ruling = ask(std::slice::from_ref(&approve), "web.fetch", &json!({}));
-    assert_eq!(ruling.refusal, Some(Reason::NeedsApproval(vec!["r".into()])));
-    let strict = Rule { name: "s".into(), ..rule(Mode::Refuse, all) };
+    assert_eq!(ruling.refusal, Some(RefusalReason::NeedsApproval(vec!["r".into()])));
+    let strict = PolicyRule { name: "s".into(), ..rule(RuleMode::Refuse, all) };
     let ruling = ask(&[approve, strict], "web.fetch", &json!({}));
-    assert_eq!(ruling.refusal, Some(Reason::Rule(vec!["s".into()])));
+    assert_eq!(ruling.refusal, Some(RefusalReason::Rule(vec!["s".into()])));
 }
 
 #[test]
 fn a_rule_about_arguments_has_no_say_about_the_tool_as_such() {
     let text = "forbid (principal, action, resource) unless { context.arguments has text };";
     let catalogue = catalogue();
-    let set = RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue).unwrap();
-    let (caller, tool) = (agent(AgentRole::Developer), catalogue.on_the_wire("web.fetch").unwrap());
-    assert_eq!(set.ask(&caller, tool, None), Ruling::default());
-    assert_eq!(set.ask(&caller, tool, Some(&json!({}))).refusal, Some(refused()));
+    let set = RuleSet::load_rules(&[rule(RuleMode::Refuse, text)], &catalogue).unwrap();
+    let (caller, tool) =
+        (agent(AgentRole::Developer), catalogue.find_by_wire_name("web.fetch").unwrap());
+    assert_eq!(set.evaluate_rules(&caller, tool, None), RuleSetVerdict::default());
+    assert_eq!(set.evaluate_rules(&caller, tool, Some(&json!({}))).refusal, Some(refused()));
 }
 
 #[test]
 fn the_same_rules_in_another_order_are_the_same_version() {
-    let one = rule(Mode::Refuse, "forbid (principal, action, resource);");
-    let two = Rule { name: "s".into(), ..one.clone() };
-    let load = |rules: &[Rule]| RuleSet::load(rules, &catalogue()).unwrap().version();
+    let one = rule(RuleMode::Refuse, "forbid (principal, action, resource);");
+    let two = PolicyRule { name: "s".into(), ..one.clone() };
+    let load =
+        |rules: &[PolicyRule]| RuleSet::load_rules(rules, &catalogue()).unwrap().version_digest();
     assert_eq!(load(&[one.clone(), two.clone()]), load(&[two.clone(), one.clone()]));
-    let softer = Rule { mode: Mode::Shadow, ..two.clone() };
+    let softer = PolicyRule { mode: RuleMode::Shadow, ..two.clone() };
     assert_ne!(load(&[one.clone(), two]), load(&[one, softer]));
 }
 
 #[test]
 fn rules_that_cannot_be_loaded_refuse_everything() {
     let catalogue = catalogue();
-    let (caller, tool) = (agent(AgentRole::Developer), catalogue.on_the_wire("web.fetch").unwrap());
-    let ruling = RuleSet::broken("old".into()).ask(&caller, tool, None);
-    assert_eq!(ruling.refusal, Some(Reason::RuleFailed(vec!["old".into()])));
+    let (caller, tool) =
+        (agent(AgentRole::Developer), catalogue.find_by_wire_name("web.fetch").unwrap());
+    let ruling = RuleSet::refuse_all("old".into()).evaluate_rules(&caller, tool, None);
+    assert_eq!(ruling.refusal, Some(RefusalReason::RuleFailed(vec!["old".into()])));
 }

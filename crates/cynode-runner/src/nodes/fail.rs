@@ -1,29 +1,29 @@
 //! Mark Failed: says why the task was given up.
 
-use cynode_core::workflow::Verdict;
-use cynode_wire::workflow::Verification;
+use cynode_core::workflow::StepVerdict;
+use cynode_wire::workflow::StepVerification;
 
-use super::{Scene, Step};
+use super::{CheckpointDraft, StepContext};
 
-struct Input<'a> {
+struct FailInput<'a> {
     failure: Option<&'a str>,
-    verification: Option<&'a Verification>,
+    verification: Option<&'a StepVerification>,
 }
 
-struct Output {
+struct FailOutput {
     reason: String,
 }
 
-fn run(input: &Input<'_>) -> Output {
+fn failure_reason(input: &FailInput<'_>) -> FailOutput {
     let found = input.verification.and_then(|last| last.findings.last());
     let reason = input.failure.or(found.map(|finding| finding.text.as_str()));
-    Output { reason: reason.unwrap_or("it was given up").to_owned() }
+    FailOutput { reason: reason.unwrap_or("it was given up").to_owned() }
 }
 
-pub(super) fn step(scene: &Scene<'_>) -> Step {
+pub(super) fn run_fail_step(scene: &StepContext<'_>) -> CheckpointDraft {
     let state = scene.state.clone();
     let input =
-        Input { failure: state.failure.as_deref(), verification: state.verification.as_ref() };
-    let Output { reason } = run(&input);
-    Step { note: Some(reason), ..Step::new(Verdict::Pass, state) }
+        FailInput { failure: state.failure.as_deref(), verification: state.verification.as_ref() };
+    let FailOutput { reason } = failure_reason(&input);
+    CheckpointDraft { note: Some(reason), ..CheckpointDraft::new(StepVerdict::Pass, state) }
 }

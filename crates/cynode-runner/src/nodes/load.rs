@@ -2,33 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use cynode_core::{names::DottedKey, tasks::Criterion, workflow::Verdict};
+use cynode_core::{names::DottedKey, tasks::Criterion, workflow::StepVerdict};
 use cynode_wire::workflow::RunState;
 use serde_json::Value;
 
-use super::{Scene, Step};
+use super::{CheckpointDraft, StepContext};
 
-struct Input<'a> {
+struct LoadInput<'a> {
     criteria: &'a [Criterion],
     preferences: &'a BTreeMap<DottedKey, Value>,
 }
 
-struct Output {
+struct LoadOutput {
     acceptance_criteria: Vec<Criterion>,
     preferences_effective: BTreeMap<DottedKey, Value>,
 }
 
-fn run(input: &Input<'_>) -> Output {
-    Output {
+fn load_task_context(input: &LoadInput<'_>) -> LoadOutput {
+    LoadOutput {
         acceptance_criteria: input.criteria.to_vec(),
         preferences_effective: input.preferences.clone(),
     }
 }
 
-pub(super) fn step(scene: &Scene<'_>) -> Step {
+pub(super) fn run_load_step(scene: &StepContext<'_>) -> CheckpointDraft {
     let task = scene.task;
-    let input = Input { criteria: &task.acceptance_criteria, preferences: &task.preferences };
-    let Output { acceptance_criteria, preferences_effective } = run(&input);
+    let input = LoadInput { criteria: &task.acceptance_criteria, preferences: &task.preferences };
+    let LoadOutput { acceptance_criteria, preferences_effective } = load_task_context(&input);
     let state = RunState { acceptance_criteria, preferences_effective, ..scene.state.clone() };
-    Step::new(Verdict::Pass, state)
+    CheckpointDraft::new(StepVerdict::Pass, state)
 }

@@ -1,22 +1,28 @@
 //! Plan Steps: asks for a plan, and for a person's yes where one is wanted.
 
 use cynode_core::workflow::{
-    Verdict,
+    StepVerdict,
     instructions::InstructionKind,
     plan::{Plan, UnitKey},
     units::UnitState,
     waits::WaitReason,
 };
 use cynode_wire::{
-    handoffs::{HandoffRequest, Revision},
-    workflow::{Effect, EndedWait, Feedback, NewWait, Resolution, RunState},
+    evidence::BaseChecks,
+    handoffs::{HandoffRequest, PlanRevision},
+    workflow::{
+        CheckTrial, EndedWait, NewWait, PlanFeedback, RunState, StepEffect, WaitResolution,
+    },
 };
 
-use super::{Scene, Step, answered, ask, await_answer, given_up, hand_off, waiting};
-use crate::mind::{NodeError, PlanRequest, Reply};
+use super::{
+    CheckpointDraft, StepContext, abandonment_reason, ask_person, await_answer, hand_off,
+    open_ended_wait, person_answer, trial,
+};
+use crate::mind::{AgentReply, PlanRequest, StepError};
 
 /// Where planning stands.
-enum Input<'a> {
+enum PlanInput<'a> {
     /// A plan is to be made; the text is what a person said when the last was refused. It is kept with the state: the run may wait
     /// for the plan, and be woken by something else.
     Make { refused: Option<&'a str> },
@@ -26,7 +32,7 @@ enum Input<'a> {
     TooLate,
 }
 
-enum Output {
+enum PlanOutput {
     Planned { plan: Plan, cost_micros: u64 },
     Go,
     Ask(String, u64),
@@ -35,37 +41,41 @@ enum Output {
     GiveUp(&'static str),
 }
 
-fn input<'a>(state: &'a RunState, ended: Option<&'a EndedWait>) -> Input<'a> {
+fn plan_input<'a>(state: &'a RunState, ended: Option<&'a EndedWait>) -> PlanInput<'a> {
     let approval = ended.filter(|wait| wait.reason == WaitReason::Approval);
     match (approval.map(|wait| (wait.resolution, wait.answer.as_deref())), &state.plan) {
         // A yes to a plan about which more was said since is no yes to the next.
-        (Some((Resolution::Approved, _)), Some(_)) if state.feedback.is_empty() => Input::Approved,
-        (Some((Resolution::Rejected, note)), _) => Input::Make { refused: note.or(Some("no")) },
-        (Some((Resolution::Expired, _)), _) => Input::TooLate,
-        (Some(_) | None, _) => Input::Make { refused: None },
+        (Some((WaitResolution::Approved, _)), Some(_)) if state.feedback.is_empty() => {
+            PlanInput::Approved
+        }
+        (Some((WaitResolution::Rejected, note)), _) => {
+            PlanInput::Make { refused: note.or(Some("no")) }
+        }
+        (Some((WaitResolution::Expired, _)), _) => PlanInput::TooLate,
+        (Some(_) | None, _) => PlanInput::Make { refused: None },
     }
 }
 
-async fn run(
-    input: Input<'_>,
-    scene: &Scene<'_>,
+async fn request_plan(
+    input: PlanInput<'_>,
+    scene: &StepContext<'_>,
     state: &mut RunState,
-) -> Result<Output, NodeError> {
+) -> Result<PlanOutput, StepError> {
     let refused = match input {
-        Input::Approved => return Ok(Output::Go),
-        Input::TooLate => return Ok(Output::GiveUp("nobody approved the plan in time")),
-        Input::Make { refused } => refused,
+        PlanInput::Approved => return Ok(PlanOutput::Go),
+        PlanInput::TooLate => return Ok(PlanOutput::GiveUp("nobody approved the plan in time")),
+        PlanInput::Make { refused } => refused,
     };
     if let Some(text) = refused {
-        state.feedback.push(Feedback { kind: InstructionKind::Revise, text: text.to_owned() });
+        state.feedback.push(PlanFeedback { kind: InstructionKind::Revise, text: text.to_owned() });
     }
-    if let Some(why) = given_up(scene) {
-        return Ok(Output::GiveUp(why));
+    if let Some(why) = abandonment_reason(scene) {
+        return Ok(PlanOutput::GiveUp(why));
     }
-    let answer = answered(scene);
+    let answer = person_answer(scene);
     // A no to a plan is kept as well: whoever is asked once more must not go on from what was refused.
     let holds = |wait: &&EndedWait| {
-        wait.reason == WaitReason::HumanInput || wait.resolution == Resolution::Rejected
+        wait.reason == WaitReason::HumanInput || wait.resolution == WaitResolution::Rejected
     };
     if let Some(wait) = answer.filter(holds) {
         state.answered = Some(wait.clone());
@@ -77,7 +87,7 @@ async fn run(
     };
     let mut begun = state.attempts_by_step.clone();
     begun.retain(|key, _| !failed(key));
-    let reply = scene.mind.plan(PlanRequest {
+    let reply = scene.mind.create_plan(PlanRequest {
         task: scene.task,
         criteria: &state.acceptance_criteria,
         before: state.plan.as_ref(),
@@ -88,41 +98,65 @@ async fn run(
         handed: scene.position.handoff.as_ref(),
     });
     Ok(match reply.await? {
-        Reply::Done(plan, cost_micros) => Output::Planned { plan, cost_micros },
-        Reply::Ask(question, cost) => Output::Ask(question, cost),
-        Reply::Later(request, about) => Output::HandOff(request, about),
-        Reply::Waiting => Output::Await,
+        AgentReply::Done(plan, cost_micros) => PlanOutput::Planned { plan, cost_micros },
+        AgentReply::Ask(question, cost) => PlanOutput::Ask(question, cost),
+        AgentReply::Later(request, about) => PlanOutput::HandOff(request, about),
+        AgentReply::Waiting => PlanOutput::Await,
     })
 }
 
-pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
+pub(super) async fn run_plan_step(scene: &StepContext<'_>) -> Result<CheckpointDraft, StepError> {
     let mut state = scene.state.clone();
-    let input = input(scene.state, scene.position.ended_wait.as_ref());
-    let output = run(input, scene, &mut state).await?;
+    if let Some(trial) = trial::open_trial(&state) {
+        // What was said since is about another plan.
+        if state.feedback.is_empty() {
+            return Ok(trial::resume_trial(scene, state));
+        }
+        state.check_trial = Some(CheckTrial { open: false, ..trial });
+    }
+    let input = plan_input(scene.state, scene.position.ended_wait.as_ref());
+    let output = request_plan(input, scene, &mut state).await?;
     Ok(match output {
-        Output::Go => Step::new(Verdict::Pass, state),
-        Output::Ask(question, cost) => ask(state, question, cost),
-        Output::HandOff(request, about) => hand_off(state, *request, about),
-        Output::Await => await_answer(state),
-        Output::GiveUp(why) => Step::give_up(state, why.to_owned()),
-        Output::Planned { plan, cost_micros } => {
-            let effects = vec![Effect::PlanUnits { units: plan.steps().to_vec() }];
-            let question = format!("May the plan of {} units be carried out?", plan.steps().len());
+        PlanOutput::Go => {
+            let note = scene.position.base_checks.as_ref().map(BaseChecks::summary_line);
+            CheckpointDraft { note, ..CheckpointDraft::new(StepVerdict::Pass, state) }
+        }
+        PlanOutput::Ask(question, cost) => ask_person(state, question, cost),
+        PlanOutput::HandOff(request, about) => hand_off(state, *request, about),
+        PlanOutput::Await => await_answer(state),
+        PlanOutput::GiveUp(why) => CheckpointDraft::fail_task(state, why.to_owned()),
+        PlanOutput::Planned { plan, cost_micros } => {
+            let effects = vec![StepEffect::PlanUnits { units: plan.planned_units().to_vec() }];
             state.plan = Some(plan);
             // What a review or tests sent back is mended in the plan that a person said yes to.
-            let own = |said: &Feedback| Revision::read(said).is_some();
+            let own = |said: &PlanFeedback| PlanRevision::from_feedback(said).is_some();
             let asks = scene.limits.approve_plan
                 && (state.feedback.is_empty() || !state.feedback.iter().all(own));
             // The plan was made with it.
             state.feedback.clear();
             state.answered = None;
-            let step = if asks {
-                let wait = NewWait { question: Some(question), ..waiting(WaitReason::Approval) };
-                Step::wait(state, wait, None)
-            } else {
-                Step::new(Verdict::Pass, state)
-            };
-            Step { effects, cost_micros, ..step }
+            let step = trial::begin_trial(scene, state, asks);
+            CheckpointDraft { effects: [effects, step.effects].concat(), cost_micros, ..step }
         }
     })
+}
+
+/// The plan stands: a person is asked about it, or it is carried out.
+pub(super) fn present_plan(
+    state: RunState,
+    approve: bool,
+    base: Option<&BaseChecks>,
+) -> CheckpointDraft {
+    if !approve {
+        let note = base.map(BaseChecks::summary_line);
+        return CheckpointDraft { note, ..CheckpointDraft::new(StepVerdict::Pass, state) };
+    }
+    let units = state.plan.as_ref().map_or(0, |plan| plan.planned_units().len());
+    let mut question = format!("May the plan of {units} units be carried out?");
+    for line in base.map(BaseChecks::describe_checks).unwrap_or_default() {
+        question.push_str("\n- ");
+        question.push_str(&line);
+    }
+    let wait = NewWait { question: Some(question), ..open_ended_wait(WaitReason::Approval) };
+    CheckpointDraft::with_wait(state, wait, None)
 }

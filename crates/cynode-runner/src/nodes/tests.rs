@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Mutex};
 
 use cynode_core::{
-    evidence::{Check, Odd, Tally},
+    evidence::{ChangeAnomaly, CheckTally, EvidenceCheck, base::classify_base_run},
     ids::{RunId, TaskId},
     tasks::Criterion,
     workflow::{
@@ -10,27 +10,30 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_wire::evidence::{CheckResult, EvidenceState, EvidenceView};
+use cynode_wire::evidence::{
+    BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView,
+};
 use cynode_wire::workflow::{
-    EndedWait, Finding, NextStep, Resolution, Severity, StepResult, UnitJob, UnitView,
-    VerificationStatus,
+    EndedWait, FindingSeverity, NextStep, StepResult, UnitJob, UnitView, VerificationFinding,
+    VerificationStatus, WaitResolution,
 };
 use cynode_wire::{
     delivery::PullRequestRef,
-    handoffs::{FailureDecision, HandoffAnswer, JudgedOutcome},
+    handoffs::{FailureDecision, HandoffAnswer, VerifyOutcome},
 };
 use serde_json::{Value, json};
 
 use super::*;
-use crate::handed::Manager;
+use crate::handed::HandoffBackend;
 use crate::mind::{
-    Judgement, PlanRequest, Reply, Summary, SummaryRequest, Thinking, VerifyRequest,
+    AgentFuture, AgentReply, PlanRequest, RunSummary, SummaryRequest, VerificationResult,
+    VerifyRequest,
 };
 
 /// A mind that says what it is told to.
 struct Told {
-    plan: Mutex<Vec<Result<Reply<Plan>, NodeError>>>,
-    judgement: Result<VerificationStatus, NodeError>,
+    plan: Mutex<Vec<Result<AgentReply<Plan>, StepError>>>,
+    judgement: Result<VerificationStatus, StepError>,
     slow: bool,
     /// Why a person takes it as it is.
     waived: Option<String>,
@@ -39,15 +42,15 @@ struct Told {
     begun: Mutex<Vec<UnitKey>>,
     /// How many attempts it was told are left.
     left: Mutex<Vec<u32>>,
-    summary: Option<Result<Reply<Option<Summary>>, NodeError>>,
+    summary: Option<Result<AgentReply<Option<RunSummary>>, StepError>>,
 }
 
-impl Mind for Told {
-    fn summarise<'a>(&'a self, _: SummaryRequest<'a>) -> Thinking<'a, Option<Summary>> {
-        Box::pin(async { self.summary.clone().unwrap_or(Ok(Reply::Done(None, 0))) })
+impl AgentBackend for Told {
+    fn summarize_run<'a>(&'a self, _: SummaryRequest<'a>) -> AgentFuture<'a, Option<RunSummary>> {
+        Box::pin(async { self.summary.clone().unwrap_or(Ok(AgentReply::Done(None, 0))) })
     }
 
-    fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan> {
+    fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan> {
         Box::pin(async move {
             self.heard
                 .lock()
@@ -61,21 +64,30 @@ impl Mind for Told {
         })
     }
 
-    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+    fn verify_result<'a>(
+        &'a self,
+        request: VerifyRequest<'a>,
+    ) -> AgentFuture<'a, VerificationResult> {
         Box::pin(async move {
             self.left.lock().unwrap().push(request.attempts_left);
             let outcome = match self.judgement.clone()? {
-                VerificationStatus::Pass => JudgedOutcome::Accept,
+                VerificationStatus::Pass => VerifyOutcome::Accept,
                 VerificationStatus::Fail | VerificationStatus::NeedsClarification => {
-                    JudgedOutcome::Redo
+                    VerifyOutcome::Redo
                 }
             };
-            let findings = vec![Finding::new(Severity::Major, "found")];
+            let findings = vec![VerificationFinding::new(FindingSeverity::Major, "found")];
             let (recommended_actions, note) = (Vec::new(), String::new());
             let (waived, by_person) = (self.waived.clone(), self.waived.is_some());
-            let judgement =
-                Judgement { outcome, findings, recommended_actions, note, by_person, waived };
-            Ok(Reply::Done(judgement, 3))
+            let judgement = VerificationResult {
+                outcome,
+                findings,
+                recommended_actions,
+                note,
+                by_person,
+                waived,
+            };
+            Ok(AgentReply::Done(judgement, 3))
         })
     }
 }
@@ -93,9 +105,9 @@ fn one_unit() -> Plan {
 /// A scene that tests change before a node plays in it.
 struct Set {
     task: TaskContext,
-    position: Position,
+    position: WorkflowPosition,
     state: RunState,
-    limits: Limits,
+    limits: RunLimits,
     mind: Told,
 }
 
@@ -109,8 +121,9 @@ impl Set {
             preferences: BTreeMap::new(),
             trace_id: "1".repeat(32),
         };
-        let position = Position {
+        let position = WorkflowPosition {
             evidence: Vec::new(),
+            base_checks: None,
             task_id: "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<TaskId>().unwrap(),
             run_id: "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<RunId>().unwrap(),
             sequence: 1,
@@ -123,7 +136,7 @@ impl Set {
             handoff: None,
         };
         let mind = Told {
-            plan: Mutex::new(vec![Ok(Reply::Done(one_unit(), 9))]),
+            plan: Mutex::new(vec![Ok(AgentReply::Done(one_unit(), 9))]),
             judgement: Ok(VerificationStatus::Pass),
             slow: false,
             waived: None,
@@ -132,10 +145,10 @@ impl Set {
             left: Mutex::default(),
             summary: None,
         };
-        Self { task, position, state: RunState::default(), limits: Limits::default(), mind }
+        Self { task, position, state: RunState::default(), limits: RunLimits::default(), mind }
     }
 
-    fn planning(error: NodeError) -> Self {
+    fn planning(error: StepError) -> Self {
         let set = Self::new();
         *set.mind.plan.lock().unwrap() = vec![Err(error)];
         set
@@ -159,9 +172,9 @@ impl Set {
         set
     }
 
-    async fn play(&self, node: Node) -> Step {
+    async fn play(&self, node: WorkflowStep) -> CheckpointDraft {
         let Self { task, position, state, limits, mind } = self;
-        run(node, &Scene { task, position, state, limits, mind }).await
+        run_step(node, &StepContext { task, position, state, limits, mind }).await
     }
 }
 
@@ -190,33 +203,39 @@ fn answered_handoff(about: &str) -> RunHandoff {
 async fn a_failure_that_may_pass_waits_longer_each_time_and_is_given_up_at_last() {
     let mut seen = Vec::new();
     for failures in 0..3 {
-        let mut set = Set::planning(NodeError::Transient("the model is away".into()));
+        let mut set = Set::planning(StepError::Transient("the model is away".into()));
         set.state.node_failures = failures;
-        let step = set.play(Node::PlanSteps).await;
+        let step = set.play(WorkflowStep::PlanSteps).await;
         seen.push((step.verdict, step.wait.as_ref().and_then(|wait| wait.wake_in_ms)));
         assert_eq!(step.state.node_failures, failures + 1);
     }
-    let expected =
-        [(Verdict::Wait, Some(1000)), (Verdict::Wait, Some(2000)), (Verdict::Fail, None)];
+    let expected = [
+        (StepVerdict::Wait, Some(1000)),
+        (StepVerdict::Wait, Some(2000)),
+        (StepVerdict::Fail, None),
+    ];
     assert_eq!(seen, expected);
 }
 
 #[tokio::test]
 async fn an_answer_that_cannot_be_used_is_asked_for_again_at_once() {
-    let set = Set::planning(NodeError::Domain("not a plan".into()));
-    let step = set.play(Node::PlanSteps).await;
-    assert_eq!(step.wait, Some(NewWait { wake_in_ms: Some(0), ..waiting(WaitReason::Retry) }));
+    let set = Set::planning(StepError::Domain("not a plan".into()));
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!(
+        step.wait,
+        Some(NewWait { wake_in_ms: Some(0), ..open_ended_wait(WaitReason::Retry) })
+    );
     assert_eq!(step.note.as_deref(), Some("Plan Steps: not a plan"));
 }
 
 #[tokio::test]
 async fn a_failure_that_will_not_pass_ends_the_task_with_its_reason() {
-    let set = Set::planning(NodeError::Permanent("no such repository".into()));
-    let step = set.play(Node::PlanSteps).await;
-    assert_eq!(step.verdict, Verdict::Fail);
+    let set = Set::planning(StepError::Permanent("no such repository".into()));
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!(step.verdict, StepVerdict::Fail);
     let mut last = Set::new();
     last.state = step.state;
-    let end = last.play(Node::MarkFailed).await;
+    let end = last.play(WorkflowStep::MarkFailed).await;
     assert_eq!(end.note.as_deref(), Some("Plan Steps: no such repository"));
 }
 
@@ -228,11 +247,15 @@ async fn what_could_not_be_thought_through_is_put_before_a_person_and_tried_once
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output });
     let play = async |set: &Set| {
         let Set { task, position, state, limits, .. } = set;
-        let mind = &Manager;
-        run(Node::VerifyStepResult, &Scene { task, position, state, limits, mind }).await
+        let mind = &HandoffBackend;
+        run_step(
+            WorkflowStep::VerifyStepResult,
+            &StepContext { task, position, state, limits, mind },
+        )
+        .await
     };
     let asking = play(&set).await;
-    let [Effect::HandOff { about, request }] = asking.effects.as_slice() else {
+    let [StepEffect::HandOff { about, request }] = asking.effects.as_slice() else {
         panic!("{asking:?}")
     };
     let failed = RunHandoff {
@@ -247,14 +270,15 @@ async fn what_could_not_be_thought_through_is_put_before_a_person_and_tried_once
     let step = play(&set).await;
     let question = "Verify Step Result: the project manager could not decide: no usable answer\n\
         Answer `again` to have it tried once more, or `stop` to give the task up.";
-    let wait = NewWait { question: Some(question.to_owned()), ..waiting(WaitReason::HumanInput) };
-    assert_eq!((step.verdict, step.wait), (Verdict::Wait, Some(wait)));
-    assert_eq!(step.effects, [Effect::TakeHandoff { handoff_id }]);
+    let wait =
+        NewWait { question: Some(question.to_owned()), ..open_ended_wait(WaitReason::HumanInput) };
+    assert_eq!((step.verdict, step.wait), (StepVerdict::Wait, Some(wait)));
+    assert_eq!(step.effects, [StepEffect::TakeHandoff { handoff_id }]);
     set.position.handoff = None;
     set.state = step.state;
     let said = |words: &str| EndedWait {
         reason: WaitReason::HumanInput,
-        resolution: Resolution::Answered,
+        resolution: WaitResolution::Answered,
         question: Some(question.to_owned()),
         answer: Some(words.to_owned()),
     };
@@ -262,12 +286,12 @@ async fn what_could_not_be_thought_through_is_put_before_a_person_and_tried_once
     set.position.ended_wait = Some(said("again"));
     let again = play(&set).await;
     let request = request.clone();
-    assert_eq!(again.effects, [Effect::HandOff { about: about.clone(), request }]);
+    assert_eq!(again.effects, [StepEffect::HandOff { about: about.clone(), request }]);
     assert!(!again.state.undecided);
     set.position.ended_wait = Some(said("Stop."));
     let step = play(&set).await;
     let why = "Verify Step Result: a person gave it up";
-    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some(why)));
+    assert_eq!((step.verdict, step.note.as_deref()), (StepVerdict::Fail, Some(why)));
 }
 
 #[tokio::test]
@@ -275,12 +299,15 @@ async fn a_planners_question_that_is_answered_with_stop_ends_the_task() {
     let mut set = Set::new();
     set.position.ended_wait = Some(EndedWait {
         reason: WaitReason::HumanInput,
-        resolution: Resolution::Answered,
+        resolution: WaitResolution::Answered,
         question: Some("Which?".into()),
         answer: Some("stop".into()),
     });
-    let step = set.play(Node::PlanSteps).await;
-    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some("a person gave it up")));
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!(
+        (step.verdict, step.note.as_deref()),
+        (StepVerdict::Fail, Some("a person gave it up"))
+    );
 }
 
 #[tokio::test]
@@ -288,48 +315,51 @@ async fn a_node_that_takes_too_long_is_a_failure_that_may_pass() {
     let mut set = Set::new();
     set.mind.slow = true;
     let preference = ("workflow.node_timeouts.plan_steps".parse().unwrap(), json!(1));
-    set.limits = Limits::read(&BTreeMap::from([preference])).0;
-    let step = set.play(Node::PlanSteps).await;
+    set.limits = RunLimits::from_preferences(&BTreeMap::from([preference])).0;
+    let step = set.play(WorkflowStep::PlanSteps).await;
     assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Retry));
     assert_eq!(step.note.as_deref(), Some("Plan Steps: Plan Steps took longer than 1s"));
 }
 
 #[tokio::test]
 async fn the_retries_of_a_whole_task_are_bounded_too() {
-    let mut set = Set::planning(NodeError::Transient("away".into()));
+    let mut set = Set::planning(StepError::Transient("away".into()));
     set.position.retries_used = set.limits.retry_budget;
-    assert_eq!(set.play(Node::PlanSteps).await.verdict, Verdict::Fail);
+    assert_eq!(set.play(WorkflowStep::PlanSteps).await.verdict, StepVerdict::Fail);
     let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
     set.position.retries_used = set.limits.retry_budget;
-    assert_eq!(set.play(Node::CollectResult).await.verdict, Verdict::Fail);
+    assert_eq!(set.play(WorkflowStep::CollectResult).await.verdict, StepVerdict::Fail);
 }
 
 #[tokio::test]
 async fn without_a_project_manager_a_run_waits_for_one() {
-    let set = Set::planning(NodeError::Unattended);
-    let step = set.play(Node::PlanSteps).await;
+    let set = Set::planning(StepError::Unattended);
+    let step = set.play(WorkflowStep::PlanSteps).await;
     assert_eq!(
         step.wait.map(|wait| (wait.reason, wait.wake_in_ms)),
-        Some((WaitReason::Agent, Some(UNATTENDED_MS)))
+        Some((WaitReason::Agent, Some(UNATTENDED_RECHECK_MS)))
     );
     assert_eq!(step.state.node_failures, 0);
 }
 
 #[tokio::test]
-async fn a_plan_is_stored_and_waits_for_a_yes_only_where_one_is_wanted() {
+async fn a_plan_is_stored_and_waits_for_a_yes_unless_somebody_said_otherwise() {
     let mut set = Set::new();
-    let step = set.play(Node::PlanSteps).await;
-    assert_eq!((step.verdict, step.cost_micros), (Verdict::Pass, 9));
-    assert_eq!(step.effects, [Effect::PlanUnits { units: one_unit().steps().to_vec() }]);
-    set = Set::new();
-    set.limits.approve_plan = true;
-    let step = set.play(Node::PlanSteps).await;
+    set.limits.approve_plan = false;
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!((step.verdict, step.cost_micros), (StepVerdict::Pass, 9));
+    assert_eq!(
+        step.effects,
+        [StepEffect::PlanUnits { units: one_unit().planned_units().to_vec() }]
+    );
+    // Whoever says nothing is asked.
+    let step = Set::new().play(WorkflowStep::PlanSteps).await;
     assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Approval));
-    for (resolution, verdict) in
-        [(Resolution::Approved, Verdict::Pass), (Resolution::Expired, Verdict::Fail)]
-    {
+    for (resolution, verdict) in [
+        (WaitResolution::Approved, StepVerdict::Pass),
+        (WaitResolution::Expired, StepVerdict::Fail),
+    ] {
         let mut set = Set::new();
-        set.limits.approve_plan = true;
         set.state.plan = Some(one_unit());
         set.position.ended_wait = Some(EndedWait {
             reason: WaitReason::Approval,
@@ -337,7 +367,7 @@ async fn a_plan_is_stored_and_waits_for_a_yes_only_where_one_is_wanted() {
             question: None,
             answer: None,
         });
-        assert_eq!(set.play(Node::PlanSteps).await.verdict, verdict);
+        assert_eq!(set.play(WorkflowStep::PlanSteps).await.verdict, verdict);
     }
 }
 
@@ -347,11 +377,11 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
     set.state.plan = Some(one_unit());
     set.position.ended_wait = Some(EndedWait {
         reason: WaitReason::Approval,
-        resolution: Resolution::Rejected,
+        resolution: WaitResolution::Rejected,
         question: None,
         answer: Some("smaller".into()),
     });
-    let step = set.play(Node::PlanSteps).await;
+    let step = set.play(WorkflowStep::PlanSteps).await;
     assert_eq!(*set.mind.heard.lock().unwrap(), ["smaller"]);
     assert!(step.state.feedback.is_empty(), "the plan was made with it");
 }
@@ -360,14 +390,14 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
 async fn an_answer_is_kept_until_the_plan_is_made_with_it_also_when_more_is_said_meanwhile() {
     let said = EndedWait {
         reason: WaitReason::HumanInput,
-        resolution: Resolution::Answered,
+        resolution: WaitResolution::Answered,
         question: Some("Which colour?".into()),
         answer: Some("Blue".into()),
     };
     kept_while_more_is_said(said, 1).await;
     let no = EndedWait {
         reason: WaitReason::Approval,
-        resolution: Resolution::Rejected,
+        resolution: WaitResolution::Rejected,
         question: None,
         answer: Some("Not like that".into()),
     };
@@ -378,24 +408,28 @@ async fn kept_while_more_is_said(said: EndedWait, remarks: usize) {
     let mut set = Set::new();
     set.position.ended_wait = Some(said.clone());
     let Set { task, position, state, limits, .. } = &set;
-    let mind = &Manager;
-    let asking = run(Node::PlanSteps, &Scene { task, position, state, limits, mind }).await;
+    let mind = &HandoffBackend;
+    let asking =
+        run_step(WorkflowStep::PlanSteps, &StepContext { task, position, state, limits, mind })
+            .await;
     // The run waits for the plan, and is woken by something else.
     set.state = asking.state;
-    set.state.feedback.push(cynode_wire::workflow::Feedback {
+    set.state.feedback.push(cynode_wire::workflow::PlanFeedback {
         kind: cynode_core::workflow::instructions::InstructionKind::ExpandScope,
         text: "And the docs".into(),
     });
     set.position.ended_wait = None;
     let Set { task, position, state, limits, .. } = &set;
-    let anew = run(Node::PlanSteps, &Scene { task, position, state, limits, mind }).await;
-    let [Effect::HandOff { request, .. }] = anew.effects.as_slice() else { panic!("{anew:?}") };
+    let anew =
+        run_step(WorkflowStep::PlanSteps, &StepContext { task, position, state, limits, mind })
+            .await;
+    let [StepEffect::HandOff { request, .. }] = anew.effects.as_slice() else { panic!("{anew:?}") };
     let HandoffRequest::Plan { feedback, answer, .. } = request.as_ref() else {
         panic!("{request:?}")
     };
     assert_eq!((feedback.len(), answer), (remarks, &Some(said)));
     set.state = anew.state;
-    assert_eq!(set.play(Node::PlanSteps).await.state.answered, None);
+    assert_eq!(set.play(WorkflowStep::PlanSteps).await.state.answered, None);
 }
 
 #[tokio::test]
@@ -404,7 +438,7 @@ async fn a_unit_that_failed_is_not_begun_for_whoever_plans_anew() {
     for state in [UnitState::Failed, UnitState::Pending, UnitState::Dispatched, UnitState::Done] {
         let mut set = Set::unit(state, JobState::Failed, 1);
         set.state.attempts_by_step = BTreeMap::from([(key(), 1)]);
-        set.play(Node::PlanSteps).await;
+        set.play(WorkflowStep::PlanSteps).await;
         seen.push(set.mind.begun.lock().unwrap().clone());
     }
     assert_eq!(seen, [vec![], vec![key()], vec![key()], vec![key()]]);
@@ -413,8 +447,8 @@ async fn a_unit_that_failed_is_not_begun_for_whoever_plans_anew() {
 #[tokio::test]
 async fn a_question_waits_for_a_person() {
     let set = Set::new();
-    *set.mind.plan.lock().unwrap() = vec![Ok(Reply::Ask("Which?".into(), 0))];
-    let step = set.play(Node::PlanSteps).await;
+    *set.mind.plan.lock().unwrap() = vec![Ok(AgentReply::Ask("Which?".into(), 0))];
+    let step = set.play(WorkflowStep::PlanSteps).await;
     let wait = step.wait.unwrap();
     assert_eq!((wait.reason, wait.question.as_deref()), (WaitReason::HumanInput, Some("Which?")));
 }
@@ -422,13 +456,13 @@ async fn a_question_waits_for_a_person() {
 #[tokio::test]
 async fn ready_units_are_sent_with_what_was_found_about_them() {
     let mut set = Set::unit(UnitState::Pending, JobState::Failed, 1);
-    let found = Finding::new(Severity::Major, "found");
+    let found = VerificationFinding::new(FindingSeverity::Major, "found");
     set.position.units[0].findings = vec![found.clone()];
-    let step = set.play(Node::DispatchStep).await;
-    assert_eq!(step.verdict, Verdict::Pass);
+    let step = set.play(WorkflowStep::DispatchStep).await;
+    assert_eq!(step.verdict, StepVerdict::Pass);
     let remedy = json!({ "findings": [found] });
     let job =
-        Effect::CreateJob { unit: key(), attempt: 2, remedy, work: None, timeout_seconds: 600 };
+        StepEffect::CreateJob { unit: key(), attempt: 2, remedy, work: None, timeout_seconds: 600 };
     assert_eq!(step.effects, [job]);
     assert_eq!(step.state.attempts_by_step, BTreeMap::from([(key(), 2)]));
 }
@@ -436,8 +470,8 @@ async fn ready_units_are_sent_with_what_was_found_about_them() {
 #[tokio::test]
 async fn when_all_is_done_the_task_is_finished_and_summed_up() {
     let set = Set::unit(UnitState::Done, JobState::Succeeded, 2);
-    assert_eq!(set.play(Node::DispatchStep).await.verdict, Verdict::Done);
-    let step = set.play(Node::FinalizeSummary).await;
+    assert_eq!(set.play(WorkflowStep::DispatchStep).await.verdict, StepVerdict::Done);
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
     assert_eq!(step.state.summary.as_deref(), Some("1 units done:\n- a (2 attempts)"));
 }
 
@@ -452,70 +486,77 @@ fn brought() -> Set {
 async fn the_summary_names_the_pull_request() {
     let mut set = brought();
     let pull_request = Some(PullRequestRef { number: 7, url: "https://x/7".into() });
-    let summary = Summary { text: "A toggle was added.".into(), pull_request };
-    set.mind.summary = Some(Ok(Reply::Done(Some(summary), 5)));
-    let step = set.play(Node::FinalizeSummary).await;
+    let summary = RunSummary { text: "A toggle was added.".into(), pull_request };
+    set.mind.summary = Some(Ok(AgentReply::Done(Some(summary), 5)));
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
     let words = "A toggle was added.\n\n1 units done:\n- a\n\nPull request #7: https://x/7";
-    assert_eq!((step.verdict, step.state.summary.as_deref()), (Verdict::Pass, Some(words)));
+    assert_eq!((step.verdict, step.state.summary.as_deref()), (StepVerdict::Pass, Some(words)));
 }
 
 #[tokio::test]
 async fn what_cannot_be_delivered_waits_for_a_person_who_has_the_last_word() {
     let mut set = brought();
-    let question =
-        |step: &Step| step.wait.clone().map(|wait| (wait.reason, wait.question.unwrap()));
-    set.mind.summary = Some(Ok(Reply::Ask("again, or end without?".into(), 5)));
-    let step = set.play(Node::FinalizeSummary).await;
+    let question = |step: &CheckpointDraft| {
+        step.wait.clone().map(|wait| (wait.reason, wait.question.unwrap()))
+    };
+    set.mind.summary = Some(Ok(AgentReply::Ask("again, or end without?".into(), 5)));
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
     let asked = (WaitReason::HumanInput, "again, or end without?".to_owned());
     assert_eq!(question(&step), Some(asked));
     // Also when nobody could even say why.
-    set.mind.summary = Some(Err(NodeError::Permanent("no model".into())));
-    let step = set.play(Node::FinalizeSummary).await;
+    set.mind.summary = Some(Err(StepError::Permanent("no model".into())));
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
     let words = "What was done could not be delivered: no model\nAnswer `again` to try it once more, or `end without` to end the \
         task without a pull request.";
     assert_eq!(question(&step), Some((WaitReason::HumanInput, words.to_owned())));
-    set.mind.summary = Some(Err(NodeError::Transient("away".into())));
-    let step = set.play(Node::FinalizeSummary).await;
+    set.mind.summary = Some(Err(StepError::Transient("away".into())));
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
     assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Retry));
     let said = |words: &str| EndedWait {
         reason: WaitReason::HumanInput,
-        resolution: Resolution::Answered,
+        resolution: WaitResolution::Answered,
         question: None,
         answer: Some(words.to_owned()),
     };
     set.position.ended_wait = Some(said("again"));
-    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Wait);
+    assert_eq!(set.play(WorkflowStep::FinalizeSummary).await.verdict, StepVerdict::Wait);
     set.position.ended_wait = Some(said("End without"));
-    let step = set.play(Node::FinalizeSummary).await;
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
     let words = "1 units done:\n- a\n\nA person decided that it ends without a pull request.";
-    assert_eq!((step.verdict, step.state.summary.as_deref()), (Verdict::Pass, Some(words)));
+    assert_eq!((step.verdict, step.state.summary.as_deref()), (StepVerdict::Pass, Some(words)));
 }
 
 #[tokio::test]
 async fn work_that_nobody_wants_delivered_ends_also_for_want_of_words() {
     let mut set = brought();
-    set.mind.summary = Some(Err(NodeError::Permanent("no model".into())));
+    set.mind.summary = Some(Err(StepError::Permanent("no model".into())));
     set.state.preferences_effective.insert("delivery.mode".parse().unwrap(), json!("none"));
-    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Pass);
+    assert_eq!(set.play(WorkflowStep::FinalizeSummary).await.verdict, StepVerdict::Pass);
 }
 
 #[tokio::test]
 async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
     let set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
-    let step = set.play(Node::CollectResult).await;
-    assert_eq!(step.effects, [Effect::CollectJob { unit: key(), attempt: 1 }]);
+    let step = set.play(WorkflowStep::CollectResult).await;
+    assert_eq!(step.effects, [StepEffect::CollectJob { unit: key(), attempt: 1 }]);
     assert_eq!(step.state.last_result.unwrap().output, json!({ "n": 1 }));
 
     let verdict = |job, attempt| async move {
-        Set::unit(UnitState::Dispatched, job, attempt).play(Node::CollectResult).await.verdict
+        Set::unit(UnitState::Dispatched, job, attempt)
+            .play(WorkflowStep::CollectResult)
+            .await
+            .verdict
     };
-    assert_eq!(verdict(JobState::Failed, 1).await, Verdict::Redo);
-    assert_eq!(verdict(JobState::Lost, 2).await, Verdict::Redo);
-    assert_eq!(verdict(JobState::Failed, 3).await, Verdict::Fail);
-    assert_eq!(verdict(JobState::Running, 1).await, Verdict::Wait);
+    assert_eq!(verdict(JobState::Failed, 1).await, StepVerdict::Redo);
+    assert_eq!(verdict(JobState::Lost, 2).await, StepVerdict::Redo);
+    assert_eq!(verdict(JobState::Failed, 3).await, StepVerdict::Fail);
+    assert_eq!(verdict(JobState::Running, 1).await, StepVerdict::Wait);
     assert_eq!(
-        Set::unit(UnitState::Done, JobState::Succeeded, 1).play(Node::CollectResult).await.verdict,
-        Verdict::Done
+        Set::unit(UnitState::Done, JobState::Succeeded, 1)
+            .play(WorkflowStep::CollectResult)
+            .await
+            .verdict,
+        StepVerdict::Done
     );
 }
 
@@ -524,11 +565,14 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
     let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
     let play = async |set: &Set| {
         let Set { task, position, state, limits, .. } = set;
-        let mind = &Manager;
-        run(Node::CollectResult, &Scene { task, position, state, limits, mind }).await
+        let mind = &HandoffBackend;
+        run_step(WorkflowStep::CollectResult, &StepContext { task, position, state, limits, mind })
+            .await
     };
     let asking = play(&set).await;
-    let [Effect::HandOff { about, .. }] = asking.effects.as_slice() else { panic!("{asking:?}") };
+    let [StepEffect::HandOff { about, .. }] = asking.effects.as_slice() else {
+        panic!("{asking:?}")
+    };
     set.position.handoff = Some(answered_handoff(about));
     set.state = asking.state;
     let mut other = set.position.units[0].clone();
@@ -537,13 +581,13 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
     set.position.units.insert(0, other);
     let handoff_id = set.position.handoff.as_ref().unwrap().handoff_id;
     let why = "the job failed: {\"n\":1}";
-    let findings = vec![Finding::new(Severity::Critical, why)];
+    let findings = vec![VerificationFinding::new(FindingSeverity::Critical, why)];
     let step = play(&set).await;
     assert_eq!(
         step.effects,
         [
-            Effect::TakeHandoff { handoff_id },
-            Effect::RetryUnit { unit: key(), attempt: 1, findings },
+            StepEffect::TakeHandoff { handoff_id },
+            StepEffect::RetryUnit { unit: key(), attempt: 1, findings },
         ]
     );
     assert_eq!(step.state.asked, None);
@@ -551,7 +595,7 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
     set.position.handoff = None;
     set.position.units.remove(1);
     set.state = step.state;
-    let other = Effect::CollectJob { unit: "b".parse().unwrap(), attempt: 1 };
+    let other = StepEffect::CollectJob { unit: "b".parse().unwrap(), attempt: 1 };
     assert_eq!(play(&set).await.effects, [other]);
 }
 
@@ -560,14 +604,15 @@ async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_pers
     let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
     let play = async |set: &Set| {
         let Set { task, position, state, limits, .. } = set;
-        let mind = &Manager;
-        run(Node::CollectResult, &Scene { task, position, state, limits, mind }).await
+        let mind = &HandoffBackend;
+        run_step(WorkflowStep::CollectResult, &StepContext { task, position, state, limits, mind })
+            .await
     };
     let mut seen = Vec::new();
     for _ in 0..4 {
         set.position.handoff = None;
         let asking = play(&set).await;
-        let [Effect::HandOff { about, .. }] = asking.effects.as_slice() else {
+        let [StepEffect::HandOff { about, .. }] = asking.effects.as_slice() else {
             panic!("{asking:?}")
         };
         let answer = HandoffAnswer::Decided {
@@ -584,8 +629,8 @@ async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_pers
     }
     let question = "Unit `a` came to nothing in attempt 1: the job failed: {\"n\":1}\nLess was planned 3 times already. Answer `stop` to \
         give the task up, or say what is to be done otherwise: then it is tried again.";
-    let less = (Verdict::Revise, None);
-    let asked = (Verdict::Wait, Some(question.to_owned()));
+    let less = (StepVerdict::Revise, None);
+    let asked = (StepVerdict::Wait, Some(question.to_owned()));
     assert_eq!(seen, [less.clone(), less.clone(), less, asked]);
     assert_eq!(set.state.asked, Some(key()), "what a person answers is about this unit");
 }
@@ -593,14 +638,14 @@ async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_pers
 #[tokio::test]
 async fn a_judgement_is_written_into_the_state_and_decides() {
     for (status, attempt, left, verdict) in [
-        (VerificationStatus::Pass, 1, 2, Verdict::Pass),
-        (VerificationStatus::Fail, 1, 2, Verdict::Redo),
-        (VerificationStatus::Fail, 3, 0, Verdict::Fail),
+        (VerificationStatus::Pass, 1, 2, StepVerdict::Pass),
+        (VerificationStatus::Fail, 1, 2, StepVerdict::Redo),
+        (VerificationStatus::Fail, 3, 0, StepVerdict::Fail),
     ] {
         let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, attempt);
         set.mind.judgement = Ok(status);
         set.state.last_result = Some(StepResult { unit: key(), attempt, output: Value::Null });
-        let step = set.play(Node::VerifyStepResult).await;
+        let step = set.play(WorkflowStep::VerifyStepResult).await;
         assert_eq!(step.verdict, verdict);
         assert_eq!(*set.mind.left.lock().unwrap(), [left]);
         let written = step.state.verification.unwrap();
@@ -608,15 +653,22 @@ async fn a_judgement_is_written_into_the_state_and_decides() {
         assert_eq!(step.effects.len(), 1);
     }
     let set = Set::new();
-    assert_eq!(set.play(Node::VerifyStepResult).await.verdict, Verdict::Fail, "there is no result");
+    assert_eq!(
+        set.play(WorkflowStep::VerifyStepResult).await.verdict,
+        StepVerdict::Fail,
+        "there is no result"
+    );
 }
 
 /// A plan of one unit with a check of its own, and a criterion with one.
-fn checked(set: &mut Set) -> [Check; 2] {
-    let (own, task) = (Check::line("make test"), Check::new(vec!["./holds.sh".into()]));
+fn checked(set: &mut Set) -> [EvidenceCheck; 2] {
+    let (own, task) = (
+        EvidenceCheck::from_shell_line("make test"),
+        EvidenceCheck::new(vec!["./holds.sh".into()]),
+    );
     let unit = PlannedUnit {
         payload: json!({ "kind": "implementation", "checks": [own] }),
-        ..one_unit().steps()[0].clone()
+        ..one_unit().planned_units()[0].clone()
     };
     let text = PlanText { steps: vec![unit], assumptions: Vec::new() };
     set.state.plan = Some(Plan::try_from(text).unwrap());
@@ -628,8 +680,8 @@ fn checked(set: &mut Set) -> [Check; 2] {
     [own, task]
 }
 
-fn view(checks: &[Check], state: EvidenceState, tally: Tally) -> EvidenceView {
-    let of = |check: &Check| CheckResult {
+fn view(checks: &[EvidenceCheck], state: EvidenceState, tally: CheckTally) -> EvidenceView {
+    let of = |check: &EvidenceCheck| CheckResult {
         check: check.clone(),
         tally,
         rounds: 1,
@@ -637,6 +689,7 @@ fn view(checks: &[Check], state: EvidenceState, tally: Tally) -> EvidenceView {
         sha256: String::new(),
         excerpt: "no".into(),
         milliseconds: 1,
+        repeated: false,
     };
     EvidenceView {
         evidence_id: "evd_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
@@ -658,52 +711,57 @@ fn view(checks: &[Check], state: EvidenceState, tally: Tally) -> EvidenceView {
 async fn a_result_is_checked_before_it_is_judged_by_its_own_checks_and_those_of_the_task() {
     let mut set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
     let checks = checked(&mut set);
-    let gathers = Effect::GatherEvidence {
+    let gathers = StepEffect::GatherEvidence {
         unit: key(),
         attempt: 1,
         checks: checks.to_vec(),
         timeout_seconds: 600,
+        again: false,
     };
-    let step = set.play(Node::CollectResult).await;
+    let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Job));
     assert_eq!(step.effects, std::slice::from_ref(&gathers));
 
-    set.position.evidence = vec![view(&checks, EvidenceState::Gathering, Tally::Again)];
-    let step = set.play(Node::CollectResult).await;
+    set.position.evidence = vec![view(&checks, EvidenceState::Gathering, CheckTally::Again)];
+    let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!((step.wait.map(|wait| wait.reason), step.effects), (Some(WaitReason::Job), vec![]));
 
     // What came to nothing is begun anew; what lacks a check is asked for again.
     for known in [
-        view(&checks, EvidenceState::Unable, Tally::Again),
-        view(&checks[..1], EvidenceState::Passed, Tally::Passed),
+        view(&checks, EvidenceState::Unable, CheckTally::Again),
+        view(&checks[..1], EvidenceState::Passed, CheckTally::Passed),
     ] {
         set.position.evidence = vec![known];
-        assert_eq!(set.play(Node::CollectResult).await.effects, std::slice::from_ref(&gathers));
+        assert_eq!(
+            set.play(WorkflowStep::CollectResult).await.effects,
+            std::slice::from_ref(&gathers)
+        );
     }
 
-    set.position.evidence = vec![view(&checks, EvidenceState::Failed, Tally::Failed)];
-    let step = set.play(Node::CollectResult).await;
-    assert_eq!(step.effects, [Effect::CollectJob { unit: key(), attempt: 1 }]);
+    set.position.evidence = vec![view(&checks, EvidenceState::Failed, CheckTally::Failed)];
+    let step = set.play(WorkflowStep::CollectResult).await;
+    assert_eq!(step.effects, [StepEffect::CollectJob { unit: key(), attempt: 1 }]);
 }
 
 #[tokio::test]
 async fn a_person_takes_what_they_were_shown_of_what_is_odd() {
     let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
-    let odd: Vec<Odd> =
-        (0..12).map(|number| Odd::TestRemoved { path: format!("tests/t{number}.py") }).collect();
+    let odd: Vec<ChangeAnomaly> = (0..12)
+        .map(|number| ChangeAnomaly::TestRemoved { path: format!("tests/t{number}.py") })
+        .collect();
     let output = json!({ "commit": "c".repeat(40), "odd": odd });
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output });
     for (waived, shown) in [(None, &[][..]), (Some("a person took it".to_owned()), &odd[..10])] {
         set.mind.waived.clone_from(&waived);
-        let accept = Effect::AcceptUnit {
+        let accept = StepEffect::AcceptUnit {
             unit: key(),
             attempt: 1,
-            findings: vec![Finding::new(Severity::Major, "found")],
+            findings: vec![VerificationFinding::new(FindingSeverity::Major, "found")],
             by_person: waived.is_some(),
             waived,
             shown: shown.to_vec(),
         };
-        assert_eq!(set.play(Node::VerifyStepResult).await.effects, [accept]);
+        assert_eq!(set.play(WorkflowStep::VerifyStepResult).await.effects, [accept]);
     }
 }
 
@@ -714,37 +772,38 @@ async fn tests_that_are_put_back_are_no_part_of_the_state() {
     set.position.units[0].job.as_mut().unwrap().result = Some(result);
     let output = json!({ "commit": "c", "odd": [] });
     let kept = StepResult { unit: key(), attempt: 1, output };
-    assert_eq!(set.play(Node::CollectResult).await.state.last_result, Some(kept));
+    assert_eq!(set.play(WorkflowStep::CollectResult).await.state.last_result, Some(kept));
 }
 
 #[tokio::test]
 async fn checks_that_cannot_be_run_time_and_again_end_the_task_with_the_reason() {
     let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
     let checks = checked(&mut set);
-    let unable = view(&checks, EvidenceState::Unable, Tally::Again);
+    let unable = view(&checks, EvidenceState::Unable, CheckTally::Again);
     set.position.evidence = vec![EvidenceView { tries: 5, ..unable }];
-    let step = set.play(Node::VerifyStepResult).await;
+    let step = set.play(WorkflowStep::VerifyStepResult).await;
     let why = "Verify Step Result: the checks could not be run 5 times: no sandbox";
-    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some(why)));
+    assert_eq!((step.verdict, step.note.as_deref()), (StepVerdict::Fail, Some(why)));
 }
 
 #[tokio::test]
 async fn what_a_task_leaves_is_checked_in_the_end_even_if_nobody_did_before() {
     let mut set = Set::unit(UnitState::Done, JobState::Succeeded, 1);
     let checks = checked(&mut set);
-    let step = set.play(Node::FinalizeSummary).await;
-    assert!(matches!(step.effects.as_slice(), [Effect::GatherEvidence { .. }]), "{step:?}");
-    set.position.evidence = vec![view(&checks, EvidenceState::Failed, Tally::Failed)];
-    let step = set.play(Node::FinalizeSummary).await;
-    assert_eq!(step.verdict, Verdict::Revise);
-    let sent_back = cynode_wire::handoffs::Revision::read(&step.state.feedback[0]).unwrap();
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
+    assert!(matches!(step.effects.as_slice(), [StepEffect::GatherEvidence { .. }]), "{step:?}");
+    set.position.evidence = vec![view(&checks, EvidenceState::Failed, CheckTally::Failed)];
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
+    assert_eq!(step.verdict, StepVerdict::Revise);
+    let sent_back =
+        cynode_wire::handoffs::PlanRevision::from_feedback(&step.state.feedback[0]).unwrap();
     assert_eq!((sent_back.unit, sent_back.findings.len()), (key(), 2));
     // Taken by a person as it is, it is not asked again.
-    let waived = view(&checks, EvidenceState::Failed, Tally::Failed);
+    let waived = view(&checks, EvidenceState::Failed, CheckTally::Failed);
     set.position.evidence = vec![EvidenceView { waived: Some("a person".into()), ..waived }];
-    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Pass);
-    set.position.evidence = vec![view(&checks, EvidenceState::Passed, Tally::Passed)];
-    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Pass);
+    assert_eq!(set.play(WorkflowStep::FinalizeSummary).await.verdict, StepVerdict::Pass);
+    set.position.evidence = vec![view(&checks, EvidenceState::Passed, CheckTally::Passed)];
+    assert_eq!(set.play(WorkflowStep::FinalizeSummary).await.verdict, StepVerdict::Pass);
 }
 
 #[tokio::test]
@@ -753,9 +812,10 @@ async fn changes_that_do_not_fit_together_go_back_to_planning_with_the_units_and
     let conflict = json!({ "commit": "d", "with": [], "files": ["a.rs"], "unit": "right", "with_units": ["left"] });
     set.position.units[0].job.as_mut().unwrap().result =
         Some(json!({ "stop": "conflict", "conflict": conflict }));
-    let step = set.play(Node::CollectResult).await;
-    assert_eq!(step.verdict, Verdict::Revise);
-    let sent_back = cynode_wire::handoffs::Revision::read(&step.state.feedback[0]).unwrap();
+    let step = set.play(WorkflowStep::CollectResult).await;
+    assert_eq!(step.verdict, StepVerdict::Revise);
+    let sent_back =
+        cynode_wire::handoffs::PlanRevision::from_feedback(&step.state.feedback[0]).unwrap();
     let meant = cynode_wire::handoffs::UnitsConflict {
         unit: "right".parse().unwrap(),
         with: vec!["left".parse().unwrap()],
@@ -770,14 +830,14 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
     let result = json!({ "n": 1 });
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output: result });
     let (reason, answer) = (WaitReason::HumanInput, Some("proceed".to_owned()));
-    let (resolution, question) = (Resolution::Answered, None);
+    let (resolution, question) = (WaitResolution::Answered, None);
     set.position.ended_wait =
         Some(EndedWait { reason, resolution, question, answer: answer.clone() });
     for (asked, heard) in [(Some("a"), answer.clone()), (Some("b"), None), (None, answer)] {
         set.state.asked = asked.map(|key| key.parse().unwrap());
         let Set { task, position, state, limits, mind } = &set;
-        let scene = Scene { task, position, state, limits, mind };
-        let told = answered_about(&scene, &key()).and_then(|wait| wait.answer.clone());
+        let scene = StepContext { task, position, state, limits, mind };
+        let told = unit_answer(&scene, &key()).and_then(|wait| wait.answer.clone());
         assert_eq!(told, heard, "{asked:?}");
     }
 }
@@ -786,19 +846,21 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
 fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
     let state = RunState { summary: Some("all of it".into()), ..RunState::default() };
     let why = "nothing shows that `make test` holds";
-    let steps = after_refusal(Node::FinalizeSummary, 422, &state, None, why);
+    let steps = refusal_fallbacks(WorkflowStep::FinalizeSummary, 422, &state, None, why);
     let [asked, given_up] = steps.as_slice() else { panic!("{steps:?}") };
     let wait = asked.wait.as_ref().unwrap();
-    assert_eq!((asked.verdict, wait.reason), (Verdict::Wait, WaitReason::HumanInput));
+    assert_eq!((asked.verdict, wait.reason), (StepVerdict::Wait, WaitReason::HumanInput));
     assert_eq!(asked.state, state);
     let question = wait.question.as_deref().unwrap();
     assert!(question.contains(why) && question.contains("`again`"), "{question}");
-    assert_eq!(given_up.verdict, Verdict::Fail);
+    assert_eq!(given_up.verdict, StepVerdict::Fail);
     // What can never be stored, and what fails in the middle, is given up.
-    for (node, status) in [(Node::FinalizeSummary, 413), (Node::VerifyStepResult, 422)] {
-        let steps = after_refusal(node, status, &state, None, why);
+    for (node, status) in
+        [(WorkflowStep::FinalizeSummary, 413), (WorkflowStep::VerifyStepResult, 422)]
+    {
+        let steps = refusal_fallbacks(node, status, &state, None, why);
         let verdicts: Vec<_> = steps.iter().map(|step| step.verdict).collect();
-        assert_eq!(verdicts, [Verdict::Fail]);
+        assert_eq!(verdicts, [StepVerdict::Fail]);
     }
 }
 
@@ -806,8 +868,250 @@ fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
 fn whoever_asks_why_the_task_may_not_end_takes_the_answer_that_did_not_lead_there() {
     let handoff = answered_handoff("summarise:1");
     let state = RunState::default();
-    let steps = after_refusal(Node::FinalizeSummary, 422, &state, Some(&handoff), "not delivered");
+    let steps = refusal_fallbacks(
+        WorkflowStep::FinalizeSummary,
+        422,
+        &state,
+        Some(&handoff),
+        "not delivered",
+    );
     let effects: Vec<_> = steps.iter().map(|step| step.effects.clone()).collect();
-    let taken = vec![Effect::TakeHandoff { handoff_id: handoff.handoff_id }];
+    let taken = vec![StepEffect::TakeHandoff { handoff_id: handoff.handoff_id }];
     assert_eq!(effects, [taken, Vec::new()]);
+}
+
+/// What checks came to before any change.
+fn base(of: &[(&EvidenceCheck, i32, &str)], state: EvidenceState) -> BaseChecks {
+    let result = |(check, code, output): &(&EvidenceCheck, i32, &str)| BaseCheckResult {
+        check: (*check).clone(),
+        outcome: classify_base_run(check, *code == 0, Some(*code), output),
+        exit_code: Some(*code),
+        excerpt: (*output).to_owned(),
+        milliseconds: 1,
+    };
+    BaseChecks {
+        commit: Some("c".repeat(40)),
+        state,
+        unclaimed: false,
+        checks: of.iter().map(result).collect(),
+        trouble: None,
+        tries: 1,
+        opened_at: time::OffsetDateTime::UNIX_EPOCH,
+        ended_at: None,
+    }
+}
+
+/// Planning is about to be done, with a check of the plan and one of the task.
+fn to_be_planned() -> (Set, [EvidenceCheck; 2]) {
+    let mut planned = Set::unit(UnitState::Pending, JobState::Queued, 0);
+    let [own, task] = checked(&mut planned);
+    let mut set = Set::new();
+    set.limits.approve_plan = true;
+    set.state.acceptance_criteria = planned.state.acceptance_criteria;
+    *set.mind.plan.lock().unwrap() = vec![Ok(AgentReply::Done(planned.state.plan.unwrap(), 9))];
+    (set, [task, own])
+}
+
+/// Planning is done, and what the checks came to is known.
+async fn tried(results: &[(i32, &str)]) -> (Set, [EvidenceCheck; 2]) {
+    let (mut set, checks) = to_be_planned();
+    set.state = set.play(WorkflowStep::PlanSteps).await.state;
+    let all: Vec<_> =
+        checks.iter().zip(results).map(|(check, (code, output))| (check, *code, *output)).collect();
+    set.position.base_checks = Some(base(&all, EvidenceState::Failed));
+    (set, checks)
+}
+
+fn asked_of(step: &CheckpointDraft) -> (Option<WaitReason>, String) {
+    let wait = step.wait.as_ref();
+    let question = wait.and_then(|wait| wait.question.clone()).unwrap_or_default();
+    (wait.map(|wait| wait.reason), question)
+}
+
+fn answered_with(set: &mut Set, words: &str) {
+    let (reason, resolution) = (WaitReason::HumanInput, WaitResolution::Answered);
+    let answer = Some(words.to_owned());
+    set.position.ended_wait = Some(EndedWait { reason, resolution, question: None, answer });
+}
+
+#[tokio::test]
+async fn checks_are_tried_before_anybody_is_asked_about_the_plan_and_no_model_is_asked_for_it() {
+    let (mut set, checks) = to_be_planned();
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let [StepEffect::PlanUnits { .. }, StepEffect::TryChecks { checks: sent }] =
+        step.effects.as_slice()
+    else {
+        panic!("{step:?}")
+    };
+    assert_eq!((sent.as_slice(), step.cost_micros), (&checks[..], 9));
+    assert_eq!(asked_of(&step).0, Some(WaitReason::Job));
+    set.state = step.state;
+    // Nobody plans again: the mind has no further plan to give.
+    set.position.base_checks = Some(base(&[], EvidenceState::Gathering));
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!((asked_of(&step).0, step.effects), (Some(WaitReason::Job), vec![]));
+    let known = base(&[(&checks[0], 1, "no"), (&checks[1], 0, "")], EvidenceState::Failed);
+    set.position.base_checks = Some(known);
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let question = "May the plan of 1 units be carried out?\n\
+        - `./holds.sh` fails before any change (exit code 1): the work has to make it pass\n\
+        - `make test` passes before any change";
+    assert_eq!(asked_of(&step), (Some(WaitReason::Approval), question.to_owned()));
+    // Without a yes to ask for it goes on, and says so.
+    set.state.check_trial.as_mut().unwrap().approve_plan = false;
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let note = "checks before any change: 1 pass, 1 fail";
+    assert_eq!((step.verdict, step.note.as_deref()), (StepVerdict::Pass, Some(note)));
+}
+
+#[tokio::test]
+async fn checks_are_not_tried_where_nobody_wants_it_or_work_has_begun() {
+    let (mut set, _) = to_be_planned();
+    set.limits.try_checks = false;
+    assert_eq!(asked_of(&set.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Approval));
+    let (mut set, _) = to_be_planned();
+    set.state.attempts_by_step = BTreeMap::from([(key(), 1)]);
+    assert_eq!(asked_of(&set.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Approval));
+}
+
+#[tokio::test]
+async fn a_check_that_cannot_run_here_is_put_before_a_person_once() {
+    let missing = (127, "sh: 1: pytest: not found");
+    let (mut set, checks) = tried(&[(0, ""), missing]).await;
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let question = "Before any agent works, the checks were tried on commit cccccccccc:\n\
+        - `make test` cannot run here: program `pytest` is not found (exit code 127). Install it on the node, name its directory \
+        with `show` in node.toml, and put it on the PATH of the check: `PATH=/opt/DIRECTORY/bin:$PATH make test`.\n\
+        - `./holds.sh` passes before any change\n\
+        Answer `again` when it can run, `go on` to go on with it as planned, `check: COMMAND` to have COMMAND checked in place of it, \
+        or `stop` to give the task up.";
+    assert_eq!(asked_of(&step), (Some(WaitReason::HumanInput), question.to_owned()));
+    set.state = step.state;
+
+    answered_with(&mut set, "again");
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!(step.effects, [StepEffect::TryChecks { checks: checks.to_vec() }]);
+
+    answered_with(&mut set, "well, perhaps");
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert!(asked_of(&step).1.starts_with("`well, perhaps` is none of the answers.\n"), "{step:?}");
+
+    answered_with(&mut set, "stop");
+    assert_eq!(set.play(WorkflowStep::PlanSteps).await.verdict, StepVerdict::Fail);
+
+    answered_with(&mut set, "Go on.");
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!(asked_of(&step).0, Some(WaitReason::Approval));
+    // A plan that is made anew does not ask once more.
+    let mut again = to_be_planned().0;
+    again.state.check_trial = step.state.check_trial;
+    again.position.base_checks = set.position.base_checks;
+    assert_eq!(asked_of(&again.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Approval));
+}
+
+#[tokio::test]
+async fn a_person_may_name_another_check_for_one_that_cannot_run() {
+    let missing = (127, "sh: 1: pytest: not found");
+    let (mut set, [task, own]) = tried(&[(0, ""), missing]).await;
+    let new = EvidenceCheck::from_shell_line("PATH=/opt/venv/bin:$PATH pytest");
+    answered_with(&mut set, "check: PATH=/opt/venv/bin:$PATH pytest");
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let [StepEffect::PlanUnits { units }, StepEffect::TryChecks { checks }] =
+        step.effects.as_slice()
+    else {
+        panic!("{step:?}")
+    };
+    assert_eq!(units[0].payload["checks"], json!([new]));
+    assert_eq!(*checks, [task.clone(), new.clone()]);
+
+    let all = [(&task, 127, "./holds.sh: 1: nope: not found"), (&own, 0, "")];
+    set.position.base_checks = Some(base(&all, EvidenceState::Failed));
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let [StepEffect::SetCriteria { criteria }, StepEffect::TryChecks { .. }] =
+        step.effects.as_slice()
+    else {
+        panic!("{step:?}")
+    };
+    assert_eq!(criteria[0].check, Some(new));
+}
+
+#[tokio::test]
+async fn checks_that_count_only_where_they_run_are_not_asked_about() {
+    let (mut set, _) = to_be_planned();
+    set.state.acceptance_criteria.clear();
+    let own = EvidenceCheck { if_runnable: true, ..EvidenceCheck::from_shell_line("ruff check") };
+    let unit = PlannedUnit {
+        payload: json!({ "kind": "implementation", "checks": [own] }),
+        ..one_unit().planned_units()[0].clone()
+    };
+    let text = PlanText { steps: vec![unit], assumptions: Vec::new() };
+    *set.mind.plan.lock().unwrap() = vec![Ok(AgentReply::Done(Plan::try_from(text).unwrap(), 9))];
+    let known = base(&[(&own, 127, "sh: 1: ruff: not found")], EvidenceState::Failed);
+    set.position.base_checks = Some(known);
+    let (reason, question) = asked_of(&set.play(WorkflowStep::PlanSteps).await);
+    assert_eq!(reason, Some(WaitReason::Approval));
+    assert!(question.contains("`ruff check` cannot run here"), "{question}");
+}
+
+#[tokio::test]
+async fn without_a_node_the_plan_goes_on_and_says_that_nothing_was_tried() {
+    let (mut set, checks) = tried(&[(0, ""), (0, "")]).await;
+    let waits = base(&[(&checks[0], 0, "")], EvidenceState::Gathering);
+    set.position.base_checks = Some(BaseChecks { unclaimed: true, ..waits.clone() });
+    let step = set.play(WorkflowStep::PlanSteps).await;
+    let question = "May the plan of 1 units be carried out?\n\
+        - the checks could not be tried before the work: no node took the job within 60 s";
+    assert_eq!(asked_of(&step), (Some(WaitReason::Approval), question.to_owned()));
+    assert_eq!(step.effects, [StepEffect::SkipChecks]);
+    // A node that is not heard of any more is no reason yet: another may try.
+    let lost = BaseChecks {
+        state: EvidenceState::Unable,
+        trouble: Some("nothing was heard of the node any more".into()),
+        ..waits
+    };
+    set.position.base_checks = Some(lost.clone());
+    assert_eq!(asked_of(&set.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Job));
+    set.position.base_checks = Some(BaseChecks { tries: 2, ..lost });
+    assert_eq!(asked_of(&set.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Approval));
+}
+
+#[tokio::test]
+async fn what_a_person_says_while_checks_are_tried_is_planned_with() {
+    let (mut set, _) = to_be_planned();
+    set.state = set.play(WorkflowStep::PlanSteps).await.state;
+    *set.mind.plan.lock().unwrap() = vec![Ok(AgentReply::Done(one_unit(), 9))];
+    let kind = cynode_core::workflow::instructions::InstructionKind::Revise;
+    set.state.feedback =
+        vec![cynode_wire::workflow::PlanFeedback { kind, text: "smaller".to_owned() }];
+    set.play(WorkflowStep::PlanSteps).await;
+    assert_eq!(*set.mind.heard.lock().unwrap(), ["smaller"]);
+}
+
+#[tokio::test]
+async fn a_check_that_could_not_run_is_run_again_when_a_person_has_mended_the_machine() {
+    let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
+    let checks = checked(&mut set);
+    let mut known = view(&checks, EvidenceState::Failed, CheckTally::Failed);
+    known.checks[0].exit_code = Some(127);
+    known.checks[0].excerpt = "sh: 1: make: not found".into();
+    set.position.evidence = vec![known];
+    set.state.asked = Some(key());
+    answered_with(&mut set, "again");
+    let again = StepEffect::GatherEvidence {
+        unit: key(),
+        attempt: 1,
+        checks: checks.to_vec(),
+        timeout_seconds: 600,
+        again: true,
+    };
+    assert_eq!(set.play(WorkflowStep::VerifyStepResult).await.effects, [again]);
+    // At the end the work is not sent back for it either.
+    set.position.units[0].state = UnitState::Done;
+    set.position.ended_wait = None;
+    let (reason, question) = asked_of(&set.play(WorkflowStep::FinalizeSummary).await);
+    assert_eq!(reason, Some(WaitReason::HumanInput));
+    assert!(
+        question.starts_with("`make test` cannot run here: program `make` is not found."),
+        "{question}"
+    );
 }

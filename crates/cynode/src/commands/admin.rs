@@ -9,24 +9,24 @@ use cynode_app::{
 };
 use cynode_core::names::Title;
 
-use super::{app, block_on, bootstrap_link};
+use super::{block_on, bootstrap_link, open_app};
 use crate::{
-    config::Loaded,
+    config::LoadedConfig,
     gate,
-    installation::Installation,
+    installation::InstallationArgs,
     output, restate,
-    telemetry::{self, Sink},
+    telemetry::{self, LogSink},
 };
 
 /// Things that only the person at the machine may do.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum AdminCommand {
     /// Prints a link that makes the first admin. It works once, for 24 hours.
     Bootstrap,
     /// Prints a new token for a program that works for the installation, and ends the ones it had.
     Token {
         /// What it does.
-        kind: Kind,
+        kind: ServiceKindArg,
         /// What it is called.
         #[arg(long, default_value = "main")]
         name: Title,
@@ -51,7 +51,7 @@ pub(crate) enum Command {
 
 /// What a program does.
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum ServiceKindArg {
     /// Drives tasks.
     Runner,
     /// Works on jobs.
@@ -62,73 +62,80 @@ pub(crate) enum Kind {
     Analyst,
 }
 
-pub(crate) fn run(
-    command: &Command,
-    installation: &Installation,
-    loaded: &mut Loaded,
+pub(crate) fn run_admin(
+    command: &AdminCommand,
+    installation: &InstallationArgs,
+    loaded: &mut LoadedConfig,
 ) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Person)?;
+    let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
     // The others only write files.
-    if matches!(command, Command::Bootstrap | Command::Token { .. } | Command::JoinToken { .. }) {
-        installation.fill(&mut loaded.config, true)?;
+    if matches!(
+        command,
+        AdminCommand::Bootstrap | AdminCommand::Token { .. } | AdminCommand::JoinToken { .. }
+    ) {
+        installation.fill_config(&mut loaded.config, true)?;
     }
     match command {
-        Command::Bootstrap => bootstrap(loaded),
-        Command::Token { kind, name } => token(loaded, *kind, name),
-        Command::JoinToken { labels } => join_token(loaded, labels.clone()),
-        Command::MasterKey { file } => {
-            gate::make_key(file)?;
-            output::say(&format!("wrote {}", file.display()));
+        AdminCommand::Bootstrap => print_bootstrap_link(loaded),
+        AdminCommand::Token { kind, name } => issue_service_token(loaded, *kind, name),
+        AdminCommand::JoinToken { labels } => issue_join_token(loaded, labels.clone()),
+        AdminCommand::MasterKey { file } => {
+            gate::create_master_key(file)?;
+            output::print_line(&format!("wrote {}", file.display()));
             Ok(ExitCode::SUCCESS)
         }
-        Command::EngineKey { directory } => {
+        AdminCommand::EngineKey { directory } => {
             let (private, public) = (directory.join("key.pem"), directory.join("key.pub"));
             anyhow::ensure!(!private.exists(), "{} is there already", private.display());
             std::fs::create_dir_all(directory)?;
-            restate::make_key(&private, &public)?;
-            output::say(&format!("wrote {} and {}", private.display(), public.display()));
+            restate::create_key_pair(&private, &public)?;
+            output::print_line(&format!("wrote {} and {}", private.display(), public.display()));
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn token(loaded: &Loaded, kind: Kind, name: &Title) -> anyhow::Result<ExitCode> {
-    let options = loaded.config.database.options()?;
+fn issue_service_token(
+    loaded: &LoadedConfig,
+    kind: ServiceKindArg,
+    name: &Title,
+) -> anyhow::Result<ExitCode> {
+    let options = loaded.config.database.pool_options()?;
     let kind = match kind {
-        Kind::Runner => ServiceKind::Runner,
-        Kind::Worker => ServiceKind::Worker,
-        Kind::Manager => ServiceKind::Manager,
-        Kind::Analyst => ServiceKind::Analyst,
+        ServiceKindArg::Runner => ServiceKind::Runner,
+        ServiceKindArg::Worker => ServiceKind::Worker,
+        ServiceKindArg::Manager => ServiceKind::Manager,
+        ServiceKindArg::Analyst => ServiceKind::Analyst,
     };
     let token = block_on(async {
-        let app = app(&loaded.config, &options)?;
-        Ok(services::issue(&app, kind, name).await?)
+        let app = open_app(&loaded.config, &options)?;
+        Ok(services::issue_service_token(&app, kind, name).await?)
     })?;
-    output::say(&token.0);
+    output::print_line(&token.0);
     Ok(ExitCode::SUCCESS)
 }
 
-fn join_token(loaded: &Loaded, labels: Vec<String>) -> anyhow::Result<ExitCode> {
-    let options = loaded.config.database.options()?;
+fn issue_join_token(loaded: &LoadedConfig, labels: Vec<String>) -> anyhow::Result<ExitCode> {
+    let options = loaded.config.database.pool_options()?;
     let token = block_on(async {
-        let app = app(&loaded.config, &options)?;
+        let app = open_app(&loaded.config, &options)?;
         Ok(nodes::issue_local_join_token(&app, labels).await?)
     })?;
-    output::say(&token.0);
+    output::print_line(&token.0);
     Ok(ExitCode::SUCCESS)
 }
 
-fn bootstrap(loaded: &Loaded) -> anyhow::Result<ExitCode> {
-    let options = loaded.config.database.options()?;
+fn print_bootstrap_link(loaded: &LoadedConfig) -> anyhow::Result<ExitCode> {
+    let options = loaded.config.database.pool_options()?;
     let token = block_on(async {
-        let app = app(&loaded.config, &options)?;
-        Ok(cynode_app::bootstrap::issue(&app).await?)
+        let app = open_app(&loaded.config, &options)?;
+        Ok(cynode_app::bootstrap::issue_bootstrap_token(&app).await?)
     })?;
     if let Some(token) = token {
-        output::say(&bootstrap_link(&loaded.config, &token.0));
+        output::print_line(&bootstrap_link(&loaded.config, &token.0));
         Ok(ExitCode::SUCCESS)
     } else {
-        output::complain("this installation has an admin already; ask them for an account");
+        output::print_error("this installation has an admin already; ask them for an account");
         Ok(ExitCode::FAILURE)
     }
 }

@@ -6,18 +6,18 @@ use clap::Subcommand;
 use cynode_app::audit;
 use cynode_core::ids::CallId;
 
-use super::{app, block_on};
+use super::{block_on, open_app};
 use crate::{
-    config::Loaded,
+    config::LoadedConfig,
     gate,
-    installation::Installation,
+    installation::InstallationArgs,
     output,
-    telemetry::{self, Sink},
+    telemetry::{self, LogSink},
 };
 
 /// Records of tool calls.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CynodeAuditCommand {
     /// Checks every record, chain and signature. Ends with 1 when something is wrong.
     Verify {
         /// Prints JSON.
@@ -33,56 +33,56 @@ pub(crate) enum Command {
     Key,
 }
 
-pub(crate) fn run(
-    command: &Command,
-    installation: &Installation,
-    loaded: &mut Loaded,
+pub(crate) fn run_audit(
+    command: &CynodeAuditCommand,
+    installation: &InstallationArgs,
+    loaded: &mut LoadedConfig,
 ) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Person)?;
-    let asks_database = !matches!(command, Command::Key);
+    let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
+    let asks_database = !matches!(command, CynodeAuditCommand::Key);
     // A master key that is named is enough to tell the public one.
-    if asks_database || !gate::names_key(&loaded.config) {
-        installation.fill(&mut loaded.config, asks_database)?;
+    if asks_database || !gate::has_key_location(&loaded.config) {
+        installation.fill_config(&mut loaded.config, asks_database)?;
     }
-    let key = gate::keys(&loaded.config)?.verifying();
-    let over = || app(&loaded.config, &loaded.config.database.options()?);
+    let key = gate::load_keys(&loaded.config)?.verifying_key();
+    let over = || open_app(&loaded.config, &loaded.config.database.pool_options()?);
     match command {
-        Command::Verify { json } => {
-            let report = block_on(async { Ok(audit::verify(&over()?, &key).await?) })?;
+        CynodeAuditCommand::Verify { json } => {
+            let report = block_on(async { Ok(audit::verify_audit_log(&over()?, &key).await?) })?;
             if *json {
-                output::say(&serde_json::to_string_pretty(&report)?);
+                output::print_line(&serde_json::to_string_pretty(&report)?);
             } else {
-                tell(&report);
+                print_audit_report(&report);
             }
             let good = report.problems.is_empty();
             Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Command::Prove { call } => {
-            let proofs = block_on(async { Ok(audit::prove(&over()?, *call, &key).await?) })?;
-            output::say(&serde_json::to_string_pretty(&proofs)?);
+        CynodeAuditCommand::Prove { call } => {
+            let proofs = block_on(async { Ok(audit::prove_call(&over()?, *call, &key).await?) })?;
+            output::print_line(&serde_json::to_string_pretty(&proofs)?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Key => {
-            output::say(&data_encoding::HEXLOWER.encode(key.as_bytes()));
+        CynodeAuditCommand::Key => {
+            output::print_line(&data_encoding::HEXLOWER.encode(key.as_bytes()));
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn tell(report: &audit::Report) {
+fn print_audit_report(report: &audit::Report) {
     let audit::Report { chains, pruned, closed, records, covered, tip, problems } = report;
-    output::say(&format!(
+    output::print_line(&format!(
         "{records} records in {chains} chains ({closed} closed, {pruned} removed after their time)"
     ));
-    output::say(&format!("{covered} records are under a signature"));
-    output::say(&format!(
+    output::print_line(&format!("{covered} records are under a signature"));
+    output::print_line(&format!(
         "the end of the list is {tip}: keep it elsewhere to notice a chain that is cut off"
     ));
     for problem in problems {
-        output::complain(problem);
+        output::print_error(problem);
     }
     match problems.len() {
-        0 => output::say("everything is there and unchanged"),
-        many => output::complain(&format!("{many} problems: records were changed or removed")),
+        0 => output::print_line("everything is there and unchanged"),
+        many => output::print_error(&format!("{many} problems: records were changed or removed")),
     }
 }

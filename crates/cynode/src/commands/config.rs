@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 
-use crate::{config::Loaded, output};
+use crate::{config::LoadedConfig, output};
 
 /// Shows and checks the configuration.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CynodeConfigCommand {
     /// Checks the configuration and prints what holds, with secrets masked.
     Check {
         /// Prints JSON.
@@ -20,24 +20,27 @@ pub(crate) enum Command {
     Default,
 }
 
-pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode> {
-    if let Command::Check { json: true } = command {
+pub(crate) fn run_config(
+    command: &CynodeConfigCommand,
+    loaded: &LoadedConfig,
+) -> anyhow::Result<ExitCode> {
+    if let CynodeConfigCommand::Check { json: true } = command {
         let values: Vec<_> = loaded
             .effective
             .iter()
             .map(|e| json!({ "key": e.key, "value": e.value, "source": e.source.as_str() }))
             .collect();
         let warnings: Vec<_> = loaded.notes.iter().map(ToString::to_string).collect();
-        output::json(&json!({ "values": values, "warnings": warnings }))?;
+        output::print_json(&json!({ "values": values, "warnings": warnings }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = loaded.effective.iter().map(|e| e.key.len()).max().unwrap_or(0);
     for effective in &loaded.effective {
         let source = effective.source.as_str();
-        output::say(&format!("{:width$}  {}  ({source})", effective.key, effective.value));
+        output::print_line(&format!("{:width$}  {}  ({source})", effective.key, effective.value));
     }
     for note in &loaded.notes {
-        output::say(&format!("warning: {note}"));
+        output::print_line(&format!("warning: {note}"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,13 +8,13 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use cynode_app::Environment;
-use cynode_wire::health::CheckStatus;
+use cynode_app::AppEnvironment;
+use cynode_wire::health::ReadinessStatus;
 use cynork::{
-    client::{Call, Client},
+    client::{ApiClient, ApiRequest},
     operations,
-    sample::{self, Repository},
-    terminal::{Screen, Style, clock},
+    sample::{self, SampleRepository},
+    terminal::{LiveTerminal, TextStyle, format_clock},
 };
 use data_encoding::HEXLOWER;
 use secrecy::SecretString;
@@ -22,16 +22,16 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use self::{
-    house::{ALL, House},
-    place::Place,
-    story::{Ended, Scene},
+    house::{DemoInstallation, PROGRAM_NAMES},
+    place::DemoLayout,
+    story::{DemoOutcome, DemoScript},
 };
 use super::{block_on, doctor, serve, up};
-use crate::{config::Config, output, restate, supervise};
+use crate::{config::CynodeConfig, output, restate, supervise};
 
 /// Plays one task on this machine.
 #[derive(Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Where everything is kept, and left in the end; an empty directory. Without it, one that is removed.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
@@ -47,50 +47,52 @@ pub(crate) struct Demo {
 }
 
 /// No places in a path.
-const NONE: [&str; 0] = [];
+const NO_PATH_PARAMS: [&str; 0] = [];
 
 /// The handle of the admin that is made.
-const ADMIN: &str = "demo";
+const ADMIN_HANDLE: &str = "demo";
 
-pub(crate) fn run(demo: Demo, config: &Config) -> anyhow::Result<ExitCode> {
-    look_at_machine(config)?;
+pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<ExitCode> {
+    check_machine(config)?;
     ensure!(
         demo.yes || std::io::IsTerminal::is_terminal(&std::io::stdin()),
         "it asks twice, and nobody is at a terminal to answer: give --yes"
     );
-    let mut screen = Screen::new(demo.plain, crate::config::no_colour());
-    let place = Place::make(demo.data_dir, demo.keep)?;
+    let mut screen = LiveTerminal::new(demo.plain, crate::config::is_color_disabled());
+    let place = DemoLayout::create_layout(demo.data_dir, demo.keep)?;
     let played = block_on(async {
         let stop = serve::stop_signal()?;
-        let house = House::open(&place)?;
+        let house = DemoInstallation::start_installation(&place)?;
         let played = tokio::select! {
-            played = play(&place, &house, &mut screen, demo.yes) => played.map(Some),
+            played = play_demo(&place, &house, &mut screen, demo.yes) => played.map(Some),
             () = stop.cancelled() => Ok(None),
         };
-        screen.below(Vec::new());
+        screen.set_status_lines(Vec::new());
         match &played {
-            Ok(None) => screen.say("\nstopped"),
+            Ok(None) => screen.print_line("\nstopped"),
             Ok(Some(_)) => {}
             Err(_) => {
-                let last = house::last_words(&place.dir);
-                screen.say(&format!("\nthe last words of `cynode up`:\n{last}"));
+                let last = house::read_log_tail(&place.dir);
+                screen.print_line(&format!("\nthe last words of `cynode up`:\n{last}"));
             }
         }
-        house.close().await;
+        house.stop_installation().await;
         played
     });
     // What went wrong is to be seen, so it is left.
     if played.is_ok() {
-        place.leave()?;
+        place.remove_files()?;
     }
-    let kept = place.is_kept();
+    let kept = place.keeps_files();
     match played {
-        Ok(Some(Ended::Merged)) => {
-            farewell(&mut screen, &place, kept);
+        Ok(Some(DemoOutcome::Merged)) => {
+            print_next_steps(&mut screen, &place, kept);
             Ok(ExitCode::SUCCESS)
         }
-        Ok(Some(Ended::Refused)) => {
-            screen.say("As you wish: nothing was built or merged. The demo removes what it made.");
+        Ok(Some(DemoOutcome::Refused)) => {
+            screen.print_line(
+                "As you wish: nothing was built or merged. The demo removes what it made.",
+            );
             Ok(ExitCode::SUCCESS)
         }
         Ok(None) => Ok(ExitCode::from(130)),
@@ -100,114 +102,125 @@ pub(crate) fn run(demo: Demo, config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// What is missing is told before anything is made.
-fn look_at_machine(config: &Config) -> anyhow::Result<()> {
-    let needed = doctor::for_demo(config);
+fn check_machine(config: &CynodeConfig) -> anyhow::Result<()> {
+    let needed = doctor::demo_checks(config);
     let lacking: Vec<_> =
-        needed.into_iter().filter(|check| check.status != CheckStatus::Ok).collect();
+        needed.into_iter().filter(|check| check.status != ReadinessStatus::Ok).collect();
     if !lacking.is_empty() {
-        output::checks(&lacking);
+        output::print_checks(&lacking);
         bail!("this machine lacks something; see above, and `cynode doctor`");
     }
     // What runs inside of sandboxes the node carries itself.
     for program in ["cynode-runner", "cynode-pma", "cynode-node"] {
-        supervise::beside_us(program)?;
+        supervise::find_sibling_program(program)?;
     }
-    up::instructions(config.manager.instructions.clone(), &supervise::beside_us("cynode-pma")?)
+    up::find_instructions(config.manager.instructions.clone(), &supervise::find_sibling_program("cynode-pma")?)
         .context("the project manager's `instructions` are not beside this program, nor in ../share/cynode; see `manager.instructions` in the configuration")?;
-    restate::find()
-        .with_context(|| format!("the engine is not installed: {}", restate::INSTALL))?;
+    restate::find_engine_program()
+        .with_context(|| format!("the engine is not installed: {}", restate::INSTALL_HINT))?;
     Ok(())
 }
 
-async fn play(
-    place: &Place,
-    house: &House,
-    screen: &mut Screen,
+async fn play_demo(
+    place: &DemoLayout,
+    house: &DemoInstallation,
+    screen: &mut LiveTerminal,
     yes: bool,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<DemoOutcome> {
     let begun = Instant::now();
-    let bold = screen.paint.dye(Style::Bold, "CyNode: one task, from its words to its merge");
-    screen.say(&bold);
-    screen.say(
+    let bold =
+        screen.paint.apply_style(TextStyle::Bold, "CyNode: one task, from its words to its merge");
+    screen.print_line(&bold);
+    screen.print_line(
         "Everything is real but the model and the agents, which play a script: no key, no network.",
     );
-    let repository = Repository::create(place.repository())?;
-    let client = Client::new(&format!("http://{}", place.listen))?;
+    let repository = SampleRepository::create_at(place.repository_path())?;
+    let client = ApiClient::new(&format!("http://{}", place.listen))?;
     let client = log_in(place, &client, screen, begun).await?;
     let project = sample::set_up(&client, &repository, "slug").await?;
-    settle(house, screen, begun).await;
-    let members = house.members();
-    screen.say(&format!(
+    wait_for_programs(house, screen, begun).await;
+    let members = house.running_programs();
+    screen.print_line(&format!(
         "{:>5}  everything runs, at http://{}, in {}",
-        clock(begun.elapsed()),
+        format_clock(begun.elapsed()),
         place.listen,
         place.dir.display()
     ));
-    for name in ALL {
+    for name in PROGRAM_NAMES {
         let pid = members.get(name).map_or("-".to_owned(), ToString::to_string);
-        screen.say(&format!("         {name:<13} {pid}"));
+        screen.print_line(&format!("         {name:<13} {pid}"));
     }
     let invitation =
         "kill -9 any of them, at any moment: it goes on, and nothing is lost or done twice";
-    let invitation = screen.paint.dye(Style::Cyan, invitation);
-    screen.say(&format!("       {invitation}"));
-    let lines = (!yes).then(typed);
+    let invitation = screen.paint.apply_style(TextStyle::Cyan, invitation);
+    screen.print_line(&format!("       {invitation}"));
+    let lines = (!yes).then(spawn_stdin_reader);
     let mut scene =
-        Scene { client, screen, house, lines, begun, project: project.clone(), members };
-    let ended = scene.play().await?;
-    if matches!(ended, Ended::Merged) {
+        DemoScript { client, screen, house, lines, begun, project: project.clone(), members };
+    let ended = scene.run_task().await?;
+    if matches!(ended, DemoOutcome::Merged) {
         let bare = place.dir.join("gate/repositories").join(format!("{project}.git"));
-        repository.pull(&bare)?;
-        scene.screen.say(&format!("\nThe repository is in {}:", repository.path.display()));
-        for line in repository.git(&["log", "--stat", "--format=%h %an: %s", "-1"])?.lines() {
-            scene.screen.say(&format!("       {line}"));
+        repository.pull_from(&bare)?;
+        scene.screen.print_line(&format!("\nThe repository is in {}:", repository.path.display()));
+        for line in repository.run_git(&["log", "--stat", "--format=%h %an: %s", "-1"])?.lines() {
+            scene.screen.print_line(&format!("       {line}"));
         }
-        scene.screen.say(&format!("\ndone in {}", clock(begun.elapsed())));
-        scene.linger().await;
+        scene.screen.print_line(&format!("\ndone in {}", format_clock(begun.elapsed())));
+        scene.wait_for_enter().await;
     }
     Ok(ended)
 }
 
 /// Waits until everybody is there.
-async fn settle(house: &House, screen: &mut Screen, begun: Instant) {
+async fn wait_for_programs(house: &DemoInstallation, screen: &mut LiveTerminal, begun: Instant) {
     let mut turn = tokio::time::interval(std::time::Duration::from_millis(100));
     // Whoever is not there by then may come later; nothing depends on it.
     for _ in 0..100 {
         turn.tick().await;
-        if ALL.iter().all(|name| house.members().contains_key(name)) {
+        if PROGRAM_NAMES.iter().all(|name| house.running_programs().contains_key(name)) {
             break;
         }
-        screen.below(vec![format!("{}  everybody comes", clock(begun.elapsed()))]);
+        screen
+            .set_status_lines(vec![format!("{}  everybody comes", format_clock(begun.elapsed()))]);
     }
 }
 
 /// Makes the first admin with the link that `cynode up` printed, and logs in. Killed in between, it may have been made already.
 async fn log_in(
-    place: &Place,
-    client: &Client,
-    screen: &mut Screen,
+    place: &DemoLayout,
+    client: &ApiClient,
+    screen: &mut LiveTerminal,
     begun: Instant,
-) -> anyhow::Result<Client> {
-    let password = HEXLOWER.encode(&Environment::system().bytes::<16>());
-    restate::write_secret(&place.dir.join("demo-password"), &password)?;
+) -> anyhow::Result<ApiClient> {
+    let password = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<16>());
+    restate::write_private_file(&place.dir.join("demo-password"), &password)?;
     let mut turn = tokio::time::interval(std::time::Duration::from_millis(200));
     loop {
         turn.tick().await;
-        screen.below(vec![format!(
+        screen.set_status_lines(vec![format!(
             "{}  a database, the engine and the server are started",
-            clock(begun.elapsed())
+            format_clock(begun.elapsed())
         )]);
         if begun.elapsed().as_secs() > 120 {
             bail!("the server did not answer");
         }
-        if let Some(token) = house::bootstrap_token(&place.dir) {
-            let admin = json!({ "token": token, "handle": ADMIN, "display_name": "Demo", "password": password });
+        if let Some(token) = house::find_bootstrap_token(&place.dir) {
+            let admin = json!({ "token": token, "handle": ADMIN_HANDLE, "display_name": "Demo", "password": password });
             // Killed in between, it may have been made already.
-            let _: Result<Value, _> =
-                client.send(&Call::to(operations::BOOTSTRAP, NONE).body(&admin)).await;
+            let _: Result<Value, _> = client
+                .send(
+                    &ApiRequest::with_path_params(operations::BOOTSTRAP, NO_PATH_PARAMS)
+                        .with_json_body(&admin),
+                )
+                .await;
         }
-        let login = json!({ "handle": ADMIN, "password": password });
-        let session = client.send(&Call::to(operations::LOGIN, NONE).body(&login)).await;
+        let login = json!({ "handle": ADMIN_HANDLE, "password": password });
+        let session = client
+            .send(
+                &ApiRequest::with_path_params(operations::LOGIN, NO_PATH_PARAMS)
+                    .with_json_body(&login),
+            )
+            .await;
         let session: Value = session.unwrap_or_default();
         if let Some(token) = session["token"].as_str() {
             return Ok(client.clone().with_token(SecretString::from(token.to_owned())));
@@ -216,7 +229,7 @@ async fn log_in(
 }
 
 /// What the person types, line by line. A thread of its own, since nobody can be made to stop reading.
-fn typed() -> mpsc::UnboundedReceiver<String> {
+fn spawn_stdin_reader() -> mpsc::UnboundedReceiver<String> {
     let (tell, typed) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines() {
@@ -230,18 +243,19 @@ fn typed() -> mpsc::UnboundedReceiver<String> {
 }
 
 /// What one can do next.
-fn farewell(screen: &mut Screen, place: &Place, kept: bool) {
+fn print_next_steps(screen: &mut LiveTerminal, place: &DemoLayout, kept: bool) {
     let dir = place.dir.display();
     if kept {
-        screen.say(&format!("  repository   {}", place.repository().display()));
-        screen
-            .say(&format!("  once more    cynode --config {dir}/config.toml up --data-dir {dir}"));
-        screen.say(&format!(
-            "               http://{} as `{ADMIN}`, the password is in {dir}/demo-password",
+        screen.print_line(&format!("  repository   {}", place.repository_path().display()));
+        screen.print_line(&format!(
+            "  once more    cynode --config {dir}/config.toml up --data-dir {dir}"
+        ));
+        screen.print_line(&format!(
+            "               http://{} as `{ADMIN_HANDLE}`, the password is in {dir}/demo-password",
             place.listen
         ));
     } else {
-        screen.say("  everything was removed; `cynode demo --keep` leaves the repository and the installation to look at");
+        screen.print_line("  everything was removed; `cynode demo --keep` leaves the repository and the installation to look at");
     }
-    screen.say("  next         `cynode up` starts an installation of your own; docs/models.md connects a model, docs/nodes.md more machines");
+    screen.print_line("  next         `cynode up` starts an installation of your own; docs/models.md connects a model, docs/nodes.md more machines");
 }

@@ -8,141 +8,166 @@ use std::{
 };
 
 use clap::Args;
-use cynode_wire::health::{Check, Readiness};
+use cynode_wire::health::{Readiness, ReadinessCheck};
 
-use crate::{cluster, config::Config, output, restate, supervise};
+use crate::{cluster, config::CynodeConfig, output, restate, supervise};
 
 /// Looks at this machine.
 #[derive(Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Space that a small installation needs.
-const DISK: u64 = 2 << 30;
+const MIN_FREE_DISK_BYTES: u64 = 2 << 30;
 
-pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> {
-    let mut checks = vec![postgresql(config), user_namespaces(), cgroups(), bubblewrap(), disk()];
-    checks.insert(1, engine(config));
-    checks.insert(2, programs(config));
-    checks.push(port("port", config.server.listen, "server.listen"));
-    checks.push(port("internal port", config.server.internal_listen, "server.internal_listen"));
+pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::Result<ExitCode> {
+    let mut checks = vec![
+        check_postgresql(config),
+        check_user_namespaces(),
+        check_cgroups(),
+        check_bubblewrap(),
+        check_disk_space(),
+    ];
+    checks.insert(1, check_engine(config));
+    checks.insert(2, check_programs(config));
+    checks.push(check_port_free("port", config.server.listen, "server.listen"));
+    checks.push(check_port_free(
+        "internal port",
+        config.server.internal_listen,
+        "server.internal_listen",
+    ));
     if config.engine.ingress_url.is_none() {
         let own = config.engine.own;
-        checks.push(port("runner port", own.runner, "engine.runner_listen"));
-        checks.push(port("engine port", own.ingress, "engine.ingress_listen"));
-        checks.push(port("engine admin port", own.admin, "engine.admin_listen"));
-        checks.push(port("engine node port", own.node, "engine.node_listen"));
+        checks.push(check_port_free("runner port", own.runner, "engine.runner_listen"));
+        checks.push(check_port_free("engine port", own.ingress, "engine.ingress_listen"));
+        checks.push(check_port_free("engine admin port", own.admin, "engine.admin_listen"));
+        checks.push(check_port_free("engine node port", own.node, "engine.node_listen"));
     }
     if config.manager.url.is_none() {
-        checks.push(port("manager port", config.manager.listen, "manager.listen"));
-        checks.push(port("analyst port", config.manager.analyst_listen, "manager.analyst_listen"));
+        checks.push(check_port_free("manager port", config.manager.listen, "manager.listen"));
+        checks.push(check_port_free(
+            "analyst port",
+            config.manager.analyst_listen,
+            "manager.analyst_listen",
+        ));
     }
     let readiness = Readiness::from(checks);
     if doctor.json {
-        output::json(&readiness)?;
+        output::print_json(&readiness)?;
     } else {
-        output::checks(&readiness.checks);
+        output::print_checks(&readiness.checks);
     }
     Ok(if readiness.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What `cynode demo` needs: the ports are its own.
-pub(super) fn for_demo(config: &Config) -> Vec<Check> {
+pub(super) fn demo_checks(config: &CynodeConfig) -> Vec<ReadinessCheck> {
     vec![
-        postgresql(config),
-        engine(config),
-        programs(config),
-        user_namespaces(),
-        cgroups(),
-        bubblewrap(),
-        disk(),
+        check_postgresql(config),
+        check_engine(config),
+        check_programs(config),
+        check_user_namespaces(),
+        check_cgroups(),
+        check_bubblewrap(),
+        check_disk_space(),
     ]
 }
 
-fn postgresql(config: &Config) -> Check {
+fn check_postgresql(config: &CynodeConfig) -> ReadinessCheck {
     const NAME: &str = "postgresql";
-    const INSTALL: &str = "apt-get update && apt-get install -y postgresql";
+    const INSTALL_COMMAND: &str = "apt-get update && apt-get install -y postgresql";
     if config.database.url.is_some() {
-        return Check::ok(
+        return ReadinessCheck::passed_check(
             NAME,
             "a database elsewhere is configured (`/readyz` tells whether it answers)",
         );
     }
     let Some(programs) = cluster::find_programs(None) else {
-        return Check::failed(NAME, "the server's programs are not installed", INSTALL);
+        return ReadinessCheck::failed_check(
+            NAME,
+            "the server's programs are not installed",
+            INSTALL_COMMAND,
+        );
     };
-    let (version, major) = cluster::version_of(&programs);
+    let (version, major) = cluster::server_version(&programs);
     match major {
-        Some(major) if major >= cluster::OLDEST => {
-            Check::ok(NAME, format!("{version} in {}", programs.display()))
+        Some(major) if major >= cluster::MIN_POSTGRES_VERSION => {
+            ReadinessCheck::passed_check(NAME, format!("{version} in {}", programs.display()))
         }
         Some(_) | None => {
-            let detail = format!("{version} is older than {}", cluster::OLDEST);
-            Check::failed(NAME, detail, INSTALL)
+            let detail = format!("{version} is older than {}", cluster::MIN_POSTGRES_VERSION);
+            ReadinessCheck::failed_check(NAME, detail, INSTALL_COMMAND)
         }
     }
 }
 
-fn engine(config: &Config) -> Check {
+fn check_engine(config: &CynodeConfig) -> ReadinessCheck {
     const NAME: &str = "restate-server";
     if config.engine.ingress_url.is_some() {
-        return Check::ok(NAME, "an engine elsewhere is configured");
+        return ReadinessCheck::passed_check(NAME, "an engine elsewhere is configured");
     }
-    let Some(program) = restate::find() else {
+    let Some(program) = restate::find_engine_program() else {
         let detail = "the engine that drives tasks is not installed";
-        return Check::failed(NAME, detail, restate::INSTALL);
+        return ReadinessCheck::failed_check(NAME, detail, restate::INSTALL_HINT);
     };
     match Command::new(&program).arg("--version").output() {
         Ok(output) if output.status.success() => {
             let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            Check::ok(NAME, format!("{version} in {}", program.display()))
+            ReadinessCheck::passed_check(NAME, format!("{version} in {}", program.display()))
         }
         Ok(_) | Err(_) => {
             let detail = format!("{} does not run", program.display());
-            Check::failed(NAME, detail, restate::INSTALL)
+            ReadinessCheck::failed_check(NAME, detail, restate::INSTALL_HINT)
         }
     }
 }
 
 /// The other programs of an installation, and what the project manager is told to do.
-fn programs(config: &Config) -> Check {
+fn check_programs(config: &CynodeConfig) -> ReadinessCheck {
     const NAME: &str = "programs";
     let (there, mut lacking): (Vec<_>, Vec<_>) = ["cynode-runner", "cynode-pma", "cynode-node"]
         .into_iter()
-        .partition(|program| supervise::beside_us(program).is_ok());
+        .partition(|program| supervise::find_sibling_program(program).is_ok());
     let us = std::env::current_exe().unwrap_or_default();
-    if super::up::instructions(config.manager.instructions.clone(), &us).is_none() {
+    if super::up::find_instructions(config.manager.instructions.clone(), &us).is_none() {
         lacking.push("instructions");
     }
     if lacking.is_empty() {
-        return Check::ok(NAME, format!("{} and instructions are there", there.join(", ")));
+        return ReadinessCheck::passed_check(
+            NAME,
+            format!("{} and instructions are there", there.join(", ")),
+        );
     }
     let detail = format!("{} are not beside this program, so tasks wait", lacking.join(", "));
     let fix = "install everything that a build makes: the programs beside each other, and the directory `instructions` beside them or \
                in ../share/cynode";
-    Check::warning(NAME, detail, fix)
+    ReadinessCheck::warning_check(NAME, detail, fix)
 }
 
-fn user_namespaces() -> Check {
+fn check_user_namespaces() -> ReadinessCheck {
     const NAME: &str = "user namespaces";
     let made = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
     match made {
-        Ok(output) if output.status.success() => Check::ok(NAME, "can be made, for sandboxes"),
-        Ok(_) => Check::failed(
+        Ok(output) if output.status.success() => {
+            ReadinessCheck::passed_check(NAME, "can be made, for sandboxes")
+        }
+        Ok(_) => ReadinessCheck::failed_check(
             NAME,
             "cannot be made, so sandboxes cannot be sealed",
             "sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1",
         ),
-        Err(_) => {
-            Check::failed(NAME, "`unshare` is not installed", "apt-get install -y util-linux")
-        }
+        Err(_) => ReadinessCheck::failed_check(
+            NAME,
+            "`unshare` is not installed",
+            "apt-get install -y util-linux",
+        ),
     }
 }
 
-fn cgroups() -> Check {
+fn check_cgroups() -> ReadinessCheck {
     const NAME: &str = "cgroups";
     let root = Path::new("/sys/fs/cgroup");
     let controllers = fs::read_to_string(root.join("cgroup.controllers"));
@@ -156,15 +181,18 @@ fn cgroups() -> Check {
     };
     if version == "version 2" || root.join("memory").is_dir() && place.is_dir() {
         if rustix::fs::access(&place, rustix::fs::Access::WRITE_OK).is_ok() {
-            return Check::ok(NAME, format!("{version} with memory and pids limits"));
+            return ReadinessCheck::passed_check(
+                NAME,
+                format!("{version} with memory and pids limits"),
+            );
         }
-        Check::warning(
+        ReadinessCheck::warning_check(
             NAME,
             format!("{version}, but this account may make none, so no job can run on this machine"),
             "run `cynode up` as root, or where cgroups are yours: `systemd-run --user --scope -p Delegate=yes cynode up`",
         )
     } else {
-        Check::failed(
+        ReadinessCheck::failed_check(
             NAME,
             "no memory and pids limits, so a job could take the whole machine",
             "mount -t cgroup2 none /sys/fs/cgroup",
@@ -179,14 +207,14 @@ fn own_cgroup(root: &Path) -> PathBuf {
     root.join(own.unwrap_or_default())
 }
 
-fn bubblewrap() -> Check {
+fn check_bubblewrap() -> ReadinessCheck {
     const NAME: &str = "bubblewrap";
     let printed = Command::new("bwrap").arg("--version").output();
     match printed {
         Ok(output) if output.status.success() => {
-            Check::ok(NAME, String::from_utf8_lossy(&output.stdout).trim())
+            ReadinessCheck::passed_check(NAME, String::from_utf8_lossy(&output.stdout).trim())
         }
-        Ok(_) | Err(_) => Check::warning(
+        Ok(_) | Err(_) => ReadinessCheck::warning_check(
             NAME,
             "not installed; nodes on this machine will need it",
             "apt-get install -y bubblewrap",
@@ -194,29 +222,31 @@ fn bubblewrap() -> Check {
     }
 }
 
-fn disk() -> Check {
+fn check_disk_space() -> ReadinessCheck {
     const NAME: &str = "disk";
     match rustix::fs::statvfs("/var/tmp") {
         Ok(found) => {
             let free = found.f_bavail.saturating_mul(found.f_frsize);
             let gigabytes = free / (1 << 30);
-            if free >= DISK {
-                Check::ok(NAME, format!("{gigabytes} GiB free"))
+            if free >= MIN_FREE_DISK_BYTES {
+                ReadinessCheck::passed_check(NAME, format!("{gigabytes} GiB free"))
             } else {
                 let fix = "free some space: at least 2 GiB for the database and its journal";
-                Check::failed(NAME, format!("only {gigabytes} GiB free"), fix)
+                ReadinessCheck::failed_check(NAME, format!("only {gigabytes} GiB free"), fix)
             }
         }
-        Err(error) => {
-            Check::warning(NAME, format!("cannot be measured: {error}"), "look with `df -h`")
-        }
+        Err(error) => ReadinessCheck::warning_check(
+            NAME,
+            format!("cannot be measured: {error}"),
+            "look with `df -h`",
+        ),
     }
 }
 
-fn port(name: &str, address: SocketAddr, key: &str) -> Check {
+fn check_port_free(name: &str, address: SocketAddr, key: &str) -> ReadinessCheck {
     match TcpListener::bind(address) {
-        Ok(_) => Check::ok(name, format!("{address} is free")),
-        Err(error) => Check::failed(
+        Ok(_) => ReadinessCheck::passed_check(name, format!("{address} is free")),
+        Err(error) => ReadinessCheck::failed_check(
             name,
             format!("{address}: {error}"),
             format!(

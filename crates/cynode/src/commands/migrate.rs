@@ -3,24 +3,27 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
-use cynode_app::Environment;
-use cynode_db::{Options, schema};
+use cynode_app::AppEnvironment;
+use cynode_db::{DbOptions, schema};
 
 use super::block_on;
 use crate::{
-    config::Loaded,
-    installation::Installation,
+    config::LoadedConfig,
+    installation::InstallationArgs,
     output,
-    telemetry::{self, Sink},
+    telemetry::{self, LogSink},
 };
 
-pub(crate) fn run(installation: &Installation, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Person)?;
-    loaded.warn();
-    installation.fill(&mut loaded.config, true)?;
-    let options = loaded.config.database.options()?;
-    let migrated = block_on(migrate(options))?;
-    output::say(&match migrated.applied {
+pub(crate) fn run_migrate(
+    installation: &InstallationArgs,
+    loaded: &mut LoadedConfig,
+) -> anyhow::Result<ExitCode> {
+    let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
+    loaded.log_adjustments();
+    installation.fill_config(&mut loaded.config, true)?;
+    let options = loaded.config.database.pool_options()?;
+    let migrated = block_on(apply_migrations(options))?;
+    output::print_line(&match migrated.applied {
         0 => format!("up to date: all {} migrations were applied before", migrated.total),
         applied => format!("applied {applied} of {} migrations", migrated.total),
     });
@@ -28,10 +31,12 @@ pub(crate) fn run(installation: &Installation, loaded: &mut Loaded) -> anyhow::R
 }
 
 /// Applies what is missing, however long it takes.
-pub(crate) async fn migrate(options: Options) -> anyhow::Result<schema::Migrated> {
-    let options = Options { statement_timeout: Duration::ZERO, max_connections: 1, ..options };
-    let pool = cynode_db::connect(&options)?;
+pub(crate) async fn apply_migrations(
+    options: DbOptions,
+) -> anyhow::Result<schema::MigrationSummary> {
+    let options = DbOptions { statement_timeout: Duration::ZERO, max_connections: 1, ..options };
+    let pool = cynode_db::connect_pool(&options)?;
     let conn = pool.acquire().await;
     let mut conn = conn.context("the database cannot be reached: is PostgreSQL running there?")?;
-    Ok(schema::migrate(&mut conn, Environment::system().now()).await?)
+    Ok(schema::migrate_schema(&mut conn, AppEnvironment::from_system().now()).await?)
 }

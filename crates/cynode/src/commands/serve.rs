@@ -5,33 +5,33 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context;
 use axum::serve::ListenerExt;
 use cynode_api::AppState;
-use cynode_app::{App, maintenance, remotes, schedules, sweep};
+use cynode_app::{App, maintenance, remotes, schedules, sweep, wakeups};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{app, block_on};
+use super::{block_on, open_app};
 use crate::{
-    config::{Config, Loaded},
-    engine::{Places, Restate},
+    config::{CynodeConfig, LoadedConfig},
+    engine::{EngineEndpoints, RestateClient},
     gate,
-    telemetry::{self, Sink},
+    telemetry::{self, LogSink},
 };
 
 /// Serves until it is told to stop.
-pub(crate) fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
-    loaded.warn();
+pub(crate) fn run_serve(loaded: LoadedConfig) -> anyhow::Result<ExitCode> {
+    let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Stderr)?;
+    loaded.log_adjustments();
     let config = loaded.config;
-    let app = || app(&config, &config.database.options()?);
+    let app = || open_app(&config, &config.database.pool_options()?);
     block_on(async {
         let stop = stop_signal()?;
-        let doors = Doors::open(&config).await?;
-        let engine = match Places::elsewhere(&config.engine) {
-            Some(places) => Some(Restate::new(places)?),
+        let doors = ServerListeners::bind_all(&config).await?;
+        let engine = match EngineEndpoints::from_config(&config.engine) {
+            Some(places) => Some(RestateClient::new(places)?),
             None => None,
         };
-        serve(&config, app()?, doors, engine, stop).await
+        serve_requests(&config, app()?, doors, engine, stop).await
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -57,59 +57,64 @@ pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
 }
 
 /// The two ports, taken.
-pub(crate) struct Doors {
+pub(crate) struct ServerListeners {
     user: TcpListener,
     internal: TcpListener,
 }
 
-impl Doors {
+impl ServerListeners {
     /// Takes both ports, or says which is taken and how to choose another.
-    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+    pub(crate) async fn bind_all(config: &CynodeConfig) -> anyhow::Result<Self> {
         Ok(Self {
-            user: listen(config.server.listen, "server.listen").await?,
-            internal: listen(config.server.internal_listen, "server.internal_listen").await?,
+            user: bind_listener(config.server.listen, "server.listen").await?,
+            internal: bind_listener(config.server.internal_listen, "server.internal_listen")
+                .await?,
         })
     }
 }
 
 /// How long what was killed may be on its way out: it, and what it had started, ends a moment after that.
-pub(crate) const LEAVING: Duration = Duration::from_secs(3);
+pub(crate) const PREDECESSOR_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Looks whether a port is free that a program of ours will take, and says which is taken as for our own.
-pub(crate) async fn must_be_free(address: SocketAddr, key: &str) -> anyhow::Result<()> {
+pub(crate) async fn ensure_port_free(address: SocketAddr, key: &str) -> anyhow::Result<()> {
     let mut turn = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..LEAVING.as_millis() / 50 {
+    for _ in 0..PREDECESSOR_EXIT_TIMEOUT.as_millis() / 50 {
         turn.tick().await;
         if TcpListener::bind(address).await.is_ok() {
             return Ok(());
         }
     }
-    listen(address, key).await.map(drop)
+    bind_listener(address, key).await.map(drop)
 }
 
-async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
+async fn bind_listener(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}: another program may have it; choose another with --set {key}=HOST:PORT")
     })
 }
 
 /// Serves until `stop`, then lets running requests end.
-pub(crate) async fn serve(
-    config: &Config,
+pub(crate) async fn serve_requests(
+    config: &CynodeConfig,
     app: App,
-    doors: Doors,
-    engine: Option<Restate>,
+    doors: ServerListeners,
+    engine: Option<RestateClient>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let tasks = TaskTracker::new();
     // Records are shipped to the very end: the last calls are answered after `stop`.
     let records = CancellationToken::new();
-    let gate::Opened { app, gateway } =
-        gate::open(config, app, &tasks, &stop, records.clone()).await?;
-    tasks.spawn(maintenance::run(app.clone(), stop.clone()));
-    tasks.spawn(fold_numbers(metrics.clone(), stop.clone()));
-    let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn sweep::Engine>);
+    let gate::RunningGateway { app, gateway } =
+        gate::start_gateway(config, app, &tasks, &stop, records.clone()).await?;
+    tasks.spawn(maintenance::run_maintenance(app.clone(), stop.clone()));
+    tasks.spawn(run_metrics_upkeep(metrics.clone(), stop.clone()));
+    let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn sweep::WorkflowEngine>);
+    let app = match &engine {
+        Some(engine) => app.with_engine(Arc::clone(engine)),
+        None => app,
+    };
     if engine.is_none() {
         let fix = "set engine.ingress_url, or use `cynode up`";
         tracing::warn!(
@@ -117,13 +122,14 @@ pub(crate) async fn serve(
             "no engine is configured: tasks wait for a runner that asks; {fix}"
         );
     }
-    tasks.spawn(remotes::intake::run(app.clone(), stop.clone()));
-    tasks.spawn(schedules::run(app.clone(), stop.clone()));
-    tasks.spawn(sweep::run(app.clone(), engine, config.engine.pace, stop.clone()));
+    tasks.spawn(remotes::intake::run_issue_sync(app.clone(), stop.clone()));
+    tasks.spawn(schedules::run_scheduler(app.clone(), stop.clone()));
+    tasks.spawn(wakeups::run_wakeups(app.clone(), config.engine.pace, stop.clone()));
+    tasks.spawn(sweep::run_reconciler(app.clone(), engine, config.engine.pace, stop.clone()));
     let state = AppState { app, metrics, stop: stop.clone() };
     let internal = cynode_api::internal_router(state.clone(), config.server.limits);
-    let internal = internal.merge(cynode_gateway::router(&gateway));
-    let router = cynode_api::router(state, config.server.limits);
+    let internal = internal.merge(cynode_gateway::gateway_router(&gateway));
+    let router = cynode_api::public_router(state, config.server.limits);
     tracing::info!(
         event = "server.started",
         listen = %config.server.listen,
@@ -135,8 +141,8 @@ pub(crate) async fn serve(
 
     let server = async {
         tokio::try_join!(
-            answer(doors.user, router, stop.clone()),
-            answer(doors.internal, internal, stop.clone()),
+            serve_listener(doors.user, router, stop.clone()),
+            serve_listener(doors.internal, internal, stop.clone()),
         )
     };
     let late = async {
@@ -157,7 +163,7 @@ pub(crate) async fn serve(
 }
 
 /// Answers on one port until `stop`, then lets running requests end.
-async fn answer(
+async fn serve_listener(
     listener: TcpListener,
     router: axum::Router,
     stop: CancellationToken,
@@ -170,7 +176,7 @@ async fn answer(
 }
 
 /// Without it every measured duration would be kept until somebody asks for the numbers.
-async fn fold_numbers(metrics: PrometheusHandle, stop: CancellationToken) {
+async fn run_metrics_upkeep(metrics: PrometheusHandle, stop: CancellationToken) {
     let mut turn = tokio::time::interval(Duration::from_secs(5));
     loop {
         tokio::select! {

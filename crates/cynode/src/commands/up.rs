@@ -1,6 +1,7 @@
 //! `cynode up`: everything on this machine, for the first minutes and for one person.
 
 use std::{
+    convert::Infallible,
     ffi::OsString,
     fs::{File, TryLockError},
     io::Write as _,
@@ -20,80 +21,83 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
-use super::{app, block_on, bootstrap_link, migrate::migrate, serve};
+use super::{block_on, bootstrap_link, migrate::apply_migrations, open_app, serve};
 use crate::{
-    cluster::Cluster,
-    config::{Config, Loaded},
-    engine::{Places, Restate},
+    cluster::PostgresCluster,
+    config::{CynodeConfig, LoadedConfig},
+    engine::{EngineEndpoints, RestateClient},
     installation, output, restate,
-    supervise::{self, Program},
-    telemetry::{self, Sink},
+    supervise::{self, SupervisedProgram},
+    telemetry::{self, LogSink},
 };
 
 /// Starts everything on this machine.
 #[derive(Args)]
-pub(crate) struct Up {
+pub(crate) struct UpArgs {
     /// Where everything is kept. Default: /var/lib/cynode for root, else ~/.local/share/cynode.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
+pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<ExitCode> {
     let named = up.data_dir.is_some();
     let dir = match up.data_dir {
         Some(dir) => std::path::absolute(dir)?,
         None => installation::default_data_dir()?,
     };
     make_data_dir(&dir, named)?;
-    let _lock = lock(&dir)?;
-    installation::same_database(&dir, &loaded.config)?;
+    let _lock = lock_data_dir(&dir)?;
+    installation::ensure_same_database(&dir, &loaded.config)?;
     let log = dir.join("cynode.log");
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::File(&log))?;
-    loaded.warn();
+    let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::File(&log))?;
+    loaded.log_adjustments();
     for note in &loaded.notes {
-        output::say(&format!("warning: {note}"));
+        output::print_line(&format!("warning: {note}"));
     }
     let gate = loaded.config.gate.directory.get_or_insert_with(|| dir.join("gate")).clone();
     let key = loaded.config.gate.key_file.clone().unwrap_or_else(|| gate.join("master.key"));
     if !key.exists() {
-        crate::gate::make_key(&key)?;
+        crate::gate::create_master_key(&key)?;
     }
-    block_on(start(&mut loaded.config, &dir))?;
-    output::say("stopped; everything is kept");
+    block_on(start_installation(&mut loaded.config, &dir))?;
+    output::print_line("stopped; everything is kept");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
-    let manager = manager_place(config, dir)?;
+async fn start_installation(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<()> {
+    let manager = configure_manager(config, dir)?;
     let stop = serve::stop_signal()?;
-    let engine = restate::find().with_context(|| {
-        format!("the engine that drives tasks is not installed: {}", restate::INSTALL)
+    let engine = restate::find_engine_program().with_context(|| {
+        format!("the engine that drives tasks is not installed: {}", restate::INSTALL_HINT)
     })?;
-    let runner = supervise::beside_us("cynode-runner")?;
+    let runner = supervise::find_sibling_program("cynode-runner")?;
     // First the ports: they are the likeliest to be taken, and nothing has been started yet.
-    let doors = serve::Doors::open(config).await?;
-    helpers_have_ports(config, manager.is_some()).await?;
+    let doors = serve::ServerListeners::bind_all(config).await?;
+    ensure_helper_ports_free(config, manager.is_some()).await?;
     let mut own = match &config.database.url {
         Some(_) => None,
-        None => Some(Cluster::start(dir).await?),
+        None => {
+            output::print_line("starting PostgreSQL …");
+            Some(PostgresCluster::start_in(dir).await?)
+        }
     };
     let url: SecretString = match (&config.database.url, &own) {
         (Some(url), _) => url.clone(),
-        (None, Some(cluster)) => cluster.url(),
+        (None, Some(cluster)) => cluster.connection_url(),
         (None, None) => bail!("no database"),
     };
     let result = tokio::select! {
-        result = serve_over(config, &url, doors, dir, (engine, runner, manager), stop.clone()) => result,
-        error = ended(&mut own) => Err(error),
+        result = serve_installation(config, &url, doors, dir, (engine, runner, manager), stop.clone()) => result,
+        never = supervise_database(&mut own) => match never {},
     };
     if let Some(cluster) = own {
-        cluster.stop().await?;
+        cluster.stop_server().await?;
     }
     result
 }
 
 /// Which database is used, without what opens it.
-fn store(config: &Config) -> String {
+fn describe_database(config: &CynodeConfig) -> String {
     let Some(url) = &config.database.url else { return "a database of its own".to_owned() };
     let Ok(url) = Url::parse(url.expose_secret()) else { return "a database elsewhere".to_owned() };
     let host = url.host_str().unwrap_or_default();
@@ -101,62 +105,70 @@ fn store(config: &Config) -> String {
 }
 
 /// Looks whether the ports of what we start are free: taken, it would end again and again, and say so only in its log.
-async fn helpers_have_ports(config: &Config, manager: bool) -> anyhow::Result<()> {
+async fn ensure_helper_ports_free(config: &CynodeConfig, manager: bool) -> anyhow::Result<()> {
     let own = config.engine.own;
-    serve::must_be_free(own.runner, "engine.runner_listen").await?;
-    serve::must_be_free(own.ingress, "engine.ingress_listen").await?;
-    serve::must_be_free(own.admin, "engine.admin_listen").await?;
-    serve::must_be_free(own.node, "engine.node_listen").await?;
+    serve::ensure_port_free(own.runner, "engine.runner_listen").await?;
+    serve::ensure_port_free(own.ingress, "engine.ingress_listen").await?;
+    serve::ensure_port_free(own.admin, "engine.admin_listen").await?;
+    serve::ensure_port_free(own.node, "engine.node_listen").await?;
     if manager {
-        serve::must_be_free(config.manager.listen, "manager.listen").await?;
-        serve::must_be_free(config.manager.analyst_listen, "manager.analyst_listen").await?;
+        serve::ensure_port_free(config.manager.listen, "manager.listen").await?;
+        serve::ensure_port_free(config.manager.analyst_listen, "manager.analyst_listen").await?;
     }
     Ok(())
 }
 
-/// Without its database the server could only refuse: better to end and say so.
-async fn ended(own: &mut Option<Cluster>) -> anyhow::Error {
+/// Keeps a database of our own running; one elsewhere is others' to keep.
+async fn supervise_database(own: &mut Option<PostgresCluster>) -> Infallible {
     match own {
-        Some(cluster) => cluster.ended().await,
+        Some(cluster) => cluster.supervise_server().await,
         None => std::future::pending().await,
     }
 }
 
-async fn serve_over(
-    config: &Config,
+async fn serve_installation(
+    config: &CynodeConfig,
     url: &SecretString,
-    doors: serve::Doors,
+    doors: serve::ServerListeners,
     dir: &Path,
     (engine, runner, manager): (PathBuf, PathBuf, Option<PathBuf>),
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    migrate(config.database.options_for(url)).await?;
-    installation::remember_database(dir, config)?;
-    let app = app(config, &config.database.options_for(url))?;
-    let admin = bootstrap::issue(&app).await?;
-    let kept = engine_and_runner(config, &app, dir, engine, runner).await?;
+    output::print_line("bringing the schema up to date …");
+    apply_migrations(config.database.pool_options_for(url)).await?;
+    installation::record_database(dir, config)?;
+    let app = open_app(config, &config.database.pool_options_for(url))?;
+    let admin = bootstrap::issue_bootstrap_token(&app).await?;
+    output::print_line("starting the engine, the runner, the project manager and the node …");
+    let kept = prepare_engine_and_runner(config, &app, dir, engine, runner).await?;
     let helpers = TaskTracker::new();
     for program in kept {
-        helpers.spawn(program.keep(stop.clone()));
+        helpers.spawn(program.run_supervised(stop.clone()));
     }
     let has_manager = manager.is_some();
     if let Some(path) = manager {
-        for program in minds(config, &app, dir, &path).await? {
-            helpers.spawn(program.keep(stop.clone()));
+        for program in prepare_manager_programs(config, &app, dir, &path).await? {
+            helpers.spawn(program.run_supervised(stop.clone()));
         }
     }
-    let node = node(config, &app, dir).await?;
+    let node = prepare_node_program(config, &app, dir).await?;
     let has_node = node.is_some();
     if let Some((join, program)) = node {
-        helpers.spawn(join_and_keep(join, program, stop.clone()));
+        helpers.spawn(join_and_supervise(join, program, stop.clone()));
     }
-    output::say("CyNode is running");
-    output::say(&format!("  open   http://{}", config.server.listen));
+    output::print_line("CyNode is running");
+    output::print_line(&format!("  server http://{}", config.server.listen));
     if let Some(token) = admin {
-        output::say(&format!("  admin  {}", bootstrap_link(config, &token.0)));
-        output::say("         makes the first admin; works once, for 24 hours");
+        let link = bootstrap_link(config, &token.0);
+        output::print_line(&format!("  admin  cynork setup {link} --handle NAME"));
+        output::print_line("         makes the first admin and logs in; works once, for 24 hours");
+    } else {
+        output::print_line(&format!(
+            "  login  cynork login http://{} --handle NAME",
+            config.server.listen
+        ));
     }
-    output::say(&if has_node {
+    output::print_line(&if has_node {
         let state = dir.join("node");
         format!(
             "  node   this machine runs jobs; `cynode-node --state {} doctor` says how well",
@@ -165,17 +177,17 @@ async fn serve_over(
     } else {
         "  node   none: `cynode-node` is not beside this program, so jobs wait until a machine joins".to_owned()
     });
-    output::say(if has_manager {
+    output::print_line(if has_manager {
         "  chat   the model `cynodeai.pm` is the project manager"
     } else {
         "  chat   no project manager: `cynode-pma` or its instructions are not beside this program, so tasks wait for one"
     });
-    output::say(&format!("  data   {}", dir.display()));
-    output::say(&format!("  store  {}", store(config)));
-    output::say(&format!("  log    {}", dir.join("cynode.log").display()));
-    output::say("  stop   Ctrl-C");
-    let engine = Restate::new(Places::own(config.engine.own))?;
-    let served = serve::serve(config, app, doors, Some(engine), stop.clone()).await;
+    output::print_line(&format!("  data   {}", dir.display()));
+    output::print_line(&format!("  store  {}", describe_database(config)));
+    output::print_line(&format!("  log    {}", dir.join("cynode.log").display()));
+    output::print_line("  stop   Ctrl-C");
+    let engine = RestateClient::new(EngineEndpoints::for_local_engine(config.engine.own))?;
+    let served = serve::serve_requests(config, app, doors, Some(engine), stop.clone()).await;
     // The engine and the runner end with the server, and before the database.
     stop.cancel();
     helpers.close();
@@ -184,19 +196,19 @@ async fn serve_over(
 }
 
 /// The engine and the runner, to be kept running. The runner gets a new token at every start.
-async fn engine_and_runner(
-    config: &Config,
+async fn prepare_engine_and_runner(
+    config: &CynodeConfig,
     app: &App,
     dir: &Path,
     engine: PathBuf,
     runner: PathBuf,
-) -> anyhow::Result<[Program; 2]> {
+) -> anyhow::Result<[SupervisedProgram; 2]> {
     let ports = config.engine.own;
-    let prepared = restate::Engine::prepare(&dir.join("engine"), ports)?;
+    let prepared = restate::EngineFiles::prepare_in(&dir.join("engine"), ports)?;
     let name = "up".parse()?;
-    let token = services::issue(app, ServiceKind::Runner, &name).await?;
+    let token = services::issue_service_token(app, ServiceKind::Runner, &name).await?;
     let token_file = dir.join("runner-token");
-    restate::write_secret(&token_file, &token.0)?;
+    restate::write_private_file(&token_file, &token.0)?;
     let mut arguments: Vec<OsString> = Vec::new();
     arguments.extend(["--listen".into(), ports.runner.to_string().into()]);
     let orchestrator = format!("http://{}", config.server.internal_listen);
@@ -204,23 +216,31 @@ async fn engine_and_runner(
     arguments.extend(["--token-file".into(), token_file.into()]);
     arguments.extend(["--engine-key-file".into(), prepared.public_key.clone().into()]);
     let log = dir.join("runner.log");
-    let runner = Program { name: "cynode-runner", path: runner, arguments, log };
-    Ok([prepared.program(engine), runner])
+    let (advice, after_start) = (None, None);
+    let runner = SupervisedProgram {
+        name: "cynode-runner",
+        path: runner,
+        arguments,
+        log,
+        advice,
+        after_start,
+    };
+    Ok([prepared.to_program(engine), runner])
 }
 
 /// The program of the project manager, and in the configuration where it answers; `None` when it is not there. A manager that
 /// the configuration names is used as it is.
-fn manager_place(config: &mut Config, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
+fn configure_manager(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
     if config.manager.url.is_some() {
         return Ok(None);
     }
-    let Ok(path) = supervise::beside_us("cynode-pma") else { return Ok(None) };
-    let Some(instructions) = instructions(config.manager.instructions.take(), &path) else {
+    let Ok(path) = supervise::find_sibling_program("cynode-pma") else { return Ok(None) };
+    let Some(instructions) = find_instructions(config.manager.instructions.take(), &path) else {
         return Ok(None);
     };
     let file = dir.join("manager-credential");
-    let secret = cynode_app::Environment::system().bytes::<32>();
-    restate::write_secret(&file, &data_encoding::HEXLOWER.encode(&secret))?;
+    let secret = cynode_app::AppEnvironment::from_system().random_bytes::<32>();
+    restate::write_private_file(&file, &data_encoding::HEXLOWER.encode(&secret))?;
     config.manager.url = Some(format!("http://{}", config.manager.listen));
     config.manager.credential_file = Some(file);
     config.manager.instructions = Some(instructions);
@@ -228,7 +248,7 @@ fn manager_place(config: &mut Config, dir: &Path) -> anyhow::Result<Option<PathB
 }
 
 /// Where the instructions are: as configured, beside the program, where packages put them, here, or in the tree it was built in.
-pub(super) fn instructions(configured: Option<PathBuf>, program: &Path) -> Option<PathBuf> {
+pub(super) fn find_instructions(configured: Option<PathBuf>, program: &Path) -> Option<PathBuf> {
     if configured.is_some() {
         return configured;
     }
@@ -244,21 +264,21 @@ pub(super) fn instructions(configured: Option<PathBuf>, program: &Path) -> Optio
 }
 
 /// The project manager and an analyst, to be kept running. Each gets a new token at every start.
-async fn minds(
-    config: &Config,
+async fn prepare_manager_programs(
+    config: &CynodeConfig,
     app: &App,
     dir: &Path,
     path: &Path,
-) -> anyhow::Result<Vec<Program>> {
+) -> anyhow::Result<Vec<SupervisedProgram>> {
     let roles = [
         (ServiceKind::Manager, "manager", "project_manager", config.manager.listen),
         (ServiceKind::Analyst, "analyst", "project_analyst", config.manager.analyst_listen),
     ];
     let mut programs = Vec::new();
     for (kind, name, role, listen) in roles {
-        let token = services::issue(app, kind, &"up".parse()?).await?;
+        let token = services::issue_service_token(app, kind, &"up".parse()?).await?;
         let token_file = dir.join(format!("{name}-token"));
-        restate::write_secret(&token_file, &token.0)?;
+        restate::write_private_file(&token_file, &token.0)?;
         let mut arguments: Vec<OsString> = vec![format!("--role={role}").into()];
         arguments.extend(["--listen".into(), listen.to_string().into()]);
         let orchestrator = format!("http://{}", config.server.internal_listen);
@@ -273,23 +293,33 @@ async fn minds(
             arguments.extend(["--credential-file".into(), file.into()]);
         }
         let log = dir.join(format!("{name}.log"));
-        programs.push(Program { name: "cynode-pma", path: path.to_owned(), arguments, log });
+        let (path, advice, after_start) = (path.to_owned(), None, None);
+        programs.push(SupervisedProgram {
+            name: "cynode-pma",
+            path,
+            arguments,
+            log,
+            advice,
+            after_start,
+        });
     }
     Ok(programs)
 }
 
 /// This machine as a node, to be kept running, and how it joins if it has not. `None` when the program is not there.
-async fn node(
-    config: &Config,
+async fn prepare_node_program(
+    config: &CynodeConfig,
     app: &App,
     dir: &Path,
-) -> anyhow::Result<Option<(Option<Program>, Program)>> {
-    let Ok(path) = supervise::beside_us("cynode-node") else { return Ok(None) };
+) -> anyhow::Result<Option<(Option<SupervisedProgram>, SupervisedProgram)>> {
+    let Ok(path) = supervise::find_sibling_program("cynode-node") else { return Ok(None) };
     let (state, log) = (dir.join("node"), dir.join("node.log"));
     let program = |arguments: Vec<OsString>| {
-        let state: [OsString; 2] = ["--state".into(), state.clone().into()];
-        let arguments = state.into_iter().chain(arguments).collect();
-        Program { name: "cynode-node", path: path.clone(), arguments, log: log.clone() }
+        let flag: [OsString; 2] = ["--state".into(), state.clone().into()];
+        let arguments = flag.into_iter().chain(arguments).collect();
+        let advice = Some(format!("cynode-node --state {} doctor", state.display()));
+        let (path, log, after_start) = (path.clone(), log.clone(), None);
+        SupervisedProgram { name: "cynode-node", path, arguments, log, advice, after_start }
     };
     let url = format!("http://{}", config.server.internal_listen);
     // Our port may be another one than when it joined.
@@ -299,24 +329,28 @@ async fn node(
     }
     let token = nodes::issue_local_join_token(app, Vec::new()).await?;
     let token_file = dir.join("node-join-token");
-    restate::write_secret(&token_file, &token.0)?;
+    restate::write_private_file(&token_file, &token.0)?;
     let mut join: Vec<OsString> = vec!["join".into(), "--url".into(), url.into()];
     join.extend(["--token-file".into(), token_file.into(), "--name".into(), "local".into()]);
     Ok(Some((Some(program(join)), run)))
 }
 
 /// Joins, as soon as the server answers, and then runs jobs.
-async fn join_and_keep(join: Option<Program>, run: Program, stop: CancellationToken) {
+async fn join_and_supervise(
+    join: Option<SupervisedProgram>,
+    run: SupervisedProgram,
+    stop: CancellationToken,
+) {
     if let Some(join) = join
-        && !join.once(&stop).await
+        && !join.run_until_success(&stop).await
     {
         return;
     }
-    run.keep(stop).await;
+    run.run_supervised(stop).await;
 }
 
 /// Two instances over one directory would fight for the database; the lock ends with the process, whose id is in it.
-fn lock(dir: &Path) -> anyhow::Result<File> {
+fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join("lock");
     let unwritten = || format!("cannot write {}", path.display());
     // Whoever has it wrote its id there: nothing is taken away before it is ours.
@@ -324,7 +358,7 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     let mut file = opened.with_context(unwritten)?;
     // One that was killed just now may still be on its way out.
     let turn = Duration::from_millis(50);
-    let mut turns = serve::LEAVING.as_millis() / turn.as_millis();
+    let mut turns = serve::PREDECESSOR_EXIT_TIMEOUT.as_millis() / turn.as_millis();
     while turns > 0 && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         std::thread::sleep(turn);
         turns -= 1;

@@ -1,29 +1,29 @@
-use cynode_app::Policy;
-use cynode_core::tuning::Bounded;
+use cynode_app::LifetimePolicy;
+use cynode_core::tuning::BoundedNumber;
 use time::Duration;
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// How long what was given out keeps working.
 #[derive(Debug)]
-pub(crate) struct Auth {
+pub(crate) struct AuthConfig {
     /// What operations go by.
-    pub(crate) policy: Policy,
+    pub(crate) policy: LifetimePolicy,
 }
 
-const SESSION: Bounded<i64> =
-    Bounded { name: "CYNODE_AUTH_SESSION_HOURS", min: 1, max: 720, default: 12 };
-const KEPT: Bounded<i64> =
-    Bounded { name: "CYNODE_AUTH_IDEMPOTENCY_HOURS", min: 1, max: 720, default: 24 };
+const SESSION_HOURS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_AUTH_SESSION_HOURS", min: 1, max: 720, default: 12 };
+const IDEMPOTENCY_HOURS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_AUTH_IDEMPOTENCY_HOURS", min: 1, max: 720, default: 24 };
 
-impl Auth {
-    pub(super) fn read(reader: &mut Reader) -> Self {
-        let session = reader.integer("auth.session_hours", SESSION);
-        let kept = reader.integer("auth.idempotency_hours", KEPT);
-        let policy = Policy {
+impl AuthConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
+        let session = reader.bounded_integer("auth.session_hours", SESSION_HOURS);
+        let kept = reader.bounded_integer("auth.idempotency_hours", IDEMPOTENCY_HOURS);
+        let policy = LifetimePolicy {
             session_lifetime: Duration::hours(session),
             idempotency_lifetime: Duration::hours(kept),
-            ..Policy::default()
+            ..LifetimePolicy::default()
         };
         Self { policy }
     }

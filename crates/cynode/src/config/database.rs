@@ -1,30 +1,35 @@
 use std::time::Duration;
 
-use cynode_core::tuning::Bounded;
-use cynode_db::Options;
+use cynode_core::tuning::BoundedNumber;
+use cynode_db::DbOptions;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// How the database is reached.
 #[derive(Debug)]
-pub(crate) struct Database {
+pub(crate) struct DatabaseConfig {
     /// `postgres://…`; it may hold a password.
     pub(crate) url: Option<SecretString>,
     max_connections: u32,
     statement_timeout: Duration,
 }
 
-const CONNECTIONS: Bounded<i64> =
-    Bounded { name: "CYNODE_DATABASE_MAX_CONNECTIONS", min: 4, max: 500, default: 16 };
-const STATEMENT: Bounded<i64> =
-    Bounded { name: "CYNODE_DATABASE_STATEMENT_TIMEOUT_SECONDS", min: 1, max: 600, default: 20 };
+const MAX_CONNECTIONS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_DATABASE_MAX_CONNECTIONS", min: 4, max: 500, default: 16 };
+const STATEMENT_TIMEOUT_SECONDS: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_DATABASE_STATEMENT_TIMEOUT_SECONDS",
+    min: 1,
+    max: 600,
+    default: 20,
+};
 
-impl Database {
-    pub(super) fn read(reader: &mut Reader) -> Self {
-        let url = reader.secret("database.url", "database.url_file", "DATABASE_URL");
-        let connections = reader.integer("database.max_connections", CONNECTIONS);
-        let statement = reader.integer("database.statement_timeout_seconds", STATEMENT);
+impl DatabaseConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
+        let url = reader.read_secret("database.url", "database.url_file", "DATABASE_URL");
+        let connections = reader.bounded_integer("database.max_connections", MAX_CONNECTIONS);
+        let statement =
+            reader.bounded_integer("database.statement_timeout_seconds", STATEMENT_TIMEOUT_SECONDS);
         Self {
             url,
             max_connections: u32::try_from(connections).unwrap_or(u32::MAX),
@@ -33,19 +38,19 @@ impl Database {
     }
 
     /// The options of the pool, or what to do when no database is configured.
-    pub(crate) fn options(&self) -> anyhow::Result<Options> {
+    pub(crate) fn pool_options(&self) -> anyhow::Result<DbOptions> {
         let url = self.url.as_ref().ok_or_else(|| {
             anyhow::anyhow!(
                 "no database is configured: set DATABASE_URL or database.url_file, \
                  or run `cynode up`, which brings its own"
             )
         })?;
-        Ok(self.options_for(url))
+        Ok(self.pool_options_for(url))
     }
 
     /// The options of the pool for another URL.
-    pub(crate) fn options_for(&self, url: &SecretString) -> Options {
-        Options {
+    pub(crate) fn pool_options_for(&self, url: &SecretString) -> DbOptions {
+        DbOptions {
             url: url.expose_secret().to_owned(),
             max_connections: self.max_connections,
             acquire_timeout: Duration::from_secs(5),

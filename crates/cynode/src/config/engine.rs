@@ -3,14 +3,14 @@ use std::{
     time::Duration,
 };
 
-use cynode_app::sweep::Pace;
-use cynode_core::tuning::Bounded;
+use cynode_app::sweep::ReconcileInterval;
+use cynode_core::tuning::BoundedNumber;
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// The engine that drives runs, and the runner that it calls.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct EngineConfig {
     /// Where an engine that runs elsewhere is told of runs. Without it, only whoever asks by itself drives tasks.
     pub(crate) ingress_url: Option<String>,
     /// Where the runner is made known to it.
@@ -18,45 +18,53 @@ pub(crate) struct Engine {
     /// Where it calls the runner.
     pub(crate) runner_url: Option<String>,
     /// The ports of the engine that `up` starts.
-    pub(crate) own: Ports,
+    pub(crate) own: EnginePorts,
     /// How the sweep goes about it.
-    pub(crate) pace: Pace,
+    pub(crate) pace: ReconcileInterval,
 }
 
 /// Where the engine and the runner of `up` listen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ports {
+pub(crate) struct EnginePorts {
     pub(crate) runner: SocketAddr,
     pub(crate) ingress: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) node: SocketAddr,
 }
 
-const fn loopback(port: u16) -> SocketAddr {
+const fn loopback_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-const SWEEP: Bounded<i64> =
-    Bounded { name: "CYNODE_ENGINE_SWEEP_MILLISECONDS", min: 50, max: 60_000, default: 1000 };
-const RESEND: Bounded<i64> =
-    Bounded { name: "CYNODE_ENGINE_RESEND_MILLISECONDS", min: 200, max: 600_000, default: 5000 };
+const RECONCILE_INTERVAL_MS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_ENGINE_SWEEP_MILLISECONDS", min: 50, max: 60_000, default: 1000 };
+const REDISPATCH_INTERVAL_MS: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_ENGINE_RESEND_MILLISECONDS",
+    min: 200,
+    max: 600_000,
+    default: 5000,
+};
 
-impl Engine {
-    pub(super) fn read(reader: &mut Reader) -> Self {
+impl EngineConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         let milliseconds = |value: i64| Duration::from_millis(value.unsigned_abs());
         Self {
-            ingress_url: reader.optional("engine.ingress_url"),
-            admin_url: reader.optional("engine.admin_url"),
-            runner_url: reader.optional("engine.runner_url"),
-            own: Ports {
-                runner: reader.value("engine.runner_listen", loopback(12084)),
-                ingress: reader.value("engine.ingress_listen", loopback(12085)),
-                admin: reader.value("engine.admin_listen", loopback(12086)),
-                node: reader.value("engine.node_listen", loopback(12087)),
+            ingress_url: reader.optional_text("engine.ingress_url"),
+            admin_url: reader.optional_text("engine.admin_url"),
+            runner_url: reader.optional_text("engine.runner_url"),
+            own: EnginePorts {
+                runner: reader.parse_value("engine.runner_listen", loopback_address(12084)),
+                ingress: reader.parse_value("engine.ingress_listen", loopback_address(12085)),
+                admin: reader.parse_value("engine.admin_listen", loopback_address(12086)),
+                node: reader.parse_value("engine.node_listen", loopback_address(12087)),
             },
-            pace: Pace {
-                every: milliseconds(reader.integer("engine.sweep_milliseconds", SWEEP)),
-                resend: milliseconds(reader.integer("engine.resend_milliseconds", RESEND)),
+            pace: ReconcileInterval {
+                every: milliseconds(
+                    reader.bounded_integer("engine.sweep_milliseconds", RECONCILE_INTERVAL_MS),
+                ),
+                resend: milliseconds(
+                    reader.bounded_integer("engine.resend_milliseconds", REDISPATCH_INTERVAL_MS),
+                ),
             },
         }
     }

@@ -1,12 +1,12 @@
 use std::path::PathBuf;
 
-use cynode_core::tuning::Bounded;
+use cynode_core::tuning::BoundedNumber;
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// The gate that tool calls pass.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct GatewayConfig {
     /// Where the master key, the records on their way and the artifacts are kept.
     pub(crate) directory: Option<PathBuf>,
     /// The master key, when it is elsewhere.
@@ -23,27 +23,28 @@ pub(crate) struct Gate {
     pub(crate) transcript_days: i64,
 }
 
-const KEPT: Bounded<i64> =
-    Bounded { name: "CYNODE_GATE_AUDIT_DAYS", min: 1, max: 36_500, default: 365 };
+const AUDIT_RETENTION_DAYS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_GATE_AUDIT_DAYS", min: 1, max: 36_500, default: 365 };
 
-const TRANSCRIPTS: Bounded<i64> =
-    Bounded { name: "CYNODE_GATE_TRANSCRIPT_DAYS", min: 1, max: 36_500, default: 90 };
+const TRANSCRIPT_RETENTION_DAYS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_GATE_TRANSCRIPT_DAYS", min: 1, max: 36_500, default: 90 };
 
-impl Gate {
-    pub(super) fn read(reader: &mut Reader) -> Self {
+impl GatewayConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         let list = |text: Option<String>| -> Vec<String> {
             let text = text.unwrap_or_default();
             let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
             words.map(str::to_ascii_lowercase).collect()
         };
         Self {
-            directory: reader.optional("gate.directory").map(PathBuf::from),
-            key_file: reader.optional("gate.key_file").map(PathBuf::from),
-            hosts: list(reader.optional("gate.hosts")),
-            public_url: reader.optional("gate.public_url"),
-            opened: list(reader.optional("gate.open_to")),
-            audit_days: reader.integer("gate.audit_days", KEPT),
-            transcript_days: reader.integer("gate.transcript_days", TRANSCRIPTS),
+            directory: reader.optional_text("gate.directory").map(PathBuf::from),
+            key_file: reader.optional_text("gate.key_file").map(PathBuf::from),
+            hosts: list(reader.optional_text("gate.hosts")),
+            public_url: reader.optional_text("gate.public_url"),
+            opened: list(reader.optional_text("gate.open_to")),
+            audit_days: reader.bounded_integer("gate.audit_days", AUDIT_RETENTION_DAYS),
+            transcript_days: reader
+                .bounded_integer("gate.transcript_days", TRANSCRIPT_RETENTION_DAYS),
         }
     }
 }

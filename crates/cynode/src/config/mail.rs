@@ -2,29 +2,33 @@ use anyhow::Context;
 use cynode_notify::MailServer;
 use secrecy::SecretString;
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// How mail is sent.
 #[derive(Debug)]
-pub(crate) struct Mail {
+pub(crate) struct MailConfig {
     server: Option<String>,
     from: Option<String>,
     user: Option<String>,
     password: Option<SecretString>,
 }
 
-impl Mail {
-    pub(super) fn read(reader: &mut Reader) -> Self {
+impl MailConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         Self {
-            server: reader.optional("mail.server"),
-            from: reader.optional("mail.from"),
-            user: reader.optional("mail.user"),
-            password: reader.secret("mail.password", "mail.password_file", "CYNODE_MAIL_PASSWORD"),
+            server: reader.optional_text("mail.server"),
+            from: reader.optional_text("mail.from"),
+            user: reader.optional_text("mail.user"),
+            password: reader.read_secret(
+                "mail.password",
+                "mail.password_file",
+                "CYNODE_MAIL_PASSWORD",
+            ),
         }
     }
 
     /// The server that takes mail, if there is one.
-    pub(crate) fn server(&self) -> anyhow::Result<Option<MailServer>> {
+    pub(crate) fn mail_server(&self) -> anyhow::Result<Option<MailServer>> {
         let Some(server) = &self.server else { return Ok(None) };
         let from = self.from.clone().context("mail.server is set and mail.from is not")?;
         let server = server.parse().context("mail.server is no address")?;

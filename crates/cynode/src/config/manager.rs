@@ -3,11 +3,11 @@ use std::{
     path::PathBuf,
 };
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// The project manager.
 #[derive(Debug)]
-pub(crate) struct Manager {
+pub(crate) struct ManagerConfig {
     /// Where one that runs elsewhere answers chats.
     pub(crate) url: Option<String>,
     /// A file that holds what it is shown.
@@ -20,18 +20,18 @@ pub(crate) struct Manager {
     pub(crate) analyst_listen: SocketAddr,
 }
 
-const fn loopback(port: u16) -> SocketAddr {
+const fn loopback_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-impl Manager {
-    pub(super) fn read(reader: &mut Reader) -> Self {
+impl ManagerConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         Self {
-            url: reader.optional("manager.url"),
-            credential_file: reader.optional("manager.credential_file").map(PathBuf::from),
-            instructions: reader.optional("manager.instructions").map(PathBuf::from),
-            listen: reader.value("manager.listen", loopback(12088)),
-            analyst_listen: reader.value("manager.analyst_listen", loopback(12089)),
+            url: reader.optional_text("manager.url"),
+            credential_file: reader.optional_text("manager.credential_file").map(PathBuf::from),
+            instructions: reader.optional_text("manager.instructions").map(PathBuf::from),
+            listen: reader.parse_value("manager.listen", loopback_address(12088)),
+            analyst_listen: reader.parse_value("manager.analyst_listen", loopback_address(12089)),
         }
     }
 }

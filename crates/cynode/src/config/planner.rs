@@ -1,21 +1,21 @@
 use cynode_core::tuning::{MODEL_TEMPERATURE, PLANNER_MAX_STEPS};
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// The bounds of planning.
 #[derive(Debug)]
-pub(crate) struct Planner {
+pub(crate) struct PlannerConfig {
     /// How many steps a plan may have, 1 to 50.
     pub(crate) max_steps: i64,
     /// How freely a model may choose its words, 0 to 2.
     pub(crate) temperature: f64,
 }
 
-impl Planner {
-    pub(super) fn read(reader: &mut Reader) -> Self {
+impl PlannerConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         Self {
-            max_steps: reader.integer("planner.max_steps", PLANNER_MAX_STEPS),
-            temperature: reader.float("planner.temperature", MODEL_TEMPERATURE),
+            max_steps: reader.bounded_integer("planner.max_steps", PLANNER_MAX_STEPS),
+            temperature: reader.bounded_float("planner.temperature", MODEL_TEMPERATURE),
         }
     }
 }

@@ -5,15 +5,15 @@ use std::{
 };
 
 use anyhow::Context;
-use cynode_core::tuning::{Bounded, Note};
+use cynode_core::tuning::{BoundedNumber, TuningNote};
 use secrecy::SecretString;
 
 /// Variables that start like ours and are no settings.
-const NOT_SETTINGS: [&str; 2] = ["CYNODE_TEST_CLUSTER", "CYNODE_BIN"];
+const NON_SETTING_VARIABLES: [&str; 2] = ["CYNODE_TEST_CLUSTER", "CYNODE_BIN"];
 
 /// The three places where settings come from, as text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct ConfigSources {
     /// `--set`, by key.
     pub(crate) flags: BTreeMap<String, String>,
     /// The file, flattened to dotted keys.
@@ -24,23 +24,23 @@ pub(crate) struct Sources {
 
 /// One key as it is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Effective {
+pub(crate) struct EffectiveSetting {
     pub(crate) key: &'static str,
     /// What holds; masked when it is a secret.
     pub(crate) value: String,
-    pub(crate) source: Source,
+    pub(crate) source: ConfigValueSource,
 }
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ConfigValueSource {
     Flag,
     File,
     Environment,
     Default,
 }
 
-impl Source {
+impl ConfigValueSource {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Flag => "flag",
@@ -51,9 +51,9 @@ impl Source {
     }
 }
 
-impl Sources {
+impl ConfigSources {
     /// The sources of this process.
-    pub(crate) fn of_process(file: Option<&Path>, flags: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn from_process(file: Option<&Path>, flags: &[String]) -> anyhow::Result<Self> {
         #[expect(clippy::disallowed_methods, reason = "this is the config module")]
         let environment: BTreeMap<_, _> = std::env::vars_os()
             .filter_map(|(name, value)| {
@@ -84,11 +84,11 @@ impl Sources {
 
     /// Flattens TOML: `[server] listen = "x"` becomes `server.listen`.
     pub(crate) fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        fn walk(prefix: &str, table: &toml::Table, flat: &mut BTreeMap<String, String>) {
+        fn flatten_table(prefix: &str, table: &toml::Table, flat: &mut BTreeMap<String, String>) {
             for (name, value) in table {
                 let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                 match value {
-                    toml::Value::Table(table) => walk(&key, table, flat),
+                    toml::Value::Table(table) => flatten_table(&key, table, flat),
                     toml::Value::String(text) => {
                         flat.insert(key, text.clone());
                     }
@@ -104,23 +104,23 @@ impl Sources {
             anyhow::anyhow!("line {line} is not TOML")
         })?;
         let mut flat = BTreeMap::new();
-        walk("", &table, &mut flat);
+        flatten_table("", &table, &mut flat);
         Ok(flat)
     }
 }
 
 /// Takes values out of the sources and remembers everything that is wrong.
-pub(crate) struct Reader {
-    sources: Sources,
+pub(crate) struct ConfigReader {
+    sources: ConfigSources,
     keys: BTreeSet<&'static str>,
     variables: BTreeSet<String>,
-    effective: Vec<Effective>,
-    notes: Vec<Note>,
+    effective: Vec<EffectiveSetting>,
+    notes: Vec<TuningNote>,
     problems: Vec<String>,
 }
 
-impl Reader {
-    pub(crate) fn new(sources: Sources) -> Self {
+impl ConfigReader {
+    pub(crate) fn new(sources: ConfigSources) -> Self {
         Self {
             sources,
             keys: BTreeSet::new(),
@@ -131,31 +131,40 @@ impl Reader {
         }
     }
 
-    fn raw(&mut self, key: &'static str, variable: &str) -> Option<(String, Source)> {
+    fn find_raw(
+        &mut self,
+        key: &'static str,
+        variable: &str,
+    ) -> Option<(String, ConfigValueSource)> {
         self.keys.insert(key);
         self.variables.insert(variable.to_owned());
-        let Sources { flags, file, environment } = &self.sources;
-        let found = flags.get(key).map(|text| (text, Source::Flag));
-        let found = found.or_else(|| file.get(key).map(|text| (text, Source::File)));
+        let ConfigSources { flags, file, environment } = &self.sources;
+        let found = flags.get(key).map(|text| (text, ConfigValueSource::Flag));
+        let found = found.or_else(|| file.get(key).map(|text| (text, ConfigValueSource::File)));
         // An empty variable is how shells write "not set".
         let set = environment.get(variable).filter(|text| !text.is_empty());
-        let found = found.or_else(|| set.map(|text| (text, Source::Environment)));
+        let found = found.or_else(|| set.map(|text| (text, ConfigValueSource::Environment)));
         found.map(|(text, source)| (text.clone(), source))
     }
 
-    fn keep(&mut self, key: &'static str, value: impl std::fmt::Display, source: Source) {
-        self.effective.push(Effective { key, value: value.to_string(), source });
+    fn record_effective(
+        &mut self,
+        key: &'static str,
+        value: impl std::fmt::Display,
+        source: ConfigValueSource,
+    ) {
+        self.effective.push(EffectiveSetting { key, value: value.to_string(), source });
     }
 
     /// A value of any type; a malformed one is a problem.
-    pub(crate) fn value<T>(&mut self, key: &'static str, default: T) -> T
+    pub(crate) fn parse_value<T>(&mut self, key: &'static str, default: T) -> T
     where
         T: FromStr<Err: std::fmt::Display> + std::fmt::Display,
     {
-        match self.raw(key, &variable(key)) {
+        match self.find_raw(key, &env_variable_name(key)) {
             Some((text, source)) => match text.parse::<T>() {
                 Ok(value) => {
-                    self.keep(key, &value, source);
+                    self.record_effective(key, &value, source);
                     value
                 }
                 Err(error) => {
@@ -164,74 +173,76 @@ impl Reader {
                 }
             },
             None => {
-                self.keep(key, &default, Source::Default);
+                self.record_effective(key, &default, ConfigValueSource::Default);
                 default
             }
         }
     }
 
     /// A text that may be absent.
-    pub(crate) fn optional(&mut self, key: &'static str) -> Option<String> {
-        let found = self.raw(key, &variable(key));
+    pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<String> {
+        let found = self.find_raw(key, &env_variable_name(key));
         let (shown, source) = match &found {
             Some((text, source)) => (text.clone(), *source),
-            None => ("(not set)".to_owned(), Source::Default),
+            None => ("(not set)".to_owned(), ConfigValueSource::Default),
         };
-        self.keep(key, &shown, source);
+        self.record_effective(key, &shown, source);
         found.map(|(text, _)| text)
     }
 
     /// A number that is clamped with a warning; the bounds' name is the variable's.
-    pub(crate) fn integer(&mut self, key: &'static str, bounds: Bounded<i64>) -> i64 {
-        self.tuned(key, bounds.name, |text| bounds.read(text), bounds.default)
+    pub(crate) fn bounded_integer(&mut self, key: &'static str, bounds: BoundedNumber<i64>) -> i64 {
+        self.read_bounded(key, bounds.name, |text| bounds.parse_clamped(text), bounds.default)
     }
 
     /// A number that is clamped with a warning; the bounds' name is the variable's.
-    pub(crate) fn float(&mut self, key: &'static str, bounds: Bounded<f64>) -> f64 {
-        self.tuned(key, bounds.name, |text| bounds.read(text), bounds.default)
+    pub(crate) fn bounded_float(&mut self, key: &'static str, bounds: BoundedNumber<f64>) -> f64 {
+        self.read_bounded(key, bounds.name, |text| bounds.parse_clamped(text), bounds.default)
     }
 
-    fn tuned<T: std::fmt::Display>(
+    fn read_bounded<T: std::fmt::Display>(
         &mut self,
         key: &'static str,
         variable: &str,
-        read: impl Fn(&str) -> (T, Option<Note>),
+        read: impl Fn(&str) -> (T, Option<TuningNote>),
         default: T,
     ) -> T {
-        let (value, source) = match self.raw(key, variable) {
+        let (value, source) = match self.find_raw(key, variable) {
             Some((text, source)) => {
                 let (value, note) = read(&text);
                 self.notes.extend(note);
                 (value, source)
             }
-            None => (default, Source::Default),
+            None => (default, ConfigValueSource::Default),
         };
-        self.keep(key, &value, source);
+        self.record_effective(key, &value, source);
         value
     }
 
     /// A secret: from a file that `key_file` names, from the configuration file, or from a variable.
-    pub(crate) fn secret(
+    pub(crate) fn read_secret(
         &mut self,
         key: &'static str,
         key_file: &'static str,
         variable_name: &str,
     ) -> Option<SecretString> {
-        let named = self.optional(key_file);
+        let named = self.optional_text(key_file);
         if self.sources.flags.contains_key(key) {
             self.keys.insert(key);
             let problem = "a flag can be read by everybody on this machine";
             self.problems.push(format!("{key}: {problem}; use --set {key_file}=FILE"));
             return None;
         }
-        let direct = self.raw(key, variable_name);
+        let direct = self.find_raw(key, variable_name);
         let found = match (named, direct) {
-            (Some(_), Some((_, Source::File))) => {
+            (Some(_), Some((_, ConfigValueSource::File))) => {
                 self.problems.push(format!("give {key} or {key_file}, not both"));
                 None
             }
             (Some(path), _) => match std::fs::read_to_string(&path) {
-                Ok(text) => Some((text.trim_end_matches(['\r', '\n']).to_owned(), Source::File)),
+                Ok(text) => {
+                    Some((text.trim_end_matches(['\r', '\n']).to_owned(), ConfigValueSource::File))
+                }
                 Err(error) => {
                     self.problems.push(format!("{key_file}: cannot read {path}: {error}"));
                     None
@@ -241,18 +252,20 @@ impl Reader {
         };
         match found {
             Some((text, source)) => {
-                self.keep(key, crate::redact::MASK, source);
+                self.record_effective(key, crate::redact::MASK, source);
                 Some(text.into())
             }
             None => {
-                self.keep(key, "(not set)", Source::Default);
+                self.record_effective(key, "(not set)", ConfigValueSource::Default);
                 None
             }
         }
     }
 
     /// What holds, or everything that is wrong.
-    pub(crate) fn finish(mut self) -> Result<(Vec<Effective>, Vec<Note>), Vec<String>> {
+    pub(crate) fn finish_reading(
+        mut self,
+    ) -> Result<(Vec<EffectiveSetting>, Vec<TuningNote>), Vec<String>> {
         let unknown = |key: &&String| !self.keys.contains(key.as_str());
         for key in self.sources.flags.keys().filter(unknown) {
             self.problems.push(format!("{key} (from flag): there is no such key"));
@@ -263,8 +276,9 @@ impl Reader {
         for name in self.sources.environment.keys() {
             // Kubernetes tells every pod of a service called `cynode` about it in such variables.
             let cluster = name.starts_with("CYNODE_SERVICE_") || name.starts_with("CYNODE_PORT");
-            let ours =
-                name.starts_with("CYNODE_") && !cluster && !NOT_SETTINGS.contains(&name.as_str());
+            let ours = name.starts_with("CYNODE_")
+                && !cluster
+                && !NON_SETTING_VARIABLES.contains(&name.as_str());
             if ours && !self.variables.contains(name) {
                 self.problems.push(format!("{name} (from environment): there is no such variable"));
             }
@@ -274,6 +288,6 @@ impl Reader {
 }
 
 /// `server.listen` is `CYNODE_SERVER_LISTEN` in the environment.
-fn variable(key: &str) -> String {
+fn env_variable_name(key: &str) -> String {
     format!("CYNODE_{}", key.replace('.', "_").to_uppercase())
 }

@@ -1,13 +1,13 @@
 use std::{net::SocketAddr, time::Duration};
 
-use cynode_api::Limits;
-use cynode_core::tuning::Bounded;
+use cynode_api::RequestLimits;
+use cynode_core::tuning::BoundedNumber;
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// How requests are taken.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerConfig {
     /// Where the user-facing interface listens.
     pub(crate) listen: SocketAddr,
     /// Where runners and workers are listened to.
@@ -15,33 +15,38 @@ pub(crate) struct Server {
     /// Where people reach the user-facing interface.
     pub(crate) public_url: Option<String>,
     /// Bounds on one request.
-    pub(crate) limits: Limits,
+    pub(crate) limits: RequestLimits,
     /// How long running requests may take when the server is told to stop.
     pub(crate) grace: Duration,
 }
 
-const LISTEN: SocketAddr =
+const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 12080);
 
-const INTERNAL: SocketAddr =
+const DEFAULT_INTERNAL_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 12082);
 
-const BODY: Bounded<i64> =
-    Bounded { name: "CYNODE_SERVER_BODY_LIMIT_BYTES", min: 1024, max: 64 << 20, default: 1 << 20 };
-const TIMEOUT: Bounded<i64> =
-    Bounded { name: "CYNODE_SERVER_REQUEST_TIMEOUT_SECONDS", min: 1, max: 600, default: 30 };
-const GRACE: Bounded<i64> =
-    Bounded { name: "CYNODE_SERVER_SHUTDOWN_GRACE_SECONDS", min: 0, max: 300, default: 10 };
+const BODY_LIMIT_BYTES: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_SERVER_BODY_LIMIT_BYTES",
+    min: 1024,
+    max: 64 << 20,
+    default: 1 << 20,
+};
+const REQUEST_TIMEOUT_SECONDS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_SERVER_REQUEST_TIMEOUT_SECONDS", min: 1, max: 600, default: 30 };
+const SHUTDOWN_GRACE_SECONDS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_SERVER_SHUTDOWN_GRACE_SECONDS", min: 0, max: 300, default: 10 };
 
-impl Server {
-    pub(super) fn read(reader: &mut Reader) -> Self {
-        let listen = reader.value("server.listen", LISTEN);
-        let internal_listen = reader.value("server.internal_listen", INTERNAL);
-        let public_url = reader.optional("server.public_url");
-        let body = reader.integer("server.body_limit_bytes", BODY);
-        let time = reader.integer("server.request_timeout_seconds", TIMEOUT);
-        let grace = reader.integer("server.shutdown_grace_seconds", GRACE);
-        let limits = Limits {
+impl ServerConfig {
+    pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
+        let listen = reader.parse_value("server.listen", DEFAULT_LISTEN);
+        let internal_listen = reader.parse_value("server.internal_listen", DEFAULT_INTERNAL_LISTEN);
+        let public_url = reader.optional_text("server.public_url");
+        let body = reader.bounded_integer("server.body_limit_bytes", BODY_LIMIT_BYTES);
+        let time =
+            reader.bounded_integer("server.request_timeout_seconds", REQUEST_TIMEOUT_SECONDS);
+        let grace = reader.bounded_integer("server.shutdown_grace_seconds", SHUTDOWN_GRACE_SECONDS);
+        let limits = RequestLimits {
             body: usize::try_from(body).unwrap_or(usize::MAX),
             time: Duration::from_secs(time.unsigned_abs()),
         };

@@ -12,12 +12,16 @@ fn load(
     flags: &[(&str, &str)],
     file: &str,
     environment: &[(&str, &str)],
-) -> Result<Loaded, Problems> {
-    let file = Sources::parse_file(file).unwrap();
-    Config::load(Sources { flags: map(flags), file, environment: map(environment) })
+) -> Result<LoadedConfig, ConfigProblems> {
+    let file = ConfigSources::parse_file(file).unwrap();
+    CynodeConfig::load_from(ConfigSources {
+        flags: map(flags),
+        file,
+        environment: map(environment),
+    })
 }
 
-fn shown(loaded: &Loaded, key: &str) -> (String, &'static str) {
+fn shown(loaded: &LoadedConfig, key: &str) -> (String, &'static str) {
     let found = loaded.effective.iter().find(|effective| effective.key == key).unwrap();
     (found.value.clone(), found.source.as_str())
 }
@@ -60,18 +64,18 @@ fn every_problem_is_reported_at_once() {
 
 #[test]
 fn the_commented_default_file_is_the_default() {
-    let written = load(&[], DEFAULT, &[]).unwrap();
+    let written = load(&[], DEFAULT_CONFIG_TOML, &[]).unwrap();
     let built_in = load(&[], "", &[]).unwrap();
-    let values = |loaded: &Loaded| -> Vec<(&str, String)> {
+    let values = |loaded: &LoadedConfig| -> Vec<(&str, String)> {
         loaded.effective.iter().map(|e| (e.key, e.value.clone())).collect()
     };
     assert_eq!(values(&written), values(&built_in));
     // Keys without a default stand in it as comments.
-    for Effective { key, .. } in &built_in.effective {
+    for EffectiveSetting { key, .. } in &built_in.effective {
         let name = key.split_once('.').unwrap().1;
         let given = |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{name} ="));
         assert!(
-            DEFAULT.lines().any(|line| given(&line)),
+            DEFAULT_CONFIG_TOML.lines().any(|line| given(&line)),
             "{key} is missing in config.default.toml"
         );
     }
@@ -85,13 +89,13 @@ fn a_secret_is_masked_wherever_it_came_from() {
     ] {
         assert_eq!(shown(&loaded, "database.url").0, crate::redact::MASK);
         assert!(!format!("{loaded:?}").contains("hunter2"));
-        assert_eq!(loaded.config.database.options().unwrap().url, "postgres://a:hunter2@b/c");
+        assert_eq!(loaded.config.database.pool_options().unwrap().url, "postgres://a:hunter2@b/c");
     }
 }
 
 #[test]
 fn a_file_that_is_not_toml_is_not_quoted() {
-    let error = Sources::parse_file("[database]\nurl = hunter2").unwrap_err().to_string();
+    let error = ConfigSources::parse_file("[database]\nurl = hunter2").unwrap_err().to_string();
     assert_eq!(error, "line 2 is not TOML");
 }
 

@@ -4,6 +4,7 @@
 
 mod arrows;
 mod configuration;
+mod language;
 mod logs;
 mod policy;
 mod source;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use cynode_testkit::TestDb;
+use data_encoding::HEXLOWER;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
@@ -111,6 +112,8 @@ fn end(mut child: Child) {
 fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
     let dir = data_dir();
     let (child, said) = up(dir.path());
+    assert!(said.starts_with("starting PostgreSQL …\n"), "{said}");
+    assert!(said.contains("  admin  cynork setup http://"), "{said}");
     assert!(said.contains("/#bootstrap=cyn_boot_"), "{said}");
     let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
     assert!(!log.contains("cyn_boot_"), "the token is in the log");
@@ -180,13 +183,75 @@ fn the_node_of_this_machine_follows_when_up_has_another_port() {
 }
 
 #[test]
-fn up_ends_and_says_so_when_its_database_dies() {
+fn a_database_that_was_killed_while_up_was_away_is_recovered_by_the_next_up() {
     let dir = data_dir();
     let (mut child, _) = up(dir.path());
-    kill_process(postmaster(dir.path()), Signal::KILL).unwrap();
-    assert!(!child.wait().unwrap().success());
-    // The next one recovers.
-    let (child, _) = up(dir.path());
+    let database = postmaster(dir.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // It may be on its way out by itself.
+    let _ = kill_process(database, Signal::KILL);
+    let (child, said) = up(dir.path());
+    assert!(said.contains("CyNode is running"));
+    end(child);
+}
+
+#[tokio::test]
+async fn up_starts_its_database_again_and_everything_goes_on() {
+    let dir = data_dir();
+    let (child, said) = up(dir.path());
+    let installation = Installation::set_up(&said).await;
+    installation.task_is_driven().await;
+    let (old, runner) = (postmaster(dir.path()), helper(&child, "cynode-runner"));
+    let orphans = children(old);
+    assert!(!orphans.is_empty(), "somebody is connected");
+    kill_process(old, Signal::KILL).unwrap();
+    installation.task_is_driven().await;
+    assert_ne!(postmaster(dir.path()), old);
+    assert!(!orphans.iter().any(|pid| is_running(*pid)), "two servers at once");
+    assert_eq!(helper(&child, "cynode-runner"), runner, "nothing else was started again");
+    let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
+    assert!(log.contains(r#""event":"backend.ended""#), "{log}");
+    end(child);
+}
+
+/// Whether a process runs; one that has ended and that nobody asked about yet does not.
+fn is_running(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z')))
+}
+
+/// The processes that a process has started and that live.
+fn children(of: Pid) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let child = |entry: std::fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?;
+        (parent == of.as_raw_nonzero().to_string()).then(|| Pid::from_raw(pid)).flatten()
+    };
+    entries.filter_map(child).collect()
+}
+
+#[test]
+fn up_says_in_the_terminal_why_its_node_keeps_ending_and_what_to_type() {
+    let dir = data_dir();
+    let state = dir.path().join("node");
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::write(state.join("node.toml"), "no_such_key = 1\n").unwrap();
+    let mut child = command(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    let told = loop {
+        let before = said.len();
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it ended:\n{said}");
+        if said[before..].starts_with("cynode-node keeps ending: ") {
+            break said[before..].to_owned();
+        }
+    };
+    assert!(told.contains("no_such_key"), "{told}");
+    let advice = format!("`cynode-node --state {} doctor` says more", state.display());
+    assert!(told.contains(&advice), "{told}");
     end(child);
 }
 
@@ -339,11 +404,23 @@ struct Installation {
     project: String,
 }
 
+/// Sends a request until it is answered: a database that is being started again is a reason to ask again.
+async fn answered(request: reqwest::RequestBuilder) -> serde_json::Value {
+    loop {
+        let answer = request.try_clone().unwrap().send().await.unwrap();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        if status != reqwest::StatusCode::SERVICE_UNAVAILABLE {
+            assert!(status.is_success(), "{status}: {text}");
+            return serde_json::from_str(&text).unwrap();
+        }
+        cynode_testkit::pause(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 async fn post(url: &str, token: &str, body: serde_json::Value) -> serde_json::Value {
+    let key = HEXLOWER.encode(&cynode_app::AppEnvironment::from_system().random_bytes::<16>());
     let request = reqwest::Client::new().post(url).bearer_auth(token).json(&body);
-    let answer = request.send().await.unwrap();
-    assert!(answer.status().is_success(), "{url}: {:?}", answer.text().await);
-    answer.json().await.unwrap()
+    answered(request.header("idempotency-key", key)).await
 }
 
 impl Installation {
@@ -372,8 +449,8 @@ impl Installation {
         let url = format!("{}/v1/tasks/{}/timeline", self.base, task["id"].as_str().unwrap());
         loop {
             let request = reqwest::Client::new().get(&url).bearer_auth(&self.token);
-            let timeline: serde_json::Value = request.send().await.unwrap().json().await.unwrap();
-            if timeline["standing"] == "waits at Plan Steps for agent (owner: operator)" {
+            let timeline = answered(request).await;
+            if timeline["standing"] == "waits for the project manager" {
                 return;
             }
             cynode_testkit::pause(std::time::Duration::from_millis(20)).await;

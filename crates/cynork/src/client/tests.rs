@@ -4,10 +4,10 @@ use super::*;
 
 #[test]
 fn values_take_their_places_and_are_written_so_that_they_stay_one_word() {
-    let call = Call::to(operations::SET_MODEL, ["qwen/0.5 b"])
-        .query("project", Some("a&b"))
-        .query("state", None::<&str>);
-    assert_eq!(call.target(), "/v1/model-registry/qwen%2F0.5%20b?project=a%26b");
+    let call = ApiRequest::with_path_params(operations::SET_MODEL, ["qwen/0.5 b"])
+        .with_query("project", Some("a&b"))
+        .with_query("state", None::<&str>);
+    assert_eq!(call.request_target(), "/v1/model-registry/qwen%2F0.5%20b?project=a%26b");
 }
 
 #[test]
@@ -16,11 +16,11 @@ fn whoever_is_not_let_in_is_told_what_of_it_was_wrong() {
         "status": 401, "code": "unauthenticated", "detail": "credentials are missing, expired, revoked or wrong",
         "fix": "log in, or send a valid API key as `Authorization: Bearer …`" });
     let told = |tried: Operation, has_token: bool| {
-        let said = Failure::of(401, problem.to_string().as_bytes());
-        let failure = unknown(said, tried, has_token);
+        let said = CliError::from_response(401, problem.to_string().as_bytes());
+        let failure = unauthenticated_error(said, tried, has_token);
         assert_eq!(
             (failure.kind, failure.code.as_deref()),
-            (Kind::Refused, Some("unauthenticated"))
+            (CliErrorKind::Refused, Some("unauthenticated"))
         );
         (failure.detail, failure.fix)
     };
@@ -43,7 +43,7 @@ fn whoever_is_not_let_in_is_told_what_of_it_was_wrong() {
 #[test]
 fn a_wrong_address_is_answered_with_the_right_one() {
     let why = "received corrupt message of type InvalidContentType";
-    let told = silent("https://127.0.0.1:12080", why);
+    let told = no_answer_error("https://127.0.0.1:12080", why);
     assert_eq!(
         (told.detail.as_str(), told.fix.as_deref()),
         (
@@ -51,15 +51,18 @@ fn a_wrong_address_is_answered_with_the_right_one() {
             Some("try http://127.0.0.1:12080")
         )
     );
-    let told = silent("http://127.0.0.1:1", "Connection refused");
+    let told = no_answer_error("http://127.0.0.1:1", "Connection refused");
     assert!(told.fix.unwrap().starts_with("start it with `cynode up`"));
-    let client = Client::new("http://127.0.0.1:12082").unwrap();
+    let client = ApiClient::new("http://127.0.0.1:12082").unwrap();
     let problem = serde_json::json!({ "type": "urn:cynode:problem:no_such_path", "title": "Not Found", "status": 404,
         "code": "no_such_path", "detail": "there is nothing at this path", "fix": "`/v1/openapi.json` lists every path" });
-    let told =
-        client.refused(&Call::of(operations::LIST_TASKS), 404, problem.to_string().as_bytes());
+    let told = client.refusal_error(
+        &ApiRequest::for_operation(operations::LIST_TASKS),
+        404,
+        problem.to_string().as_bytes(),
+    );
     assert!(told.fix.unwrap().starts_with("is this the port for people"));
-    let told = client.refused(&Call::of(operations::HEALTHZ), 404, b"no");
+    let told = client.refusal_error(&ApiRequest::for_operation(operations::HEALTHZ), 404, b"no");
     assert_eq!(
         told.fix.as_deref(),
         Some(
@@ -71,7 +74,7 @@ fn a_wrong_address_is_answered_with_the_right_one() {
 #[tokio::test]
 async fn a_stream_of_which_nothing_comes_any_more_has_broken() {
     let peer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = Client::new(&format!("http://{}", peer.local_addr().unwrap())).unwrap();
+    let client = ApiClient::new(&format!("http://{}", peer.local_addr().unwrap())).unwrap();
     // It says one thing, and then nothing, though it stays.
     let answering = async {
         let (mut stream, _) = peer.accept().await.unwrap();
@@ -82,23 +85,51 @@ async fn a_stream_of_which_nothing_comes_any_more_has_broken() {
         stream.write_all(said).await.unwrap();
         stream
     };
-    let call = Call::of(operations::FOLLOW_EVENTS);
-    let (events, _stream) = tokio::join!(client.events(&call), answering);
+    let call = ApiRequest::for_operation(operations::FOLLOW_EVENTS);
+    let (events, _stream) = tokio::join!(client.open_event_stream(&call), answering);
     let mut events = events.unwrap();
     assert_eq!(events.next().await.unwrap().data, "a");
-    let mut events = events.at_most_silent(Duration::from_millis(1));
+    let mut events = events.with_idle_timeout(Duration::from_millis(1));
     assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
+async fn a_stream_that_a_failure_ended_says_which() {
+    let peer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = ApiClient::new(&format!("http://{}", peer.local_addr().unwrap())).unwrap();
+    let answering = async {
+        let (mut stream, _) = peer.accept().await.unwrap();
+        assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0, "it was asked");
+        let said = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1.1\ndata: a\n\n\
+            event: stream.failed\ndata: {\"type\":\"urn:cynode:problem:unavailable\",\"title\":\"Service Unavailable\",\"status\":503,\
+            \"code\":\"unavailable\",\"detail\":\"the database cannot be reached\"}\n\n";
+        stream.write_all(said.as_bytes()).await.unwrap();
+        stream
+    };
+    let call = ApiRequest::for_operation(operations::FOLLOW_EVENTS);
+    let (events, _stream) = tokio::join!(client.open_event_stream(&call), answering);
+    let mut events = events.unwrap();
+    assert_eq!(events.next().await.unwrap().data, "a");
+    assert_eq!(events.take_error(), None);
+    assert_eq!(events.next().await, None);
+    let failure = events.take_error().unwrap();
+    assert_eq!((failure.kind, failure.status), (CliErrorKind::Unreachable, Some(503)));
+    assert_eq!(failure.detail, "the database cannot be reached");
+    assert!(failure.is_transient());
 }
 
 #[test]
 fn events_are_read_one_by_one_and_remarks_are_nothing() {
     let bytes = b": hello\n\nid: 1.2\nevent: task.created\ndata: {\"a\":1}\ndata: 2\n\nid: 3";
-    let (block, behind) = split(bytes).unwrap();
-    assert_eq!(read(&bytes[..block]), Heard::default());
-    let (block, _) = split(&bytes[behind..]).unwrap();
-    let heard = read(&bytes[behind..behind + block]);
-    let wanted =
-        Heard { id: "1.2".into(), event: "task.created".into(), data: "{\"a\":1}\n2".into() };
+    let (block, behind) = find_event_end(bytes).unwrap();
+    assert_eq!(parse_event(&bytes[..block]), ServerSentEvent::default());
+    let (block, _) = find_event_end(&bytes[behind..]).unwrap();
+    let heard = parse_event(&bytes[behind..behind + block]);
+    let wanted = ServerSentEvent {
+        id: "1.2".into(),
+        event: "task.created".into(),
+        data: "{\"a\":1}\n2".into(),
+    };
     assert_eq!(heard, wanted);
-    assert_eq!(split(b"id: 3"), None);
+    assert_eq!(find_event_end(b"id: 3"), None);
 }

@@ -1,49 +1,47 @@
 //! Who is asking: the first admin, logging in and out, and how the installation is.
 
-use std::fmt::Write as _;
-
 use clap::{Args, Subcommand};
-use cynode_wire::{
-    accounts::{MeView, SessionView},
-    health::{CheckStatus, Health, Readiness},
-};
+use cynode_wire::accounts::{MeView, SessionView};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
+use super::readiness::StatusArgs;
 use crate::{
     cli,
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
-    given::{self, Ask},
-    look::{Look, plain},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    given::{self, SecretPrompt},
+    look::{ValueFormatter, to_plain_text},
     operations,
-    terminal::Style,
 };
 
+/// How often a password is asked for in one command.
+const MAX_LOGIN_ATTEMPTS: u32 = 3;
+
 #[derive(Subcommand)]
-pub(crate) enum Account {
+pub(crate) enum AccountCommand {
     /// Makes the first admin of a new installation, with the link or token that `cynode up` printed.
     #[command(
         after_help = "Example: cynork setup 'http://127.0.0.1:12080/#bootstrap=TOKEN' --handle ada"
     )]
-    Setup(Setup),
+    Setup(SetupArgs),
     /// Logs in and keeps the session.
     #[command(after_help = "Example: cynork login http://127.0.0.1:12080 --handle ada")]
-    Login(Login),
+    Login(LoginArgs),
     /// Ends the session.
     #[command(after_help = "Example: cynork logout")]
     Logout,
     /// Says who you are and what you may do.
     #[command(after_help = "Example: cynork whoami --json")]
     Whoami,
-    /// Says whether the installation can do its work, and what is missing.
-    #[command(after_help = "Example: cynork status")]
-    Status,
+    /// Says whether work can be done, and what to type where it cannot.
+    #[command(after_help = "Example: cynork status --project web")]
+    Status(StatusArgs),
 }
 
 #[derive(Args)]
-pub(crate) struct Setup {
+pub(crate) struct SetupArgs {
     /// The link that `cynode up` printed, or the token in it; `-` reads it from standard input.
     link: String,
     /// The name you will log in with.
@@ -58,7 +56,7 @@ pub(crate) struct Setup {
 }
 
 #[derive(Args)]
-pub(crate) struct Login {
+pub(crate) struct LoginArgs {
     /// The installation.
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
@@ -76,120 +74,147 @@ pub(crate) struct Login {
     helper: Option<Vec<String>>,
 }
 
-impl Account {
-    pub(crate) async fn run(self, context: &mut Context) -> Result<()> {
+impl AccountCommand {
+    pub(crate) async fn run(self, context: &mut CliContext) -> Result<()> {
         match self {
             Self::Setup(setup) => setup.run(context).await,
             Self::Login(login) => login.run(context).await,
-            Self::Logout => logout(context).await,
-            Self::Whoami => whoami(context).await,
-            Self::Status => status(context).await,
+            Self::Logout => log_out(context).await,
+            Self::Whoami => show_identity(context).await,
+            Self::Status(status) => status.run(context).await,
         }
     }
 }
 
 /// The installation and the token in a link; a token alone is for the installation that is meant.
-fn taken_apart(link: &str) -> (Option<String>, String) {
+fn parse_setup_link(link: &str) -> (Option<String>, String) {
     let Some((before, token)) = link.trim().split_once("#bootstrap=") else {
         return (None, link.trim().to_owned());
     };
     (Some(before.to_owned()), token.to_owned())
 }
 
-impl Setup {
-    async fn run(self, context: &mut Context) -> Result<()> {
-        let link =
-            if self.link == "-" { given::line()?.expose_secret().to_owned() } else { self.link };
-        let (address, token) = taken_apart(&link);
+impl SetupArgs {
+    async fn run(self, context: &mut CliContext) -> Result<()> {
+        let link = if self.link == "-" {
+            given::read_stdin_line()?.expose_secret().to_owned()
+        } else {
+            self.link
+        };
+        let (address, token) = parse_setup_link(&link);
         if let Some(address) = address {
-            context.client = context.client.elsewhere(&cli::address(&address)?)?;
+            context.client = context.client.for_base_url(&cli::validate_base_url(&address)?)?;
         }
-        let ask = Ask {
+        let ask = SecretPrompt {
             prompt: "Choose a password",
             flag: "--password-stdin",
             stdin: self.password_stdin,
         };
-        let password = given::new_secret(context, ask)?;
+        let password = given::read_new_password(context, ask)?;
         let name = self.name.unwrap_or_else(|| self.handle.clone());
         let body = json!({ "token": token, "handle": self.handle, "display_name": name,
             "password": password.expose_secret() });
-        let call = Call::of(operations::BOOTSTRAP).body(&body);
-        let made: Value = context.ask(&call).await?;
-        session(context, &self.handle, &password).await?;
+        let call = ApiRequest::for_operation(operations::BOOTSTRAP).with_json_body(&body);
+        let made: Value = context.send_request(&call).await?;
+        open_session(context, &self.handle, &password).await?;
         let words = format!("you are {}, the first admin, and logged in", self.handle);
-        context.out.done(&made, &words)
+        context.out.print_success(&made, &words)
     }
 }
 
-impl Login {
-    async fn run(self, context: &mut Context) -> Result<()> {
+impl LoginArgs {
+    async fn run(self, context: &mut CliContext) -> Result<()> {
         if let Some(address) = &self.address {
-            context.client = context.client.elsewhere(&cli::address(address)?)?;
+            context.client = context.client.for_base_url(&cli::validate_base_url(address)?)?;
         }
         if let Some(helper) = self.helper {
             context.file.kept.credential_helper = Some(helper);
         }
         if self.token_stdin {
-            let token = given::line()?;
+            let token = given::read_stdin_line()?;
             context.client = context.client.clone().with_token(token.clone());
-            let me = context.ask(&Call::of(operations::ME)).await?;
-            keep(context, &token)?;
-            return context.out.done(&me, &format!("you are {}", plain(&me["user"]["handle"])));
+            let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
+            store_session_token(context, &token)?;
+            return context
+                .out
+                .print_success(&me, &format!("you are {}", to_plain_text(&me["user"]["handle"])));
         }
         let handle = match self.handle {
             Some(handle) => handle,
-            None if context.person() => dialoguer::Input::<String>::new()
+            None if context.is_interactive() => dialoguer::Input::<String>::new()
                 .with_prompt("Your name there")
                 .interact_text()
-                .map_err(|error| Failure::invalid(error.to_string()))?,
+                .map_err(|error| CliError::invalid_input(error.to_string()))?,
             None => {
-                return Err(Failure::new(Kind::Usage, "who are you?").fix("say it with --handle"));
+                return Err(CliError::new(CliErrorKind::Usage, "who are you?")
+                    .with_fix("say it with --handle"));
             }
         };
-        let ask = Ask { prompt: "Password", flag: "--password-stdin", stdin: self.password_stdin };
-        let password = given::secret(context, ask)?;
-        session(context, &handle, &password).await?;
-        let me = context.ask(&Call::of(operations::ME)).await?;
-        context.out.done(&me, &format!("logged in to {} as {handle}", context.client.base()))
+        let ask = SecretPrompt {
+            prompt: "Password",
+            flag: "--password-stdin",
+            stdin: self.password_stdin,
+        };
+        // Whoever mistypes a password types it again; a program is told at once.
+        let mut attempts = if self.password_stdin { 1 } else { MAX_LOGIN_ATTEMPTS };
+        loop {
+            let password = given::read_secret(context, ask)?;
+            attempts -= 1;
+            match open_session(context, &handle, &password).await {
+                Err(failure) if failure.kind == CliErrorKind::Refused && attempts > 0 => {
+                    crate::output::print_stderr_line(&format!("{}; type it again", failure.detail));
+                }
+                done => break done?,
+            }
+        }
+        let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
+        context
+            .out
+            .print_success(&me, &format!("logged in to {} as {handle}", context.client.base_url()))
     }
 }
 
 /// Logs in and keeps the session.
-async fn session(context: &mut Context, handle: &str, password: &SecretString) -> Result<()> {
+async fn open_session(
+    context: &mut CliContext,
+    handle: &str,
+    password: &SecretString,
+) -> Result<()> {
     let body = json!({ "handle": handle, "password": password.expose_secret() });
-    let call = Call::of(operations::LOGIN).body(&body);
+    let call = ApiRequest::for_operation(operations::LOGIN).with_json_body(&body);
     let session: SessionView = context.client.send(&call).await?;
     let token: SecretString = session.token.0.into();
     context.client = context.client.clone().with_token(token.clone());
-    keep(context, &token)
+    store_session_token(context, &token)
 }
 
-pub(crate) fn keep(context: &mut Context, token: &SecretString) -> Result<()> {
-    context.file.kept.url = Some(context.client.base().to_owned());
-    context.file.keep(Some(token))
+pub(crate) fn store_session_token(context: &mut CliContext, token: &SecretString) -> Result<()> {
+    context.file.kept.url = Some(context.client.base_url().to_owned());
+    context.file.store_token(Some(token))
 }
 
-async fn logout(context: &mut Context) -> Result<()> {
+async fn log_out(context: &mut CliContext) -> Result<()> {
     if !context.client.has_token() {
-        return context.out.done(&Value::Null, "nobody was logged in");
+        return context.out.print_success(&Value::Null, "nobody was logged in");
     }
-    let ended: Result<Value> = context.ask(&Call::of(operations::LOGOUT)).await;
+    let ended: Result<Value> =
+        context.send_request(&ApiRequest::for_operation(operations::LOGOUT)).await;
     // What the server does not know any more need not be kept either.
     if let Err(failure) = ended
-        && failure.kind != Kind::Refused
+        && failure.kind != CliErrorKind::Refused
     {
         return Err(failure);
     }
-    context.file.keep(None)?;
-    context.out.done(&Value::Null, "logged out")
+    context.file.store_token(None)?;
+    context.out.print_success(&Value::Null, "logged out")
 }
 
-async fn whoami(context: &Context) -> Result<()> {
-    let base = context.client.base().to_owned();
-    let sides = |me: &MeView, look: &Look| {
+async fn show_identity(context: &CliContext) -> Result<()> {
+    let base = context.client.base_url().to_owned();
+    let sides = |me: &MeView, look: &ValueFormatter| {
         let user = &me.user;
         vec![
-            ("name", look.bold(user.handle.as_str())),
+            ("name", look.style_bold(user.handle.as_str())),
             ("shown as", user.display_name.to_string()),
             (
                 "may do",
@@ -199,45 +224,13 @@ async fn whoami(context: &Context) -> Result<()> {
             ("at", base),
         ]
     };
-    context.one(&Call::of(operations::ME), |me: &MeView| me.user.handle.to_string(), sides).await
-}
-
-async fn status(context: &mut Context) -> Result<()> {
-    let health: Health = context.client.send(&Call::of(operations::HEALTHZ)).await?;
-    let ready: Readiness = context.client.ready(&Call::of(operations::READYZ)).await?;
-    let value = json!({ "url": context.client.base(), "version": health.version, "ready": ready.ready,
-        "checks": ready.checks, "logged_in": context.client.has_token() });
-    context.out.show(
-        &value,
-        |_| vec![if ready.ready { "ready" } else { "not ready" }.to_owned()],
-        |_, paint| {
-            let word = if ready.ready {
-                paint.dye(Style::Green, "ready")
-            } else {
-                paint.dye(Style::Red, "not ready")
-            };
-            let mut text =
-                format!("CyNode {} at {}: {word}\n", health.version, context.client.base());
-            for check in &ready.checks {
-                let (mark, style) = match check.status {
-                    CheckStatus::Ok => ("✓", Style::Green),
-                    CheckStatus::Warning => ("!", Style::Yellow),
-                    CheckStatus::Failed => ("✗", Style::Red),
-                };
-                let mark = paint.dye(style, mark);
-                let _ = writeln!(text, " {mark} {}  {}", check.name, check.detail);
-                if let Some(fix) = &check.fix {
-                    let _ = writeln!(text, "   next: {fix}");
-                }
-            }
-            text
-        },
-    )?;
-    if ready.ready {
-        Ok(())
-    } else {
-        Err(Failure::new(Kind::EndedBadly, "the installation is not ready"))
-    }
+    context
+        .show_item(
+            &ApiRequest::for_operation(operations::ME),
+            |me: &MeView| me.user.handle.to_string(),
+            sides,
+        )
+        .await
 }
 
 #[cfg(test)]
@@ -246,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_link_is_an_installation_and_a_token() {
-        let taken = taken_apart(" http://127.0.0.1:12080/#bootstrap=abc\n");
+        let taken = parse_setup_link(" http://127.0.0.1:12080/#bootstrap=abc\n");
         assert_eq!(taken, (Some("http://127.0.0.1:12080/".to_owned()), "abc".to_owned()));
-        assert_eq!(taken_apart("abc"), (None, "abc".to_owned()));
+        assert_eq!(parse_setup_link("abc"), (None, "abc".to_owned()));
     }
 }

@@ -6,19 +6,19 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::{all_visible, pretty, visible},
+    look::{escape_invisible, escape_invisible_in_json, to_pretty_json},
     operations::{self, Operation},
-    output::{Form, Output, say},
+    output::{CliOutput, CliOutputFormat, print_line},
 };
 
 /// Makes any call of the HTTP interface, with your session.
 #[derive(Args)]
 #[command(after_help = "Example: cynork api GET /v1/me")]
-pub(crate) struct Api {
+pub(crate) struct ApiArgs {
     /// The method.
     #[arg(value_parser = ["GET", "POST", "PUT", "PATCH", "DELETE"], ignore_case = true)]
     method: String,
@@ -31,38 +31,42 @@ pub(crate) struct Api {
     #[arg(long, value_name = "TYPE", default_value = "application/json")]
     content_type: String,
     /// A further header; may be repeated.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = given::pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = given::parse_name_value)]
     header: Vec<(String, String)>,
 }
 
-impl Api {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ApiArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         let method = self.method.to_uppercase();
         if !self.path.starts_with('/') {
-            return Err(Failure::new(Kind::Usage, "a path begins with `/`"));
+            return Err(CliError::new(CliErrorKind::Usage, "a path begins with `/`"));
         }
-        let mut call = Call::at(known(&method, &self.path)?, self.path);
+        let mut call = ApiRequest::at_path(find_operation(&method, &self.path)?, self.path);
         if let Some(file) = &self.body {
-            call = call.file(given::bytes(file)?, &self.content_type);
+            call = call.with_file_body(given::read_file_bytes(file)?, &self.content_type);
         }
         for (name, value) in self.header {
-            call = call.header(name, value);
+            call = call.with_header(name, value);
         }
-        let text = context.client.text(&call).await?;
+        let text = context.client.fetch_text(&call).await?;
         let read = if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text) };
         // Elsewhere it goes as it came.
         let person = std::io::stdout().is_terminal();
         match (read, context.out.form) {
-            (Ok(value), Form::Json) => Output::json(&value),
-            (Err(_), Form::Json) => Output::json(&Value::from(text)),
+            (Ok(value), CliOutputFormat::Json) => CliOutput::print_json(&value),
+            (Err(_), CliOutputFormat::Json) => CliOutput::print_json(&Value::from(text)),
             (Ok(Value::Null), _) => Ok(()),
             (Ok(value), _) => {
-                say(&pretty(&if person { all_visible(value) } else { value }));
+                print_line(&to_pretty_json(&if person {
+                    escape_invisible_in_json(value)
+                } else {
+                    value
+                }));
                 Ok(())
             }
             (Err(_), _) => {
-                let text = if person { visible(&text) } else { text };
-                say(text.trim_end_matches('\n'));
+                let text = if person { escape_invisible(&text) } else { text };
+                print_line(text.trim_end_matches('\n'));
                 Ok(())
             }
         }
@@ -70,7 +74,7 @@ impl Api {
 }
 
 /// The operation at a path; one that is in no document is called `api`.
-fn known(method: &str, path: &str) -> Result<Operation> {
+fn find_operation(method: &str, path: &str) -> Result<Operation> {
     let path = path.split('?').next().unwrap_or_default();
     let fits = |operation: &&Operation| {
         let mut parts = path.split('/');
@@ -86,7 +90,7 @@ fn known(method: &str, path: &str) -> Result<Operation> {
     }
     let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
     let method = methods.into_iter().find(|it| *it == method);
-    let method = method.ok_or_else(|| Failure::new(Kind::Usage, "no such method"))?;
+    let method = method.ok_or_else(|| CliError::new(CliErrorKind::Usage, "no such method"))?;
     Ok(Operation { id: "api", method, path: "", command: "api" })
 }
 
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_path_is_known_by_its_form() {
-        let id = |method: &str, path: &str| known(method, path).unwrap().id;
+        let id = |method: &str, path: &str| find_operation(method, path).unwrap().id;
         assert_eq!(id("GET", "/v1/tasks?limit=1"), "list_tasks");
         assert_eq!(id("PUT", "/v1/projects/web/members/usr_1"), "set_member");
         assert_eq!(id("GET", "/"), "home");

@@ -5,16 +5,16 @@ use cynode_wire::gate::ApprovalView;
 use serde_json::json;
 
 use crate::{
-    client::Call,
-    context::Context,
+    client::ApiRequest,
+    context::CliContext,
     failure::Result,
-    look::{Look, pretty},
+    look::{ValueFormatter, to_pretty_json},
     operations,
-    output::Form,
+    output::CliOutputFormat,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Approval {
+pub(crate) enum ApprovalCommand {
     /// Lists the calls that wait for your answer.
     #[command(after_help = "Example: cynork approval list")]
     List,
@@ -38,18 +38,18 @@ pub(crate) enum Approval {
     },
 }
 
-fn id(approval: &ApprovalView) -> String {
+fn approval_id(approval: &ApprovalView) -> String {
     approval.approval_id.to_string()
 }
 
-fn sides(it: &ApprovalView, look: &Look) -> Vec<(&'static str, String)> {
+fn approval_fields(it: &ApprovalView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     vec![
-        ("tool", look.bold(&it.tool)),
-        ("state", look.state(&it.state)),
-        ("arguments", it.arguments.as_ref().map(pretty).unwrap_or_default()),
+        ("tool", look.style_bold(&it.tool)),
+        ("state", look.style_state(&it.state)),
+        ("arguments", it.arguments.as_ref().map(to_pretty_json).unwrap_or_default()),
         ("wanted by", it.rules.join(", ")),
-        ("asked", look.when(it.asked_at)),
-        ("too late", look.when(it.expires_at)),
+        ("asked", look.format_relative_time(it.asked_at)),
+        ("too late", look.format_relative_time(it.expires_at)),
         ("agent", it.agent_token_id.to_string()),
         ("task", it.task_id.map(|id| id.to_string()).unwrap_or_default()),
         ("project", it.project_id.map(|id| id.to_string()).unwrap_or_default()),
@@ -57,23 +57,23 @@ fn sides(it: &ApprovalView, look: &Look) -> Vec<(&'static str, String)> {
     ]
 }
 
-impl Approval {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ApprovalCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List => {
                 let heads = ["id", "tool", "asked", "too late", "wanted by", "task"];
                 context
-                    .list(
-                        &Call::of(operations::LIST_APPROVALS),
+                    .show_list(
+                        &ApiRequest::for_operation(operations::LIST_APPROVALS),
                         None,
-                        id,
+                        approval_id,
                         heads,
                         |it: &ApprovalView, look| {
                             [
-                                id(it),
-                                look.bold(&it.tool),
-                                look.when(it.asked_at),
-                                look.when(it.expires_at),
+                                approval_id(it),
+                                look.style_bold(&it.tool),
+                                look.format_relative_time(it.asked_at),
+                                look.format_relative_time(it.expires_at),
                                 it.rules.join(", "),
                                 it.task_id.map(|id| id.to_string()).unwrap_or_default(),
                             ]
@@ -82,27 +82,38 @@ impl Approval {
                     .await
             }
             Self::Show { approval } => {
-                context.one(&Call::to(operations::GET_APPROVAL, [&approval]), id, sides).await
+                context
+                    .show_item(
+                        &ApiRequest::with_path_params(operations::GET_APPROVAL, [&approval]),
+                        approval_id,
+                        approval_fields,
+                    )
+                    .await
             }
             Self::Approve { approval } => {
                 // Nobody says yes to what they were not shown.
-                if context.out.form == Form::Readable {
+                if context.out.form == CliOutputFormat::Readable {
                     context
-                        .one(&Call::to(operations::GET_APPROVAL, [&approval]), id, sides)
+                        .show_item(
+                            &ApiRequest::with_path_params(operations::GET_APPROVAL, [&approval]),
+                            approval_id,
+                            approval_fields,
+                        )
                         .await?;
                 }
-                context.sure("Let this call be made, once?")?;
-                decide(context, &approval, true).await
+                context.confirm_action("Let this call be made, once?")?;
+                decide_approval(context, &approval, true).await
             }
-            Self::Deny { approval } => decide(context, &approval, false).await,
+            Self::Deny { approval } => decide_approval(context, &approval, false).await,
         }
     }
 }
 
-async fn decide(context: &Context, approval: &str, approved: bool) -> Result<()> {
-    let call =
-        Call::to(operations::DECIDE_APPROVAL, [approval]).body(&json!({ "approved": approved }));
-    let sentence =
-        |it: &ApprovalView, look: &Look| format!("{} is {}", it.tool, look.state(&it.state));
-    context.told(&call, id, sentence).await
+async fn decide_approval(context: &CliContext, approval: &str, approved: bool) -> Result<()> {
+    let call = ApiRequest::with_path_params(operations::DECIDE_APPROVAL, [approval])
+        .with_json_body(&json!({ "approved": approved }));
+    let sentence = |it: &ApprovalView, look: &ValueFormatter| {
+        format!("{} is {}", it.tool, look.style_state(&it.state))
+    };
+    context.show_outcome(&call, approval_id, sentence).await
 }

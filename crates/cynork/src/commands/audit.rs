@@ -7,25 +7,25 @@ use cynode_wire::gate::{AuditProof, AuditReport, AuditView};
 use serde_json::{Value, json};
 
 use crate::{
-    answers::Pages,
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
-    given::{self, Moment},
-    look::{Look, number, plain},
+    answers::PageArgs,
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    given::{self, TimeArgument},
+    look::{ValueFormatter, group_digits, to_plain_text},
     operations,
-    output::{closed, put, record},
+    output::{is_stdout_closed, render_record, write_stdout},
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Audit {
+pub(crate) enum AuditCommand {
     /// Lists records of tool calls, newest first. They hold no arguments and no results.
     #[command(after_help = "Example: cynork audit search --project web --decision deny --since 2h")]
     Search {
         #[command(flatten)]
-        which: Which,
+        which: AuditSearchArgs,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
     /// Checks every record, chain and signature. It reads everything.
     #[command(after_help = "Example: cynork audit verify")]
@@ -42,7 +42,7 @@ pub(crate) enum Audit {
     #[command(after_help = "Example: cynork audit export --since 2026-11-01 --output audit.jsonl")]
     Export {
         #[command(flatten)]
-        which: Which,
+        which: AuditSearchArgs,
         /// The file; standard output when it is left out.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub(crate) enum Audit {
 
 /// Which records.
 #[derive(Args)]
-pub(crate) struct Which {
+pub(crate) struct AuditSearchArgs {
     /// Only of this project, by name or id; needed unless you may see the whole installation.
     #[arg(long, short)]
     project: Option<String>,
@@ -68,80 +68,87 @@ pub(crate) struct Which {
     #[arg(long, value_parser = ["allow", "deny", "needs_approval"])]
     decision: Option<String>,
     /// Only since then: a time, a day, or `2h`, `3d` for so long ago.
-    #[arg(long, value_name = "TIME", value_parser = given::moment)]
-    since: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    since: Option<TimeArgument>,
     /// Only before: a time, a day, or `2h`, `3d` for so long ago.
-    #[arg(long, value_name = "TIME", value_parser = given::moment)]
-    until: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    until: Option<TimeArgument>,
 }
 
 /// Most records of a page.
-const MOST: usize = 1000;
+const MAX_PAGE_RECORDS: usize = 1000;
 
 /// How long it may take to read every record.
-const READING: Duration = Duration::from_mins(15);
+const VERIFY_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// How long it may take to find what proves one.
-const PROVING: Duration = Duration::from_mins(2);
+const PROOF_TIMEOUT: Duration = Duration::from_mins(2);
 
-impl Which {
+impl AuditSearchArgs {
     /// The call, without which part of the list.
-    async fn call(&self, context: &Context) -> Result<Call> {
+    async fn build_search_call(&self, context: &CliContext) -> Result<ApiRequest> {
         let project = self.project.as_deref();
-        let written =
-            |moment: Option<Moment>| moment.map(|it| it.written(context.look().now)).transpose();
-        Ok(Call::of(operations::SEARCH_AUDIT)
-            .query("project_id", context.project_id_if(project).await?)
-            .query("task_id", context.task_id_if(self.task.as_deref(), project).await?)
-            .query("call_id", self.call.as_ref())
-            .query("tool", self.tool.as_ref())
-            .query("decision", self.decision.as_ref())
-            .query("since", written(self.since)?)
-            .query("until", written(self.until)?))
+        let written = |moment: Option<TimeArgument>| {
+            moment.map(|it| it.to_rfc3339(context.value_formatter().now)).transpose()
+        };
+        Ok(ApiRequest::for_operation(operations::SEARCH_AUDIT)
+            .with_query("project_id", context.optional_project_id(project).await?)
+            .with_query("task_id", context.optional_task_id(self.task.as_deref(), project).await?)
+            .with_query("call_id", self.call.as_ref())
+            .with_query("tool", self.tool.as_ref())
+            .with_query("decision", self.decision.as_ref())
+            .with_query("since", written(self.since)?)
+            .with_query("until", written(self.until)?))
     }
 }
 
-impl Audit {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl AuditCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::Search { which, pages } => {
-                let call = which.call(context).await?;
+                let call = which.build_search_call(context).await?;
                 let heads = ["when", "decision", "tool", "by", "reason", "outcome", "took", "call"];
                 let name = |it: &AuditView| it.call_id.to_string();
-                context.list(&call, Some(&pages), name, heads, row).await
+                context.show_list(&call, Some(&pages), name, heads, audit_row).await
             }
-            Self::Verify => verify(context).await,
+            Self::Verify => verify_records(context).await,
             Self::Proof { call } => {
-                let call = Call::to(operations::PROVE_CALL, [&call]);
+                let call = ApiRequest::with_path_params(operations::PROVE_CALL, [&call]);
                 let heads = ["record", "signed head", "public key"];
-                let name = |it: &AuditProof| plain(&it.record["seq"]);
-                let row = |it: &AuditProof, _: &Look| {
-                    [plain(&it.record), plain(&it.checkpoint), it.public_key.clone()]
+                let name = |it: &AuditProof| to_plain_text(&it.record["seq"]);
+                let row = |it: &AuditProof, _: &ValueFormatter| {
+                    [
+                        to_plain_text(&it.record),
+                        to_plain_text(&it.checkpoint),
+                        it.public_key.clone(),
+                    ]
                 };
-                let value: Value = context.client.send_slowly(&call, PROVING).await?;
-                context.table(&value, name, heads, row)
+                let value: Value = context.client.send_with_timeout(&call, PROOF_TIMEOUT).await?;
+                context.show_table(&value, name, heads, row)
             }
-            Self::Export { which, output } => export(context, &which, output).await,
+            Self::Export { which, output } => export_records(context, &which, output).await,
         }
     }
 }
 
-async fn verify(context: &Context) -> Result<()> {
-    let call = Call::of(operations::VERIFY_AUDIT);
-    let value: Value = context.client.send_slowly(&call, READING).await?;
+async fn verify_records(context: &CliContext) -> Result<()> {
+    let call = ApiRequest::for_operation(operations::VERIFY_AUDIT);
+    let value: Value = context.client.send_with_timeout(&call, VERIFY_TIMEOUT).await?;
     let names = |it: &AuditReport| vec![it.tip.clone()];
-    context.show(&value, names, |it: &AuditReport, look| record(look.paint, &found(it)))?;
+    context.show_answer(&value, names, |it: &AuditReport, look| {
+        render_record(look.paint, &audit_report_fields(it))
+    })?;
     match value["problems"].as_array().map_or(0, Vec::len) {
         0 => Ok(()),
         wrong => {
             let what = format!("{wrong} things are wrong with the records");
-            Err(Failure::new(Kind::EndedBadly, what).fix("keep a copy of the database and of the gate's directory, and look who could write there"))
+            Err(CliError::new(CliErrorKind::EndedBadly, what).with_fix("keep a copy of the database and of the gate's directory, and look who could write there"))
         }
     }
 }
 
 /// What was found, and what it comes to.
-fn found(report: &AuditReport) -> Vec<(&'static str, String)> {
+fn audit_report_fields(report: &AuditReport) -> Vec<(&'static str, String)> {
     let AuditReport { chains, pruned, closed, records, covered, tip, problems } = report;
     let mut sides = vec![
         ("chains", format!("{chains}, {closed} closed, {pruned} pruned")),
@@ -155,39 +162,44 @@ fn found(report: &AuditReport) -> Vec<(&'static str, String)> {
     sides
 }
 
-fn row(it: &AuditView, look: &Look) -> [String; 8] {
+fn audit_row(it: &AuditView, look: &ValueFormatter) -> [String; 8] {
     [
-        look.when(it.at),
-        look.state(&it.decision),
-        look.bold(it.tool.as_deref().unwrap_or(&it.method)),
+        look.format_relative_time(it.at),
+        look.style_state(&it.decision),
+        look.style_bold(it.tool.as_deref().unwrap_or(&it.method)),
         it.agent_role.clone().unwrap_or_default(),
         it.reason.clone(),
         it.outcome.clone().unwrap_or_default(),
         match it.duration_us {
-            short @ ..10_000 => format!("{} µs", number(short)),
-            long => format!("{} ms", number(long / 1000)),
+            short @ ..10_000 => format!("{} µs", group_digits(short)),
+            long => format!("{} ms", group_digits(long / 1000)),
         },
-        look.dim(&it.call_id.to_string()),
+        look.style_dim(&it.call_id.to_string()),
     ]
 }
 
 /// Writes all records, page by page.
-async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Result<()> {
+async fn export_records(
+    context: &CliContext,
+    which: &AuditSearchArgs,
+    output: Option<PathBuf>,
+) -> Result<()> {
     let failed = |error: std::io::Error| {
-        Failure::new(Kind::Usage, format!("the records cannot be written: {error}"))
+        CliError::new(CliErrorKind::Usage, format!("the records cannot be written: {error}"))
     };
     let mut file = output.map(File::create).transpose().map_err(failed)?;
-    let call = which.call(context).await?.query("limit", Some(MOST));
+    let call = which.build_search_call(context).await?.with_query("limit", Some(MAX_PAGE_RECORDS));
     let (mut written, mut cursor) = (0, None::<String>);
     loop {
-        let page: Value = context.ask(&call.clone().query("cursor", cursor.as_ref())).await?;
+        let page: Value =
+            context.send_request(&call.clone().with_query("cursor", cursor.as_ref())).await?;
         let records = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
         match &mut file {
             Some(file) => file.write_all(lines.as_bytes()).map_err(failed)?,
-            None => put(&lines),
+            None => write_stdout(&lines),
         }
-        if closed() {
+        if is_stdout_closed() {
             return Ok(());
         }
         written += records.len();
@@ -197,7 +209,9 @@ async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Re
         }
     }
     if file.is_some() {
-        return context.out.done(&json!({ "records": written }), &format!("{written} records"));
+        return context
+            .out
+            .print_success(&json!({ "records": written }), &format!("{written} records"));
     }
     Ok(())
 }
@@ -227,9 +241,12 @@ mod tests {
             sides.push((name, text.to_owned()));
             sides
         };
-        assert_eq!(found(&report(&[])), with("so", "everything is there and unchanged"));
         assert_eq!(
-            found(&report(&["record 7 was changed"])),
+            audit_report_fields(&report(&[])),
+            with("so", "everything is there and unchanged")
+        );
+        assert_eq!(
+            audit_report_fields(&report(&["record 7 was changed"])),
             with("WRONG", "record 7 was changed")
         );
     }

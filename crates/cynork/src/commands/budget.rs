@@ -2,28 +2,28 @@
 
 use clap::{Args, Subcommand};
 use cynode_core::models::Period;
-use cynode_wire::models::CeilingView;
+use cynode_wire::models::{BudgetSource, BudgetStatusView};
 use serde_json::json;
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::{Look, money, number},
+    look::{ValueFormatter, format_signed_amount, group_digits},
     operations,
-    terminal::Style,
+    terminal::TextStyle,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Budget {
-    /// Lists the ceilings, and how near they are.
+pub(crate) enum BudgetCommand {
+    /// List the budgets, and how much of each is spent.
     #[command(after_help = "Example: cynork budget list --project web")]
-    List(Whose),
-    /// Sets a ceiling: one for each scope and period.
+    List(BudgetScopeArgs),
+    /// Set a budget: one for each scope and period.
     #[command(after_help = "Example: cynork budget set --project web --per month --money 50")]
-    Set(Set),
-    /// Removes a ceiling.
+    Set(BudgetSetArgs),
+    /// Remove a budget.
     #[command(after_help = "Example: cynork budget remove bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Remove {
         /// Its id.
@@ -33,7 +33,7 @@ pub(crate) enum Budget {
 
 /// Whose spending.
 #[derive(Args)]
-pub(crate) struct Whose {
+pub(crate) struct BudgetScopeArgs {
     /// Of the whole installation.
     #[arg(long, conflicts_with_all = ["user", "project", "task"])]
     installation: bool,
@@ -49,23 +49,26 @@ pub(crate) struct Whose {
 }
 
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct BudgetSetArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: BudgetScopeArgs,
     /// Over which time, in UTC.
     #[arg(long, value_name = "PERIOD", default_value = "total", value_parser = ["total", "day", "month"])]
     per: String,
     /// Most money, in the installation's currency.
-    #[arg(long, value_name = "AMOUNT", value_parser = given::money, required_unless_present = "tokens")]
+    #[arg(long, value_name = "AMOUNT", value_parser = given::parse_money, required_unless_present = "tokens")]
     money: Option<u64>,
     /// Most tokens, in and out together.
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
 }
 
-impl Whose {
+impl BudgetScopeArgs {
     /// Its kind and its id.
-    async fn scope(&self, context: &Context) -> Result<Option<(&'static str, Option<String>)>> {
+    async fn resolve_scope(
+        &self,
+        context: &CliContext,
+    ) -> Result<Option<(&'static str, Option<String>)>> {
         let project = self.project.as_deref();
         Ok(Some(match (&self.task, project, &self.user) {
             (Some(task), ..) => {
@@ -73,112 +76,149 @@ impl Whose {
                 ("task", Some(id))
             }
             (None, Some(project), _) => ("project", Some(context.project_id(project).await?)),
-            (None, None, Some(user)) => ("user", Some(context.user(user).await?)),
+            (None, None, Some(user)) => ("user", Some(context.user_id(user).await?)),
             (None, None, None) if self.installation => ("installation", None),
             (None, None, None) => return Ok(None),
         }))
     }
 }
 
-impl Budget {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl BudgetCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        context.fetch_currency().await;
         match self {
             Self::List(whose) => {
-                let (kind, id) = whose.scope(context).await?.unzip();
-                let call = Call::of(operations::LIST_BUDGETS)
-                    .query("scope_type", kind)
-                    .query("scope_id", id.flatten());
+                let (kind, id) = whose.resolve_scope(context).await?.unzip();
+                let call = ApiRequest::for_operation(operations::LIST_BUDGETS)
+                    .with_query("scope_type", kind)
+                    .with_query("scope_id", id.flatten());
                 context
-                    .list(
+                    .show_list(
                         &call,
                         None,
-                        |it: &CeilingView| it.budget_id.to_string(),
-                        ["whose", "per", "money", "tokens", "since", "id"],
-                        row,
+                        |it: &BudgetStatusView| it.budget_id.to_string(),
+                        ["whose", "per", "money", "tokens", "since", "set by", "id"],
+                        budget_row,
                     )
                     .await
             }
             Self::Set(set) => set.run(context).await,
             Self::Remove { budget } => {
-                context.sure(&format!("Remove the ceiling {budget}?"))?;
+                context.confirm_action(&format!("Remove the budget {budget}?"))?;
                 context
-                    .done(&Call::to(operations::REMOVE_BUDGET, [&budget]), "the ceiling is removed")
+                    .send_and_confirm(
+                        &ApiRequest::with_path_params(operations::REMOVE_BUDGET, [&budget]),
+                        "the ceiling is removed",
+                    )
                     .await
             }
         }
     }
 }
 
-fn whose(ceiling: &CeilingView) -> String {
+fn budget_scope_label(ceiling: &BudgetStatusView) -> String {
     let kind = serde_json::to_value(ceiling.scope_type).unwrap_or_default();
     let kind = kind.as_str().unwrap_or_default().to_owned();
     ceiling.scope_id.as_ref().map_or_else(|| kind.clone(), |id| format!("{kind} {id}"))
 }
 
 /// What is used of what may be, in the colour of how near it is; what calls under way may still use counts.
-fn used(used: i64, most: Option<i64>, written: fn(i64) -> String, look: &Look) -> String {
-    let Some(most) = most else { return written(used) };
-    let text = format!("{} of {}", written(used), written(most));
+fn render_budget_usage(
+    used: i64,
+    most: Option<i64>,
+    written: fn(i64) -> String,
+    unit: &str,
+    look: &ValueFormatter,
+) -> String {
+    let Some(most) = most else { return format!("{}{unit}", written(used)) };
+    let text = format!("{} of {}{unit}", written(used), written(most));
     let style = match used.saturating_mul(100).checked_div(most) {
-        Some(..80) => Style::Green,
-        Some(80..100) => Style::Yellow,
-        _ => Style::Red,
+        Some(..80) => TextStyle::Green,
+        Some(80..100) => TextStyle::Yellow,
+        _ => TextStyle::Red,
     };
-    look.paint.dye(style, &text)
+    look.paint.apply_style(style, &text)
 }
 
-fn row(it: &CeilingView, look: &Look) -> [String; 6] {
-    let cost = used(
+/// Where a ceiling comes from, and how to change one that nobody set.
+fn budget_source(ceiling: &BudgetStatusView) -> String {
+    match ceiling.source {
+        BudgetSource::Person => "a person",
+        BudgetSource::Task => "its task",
+        BudgetSource::Default => {
+            "the installation's default (`cynork budget set --installation --per month --money …` changes it)"
+        }
+    }
+    .to_owned()
+}
+
+fn budget_row(it: &BudgetStatusView, look: &ValueFormatter) -> [String; 7] {
+    let cost = render_budget_usage(
         it.spent_micros + it.held_micros,
         it.max_cost_micros.map(|it| it.as_i64()),
-        money,
+        format_signed_amount,
+        &format!(" {}", look.currency),
         look,
     );
+    let most_tokens = it.max_tokens.map(|it| it.as_i64());
     let tokens =
-        used(it.spent_tokens + it.held_tokens, it.max_tokens.map(|it| it.as_i64()), number, look);
+        render_budget_usage(it.spent_tokens + it.held_tokens, most_tokens, group_digits, "", look);
     [
-        look.bold(&whose(it)),
+        look.style_bold(&budget_scope_label(it)),
         it.period.as_str().to_owned(),
         cost,
         tokens,
         // What holds for ever has no beginning that means anything.
-        if it.period == Period::Total { String::new() } else { look.when(it.since) },
-        look.dim(&it.budget_id.to_string()),
+        if it.period == Period::Total {
+            String::new()
+        } else {
+            look.format_relative_time(it.since)
+        },
+        budget_source(it),
+        look.style_dim(&it.budget_id.to_string()),
     ]
 }
 
-impl Set {
-    async fn run(self, context: &Context) -> Result<()> {
-        let (kind, id) = self.whose.scope(context).await?.ok_or_else(|| {
-            Failure::new(Kind::Usage, "whose spending?")
-                .fix("say it with --installation, --user, --project or --task")
+impl BudgetSetArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let (kind, id) = self.whose.resolve_scope(context).await?.ok_or_else(|| {
+            CliError::new(CliErrorKind::Usage, "whose spending?")
+                .with_fix("say it with --installation, --user, --project or --task")
         })?;
-        let body = given::said(json!({ "scope_type": kind, "scope_id": id, "period": self.per,
+        let body =
+            given::without_nulls(json!({ "scope_type": kind, "scope_id": id, "period": self.per,
             "max_cost_micros": self.money, "max_tokens": self.tokens }));
-        let call = Call::of(operations::SET_BUDGET).body(&body);
-        let sentence = |it: &CeilingView, look: &Look| {
-            let [whose, period, cost, tokens, ..] = row(it, look);
+        let call = ApiRequest::for_operation(operations::SET_BUDGET).with_json_body(&body);
+        let sentence = |it: &BudgetStatusView, look: &ValueFormatter| {
+            let [whose, period, cost, tokens, ..] = budget_row(it, look);
             format!("{whose}, {period}: {cost} spent, {tokens} tokens")
         };
-        context.told(&call, |it: &CeilingView| it.budget_id.to_string(), sentence).await
+        context
+            .show_outcome(&call, |it: &BudgetStatusView| it.budget_id.to_string(), sentence)
+            .await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cynode_core::budget::Currency;
     use time::macros::datetime;
 
     use super::*;
-    use crate::terminal::Paint;
+    use crate::terminal::Colorizer;
 
     #[test]
     fn only_what_begins_anew_has_a_beginning() {
-        let look = Look { paint: Paint(false), now: datetime!(2026-11-16 12:00 UTC) };
+        let look = ValueFormatter {
+            paint: Colorizer(false),
+            now: datetime!(2026-11-16 12:00 UTC),
+            currency: Currency::USD,
+        };
         let since = |period: &str, since: &str| {
             let ceiling = json!({ "budget_id": "bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "scope_type": "installation",
                 "scope_id": null, "period": period, "since": since, "max_cost_micros": 500_000, "max_tokens": null,
                 "spent_micros": 0, "held_micros": 0, "spent_tokens": 0, "held_tokens": 0 });
-            row(&serde_json::from_value(ceiling).unwrap(), &look)[4].clone()
+            budget_row(&serde_json::from_value(ceiling).unwrap(), &look)[4].clone()
         };
         assert_eq!(since("total", "2000-01-01T00:00:00Z"), "");
         assert_eq!(since("month", "2026-11-01T00:00:00Z"), "16 d ago");

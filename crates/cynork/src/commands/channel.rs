@@ -6,57 +6,57 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::{
-    answers::Pages,
-    client::Call,
-    context::Context,
+    answers::PageArgs,
+    client::ApiRequest,
+    context::CliContext,
     failure::Result,
-    given::{self, Ask},
-    look::Look,
+    given::{self, SecretPrompt},
+    look::ValueFormatter,
     names, operations,
-    output::record,
+    output::render_record,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Channel {
-    /// Lists the ways to be told: your own and those of your projects.
+pub(crate) enum ChannelCommand {
+    /// List notification channels: your own and those of your projects.
     #[command(after_help = "Example: cynork channel list")]
     List {
         /// Everybody's, for an admin of the installation.
         #[arg(long)]
         everybody: bool,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
-    /// Shows a way to be told.
+    /// Show a notification channel.
     #[command(after_help = "Example: cynork channel show phone")]
-    Show(Which),
-    /// Adds a way to be told.
+    Show(ChannelSelector),
+    /// Create a notification channel.
     #[command(
         after_help = "Example: cynork channel create phone --kind ntfy --address https://ntfy.sh/a-topic-nobody-guesses"
     )]
-    Create(Box<Create>),
-    /// Changes a way to be told: its name, what it is told of, its quiet, its secret; switches it on or off.
+    Create(Box<ChannelCreateArgs>),
+    /// Change a notification channel: its name, its kinds of events, its quiet hours, its secret; switch it on or off.
     #[command(
         after_help = "Example: cynork channel change phone --of task.waiting --of approval.asked"
     )]
-    Change(Change),
-    /// Removes a way to be told, with what was to be told by it.
+    Change(ChannelUpdateArgs),
+    /// Remove a notification channel, with what is still to be sent by it.
     #[command(after_help = "Example: cynork channel remove phone")]
-    Remove(Which),
-    /// Tries a way to be told. What comes of it is with the notices.
+    Remove(ChannelSelector),
+    /// Send a test notification. `cynork notice list` says what came of it.
     #[command(after_help = "Example: cynork channel test phone")]
-    Test(Which),
+    Test(ChannelSelector),
 }
 
 /// One channel.
 #[derive(Args)]
-pub(crate) struct Which {
+pub(crate) struct ChannelSelector {
     /// By name or id.
     channel: String,
 }
 
 #[derive(Args)]
-pub(crate) struct Create {
+pub(crate) struct ChannelCreateArgs {
     /// What you call it.
     name: String,
     /// By which way.
@@ -84,9 +84,9 @@ pub(crate) struct Create {
 }
 
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct ChannelUpdateArgs {
     #[command(flatten)]
-    which: Which,
+    which: ChannelSelector,
     /// What you call it.
     #[arg(long)]
     name: Option<String>,
@@ -107,138 +107,156 @@ pub(crate) struct Change {
     rotate: bool,
 }
 
-fn name(channel: &ChannelView) -> String {
+fn channel_name(channel: &ChannelView) -> String {
     channel.name.clone()
 }
 
-fn state(channel: &ChannelView) -> &'static str {
+fn channel_state(channel: &ChannelView) -> &'static str {
     if channel.enabled { "active" } else { "off" }
 }
 
-fn sides(channel: &ChannelView, look: &Look) -> Vec<(&'static str, String)> {
+fn channel_fields(channel: &ChannelView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     vec![
-        ("name", look.bold(&channel.name)),
+        ("name", look.style_bold(&channel.name)),
         ("kind", channel.kind.as_str().to_owned()),
         ("address", channel.address.clone()),
         ("for", channel.scope.as_str().to_owned()),
-        ("state", look.state(state(channel))),
+        ("state", look.style_state(channel_state(channel))),
         ("why", channel.disabled_reason.clone().unwrap_or_default()),
         ("told of", channel.kinds.join("\n")),
         ("quiet", format!("{} s after each", channel.min_gap_seconds)),
-        ("has secret", look.yes(channel.has_secret)),
-        ("old secret", look.when_ever(channel.old_secret_until)),
-        ("made", look.when(channel.created_at)),
+        ("has secret", look.format_yes_no(channel.has_secret)),
+        ("old secret", look.format_optional_time(channel.old_secret_until)),
+        ("made", look.format_relative_time(channel.created_at)),
         ("id", channel.channel_id.to_string()),
     ]
 }
 
-fn with_secret(made: &ChannelWithSecret, look: &Look) -> String {
-    let mut sides = sides(&made.channel, look);
+fn render_channel_with_secret(made: &ChannelWithSecret, look: &ValueFormatter) -> String {
+    let mut sides = channel_fields(&made.channel, look);
     if let Some(secret) = &made.secret {
-        sides.push(("secret", look.bold(&secret.0) + " (it is not shown again)"));
+        sides.push(("secret", look.style_bold(&secret.0) + " (it is not shown again)"));
     }
-    record(look.paint, &sides)
+    render_record(look.paint, &sides)
 }
 
-impl Channel {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ChannelCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List { everybody, pages } => list(context, everybody, &pages).await,
+            Self::List { everybody, pages } => list_channels(context, everybody, &pages).await,
             Self::Show(which) => {
-                let call = Call::to(operations::GET_CHANNEL, [which.id(context).await?]);
-                context.one(&call, name, sides).await
+                let call = ApiRequest::with_path_params(
+                    operations::GET_CHANNEL,
+                    [which.resolve_channel_id(context).await?],
+                );
+                context.show_item(&call, channel_name, channel_fields).await
             }
             Self::Create(create) => create.run(context).await,
             Self::Change(change) => change.run(context).await,
             Self::Remove(which) => {
-                let id = which.id(context).await?;
-                context.sure(&format!("Remove the channel {}?", which.channel))?;
-                let call = Call::to(operations::REMOVE_CHANNEL, [id]);
-                context.done(&call, &format!("{} is removed", which.channel)).await
+                let id = which.resolve_channel_id(context).await?;
+                context.confirm_action(&format!("Remove the channel {}?", which.channel))?;
+                let call = ApiRequest::with_path_params(operations::REMOVE_CHANNEL, [id]);
+                context.send_and_confirm(&call, &format!("{} is removed", which.channel)).await
             }
             Self::Test(which) => {
-                let call = Call::to(operations::TRY_CHANNEL, [which.id(context).await?]);
-                let sentence = |it: &NotificationView, _: &Look| {
+                let call = ApiRequest::with_path_params(
+                    operations::TRY_CHANNEL,
+                    [which.resolve_channel_id(context).await?],
+                );
+                let sentence = |it: &NotificationView, _: &ValueFormatter| {
                     format!("{} is on its way; see `cynork notice list`", it.notification_id)
                 };
                 context
-                    .told(&call, |it: &NotificationView| it.notification_id.to_string(), sentence)
+                    .show_outcome(
+                        &call,
+                        |it: &NotificationView| it.notification_id.to_string(),
+                        sentence,
+                    )
                     .await
             }
         }
     }
 }
 
-async fn list(context: &Context, everybody: bool, pages: &Pages) -> Result<()> {
-    let call = Call::of(operations::LIST_CHANNELS).query("all", everybody.then_some(true));
+async fn list_channels(context: &CliContext, everybody: bool, pages: &PageArgs) -> Result<()> {
+    let call = ApiRequest::for_operation(operations::LIST_CHANNELS)
+        .with_query("all", everybody.then_some(true));
     context
-        .list(
+        .show_list(
             &call,
             Some(pages),
-            name,
+            channel_name,
             ["name", "kind", "state", "for", "address", "made"],
             |it: &ChannelView, look| {
                 [
-                    look.bold(&it.name),
+                    look.style_bold(&it.name),
                     it.kind.as_str().to_owned(),
-                    look.state(state(it)),
+                    look.style_state(channel_state(it)),
                     it.scope.as_str().to_owned(),
                     it.address.clone(),
-                    look.when(it.created_at),
+                    look.format_relative_time(it.created_at),
                 ]
             },
         )
         .await
 }
 
-impl Which {
-    async fn id(&self, context: &Context) -> Result<String> {
-        names::CHANNEL.id(context, &self.channel).await
+impl ChannelSelector {
+    async fn resolve_channel_id(&self, context: &CliContext) -> Result<String> {
+        names::CHANNEL.resolve_id(context, &self.channel).await
     }
 }
 
-impl Create {
-    async fn run(self, context: &Context) -> Result<()> {
+impl ChannelCreateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
         let secret = match (self.kind.as_str(), self.secret_stdin) {
-            (_, true) => Some(given::line()?),
+            (_, true) => Some(given::read_stdin_line()?),
             ("ntfy", false) => {
                 let prompt = "Token of the topic (empty: it has none)";
-                given::optional_secret(
+                given::read_optional_secret(
                     context,
-                    Ask { prompt, flag: "--secret-stdin", stdin: false },
+                    SecretPrompt { prompt, flag: "--secret-stdin", stdin: false },
                 )?
             }
             _ => None,
         };
-        let body = given::said(json!({
+        let body = given::without_nulls(json!({
             "name": self.name, "kind": self.kind, "address": self.address, "scope": self.scope,
-            "project_id": context.project_id_if(self.project.as_deref()).await?,
+            "project_id": context.optional_project_id(self.project.as_deref()).await?,
             "kinds": (!self.of.is_empty()).then_some(self.of), "min_gap_seconds": self.quiet_for,
             "secret": secret.as_ref().map(|it| it.expose_secret()),
         }));
-        let value = context.ask(&Call::of(operations::CREATE_CHANNEL).body(&body)).await?;
-        context.show(
+        let value = context
+            .send_request(
+                &ApiRequest::for_operation(operations::CREATE_CHANNEL).with_json_body(&body),
+            )
+            .await?;
+        context.show_answer(
             &value,
             |it: &ChannelWithSecret| vec![it.channel.channel_id.to_string()],
-            with_secret,
+            render_channel_with_secret,
         )
     }
 }
 
-impl Change {
-    async fn run(self, context: &Context) -> Result<()> {
+impl ChannelUpdateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
         let enabled = (self.on || self.off).then_some(self.on);
-        let body = given::changes(json!({
+        let body = given::require_changes(json!({
             "name": self.name, "kinds": (!self.of.is_empty()).then_some(self.of),
             "min_gap_seconds": self.quiet_for, "enabled": enabled, "rotate_secret": self.rotate.then_some(true),
         }))?;
-        let call =
-            Call::to(operations::UPDATE_CHANNEL, [self.which.id(context).await?]).body(&body);
-        let value = context.ask(&call).await?;
-        context.show(
+        let call = ApiRequest::with_path_params(
+            operations::UPDATE_CHANNEL,
+            [self.which.resolve_channel_id(context).await?],
+        )
+        .with_json_body(&body);
+        let value = context.send_request(&call).await?;
+        context.show_answer(
             &value,
             |it: &ChannelWithSecret| vec![it.channel.channel_id.to_string()],
-            with_secret,
+            render_channel_with_secret,
         )
     }
 }

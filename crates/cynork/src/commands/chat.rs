@@ -12,17 +12,22 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
-    answers::Pages,
-    client::{Call, Items},
-    context::Context,
-    failure::{Failure, Kind, Result},
+    answers::PageArgs,
+    client::{ApiClient, ApiRequest, ListResponse},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::visible,
-    names::In,
+    look::escape_invisible,
+    names::ProjectSelector,
     operations,
-    output::{Form, Output, closed, put, say, tell},
-    terminal::Style,
+    output::{
+        CliOutput, CliOutputFormat, is_stdout_closed, print_line, print_stderr_line, write_stdout,
+    },
+    terminal::TextStyle,
 };
+
+/// The model that is the project manager.
+pub(crate) const MANAGER_MODEL_ID: &str = "cynodeai.pm";
 
 /// Talks with the project manager; the answer is shown as it comes.
 #[derive(Args)]
@@ -30,24 +35,24 @@ use crate::{
     args_conflicts_with_subcommands = true,
     after_help = "Example: cynork chat --message \"What is everybody working on?\" --project web"
 )]
-pub(crate) struct Chat {
+pub(crate) struct ChatArgs {
     /// One question; `@FILE` takes it from a file, `@-` from standard input. Without it, a conversation begins.
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
     /// Whom to talk with.
-    #[arg(long, default_value = "cynodeai.pm")]
+    #[arg(long, default_value = MANAGER_MODEL_ID)]
     model: String,
     #[command(subcommand)]
-    about: Option<About>,
+    about: Option<ChatCommand>,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum About {
+pub(crate) enum ChatCommand {
     /// Lists your conversations with the project manager, newest first.
     #[command(after_help = "Example: cynork chat threads --limit 5")]
-    Threads(Pages),
+    Threads(PageArgs),
     /// Shows what was said in a conversation, oldest first.
     #[command(after_help = "Example: cynork chat show thr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Show {
@@ -58,88 +63,93 @@ pub(crate) enum About {
 
 /// An answer, whole.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Answered {
+pub(crate) struct ChatAnswer {
     model: String,
     content: String,
     finish_reason: Option<String>,
 }
 
-impl Chat {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ChatArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self.about {
-            Some(About::Threads(pages)) => return threads(context, &pages).await,
-            Some(About::Show { thread }) => return show(context, thread).await,
+            Some(ChatCommand::Threads(pages)) => return list_threads(context, &pages).await,
+            Some(ChatCommand::Show { thread }) => return show_thread(context, thread).await,
             None => {}
         }
         // Without a project the preference `chat.default_project` decides, or there is only one.
-        let named = context.meant(self.place.project, Path::new("."));
-        let project = context.project_id_if(named.as_deref()).await?;
-        let mut talk = Talk { context, model: self.model, project, messages: Vec::new() };
+        let named = context.resolve_project(self.place.project, Path::new("."));
+        let project = context.optional_project_id(named.as_deref()).await?;
+        let mut talk = CliChatSession { context, model: self.model, project, messages: Vec::new() };
         match self.message {
-            Some(message) => talk.once(&given::words(&message)?).await,
-            None if context.person() => talk.long().await,
+            Some(message) => talk.ask_once(&given::read_text_argument(&message)?).await,
+            None if context.is_interactive() => talk.run_conversation().await,
             None if !std::io::stdin().is_terminal() => {
                 let mut question = String::new();
                 std::io::stdin().read_to_string(&mut question).map_err(|error| {
-                    Failure::invalid(format!("standard input cannot be read: {error}"))
+                    CliError::invalid_input(format!("standard input cannot be read: {error}"))
                 })?;
-                talk.once(question.trim()).await
+                talk.ask_once(question.trim()).await
             }
-            None => Err(Failure::new(Kind::Usage, "what do you want to say?")
-                .fix("say it with --message TEXT")),
+            None => Err(CliError::new(CliErrorKind::Usage, "what do you want to say?")
+                .with_fix("say it with --message TEXT")),
         }
     }
 }
 
-async fn threads(context: &Context, pages: &Pages) -> Result<()> {
+async fn list_threads(context: &CliContext, pages: &PageArgs) -> Result<()> {
     let name = |it: &ThreadView| it.thread_id.to_string();
     context
-        .list(
-            &Call::of(operations::LIST_THREADS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_THREADS),
             Some(pages),
             name,
             ["id", "about", "last word", "begun"],
             |it: &ThreadView, look| {
                 [
                     it.thread_id.to_string(),
-                    look.bold(&it.title),
-                    look.when(it.updated_at),
-                    look.when(it.created_at),
+                    look.style_bold(&it.title),
+                    look.format_relative_time(it.updated_at),
+                    look.format_relative_time(it.created_at),
                 ]
             },
         )
         .await
 }
 
-async fn show(context: &Context, thread: Option<String>) -> Result<()> {
+async fn show_thread(context: &CliContext, thread: Option<String>) -> Result<()> {
     let thread = match thread {
         Some(thread) => thread,
         None => {
-            let newest = Call::of(operations::LIST_THREADS).query("limit", Some(1));
-            let newest: Items<ThreadView> = context.read(&newest).await?;
+            let newest =
+                ApiRequest::for_operation(operations::LIST_THREADS).with_query("limit", Some(1));
+            let newest: ListResponse<ThreadView> = context.fetch_as(&newest).await?;
             let newest = newest.items.into_iter().next().map(|it| it.thread_id.to_string());
             newest.ok_or_else(|| {
-                Failure::new(Kind::NotFound, "you have said nothing yet")
-                    .fix("begin with `cynork chat`")
+                CliError::new(CliErrorKind::NotFound, "you have said nothing yet")
+                    .with_fix("begin with `cynork chat`")
             })?
         }
     };
-    let value = context.ask(&Call::to(operations::LIST_MESSAGES, [thread])).await?;
-    context.show(
+    let value = context
+        .send_request(&ApiRequest::with_path_params(operations::LIST_MESSAGES, [thread]))
+        .await?;
+    context.show_answer(
         &value,
-        |list: &Items<ChatTurn>| list.items.iter().map(|turn| turn.content.clone()).collect(),
+        |list: &ListResponse<ChatTurn>| {
+            list.items.iter().map(|turn| turn.content.clone()).collect()
+        },
         |list, look| {
             let turns = list.items.iter().map(|turn| {
                 let who = if turn.role == "user" { "you" } else { turn.role.as_str() };
                 let state = if turn.state == "whole" {
                     String::new()
                 } else {
-                    format!(" ({})", look.state(&turn.state))
+                    format!(" ({})", look.style_state(&turn.state))
                 };
                 format!(
                     "{}{state}, {}\n{}",
-                    look.bold(who),
-                    look.dim(&look.when(turn.at)),
+                    look.style_bold(who),
+                    look.style_dim(&look.format_relative_time(turn.at)),
                     turn.content
                 )
             });
@@ -149,32 +159,37 @@ async fn show(context: &Context, thread: Option<String>) -> Result<()> {
 }
 
 /// A conversation.
-struct Talk<'a> {
-    context: &'a Context,
+struct CliChatSession<'a> {
+    context: &'a CliContext,
     model: String,
     project: Option<String>,
     messages: Vec<Value>,
 }
 
-impl Talk<'_> {
+impl CliChatSession<'_> {
     /// One question and its answer.
-    async fn once(&mut self, question: &str) -> Result<()> {
+    async fn ask_once(&mut self, question: &str) -> Result<()> {
         let form = self.context.out.form;
-        let answered = self.ask(question, form != Form::Json).await?;
-        if form == Form::Json {
-            return Output::json(&answered);
+        let answered = self.ask_question(question, form != CliOutputFormat::Json).await?;
+        if form == CliOutputFormat::Json {
+            return CliOutput::print_json(&answered);
         }
         Ok(())
     }
 
     /// Until the person has nothing more to say.
-    async fn long(&mut self) -> Result<()> {
+    async fn run_conversation(&mut self) -> Result<()> {
         let paint = self.context.out.paint;
-        tell(&paint.dye(Style::Dim, "Ctrl-C stops an answer, Ctrl-D ends the conversation."));
-        let mut lines = typed();
+        print_stderr_line(
+            &paint.apply_style(
+                TextStyle::Dim,
+                "Ctrl-C stops an answer, Ctrl-D ends the conversation.",
+            ),
+        );
+        let mut lines = spawn_line_reader();
         loop {
-            put(&paint.dye(Style::Cyan, "you › "));
-            if closed() {
+            write_stdout(&paint.apply_style(TextStyle::Cyan, "you › "));
+            if is_stdout_closed() {
                 return Ok(());
             }
             let line = tokio::select! {
@@ -182,74 +197,92 @@ impl Talk<'_> {
                 _ = tokio::signal::ctrl_c() => None,
             };
             let Some(line) = line else {
-                say("");
+                print_line("");
                 return Ok(());
             };
             if line.trim().is_empty() {
                 continue;
             }
-            put(&paint.dye(Style::Green, "pm  › "));
+            write_stdout(&paint.apply_style(TextStyle::Green, "pm  › "));
             tokio::select! {
-                answered = self.ask(line.trim(), true) => match answered {
-                    Err(failure) if failure.kind == Kind::Refused => return Err(failure),
+                answered = self.ask_question(line.trim(), true) => match answered {
+                    Err(failure) if failure.kind == CliErrorKind::Refused => return Err(failure),
                     // The next question may be answered.
-                    Err(failure) => self.context.out.complain(&failure),
+                    Err(failure) => self.context.out.print_error(&failure),
                     Ok(_) => {}
                 },
                 // Whoever hangs up stops everything behind.
-                _ = tokio::signal::ctrl_c() => say(&paint.dye(Style::Dim, " (stopped)")),
+                _ = tokio::signal::ctrl_c() => print_line(&paint.apply_style(TextStyle::Dim, " (stopped)")),
             }
         }
     }
 
     /// Asks, and shows the answer as it comes if it is to be shown. What was not answered to its end was not said: given up
     /// in between, the next question goes without it.
-    async fn ask(&mut self, question: &str, shown: bool) -> Result<Answered> {
+    async fn ask_question(&mut self, question: &str, shown: bool) -> Result<ChatAnswer> {
         let mut messages = self.messages.clone();
         messages.push(json!({ "role": "user", "content": question }));
-        let body = json!({ "model": self.model, "stream": true, "messages": messages });
-        let mut call = Call::of(operations::COMPLETIONS).body(&body);
-        if let Some(project) = &self.project {
-            call = call.header("OpenAI-Project", project);
-        }
-        let answered = self.listen(&call, shown).await?;
+        let call = self::build_completion_call(&self.model, &messages, self.project.as_deref());
+        let answered = self.receive_answer(&call, shown).await?;
         messages.push(json!({ "role": "assistant", "content": answered.content }));
         self.messages = messages;
         Ok(answered)
     }
 
-    async fn listen(&self, call: &Call, shown: bool) -> Result<Answered> {
-        let mut answered = Answered { model: self.model.clone(), ..Answered::default() };
-        let mut events = self.context.client.events(call).await?;
-        let mut whole = false;
-        while let Some(heard) = events.next().await {
-            if heard.data == "[DONE]" {
-                whole = true;
-                break;
-            }
-            let piece = answered.take(&heard.data)?;
+    async fn receive_answer(&self, call: &ApiRequest, shown: bool) -> Result<ChatAnswer> {
+        let answered = stream_completion(&self.context.client, call, &self.model, |words| {
             if shown {
-                put(&visible(&piece));
+                write_stdout(&escape_invisible(words));
             }
-        }
+        });
+        let answered = answered.await;
         if shown {
-            say("");
+            print_line("");
         }
-        if whole {
-            Ok(answered)
-        } else {
-            Err(Failure::new(Kind::Unreachable, "the answer broke off").fix("ask again"))
-        }
+        answered
     }
 }
 
-impl Answered {
+/// The call that asks a model for the next words of a conversation, in a project if one is named.
+pub(crate) fn build_completion_call(
+    model: &str,
+    messages: &[Value],
+    project: Option<&str>,
+) -> ApiRequest {
+    let body = json!({ "model": model, "stream": true, "messages": messages });
+    let call = ApiRequest::for_operation(operations::COMPLETIONS).with_json_body(&body);
+    match project {
+        Some(project) => call.with_header("OpenAI-Project", project),
+        None => call,
+    }
+}
+
+/// Makes that call; what is said is told piece by piece. An answer that breaks off is a failure.
+pub(crate) async fn stream_completion(
+    client: &ApiClient,
+    call: &ApiRequest,
+    model: &str,
+    mut tell: impl FnMut(&str),
+) -> Result<ChatAnswer> {
+    let mut answered = ChatAnswer { model: model.to_owned(), ..ChatAnswer::default() };
+    let mut events = client.open_event_stream(call).await?;
+    while let Some(heard) = events.next().await {
+        if heard.data == "[DONE]" {
+            return Ok(answered);
+        }
+        tell(&answered.apply_event(&heard.data)?);
+    }
+    Err(CliError::new(CliErrorKind::Unreachable, "the answer broke off").with_fix("ask again"))
+}
+
+impl ChatAnswer {
     /// Takes one event of a stream; gives the words in it.
-    fn take(&mut self, data: &str) -> Result<String> {
-        let event: Value = serde_json::from_str(data)
-            .map_err(|error| Failure::internal(format!("the answer cannot be read: {error}")))?;
+    fn apply_event(&mut self, data: &str) -> Result<String> {
+        let event: Value = serde_json::from_str(data).map_err(|error| {
+            CliError::internal_error(format!("the answer cannot be read: {error}"))
+        })?;
         if let Some(message) = event["error"]["message"].as_str() {
-            return Err(Failure::new(Kind::EndedBadly, message));
+            return Err(CliError::new(CliErrorKind::EndedBadly, message));
         }
         let choice = &event["choices"][0];
         if let Some(reason) = choice["finish_reason"].as_str() {
@@ -262,7 +295,7 @@ impl Answered {
 }
 
 /// The lines that a person types. A thread reads them, so that Ctrl-C is heard meanwhile; it ends with the program.
-fn typed() -> mpsc::Receiver<String> {
+fn spawn_line_reader() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
@@ -278,26 +311,29 @@ fn typed() -> mpsc::Receiver<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Environment, File};
+    use crate::config::{CliEnvironment, ConfigFile};
 
     #[tokio::test]
     async fn a_question_that_was_stopped_is_not_sent_along_with_the_next() {
         let place = tempfile::tempdir().unwrap();
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", silent.local_addr().unwrap());
-        let environment = Environment::default();
-        let context = Context {
-            client: crate::client::Client::new(&address).unwrap(),
-            out: Output::new(Form::Json, false),
-            file: File::read(Some(place.path().join("none")), &environment).unwrap(),
+        let environment = CliEnvironment::default();
+        let context = CliContext {
+            client: crate::client::ApiClient::new(&address).unwrap(),
+            out: CliOutput::new(CliOutputFormat::Json, false),
+            file: ConfigFile::load_config(Some(place.path().join("none")), &environment).unwrap(),
             environment,
             yes: false,
+            currency: std::sync::OnceLock::new(),
+            subject: std::sync::OnceLock::new(),
         };
         let said = vec![json!({ "role": "user", "content": "before" })];
         let model = "cynodeai.pm".to_owned();
-        let mut talk = Talk { context: &context, model, project: None, messages: said.clone() };
+        let mut talk =
+            CliChatSession { context: &context, model, project: None, messages: said.clone() };
         tokio::select! {
-            answered = talk.ask("stopped", false) => panic!("{answered:?}"),
+            answered = talk.ask_question("stopped", false) => panic!("{answered:?}"),
             // It was asked, and nobody answers.
             asked = silent.accept() => drop(asked.unwrap()),
         }
@@ -306,20 +342,20 @@ mod tests {
 
     #[test]
     fn an_answer_is_put_together_from_its_pieces() {
-        let mut answered = Answered::default();
+        let mut answered = ChatAnswer::default();
         for data in [
             r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
             r#"{"choices":[{"delta":{"content":"Hel"}}]}"#,
             r#"{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}]}"#,
             r#"{"choices":[],"usage":{}}"#,
         ] {
-            answered.take(data).unwrap();
+            answered.apply_event(data).unwrap();
         }
         assert_eq!(
             (answered.content.as_str(), answered.finish_reason.as_deref()),
             ("Hello", Some("stop"))
         );
-        let failure = answered.take(r#"{"error":{"message":"no more"}}"#).unwrap_err();
-        assert_eq!((failure.kind, failure.detail.as_str()), (Kind::EndedBadly, "no more"));
+        let failure = answered.apply_event(r#"{"error":{"message":"no more"}}"#).unwrap_err();
+        assert_eq!((failure.kind, failure.detail.as_str()), (CliErrorKind::EndedBadly, "no more"));
     }
 }

@@ -7,21 +7,21 @@ use cynode_wire::events::EventView;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    client::{Call, SILENCE},
-    context::Context,
-    failure::{Failure, Kind, Result},
-    look::{Look, all_visible, plain},
+    client::{ApiRequest, STREAM_IDLE_TIMEOUT},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    look::{ValueFormatter, escape_invisible_in_json, to_plain_text},
     operations,
-    output::{Form, closed, say},
+    output::{CliOutputFormat, is_stdout_closed, print_line},
 };
 
 /// The pause before a stream that broke is opened again.
-const PAUSE: Duration = Duration::from_millis(500);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Tells what happens, as it happens; with `--json` a line of JSON for each. A stream that breaks is taken up again.
 #[derive(Args)]
 #[command(after_help = "Example: cynork events --project web --limit 10")]
-pub(crate) struct Events {
+pub(crate) struct EventsArgs {
     /// Only of this project, by name or id.
     #[arg(long, short)]
     project: Option<String>,
@@ -36,57 +36,64 @@ pub(crate) struct Events {
     limit: Option<u64>,
 }
 
-impl Events {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl EventsArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         let project = self.project.as_deref();
-        let task = context.task_id_if(self.task.as_deref(), project).await?;
-        let project = context.project_id_if(project).await?;
+        let task = context.optional_task_id(self.task.as_deref(), project).await?;
+        let project = context.optional_project_id(project).await?;
         let mut after = self.after;
         let mut left = self.limit.unwrap_or(u64::MAX);
-        let mut turn = tokio::time::interval(PAUSE);
+        let mut turn = tokio::time::interval(RECONNECT_INTERVAL);
         // However long a stream lasted, one pause comes before the next.
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while left > 0 {
             turn.tick().await;
-            let call = Call::of(operations::FOLLOW_EVENTS)
-                .query("project_id", project.as_ref())
-                .query("task_id", task.as_ref())
-                .query("after", after.as_ref());
-            let mut events = match context.client.events(&call).await {
-                Ok(events) => events.at_most_silent(SILENCE),
+            let call = ApiRequest::for_operation(operations::FOLLOW_EVENTS)
+                .with_query("project_id", project.as_ref())
+                .with_query("task_id", task.as_ref())
+                .with_query("after", after.as_ref());
+            let mut events = match context.client.open_event_stream(&call).await {
+                Ok(events) => events.with_idle_timeout(STREAM_IDLE_TIMEOUT),
                 // Once something was heard, whoever is away comes back.
-                Err(failure) if failure.kind == Kind::Unreachable && after.is_some() => continue,
+                Err(failure) if failure.kind == CliErrorKind::Unreachable && after.is_some() => {
+                    continue;
+                }
                 Err(failure) => return Err(failure),
             };
             while left > 0
                 && let Some(heard) = events.next().await
             {
-                show(context, &heard.data)?;
-                if closed() {
+                show_event(context, &heard.data)?;
+                if is_stdout_closed() {
                     return Ok(());
                 }
                 after = Some(heard.id);
                 left -= 1;
+            }
+            if let Some(failure) = events.take_error().filter(|failure| !failure.is_transient()) {
+                return Err(failure);
             }
         }
         Ok(())
     }
 }
 
-fn show(context: &Context, data: &str) -> Result<()> {
+fn show_event(context: &CliContext, data: &str) -> Result<()> {
     let event: EventView = serde_json::from_str(data)
-        .and_then(|value| serde_json::from_value(all_visible(value)))
-        .map_err(|error| Failure::internal(format!("an event cannot be read: {error}")))?;
+        .and_then(|value| serde_json::from_value(escape_invisible_in_json(value)))
+        .map_err(|error| CliError::internal_error(format!("an event cannot be read: {error}")))?;
     match context.out.form {
         // As it came, on one line.
-        Form::Json => say(data),
-        Form::Quiet => say(&event.kind),
-        Form::Readable => say(&line(&event, &context.look())),
+        CliOutputFormat::Json => print_line(data),
+        CliOutputFormat::Quiet => print_line(&event.kind),
+        CliOutputFormat::Readable => {
+            print_line(&render_event_line(&event, &context.value_formatter()));
+        }
     }
     Ok(())
 }
 
-fn line(event: &EventView, look: &Look) -> String {
+fn render_event_line(event: &EventView, look: &ValueFormatter) -> String {
     let about = event
         .task_id
         .map(|id| id.to_string())
@@ -94,15 +101,20 @@ fn line(event: &EventView, look: &Look) -> String {
     let about = about.unwrap_or_default();
     let data = match &event.data {
         serde_json::Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{name}={}", plain(value)));
+            let fields =
+                fields.iter().map(|(name, value)| format!("{name}={}", to_plain_text(value)));
             fields.collect::<Vec<_>>().join(" ")
         }
         serde_json::Value::Null => String::new(),
-        other => plain(other),
+        other => to_plain_text(other),
     };
     let time = event.occurred_at.time();
     let clock = format!("{:02}:{:02}:{:02}", time.hour(), time.minute(), time.second());
-    let line =
-        format!("{}  {}  {}  {data}", look.dim(&clock), look.bold(&event.kind), look.dim(&about));
+    let line = format!(
+        "{}  {}  {}  {data}",
+        look.style_dim(&clock),
+        look.style_bold(&event.kind),
+        look.style_dim(&about)
+    );
     line.trim_end().to_owned()
 }

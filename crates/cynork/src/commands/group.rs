@@ -5,15 +5,15 @@ use cynode_wire::accounts::GroupView;
 use serde_json::json;
 
 use crate::{
-    answers::Pages, client::Call, commands::ROLES_OR_NONE, context::Context, failure::Result,
-    given, names, operations,
+    answers::PageArgs, client::ApiRequest, commands::ROLES_OR_NONE, context::CliContext,
+    failure::Result, given, names, operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Group {
+pub(crate) enum GroupCommand {
     /// Lists the groups.
     #[command(after_help = "Example: cynork group list")]
-    List(Pages),
+    List(PageArgs),
     /// Makes a group.
     #[command(after_help = "Example: cynork group create reviewers")]
     Create {
@@ -24,11 +24,11 @@ pub(crate) enum Group {
     #[command(
         after_help = "Example: cynork group change reviewers --add ada --add bob --role viewer"
     )]
-    Change(Change),
+    Change(GroupUpdateArgs),
 }
 
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct GroupUpdateArgs {
     /// The group, by name or id.
     group: String,
     /// A user to add, by handle; may be repeated.
@@ -42,14 +42,15 @@ pub(crate) struct Change {
     role: Option<String>,
 }
 
-impl Group {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl GroupCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List(pages) => list(context, &pages).await,
+            Self::List(pages) => list_groups(context, &pages).await,
             Self::Create { name } => {
-                let call = Call::of(operations::CREATE_GROUP).body(&json!({ "name": name }));
+                let call = ApiRequest::for_operation(operations::CREATE_GROUP)
+                    .with_json_body(&json!({ "name": name }));
                 context
-                    .told(
+                    .show_outcome(
                         &call,
                         |group: &GroupView| group.name.to_string(),
                         |group, _| {
@@ -63,40 +64,42 @@ impl Group {
     }
 }
 
-async fn list(context: &Context, pages: &Pages) -> Result<()> {
+async fn list_groups(context: &CliContext, pages: &PageArgs) -> Result<()> {
     context
-        .list(
-            &Call::of(operations::LIST_GROUPS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_GROUPS),
             Some(pages),
             |group: &GroupView| group.name.to_string(),
             ["name", "role", "members", "made", "id"],
             |group, look| {
                 [
-                    look.bold(group.name.as_str()),
+                    look.style_bold(group.name.as_str()),
                     group.role.map(|role| role.as_str()).unwrap_or_default().to_owned(),
                     group.members.len().to_string(),
-                    look.when(group.created_at),
-                    look.dim(&group.id.to_string()),
+                    look.format_relative_time(group.created_at),
+                    look.style_dim(&group.id.to_string()),
                 ]
             },
         )
         .await
 }
 
-impl Change {
-    async fn run(self, context: &Context) -> Result<()> {
-        let group = names::GROUP.id(context, &self.group).await?;
+impl GroupUpdateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let group = names::GROUP.resolve_id(context, &self.group).await?;
         let mut ids = [Vec::new(), Vec::new()];
         for (ids, named) in ids.iter_mut().zip([&self.add, &self.remove]) {
             for user in named {
-                ids.push(context.user(user).await?);
+                ids.push(context.user_id(user).await?);
             }
         }
         let [add, remove] = ids.map(|ids| (!ids.is_empty()).then_some(ids));
-        let body = given::changes(json!({ "add": add, "remove": remove, "role": self.role }))?;
-        let call = Call::to(operations::UPDATE_GROUP, [group]).body(&body);
+        let body =
+            given::require_changes(json!({ "add": add, "remove": remove, "role": self.role }))?;
+        let call =
+            ApiRequest::with_path_params(operations::UPDATE_GROUP, [group]).with_json_body(&body);
         context
-            .told(
+            .show_outcome(
                 &call,
                 |group: &GroupView| group.name.to_string(),
                 |group, _| {

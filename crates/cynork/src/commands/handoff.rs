@@ -7,108 +7,115 @@ use cynode_wire::handoffs::HandoffView;
 use serde_json::Value;
 
 use crate::{
-    answers::Pages,
-    client::Call,
-    context::Context,
+    answers::PageArgs,
+    client::ApiRequest,
+    context::CliContext,
     failure::Result,
-    look::{Look, all_visible, money, plain, pretty},
-    names::In,
+    look::{ValueFormatter, escape_invisible_in_json, to_plain_text, to_pretty_json},
+    names::ProjectSelector,
     operations,
-    output::{record, table},
+    output::{render_record, render_table},
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Handoff {
-    /// Lists what was handed off in a project, newest first.
+pub(crate) enum HandoffCommand {
+    /// List the project manager's work in a project, newest first.
     #[command(after_help = "Example: cynork handoff list --project web")]
-    List(List),
-    /// Shows what was handed off, what was thought, and the answer.
+    List(HandoffListArgs),
+    /// Show what the project manager was asked, what it decided, and the answer.
     #[command(after_help = "Example: cynork handoff show hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Show {
         /// Its id.
         handoff: String,
     },
-    /// Shows the whole question behind a thought, while it is kept.
+    /// Show the whole prompt behind a decision, while it is kept.
     #[command(after_help = "Example: cynork handoff prompt hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708 0")]
     Prompt {
-        /// The handoff.
+        /// The id of that work.
         handoff: String,
-        /// The number of the thought, from 0.
+        /// The number of the decision, from 0.
         step: u32,
     },
 }
 
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct HandoffListArgs {
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
     /// Only of this task, by name or id.
     #[arg(long)]
     task: Option<String>,
     #[command(flatten)]
-    pages: Pages,
+    pages: PageArgs,
 }
 
 /// A word of the wire.
-fn word(value: impl serde::Serialize) -> String {
-    plain(&serde_json::to_value(value).unwrap_or_default())
+fn to_wire_word(value: impl serde::Serialize) -> String {
+    to_plain_text(&serde_json::to_value(value).unwrap_or_default())
 }
 
-impl Handoff {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl HandoffCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        context.fetch_currency().await;
         match self {
             Self::List(list) => list.run(context).await,
             Self::Show { handoff } => {
-                let value = context.ask(&Call::to(operations::GET_HANDOFF, [handoff])).await?;
-                context.show(
+                let value = context
+                    .send_request(&ApiRequest::with_path_params(operations::GET_HANDOFF, [handoff]))
+                    .await?;
+                context.show_answer(
                     &value,
                     |it: &HandoffView| vec![it.handoff_id.to_string()],
-                    |it, look| shown(it, &value, look),
+                    |it, look| render_handoff(it, &value, look),
                 )
             }
             Self::Prompt { handoff, step } => {
-                let call = Call::to(operations::GET_PROMPT, [handoff, step.to_string()]);
-                let value = context.ask(&call).await?;
-                context.show(&value, |it: &Value| vec![pretty(it)], asked)
+                let call = ApiRequest::with_path_params(
+                    operations::GET_PROMPT,
+                    [handoff, step.to_string()],
+                );
+                let value = context.send_request(&call).await?;
+                context.show_answer(&value, |it: &Value| vec![to_pretty_json(it)], render_prompt)
             }
         }
     }
 }
 
-impl List {
-    async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project(self.place.project)?;
-        let task = context.task_id_if(self.task.as_deref(), Some(&project)).await?;
-        let call = Call::to(operations::LIST_HANDOFFS, [project]).query("task_id", task);
+impl HandoffListArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let project = context.require_project(self.place.project)?;
+        let task = context.optional_task_id(self.task.as_deref(), Some(&project)).await?;
+        let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [project])
+            .with_query("task_id", task);
         let heads = ["id", "kind", "state", "by", "thoughts", "cost", "when"];
         let name = |it: &HandoffView| it.handoff_id.to_string();
         context
-            .list(&call, Some(&self.pages), name, heads, |it: &HandoffView, look| {
+            .show_list(&call, Some(&self.pages), name, heads, |it: &HandoffView, look| {
                 [
                     it.handoff_id.to_string(),
-                    look.bold(&word(it.kind)),
-                    look.state(&word(it.state)),
-                    word(it.role),
+                    look.style_bold(&to_wire_word(it.kind)),
+                    look.style_state(&to_wire_word(it.state)),
+                    to_wire_word(it.role),
                     it.thoughts.len().to_string(),
-                    money(it.cost_micros),
-                    look.when(it.created_at),
+                    look.format_money(it.cost_micros),
+                    look.format_relative_time(it.created_at),
                 ]
             })
             .await
     }
 }
 
-fn shown(it: &HandoffView, value: &Value, look: &Look) -> String {
-    let mut text = record(
+fn render_handoff(it: &HandoffView, value: &Value, look: &ValueFormatter) -> String {
+    let mut text = render_record(
         look.paint,
         &[
-            ("asked for", look.bold(&word(it.kind))),
-            ("state", look.state(&word(it.state))),
-            ("by", word(it.role)),
+            ("asked for", look.style_bold(&to_wire_word(it.kind))),
+            ("state", look.style_state(&to_wire_word(it.state))),
+            ("by", to_wire_word(it.role)),
             ("attempts", it.attempt.to_string()),
-            ("cost", money(it.cost_micros)),
-            ("made", look.when(it.created_at)),
-            ("ended", look.when_ever(it.ended_at)),
+            ("cost", look.format_money(it.cost_micros)),
+            ("made", look.format_relative_time(it.created_at)),
+            ("ended", look.format_optional_time(it.ended_at)),
             ("failure", it.failure.clone().unwrap_or_default()),
             ("task", it.task_id.map(|id| id.to_string()).unwrap_or_default()),
             ("trace", it.trace_id.clone()),
@@ -129,24 +136,28 @@ fn shown(it: &HandoffView, value: &Value, look: &Look) -> String {
     });
     if !it.thoughts.is_empty() {
         let heads = ["step", "thought", "model", "tokens", "took", "asked"];
-        let _ = write!(text, "\n{}\n", table(look.paint, heads, rows.collect()));
+        let _ = write!(text, "\n{}\n", render_table(look.paint, heads, rows.collect()));
     }
     if !value["answer"].is_null() {
         let _ = write!(
             text,
             "\n{}\n{}",
-            look.bold("answer"),
-            pretty(&all_visible(value["answer"].clone()))
+            look.style_bold("answer"),
+            to_pretty_json(&escape_invisible_in_json(value["answer"].clone()))
         );
     }
     text
 }
 
 /// A question as it was put: its messages, or all of it.
-fn asked(value: &Value, look: &Look) -> String {
-    let Some(messages) = value["messages"].as_array() else { return pretty(value) };
+fn render_prompt(value: &Value, look: &ValueFormatter) -> String {
+    let Some(messages) = value["messages"].as_array() else { return to_pretty_json(value) };
     let told = messages.iter().map(|message| {
-        format!("{}\n{}", look.bold(&plain(&message["role"])), plain(&message["content"]))
+        format!(
+            "{}\n{}",
+            look.style_bold(&to_plain_text(&message["role"])),
+            to_plain_text(&message["content"])
+        )
     });
     told.collect::<Vec<_>>().join("\n\n")
 }

@@ -3,10 +3,10 @@
 use clap::Subcommand;
 use serde_json::json;
 
-use crate::{client::Call, context::Context, failure::Result, operations};
+use crate::{client::ApiRequest, context::CliContext, failure::Result, operations};
 
 #[derive(Subcommand)]
-pub(crate) enum Image {
+pub(crate) enum ImageCommand {
     /// Lists the images that sandboxes may be made from.
     #[command(after_help = "Example: cynork image list")]
     List,
@@ -24,28 +24,30 @@ pub(crate) enum Image {
     },
 }
 
-impl Image {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ImageCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List => {
-                let call = Call::of(operations::LIST_IMAGES);
+                let call = ApiRequest::for_operation(operations::LIST_IMAGES);
                 context
-                    .list(
-                        &call,
-                        None,
-                        String::clone,
-                        ["image"],
-                        |image: &String, _| [image.clone()],
-                    )
+                    .show_list(&call, None, String::clone, ["image"], |image: &String, _| {
+                        [image.clone()]
+                    })
                     .await
             }
             Self::Allow { image } => {
-                let call = Call::of(operations::ADD_IMAGE).body(&json!({ "image": image }));
-                context.done(&call, &format!("sandboxes may be made from {image}")).await
+                let call = ApiRequest::for_operation(operations::ADD_IMAGE)
+                    .with_json_body(&json!({ "image": image }));
+                context
+                    .send_and_confirm(&call, &format!("sandboxes may be made from {image}"))
+                    .await
             }
             Self::Forbid { image } => {
-                let call = Call::of(operations::REMOVE_IMAGE).query("image", Some(&image));
-                context.done(&call, &format!("no more sandboxes are made from {image}")).await
+                let call = ApiRequest::for_operation(operations::REMOVE_IMAGE)
+                    .with_query("image", Some(&image));
+                context
+                    .send_and_confirm(&call, &format!("no more sandboxes are made from {image}"))
+                    .await
             }
         }
     }

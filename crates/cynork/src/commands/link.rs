@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use url::{Url, form_urlencoded};
 
 use crate::{
-    client::{Call, Client},
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::{ApiClient, ApiRequest},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::visible,
+    look::escape_invisible,
     operations,
-    output::record,
-    page::{inside, unescaped},
-    terminal::Style,
+    output::render_record,
+    page::{text_between, unescape_html},
+    terminal::TextStyle,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Link {
+pub(crate) enum LinkCommand {
     /// Shows what a link asks. Nothing happens by looking.
     #[command(after_help = "Example: cynork link show https://cynode.example/answer/TOKEN")]
     Show {
@@ -30,11 +30,11 @@ pub(crate) enum Link {
     #[command(
         after_help = "Example: cynork link answer https://cynode.example/answer/TOKEN --approve"
     )]
-    Answer(Answer),
+    Answer(LinkAnswerArgs),
 }
 
 #[derive(Args)]
-pub(crate) struct Answer {
+pub(crate) struct LinkAnswerArgs {
     /// The link of a notice.
     link: String,
     /// Yes.
@@ -50,7 +50,7 @@ pub(crate) struct Answer {
 
 /// What is behind a link, read from its page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Page {
+struct AnswerPageContent {
     /// What it is about.
     title: String,
     /// Exactly what is to be decided.
@@ -63,27 +63,27 @@ struct Page {
 
 /// What was said.
 #[derive(Serialize)]
-struct Said {
+struct AnswerReceipt {
     said: &'static str,
 }
 
-impl Link {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl LinkCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::Show { link } => show(context, &link).await,
+            Self::Show { link } => show_answer_page(context, &link).await,
             Self::Answer(answer) => answer.run(context).await,
         }
     }
 }
 
 /// Where a link leads, and what is in it.
-fn split(context: &Context, link: &str) -> Result<(Client, String)> {
+fn parse_answer_link(context: &CliContext, link: &str) -> Result<(ApiClient, String)> {
     let wrong = || {
-        Failure::new(Kind::Usage, "this is not a link of a notice")
-            .fix("copy it whole; it ends like /answer/…")
+        CliError::new(CliErrorKind::Usage, "this is not a link of a notice")
+            .with_fix("copy it whole; it ends like /answer/…")
     };
     if !link.contains('/') {
-        return Ok((context.client.elsewhere(context.client.base())?, link.to_owned()));
+        return Ok((context.client.for_base_url(context.client.base_url())?, link.to_owned()));
     }
     let url = Url::parse(link).map_err(|_| wrong())?;
     let (before, token) = url.path().rsplit_once("/answer/").ok_or_else(wrong)?;
@@ -91,38 +91,40 @@ fn split(context: &Context, link: &str) -> Result<(Client, String)> {
         return Err(wrong());
     }
     let base = url.origin().ascii_serialization() + before;
-    Ok((context.client.elsewhere(&base)?, token.to_owned()))
+    Ok((context.client.for_base_url(&base)?, token.to_owned()))
 }
 
-async fn show(context: &Context, link: &str) -> Result<()> {
-    let (client, token) = split(context, link)?;
-    let read = read(&visible(&client.text(&Call::to(operations::LOOK, [token])).await?));
-    context.out.show(
+async fn show_answer_page(context: &CliContext, link: &str) -> Result<()> {
+    let (client, token) = parse_answer_link(context, link)?;
+    let read = parse_answer_page(&escape_invisible(
+        &client.fetch_text(&ApiRequest::with_path_params(operations::LOOK, [token])).await?,
+    ));
+    context.out.print_answer(
         &read,
         |page| vec![page.title.clone()],
         |page, paint| {
             let mut sides = vec![
-                ("asked", paint.dye(Style::Bold, &page.title)),
+                ("asked", paint.apply_style(TextStyle::Bold, &page.title)),
                 ("exactly", page.exact.clone()),
             ];
             let about: Vec<String> =
                 page.about.iter().map(|(name, value)| format!("{name}: {value}")).collect();
             sides.push(("about", about.join("\n")));
             sides.push(("answers", page.answers.join(", ")));
-            record(paint, &sides)
+            render_record(paint, &sides)
         },
     )
 }
 
-impl Answer {
-    async fn run(self, context: &Context) -> Result<()> {
-        let message = self.message.as_deref().map(given::words).transpose()?;
+impl LinkAnswerArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let message = self.message.as_deref().map(given::read_text_argument).transpose()?;
         let (decision, said, words) = match (self.approve, self.refuse, &message) {
             (true, ..) => ("approve", "yes", "you said yes"),
             (_, true, _) => ("refuse", "no", "you said no"),
             (false, false, Some(_)) => ("answer", "words", "your answer was passed on"),
             (false, false, None) => {
-                return Err(Failure::new(Kind::Usage, "what do you say?").fix(
+                return Err(CliError::new(CliErrorKind::Usage, "what do you say?").with_fix(
                     "say it with --approve, --refuse or --message TEXT; see `cynork link show`",
                 ));
             }
@@ -132,24 +134,25 @@ impl Answer {
         if let Some(text) = &message {
             form.append_pair("text", text);
         }
-        let (client, token) = split(context, &self.link)?;
-        let call = Call::to(operations::ANSWER, [token])
-            .file(form.finish().into_bytes(), "application/x-www-form-urlencoded");
-        client.text(&call).await?;
-        context.out.done(&Said { said }, words)
+        let (client, token) = parse_answer_link(context, &self.link)?;
+        let call = ApiRequest::with_path_params(operations::ANSWER, [token])
+            .with_file_body(form.finish().into_bytes(), "application/x-www-form-urlencoded");
+        client.fetch_text(&call).await?;
+        context.out.print_success(&AnswerReceipt { said }, words)
     }
 }
 
 /// Reads a page.
-fn read(html: &str) -> Page {
-    let text = |from: &str, to: &str| inside(html, from, to).map(unescaped).unwrap_or_default();
+fn parse_answer_page(html: &str) -> AnswerPageContent {
+    let text =
+        |from: &str, to: &str| text_between(html, from, to).map(unescape_html).unwrap_or_default();
     let names = html.split("<dt>").skip(1).filter_map(|part| {
         let name = part.split("</dt>").next()?;
-        Some((unescaped(name), unescaped(inside(part, "<dd>", "</dd>")?)))
+        Some((unescape_html(name), unescape_html(text_between(part, "<dd>", "</dd>")?)))
     });
     let answers = ["approve", "refuse", "answer"];
     let answers = answers.into_iter().filter(|it| html.contains(&format!("value={it}")));
-    Page {
+    AnswerPageContent {
         title: text("<h1>", "</h1>"),
         exact: text("<pre>", "</pre>"),
         about: names.collect(),
@@ -166,12 +169,12 @@ mod tests {
         let html = "<h1>May it?</h1><pre>echo &lt;a&gt; &amp;amp;</pre><dl><dt>Asked by</dt><dd>Ada &#39;A&#39;</dd>\
             <dt>Task</dt><dd>x</dd></dl><form method=post><button name=decision value=approve>Approve</button>\
             <button name=decision value=refuse class=no>Refuse</button></form>";
-        let wanted = Page {
+        let wanted = AnswerPageContent {
             title: "May it?".into(),
             exact: "echo <a> &amp;".into(),
             about: vec![("Asked by".into(), "Ada 'A'".into()), ("Task".into(), "x".into())],
             answers: vec!["approve".into(), "refuse".into()],
         };
-        assert_eq!(read(html), wanted);
+        assert_eq!(parse_answer_page(html), wanted);
     }
 }

@@ -4,12 +4,12 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{client::Call, context::Context, failure::Result, operations};
+use crate::{client::ApiRequest, context::CliContext, failure::Result, operations};
 
 /// Shows the numbers of the server, in Prometheus' text format.
 #[derive(Args)]
 #[command(after_help = "Example: cynork metrics --name http_requests")]
-pub(crate) struct Metrics {
+pub(crate) struct MetricsArgs {
     /// Only those whose name has this in it.
     #[arg(long)]
     name: Option<String>,
@@ -17,7 +17,7 @@ pub(crate) struct Metrics {
 
 /// One number.
 #[derive(Debug, PartialEq, Serialize)]
-struct Sample {
+struct MetricSample {
     name: String,
     labels: Map<String, Value>,
     value: f64,
@@ -25,18 +25,19 @@ struct Sample {
 
 /// All of them.
 #[derive(Serialize)]
-struct Samples {
-    items: Vec<Sample>,
+struct MetricSamples {
+    items: Vec<MetricSample>,
 }
 
-impl Metrics {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
-        let text = context.client.text(&Call::of(operations::METRICS)).await?;
+impl MetricsArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        let text =
+            context.client.fetch_text(&ApiRequest::for_operation(operations::METRICS)).await?;
         let wanted = |name: &str| self.name.as_deref().is_none_or(|part| name.contains(part));
-        let samples: Vec<Sample> =
-            text.lines().filter_map(sample).filter(|it| wanted(&it.name)).collect();
-        context.out.show(
-            &Samples { items: samples },
+        let samples: Vec<MetricSample> =
+            text.lines().filter_map(parse_sample).filter(|it| wanted(&it.name)).collect();
+        context.out.print_answer(
+            &MetricSamples { items: samples },
             |samples| samples.items.iter().map(|it| it.name.clone()).collect(),
             |_, _| text.lines().filter(|line| wanted(line)).collect::<Vec<_>>().join("\n"),
         )
@@ -44,7 +45,7 @@ impl Metrics {
 }
 
 /// Reads a line of Prometheus' text format; remarks are none.
-fn sample(line: &str) -> Option<Sample> {
+fn parse_sample(line: &str) -> Option<MetricSample> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -55,17 +56,17 @@ fn sample(line: &str) -> Option<Sample> {
     let mut labels = Map::new();
     let mut rest = rest.trim_end_matches('}');
     while let Some((label, behind)) = rest.split_once("=\"") {
-        let end = closing(behind)?;
+        let end = find_closing_quote(behind)?;
         let text =
             behind.get(..end)?.replace("\\\"", "\"").replace("\\n", "\n").replace("\\\\", "\\");
         labels.insert(label.trim_start_matches(',').to_owned(), text.into());
         rest = behind.get(end + 1..)?;
     }
-    Some(Sample { name: name.to_owned(), labels, value })
+    Some(MetricSample { name: name.to_owned(), labels, value })
 }
 
 /// Where a quoted text ends.
-fn closing(text: &str) -> Option<usize> {
+fn find_closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, character) in text.char_indices() {
         match character {
@@ -85,14 +86,14 @@ mod tests {
 
     #[test]
     fn numbers_are_read_with_their_labels_and_remarks_are_none() {
-        let read = sample("http_requests{path=\"/a,b\",said=\"\\\"x\\\"\"} 12").unwrap();
+        let read = parse_sample("http_requests{path=\"/a,b\",said=\"\\\"x\\\"\"} 12").unwrap();
         let labels = json!({ "path": "/a,b", "said": "\"x\"" });
         assert_eq!(
             (read.name.as_str(), Value::Object(read.labels), read.value),
             ("http_requests", labels, 12.0)
         );
-        assert_eq!(sample("up 1").unwrap().labels, Map::new());
-        assert_eq!(sample("# HELP up Whether"), None);
-        assert_eq!(sample(""), None);
+        assert_eq!(parse_sample("up 1").unwrap().labels, Map::new());
+        assert_eq!(parse_sample("# HELP up Whether"), None);
+        assert_eq!(parse_sample(""), None);
     }
 }

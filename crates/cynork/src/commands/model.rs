@@ -1,28 +1,45 @@
 //! `cynork model`: the models that may be asked, what they cost and the ways to them.
 
+use std::fmt::Write as _;
+
 use clap::{Args, Subcommand};
-use cynode_wire::models::{ModelView, RouteView};
+use cynode_core::{agents::AgentRole, models::Tier, names::nearest_name};
+use cynode_wire::models::{ModelChoices, ModelView, RouteView};
 use serde_json::{Value, json};
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    draw,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::{Look, money, number},
+    look::{ValueFormatter, group_digits},
     operations,
+    terminal::TextStyle,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Model {
+pub(crate) enum ModelCommand {
     /// Lists the models with their prices and the ways to them.
     #[command(after_help = "Example: cynork model list")]
     List,
+    /// Says which model would be used for each tier, in which order others follow, and why the rest are not used.
+    #[command(after_help = "Example: cynork model explain standard --project web\n\
+                      The order: a project's own model before a general one, then what is local if that is preferred, then \
+                      `model_routing.fallback_provider_order`, then by name.")]
+    Explain {
+        /// A tier (`fast`, `standard`, `deep`), or the role of an agent (`project_manager`, `developer` …); all tiers when it is
+        /// left out.
+        #[arg(value_name = "TIER|ROLE")]
+        about: Option<String>,
+        #[command(flatten)]
+        place: ModelProjectArgs,
+    },
     /// Adds a model, or describes it anew.
     #[command(
         after_help = "Example: cynork model set coder --route local=qwen2.5-coder --context 32768 --max-output 4096 --tools --tier standard"
     )]
-    Set(Box<Set>),
+    Set(Box<ModelSetArgs>),
     /// Removes a model.
     #[command(after_help = "Example: cynork model remove coder")]
     Remove {
@@ -31,27 +48,35 @@ pub(crate) enum Model {
     },
 }
 
+/// In which project.
+#[derive(Args)]
+pub(crate) struct ModelProjectArgs {
+    /// The project, by name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
+    #[arg(long, short)]
+    project: Option<String>,
+}
+
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that a model can do or not")]
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct ModelSetArgs {
     /// The id that clients use.
     model: String,
     /// A way to it: the provider, and what it is called there. May be repeated; the first that works is used.
-    #[arg(long, value_name = "PROVIDER=NAME", value_parser = given::pair, required_unless_present = "file")]
+    #[arg(long, value_name = "PROVIDER=NAME", value_parser = given::parse_name_value, required_unless_present_any = ["file", "think_seconds"])]
     route: Vec<(String, String)>,
     /// Most tokens of a conversation.
-    #[arg(long, value_name = "TOKENS", required_unless_present = "file")]
+    #[arg(long, value_name = "TOKENS", required_unless_present_any = ["file", "think_seconds"])]
     context: Option<u64>,
     /// Most tokens of an answer.
-    #[arg(long, value_name = "TOKENS", required_unless_present = "file")]
+    #[arg(long, value_name = "TOKENS", required_unless_present_any = ["file", "think_seconds"])]
     max_output: Option<u64>,
     /// What a million tokens cost, of `input`, `cached`, `cache_write` or `output`; may be repeated.
-    #[arg(long, value_name = "OF=MONEY", value_parser = price)]
+    #[arg(long, value_name = "OF=MONEY", value_parser = parse_price)]
     price: Vec<(String, u64)>,
     /// What people call it; its id when it is left out.
     #[arg(long)]
     title: Option<String>,
-    /// How able it is: it then answers to `cynodeai.fast` and so on.
+    /// Its tier: a task that asks for the tier `fast` (`cynodeai.fast`) may get this model.
     #[arg(long, value_parser = ["fast", "standard", "deep"])]
     tier: Option<String>,
     /// It calls tools.
@@ -72,95 +97,205 @@ pub(crate) struct Set {
     /// Offers it to one project alone.
     #[arg(long)]
     project: Option<String>,
+    /// How long one answer to the project manager may take; `manager.think_timeout_seconds` when it is left out. Alone, it changes
+    /// nothing else of a model that is there.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    think_seconds: Option<u32>,
     /// The whole description as a file of JSON (`SetModel` in the OpenAPI document), `-` for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["route", "context", "max_output", "price", "title", "tier",
-        "tools", "images", "json_schema", "skills", "off", "project"])]
+        "tools", "images", "json_schema", "skills", "off", "project", "think_seconds"])]
     file: Option<String>,
 }
 
+/// What a model needs that is not there yet.
+const NEW_MODEL_HINT: &str = "a new one is described with --route, --context and --max-output";
+
 /// Reads `OF=MONEY`.
-fn price(text: &str) -> std::result::Result<(String, u64), String> {
-    let (of, amount) = given::pair(text)?;
+fn parse_price(text: &str) -> std::result::Result<(String, u64), String> {
+    let (of, amount) = given::parse_name_value(text)?;
     if !["input", "cached", "cache_write", "output"].contains(&of.as_str()) {
         return Err("a price is of `input`, `cached`, `cache_write` or `output`".to_owned());
     }
-    Ok((of, given::money(&amount)?))
+    Ok((of, given::parse_money(&amount)?))
 }
 
-impl Model {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ModelCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List => list(context).await,
+            Self::List => list_models(context).await,
+            Self::Explain { about, place } => {
+                explain_models(context, about.as_deref(), place).await
+            }
             Self::Set(set) => {
-                let call =
-                    Call::to(operations::SET_MODEL, [&set.model]).body(&set.body(context).await?);
-                let sentence = |it: &ModelView, _: &Look| {
+                let call = ApiRequest::with_path_params(operations::SET_MODEL, [&set.model])
+                    .with_json_body(&set.build_request_body(context).await?);
+                let sentence = |it: &ModelView, _: &ValueFormatter| {
                     let tier = it
                         .tier
-                        .map(|tier| format!(", and as {}", tier.model_id()))
+                        .map(|tier| format!(", and as {}", tier.tier_model_id()))
                         .unwrap_or_default();
                     format!("{} can be asked{tier}", it.id)
                 };
-                context.told(&call, |it: &ModelView| it.id.clone(), sentence).await
+                context.show_outcome(&call, |it: &ModelView| it.id.clone(), sentence).await
             }
             Self::Remove { model } => {
-                context.sure(&format!("Remove the model {model}?"))?;
-                let call = Call::to(operations::REMOVE_MODEL, [&model]);
-                context.done(&call, &format!("{model} is removed")).await
+                context.confirm_action(&format!("Remove the model {model}?"))?;
+                let call = ApiRequest::with_path_params(operations::REMOVE_MODEL, [&model]);
+                context.send_and_confirm(&call, &format!("{model} is removed")).await
             }
         }
     }
 }
 
-async fn list(context: &Context) -> Result<()> {
+async fn list_models(context: &CliContext) -> Result<()> {
+    context.fetch_currency().await;
     context
-        .list(
-            &Call::of(operations::LIST_REGISTRY),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_REGISTRY),
             None,
             |it: &ModelView| it.id.clone(),
-            ["id", "tier", "offered", "can", "context", "answer", "ways"],
+            ["id", "tier", "project", "offered", "can", "context", "answer", "ways"],
             |it, look| {
                 [
-                    look.bold(&it.id),
+                    look.style_bold(&it.id),
                     it.tier.map(|tier| tier.as_str()).unwrap_or_default().to_owned(),
-                    look.yes(it.enabled),
-                    abilities(it),
-                    number(it.context_tokens),
-                    number(it.max_output_tokens),
-                    it.routes.iter().map(way).collect::<Vec<_>>().join("\n"),
+                    it.project_id.map_or_else(|| "all".to_owned(), |id| id.to_string()),
+                    look.format_yes_no(it.enabled),
+                    model_abilities(it),
+                    group_digits(it.context_tokens),
+                    group_digits(it.max_output_tokens),
+                    it.routes
+                        .iter()
+                        .map(|it| render_route(it, look))
+                        .collect::<Vec<_>>()
+                        .join("\n"),
                 ]
             },
         )
         .await
 }
 
-fn abilities(model: &ModelView) -> String {
+/// What a word stands for: a tier, or the role of an agent.
+fn parse_tier_or_role(word: &str) -> Result<(Option<Tier>, Option<AgentRole>)> {
+    if let Some(tier) = Tier::from_name(word).or_else(|| Tier::from_model_id(word)) {
+        return Ok((Some(tier), None));
+    }
+    match AgentRole::from_name(word) {
+        Some(role) => Ok((None, Some(role))),
+        None => {
+            let tiers = Tier::ALL.iter().map(|tier| tier.as_str());
+            let roles = AgentRole::ALL.iter().map(|role| role.as_str());
+            let known: Vec<&str> = tiers.chain(roles).collect();
+            let near = nearest_name(word, known.iter().copied());
+            let near = near.map(|near| format!("is `{near}` meant?"));
+            let failure = CliError::new(
+                CliErrorKind::Usage,
+                format!("`{word}` is neither a tier nor a role"),
+            );
+            Err(failure.with_fix(near.unwrap_or_else(|| format!("there are {}", known.join(", ")))))
+        }
+    }
+}
+
+async fn explain_models(
+    context: &CliContext,
+    about: Option<&str>,
+    place: ModelProjectArgs,
+) -> Result<()> {
+    let (tier, role) = about.map(parse_tier_or_role).transpose()?.unwrap_or_default();
+    let project = match context.resolve_project(place.project, std::path::Path::new(".")) {
+        Some(named) => Some(context.project_id(&named).await?),
+        None => None,
+    };
+    let call = ApiRequest::for_operation(operations::EXPLAIN_MODELS)
+        .with_query("project_id", project.as_ref())
+        .with_query("tier", tier.map(|tier| tier.as_str()))
+        .with_query("agent_role", role.map(|role| role.as_str()));
+    let value = context.send_request(&call).await?;
+    let names = |it: &ModelChoices| {
+        it.tiers.iter().map(|tier| tier.model.clone().unwrap_or_default()).collect()
+    };
+    context.show_answer(&value, names, |it: &ModelChoices, look| {
+        render_model_choices(it, project.is_some(), look)
+    })
+}
+
+/// The choice in words: for each tier the model that would be asked, and a line for every other.
+fn render_model_choices(choices: &ModelChoices, in_project: bool, look: &ValueFormatter) -> String {
+    let mut text = String::new();
+    if !in_project {
+        text.push_str("outside of all projects; name one with --project\n");
+    }
+    for blocked in &choices.blocked {
+        let words =
+            look.paint.apply_style(TextStyle::Red, &format!("no model is asked: {blocked}"));
+        let _ = writeln!(text, "{words}");
+    }
+    for tier in &choices.tiers {
+        let uses = match (&tier.model, tier.instead) {
+            (Some(model), None) => look.style_bold(model),
+            (Some(model), Some(near)) => {
+                let why =
+                    format!("no model of this tier can be asked; {} stands in", near.as_str());
+                format!("{} ({why})", look.style_bold(model))
+            }
+            (None, _) => look.paint.apply_style(TextStyle::Red, "no model can be asked"),
+        };
+        let _ = writeln!(text, "{:<9} {uses}", tier.tier.as_str());
+        for choice in &tier.choices {
+            let place = match choice.position {
+                Some(place) if choice.used => {
+                    look.paint.apply_style(TextStyle::Green, &format!("{place} ▸"))
+                }
+                Some(place) => format!("{place}  "),
+                None => look.style_dim("–  "),
+            };
+            let from = match (&choice.provider, &choice.upstream) {
+                (Some(provider), Some(upstream)) => format!(" ({provider}: {upstream})"),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "  {place} {}{from}: {}", choice.model, choice.reason);
+        }
+    }
+    text
+}
+
+fn model_abilities(model: &ModelView) -> String {
     let all = [
         (model.tools, "tools"),
         (model.images, "images"),
         (model.json_schema, "schema"),
         (model.skills, "skills"),
     ];
-    all.into_iter().filter(|(can, _)| *can).map(|(_, what)| what).collect::<Vec<_>>().join(" ")
+    let can = all.into_iter().filter(|(can, _)| *can).map(|(_, what)| what.to_owned());
+    let thinks = model.think_seconds.map(|seconds| format!("thinks {seconds}s"));
+    can.chain(thinks).collect::<Vec<_>>().join(" ")
 }
 
 /// A way to a model, with what a million tokens cost there.
-fn way(route: &RouteView) -> String {
-    let price = |micros: u64| money(i64::try_from(micros).unwrap_or(i64::MAX));
-    let (input, output) = (price(route.prices.input), price(route.prices.output));
-    format!("{}: {} at {input} in, {output} out", route.provider, route.upstream)
+fn render_route(route: &RouteView, look: &ValueFormatter) -> String {
+    let (input, output) =
+        (draw::format_amount(route.prices.input), draw::format_amount(route.prices.output));
+    let currency = look.currency;
+    format!("{}: {} at {input} in, {output} {currency} out", route.provider, route.upstream)
 }
 
-impl Set {
-    async fn body(&self, context: &Context) -> Result<Value> {
+impl ModelSetArgs {
+    async fn build_request_body(&self, context: &CliContext) -> Result<Value> {
         if let Some(file) = &self.file {
-            let body = given::json(file)?;
+            let body = given::read_file_json(file)?;
             return if body.is_object() {
                 Ok(body)
             } else {
-                Err(Failure::new(Kind::Invalid, "the description of a model is an object"))
+                Err(CliError::new(CliErrorKind::Invalid, "the description of a model is an object"))
             };
         }
+        if let (Some(seconds), []) = (self.think_seconds, self.route.as_slice()) {
+            return self.body_with_think_seconds(context, seconds).await;
+        }
+        let (Some(_), Some(_)) = (self.context, self.max_output) else {
+            return Err(CliError::new(CliErrorKind::Usage, NEW_MODEL_HINT));
+        };
         let mut prices = json!({ "input": 0, "cached": 0, "cache_write": 0, "output": 0 });
         for (of, micros) in &self.price {
             prices[of] = json!(micros);
@@ -172,11 +307,94 @@ impl Set {
         let routes = self.route.iter().map(|(provider, upstream)| {
             json!({ "provider": provider, "upstream": upstream, "prices": prices })
         });
-        Ok(given::said(json!({
+        Ok(given::without_nulls(json!({
             "title": self.title, "tier": self.tier, "context_tokens": self.context,
             "max_output_tokens": self.max_output, "tools": self.tools, "images": self.images,
             "json_schema": self.json_schema, "skills": self.skills, "enabled": self.off.then_some(false),
-            "routes": routes.collect::<Vec<_>>(), "project_id": project,
+            "routes": routes.collect::<Vec<_>>(), "project_id": project, "think_seconds": self.think_seconds,
         })))
+    }
+
+    /// Whether anything is said about a model but how long it may think.
+    const fn has_description(&self) -> bool {
+        self.context.is_some()
+            || self.max_output.is_some()
+            || !self.price.is_empty()
+            || self.title.is_some()
+            || self.tier.is_some()
+            || self.tools
+            || self.images
+            || self.json_schema
+            || self.skills
+            || self.off
+            || self.project.is_some()
+    }
+
+    /// The model as it is, with another time for its answers.
+    async fn body_with_think_seconds(&self, context: &CliContext, seconds: u32) -> Result<Value> {
+        if self.has_description() {
+            let said =
+                format!("--think-seconds alone changes a model that is there; {NEW_MODEL_HINT}");
+            return Err(CliError::new(CliErrorKind::Usage, said));
+        }
+        let listed =
+            context.send_request(&ApiRequest::for_operation(operations::LIST_REGISTRY)).await?;
+        let models = listed["items"].as_array().cloned().unwrap_or_default();
+        let found = models.into_iter().find(|model| model["id"] == json!(self.model));
+        let Some(mut model) = found else {
+            let said = format!("there is no model `{}`; {NEW_MODEL_HINT}", self.model);
+            return Err(CliError::new(CliErrorKind::Invalid, said));
+        };
+        model["think_seconds"] = json!(seconds);
+        if let Some(fields) = model.as_object_mut() {
+            fields.remove("id");
+        }
+        Ok(model)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cynode_core::budget::Currency;
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::terminal::Colorizer;
+
+    #[test]
+    fn a_word_is_a_tier_or_a_role_and_a_near_one_is_named() {
+        assert_eq!(parse_tier_or_role("fast"), Ok((Some(Tier::Fast), None)));
+        assert_eq!(parse_tier_or_role("cynodeai.deep"), Ok((Some(Tier::Deep), None)));
+        assert_eq!(parse_tier_or_role("developer"), Ok((None, Some(AgentRole::Developer))));
+        let failure = parse_tier_or_role("standart").unwrap_err();
+        assert_eq!(failure.fix.as_deref(), Some("is `standard` meant?"));
+    }
+
+    #[test]
+    fn the_choice_is_told_in_its_order_and_with_why() {
+        let choices = json!({ "tiers": [
+            { "tier": "fast", "model_id": "cynodeai.fast", "model": "own", "choices": [
+                { "model": "own", "provider": "sample", "upstream": "scripted", "own": true, "position": 1, "used": true,
+                    "reason": "the project's own model goes before a general one" },
+                { "model": "coder", "provider": "local", "upstream": "qwen", "own": false, "position": 2, "used": false,
+                    "reason": "a general model, for every project" },
+                { "model": "old", "own": false, "used": false, "reason": "it is switched off" },
+            ] },
+            { "tier": "deep", "model_id": "cynodeai.deep", "model": "own", "instead": "fast", "choices": [] },
+        ], "blocked": [] });
+        let now = datetime!(2026-11-16 12:00 UTC);
+        let look = ValueFormatter { paint: Colorizer(false), now, currency: Currency::USD };
+        assert_eq!(
+            render_model_choices(&serde_json::from_value(choices).unwrap(), true, &look)
+                .lines()
+                .collect::<Vec<_>>(),
+            [
+                "fast      own",
+                "  1 ▸ own (sample: scripted): the project's own model goes before a general one",
+                "  2   coder (local: qwen): a general model, for every project",
+                "  –   old: it is switched off",
+                "deep      own (no model of this tier can be asked; fast stands in)",
+            ]
+        );
     }
 }

@@ -5,54 +5,55 @@ use cynode_wire::nodes::{IssuedJoinToken, NodeView};
 use serde_json::{Value, json};
 
 use crate::{
-    client::Call,
-    context::Context,
+    client::ApiRequest,
+    context::CliContext,
     failure::Result,
     given,
-    look::{Look, number},
+    look::{ValueFormatter, group_digits},
     names, operations,
-    output::record,
+    output::render_record,
+    terminal::TextStyle,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Node {
+pub(crate) enum NodeCommand {
     /// Lists the nodes, by name.
     #[command(after_help = "Example: cynork node list")]
     List,
     /// Shows a node and what it can do.
     #[command(after_help = "Example: cynork node show build-1")]
-    Show(Which),
+    Show(NodeSelector),
     /// Lets one machine join as a node. The token is shown once.
     #[command(after_help = "Example: cynork node join-token --label gpu --expires-in 600")]
-    JoinToken(JoinToken),
+    JoinToken(JoinTokenArgs),
     /// Lets a node end what it has and get no more jobs.
     #[command(after_help = "Example: cynork node drain build-1")]
-    Drain(Which),
+    Drain(NodeSelector),
     /// Gives a node jobs again.
     #[command(after_help = "Example: cynork node undrain build-1")]
-    Undrain(Which),
+    Undrain(NodeSelector),
     /// Gives a node other labels, in place of those it has.
     #[command(after_help = "Example: cynork node label build-1 gpu large")]
     Label {
         #[command(flatten)]
-        which: Which,
+        which: NodeSelector,
         /// All its labels from now on; none takes them away.
         labels: Vec<String>,
     },
     /// Removes a node: it is not ours any more.
     #[command(after_help = "Example: cynork node remove build-1")]
-    Remove(Which),
+    Remove(NodeSelector),
 }
 
 /// One node.
 #[derive(Args)]
-pub(crate) struct Which {
+pub(crate) struct NodeSelector {
     /// By name or id.
     node: String,
 }
 
 #[derive(Args)]
-pub(crate) struct JoinToken {
+pub(crate) struct JoinTokenArgs {
     /// A label that the node will have; may be repeated.
     #[arg(long)]
     label: Vec<String>,
@@ -61,84 +62,102 @@ pub(crate) struct JoinToken {
     expires_in: Option<u32>,
 }
 
-fn name(node: &NodeView) -> String {
+fn node_name(node: &NodeView) -> String {
     node.name.clone()
 }
 
 /// What a person wants to know: whether it gets jobs, and whether it is there at all.
-fn standing(node: &NodeView, look: &Look) -> String {
+fn node_status(node: &NodeView, look: &ValueFormatter) -> String {
     if node.alive || node.state.as_str() == "removed" {
-        return look.state(node.state.as_str());
+        return look.style_state(node.state.as_str());
     }
-    format!("{} ({})", look.state("silent"), node.state.as_str())
+    let word = if node.started { "silent" } else { "never ran" };
+    format!("{} ({})", look.style_state(word), node.state.as_str())
 }
 
-impl Node {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+/// When its program was heard of last.
+fn render_last_seen(node: &NodeView, look: &ValueFormatter) -> String {
+    if node.started { look.format_relative_time(node.last_seen_at) } else { "never".to_owned() }
+}
+
+/// How many things are wrong with it by its own word; `node show` names them.
+fn render_warning_count(node: &NodeView, look: &ValueFormatter) -> String {
+    match node.report.warnings.len() {
+        0 => String::new(),
+        count => look.paint.apply_style(TextStyle::Yellow, &count.to_string()),
+    }
+}
+
+impl NodeCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List => list(context).await,
+            Self::List => list_nodes(context).await,
             Self::Show(which) => {
-                let call = Call::to(operations::GET_NODE, [which.id(context).await?]);
-                context.one(&call, name, sides).await
+                let call = ApiRequest::with_path_params(
+                    operations::GET_NODE,
+                    [which.resolve_node_id(context).await?],
+                );
+                context.show_item(&call, node_name, node_fields).await
             }
             Self::JoinToken(token) => token.run(context).await,
-            Self::Drain(which) => which.change(context, json!({ "draining": true })).await,
-            Self::Undrain(which) => which.change(context, json!({ "draining": false })).await,
+            Self::Drain(which) => which.update_node(context, json!({ "draining": true })).await,
+            Self::Undrain(which) => which.update_node(context, json!({ "draining": false })).await,
             Self::Label { which, labels } => {
-                which.change(context, json!({ "labels": labels })).await
+                which.update_node(context, json!({ "labels": labels })).await
             }
             Self::Remove(which) => {
-                let id = which.id(context).await?;
-                context.sure(&format!(
+                let id = which.resolve_node_id(context).await?;
+                context.confirm_action(&format!(
                     "Remove the node {}? Its jobs are tried elsewhere.",
                     which.node
                 ))?;
-                let call = Call::to(operations::REMOVE_NODE, [id]);
-                context.done(&call, &format!("{} is removed", which.node)).await
+                let call = ApiRequest::with_path_params(operations::REMOVE_NODE, [id]);
+                context.send_and_confirm(&call, &format!("{} is removed", which.node)).await
             }
         }
     }
 }
 
-async fn list(context: &Context) -> Result<()> {
+async fn list_nodes(context: &CliContext) -> Result<()> {
     context
-        .list(
-            &Call::of(operations::LIST_NODES),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_NODES),
             None,
-            name,
-            ["name", "state", "jobs", "labels", "cores", "memory", "seen", "id"],
+            node_name,
+            ["name", "state", "jobs", "labels", "cores", "memory", "warnings", "seen", "id"],
             |node: &NodeView, look| {
                 [
-                    look.bold(&node.name),
-                    standing(node, look),
+                    look.style_bold(&node.name),
+                    node_status(node, look),
                     format!("{} of {}", node.jobs, node.report.slots),
                     node.labels.join(" "),
                     node.report.cores.to_string(),
-                    mebibytes(node.report.memory_mib),
-                    look.when(node.last_seen_at),
-                    look.dim(&node.node_id.to_string()),
+                    format_mebibytes(node.report.memory_mib),
+                    render_warning_count(node, look),
+                    render_last_seen(node, look),
+                    look.style_dim(&node.node_id.to_string()),
                 ]
             },
         )
         .await
 }
 
-fn mebibytes(amount: u64) -> String {
-    format!("{} MiB", number(i64::try_from(amount).unwrap_or(i64::MAX)))
+fn format_mebibytes(amount: u64) -> String {
+    format!("{} MiB", group_digits(i64::try_from(amount).unwrap_or(i64::MAX)))
 }
 
-fn sides(node: &NodeView, look: &Look) -> Vec<(&'static str, String)> {
+fn node_fields(node: &NodeView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     let report = &node.report;
     let lines = |pairs: Vec<String>| pairs.join("\n");
     let backends = report.backends.iter().map(|it| it.version.clone());
     vec![
-        ("name", look.bold(&node.name)),
-        ("state", standing(node, look)),
+        ("name", look.style_bold(&node.name)),
+        ("state", node_status(node, look)),
         ("jobs", format!("{} of {}", node.jobs, report.slots)),
         ("labels", node.labels.join(" ")),
         ("cores", report.cores.to_string()),
-        ("memory", mebibytes(report.memory_mib)),
-        ("free disk", mebibytes(report.disk_free_mib)),
+        ("memory", format_mebibytes(report.memory_mib)),
+        ("free disk", format_mebibytes(report.disk_free_mib)),
         ("sandboxes", lines(backends.collect())),
         (
             "agents",
@@ -148,45 +167,55 @@ fn sides(node: &NodeView, look: &Look) -> Vec<(&'static str, String)> {
             "facts",
             lines(report.facts.iter().map(|(name, fact)| format!("{name}: {fact}")).collect()),
         ),
+        ("warnings", lines(report.warnings.clone())),
         ("version", report.version.clone()),
-        ("joined", look.when(node.joined_at)),
-        ("seen", look.when(node.last_seen_at)),
+        ("joined", look.format_relative_time(node.joined_at)),
+        ("seen", render_last_seen(node, look)),
         ("id", node.node_id.to_string()),
     ]
 }
 
-impl Which {
-    async fn id(&self, context: &Context) -> Result<String> {
-        names::NODE.id(context, &self.node).await
+impl NodeSelector {
+    async fn resolve_node_id(&self, context: &CliContext) -> Result<String> {
+        names::NODE.resolve_id(context, &self.node).await
     }
 
-    async fn change(&self, context: &Context, body: Value) -> Result<()> {
-        let call = Call::to(operations::CHANGE_NODE, [self.id(context).await?]).body(&body);
-        let sentence = |node: &NodeView, look: &Look| {
+    async fn update_node(&self, context: &CliContext, body: Value) -> Result<()> {
+        let call = ApiRequest::with_path_params(
+            operations::CHANGE_NODE,
+            [self.resolve_node_id(context).await?],
+        )
+        .with_json_body(&body);
+        let sentence = |node: &NodeView, look: &ValueFormatter| {
             let labels =
                 if node.labels.is_empty() { "none".to_owned() } else { node.labels.join(" ") };
-            format!("{} is {}; labels: {labels}", node.name, standing(node, look))
+            format!("{} is {}; labels: {labels}", node.name, node_status(node, look))
         };
-        context.told(&call, name, sentence).await
+        context.show_outcome(&call, node_name, sentence).await
     }
 }
 
-impl JoinToken {
-    async fn run(self, context: &Context) -> Result<()> {
-        let body =
-            given::said(json!({ "labels": self.label, "expires_in_seconds": self.expires_in }));
-        let value = context.ask(&Call::of(operations::ISSUE_JOIN_TOKEN).body(&body)).await?;
-        context.show(
+impl JoinTokenArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let body = given::without_nulls(
+            json!({ "labels": self.label, "expires_in_seconds": self.expires_in }),
+        );
+        let value = context
+            .send_request(
+                &ApiRequest::for_operation(operations::ISSUE_JOIN_TOKEN).with_json_body(&body),
+            )
+            .await?;
+        context.show_answer(
             &value,
             |it: &IssuedJoinToken| vec![it.join_token.0.clone()],
             |it, look| {
                 let sides = [
-                    ("token", look.bold(&it.join_token.0)),
-                    ("works", format!("once, ends {}", look.when(it.expires_at))),
+                    ("token", look.style_bold(&it.join_token.0)),
+                    ("works", format!("once, ends {}", look.format_relative_time(it.expires_at))),
                 ];
                 let next = "On that machine, with the address of the internal port:\n  \
                 cynode-node join --url ADDRESS --token-stdin --name NAME";
-                record(look.paint, &sides) + &look.dim(next)
+                render_record(look.paint, &sides) + &look.style_dim(next)
             },
         )
     }

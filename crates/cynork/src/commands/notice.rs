@@ -4,12 +4,13 @@ use clap::Subcommand;
 use cynode_wire::notices::NotificationView;
 
 use crate::{
-    answers::Pages, client::Call, context::Context, failure::Result, look::Look, operations,
+    answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result,
+    look::ValueFormatter, operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Notice {
-    /// Lists what was told and what is to be told, newest first, with what came of it.
+pub(crate) enum NotificationCommand {
+    /// List notifications, newest first, with what came of each.
     #[command(after_help = "Example: cynork notice list --state failed")]
     List {
         /// Everybody's, for an admin of the installation.
@@ -19,9 +20,9 @@ pub(crate) enum Notice {
         #[arg(long, value_parser = ["pending", "sent", "failed", "dropped"])]
         state: Option<String>,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
-    /// Tells something once more, under the same id.
+    /// Send a notification once more, under the same id.
     #[command(after_help = "Example: cynork notice replay ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Replay {
         /// Its id.
@@ -29,38 +30,40 @@ pub(crate) enum Notice {
     },
 }
 
-fn id(notice: &NotificationView) -> String {
+fn notification_id(notice: &NotificationView) -> String {
     notice.notification_id.to_string()
 }
 
-impl Notice {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl NotificationCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List { everybody, state, pages } => {
-                let call = Call::of(operations::LIST_NOTIFICATIONS)
-                    .query("all", everybody.then_some(true))
-                    .query("state", state);
+                let call = ApiRequest::for_operation(operations::LIST_NOTIFICATIONS)
+                    .with_query("all", everybody.then_some(true))
+                    .with_query("state", state);
                 let heads = ["id", "what", "state", "happened", "tried", "last answer"];
-                context.list(&call, Some(&pages), id, heads, row).await
+                context
+                    .show_list(&call, Some(&pages), notification_id, heads, notification_row)
+                    .await
             }
             Self::Replay { notice } => {
-                let call = Call::to(operations::REPLAY_NOTIFICATION, [&notice]);
-                let sentence = |it: &NotificationView, look: &Look| {
-                    format!("{} is {}", id(it), look.state(it.state.as_str()))
+                let call = ApiRequest::with_path_params(operations::REPLAY_NOTIFICATION, [&notice]);
+                let sentence = |it: &NotificationView, look: &ValueFormatter| {
+                    format!("{} is {}", notification_id(it), look.style_state(it.state.as_str()))
                 };
-                context.told(&call, id, sentence).await
+                context.show_outcome(&call, notification_id, sentence).await
             }
         }
     }
 }
 
-fn row(it: &NotificationView, look: &Look) -> [String; 6] {
+fn notification_row(it: &NotificationView, look: &ValueFormatter) -> [String; 6] {
     let last = it.attempts.last().map(|attempt| attempt.answer.clone());
     [
-        id(it),
-        look.bold(&it.kind),
-        look.state(it.state.as_str()),
-        look.when(it.occurred_at),
+        notification_id(it),
+        look.style_bold(&it.kind),
+        look.style_state(it.state.as_str()),
+        look.format_relative_time(it.occurred_at),
         it.attempts.len().to_string(),
         it.reason.clone().or(last).unwrap_or_default(),
     ]

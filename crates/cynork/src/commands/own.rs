@@ -3,20 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use clap_complete::Shell;
+use clap_complete::{Shell, env::Shells};
 use serde::Serialize;
 
 use crate::{
     cli,
-    context::Context,
+    context::CliContext,
     contract,
-    failure::{Failure, Kind, Result},
-    output::{Output, record, say},
+    failure::{CliError, CliErrorKind, Result},
+    output::{CliOutput, print_line, render_record},
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Own {
-    /// Writes completions for a shell to standard output.
+pub(crate) enum MetaCommand {
+    /// Writes the script for a shell's completion to standard output: of commands, flags, and names of tasks, projects, models,
+    /// nodes and providers.
     #[command(after_help = "Example: cynork completions bash")]
     Completions {
         /// The shell.
@@ -30,7 +31,7 @@ pub(crate) enum Own {
     },
     /// What is kept between commands.
     #[command(subcommand)]
-    Config(Config),
+    Config(ConfigCommand),
     /// Writes what every command promises, for tests and programs.
     #[command(hide = true, after_help = "Example: cynork contract")]
     Contract {
@@ -41,17 +42,17 @@ pub(crate) enum Own {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Config {
+pub(crate) enum ConfigCommand {
     /// Shows where the configuration is kept and what is in it, without the session.
     #[command(after_help = "Example: cynork config show")]
     Show,
     /// Keeps a value; without one, keeps none.
     #[command(after_help = "Example: cynork config set url http://127.0.0.1:12080")]
-    Set(Set),
+    Set(ConfigSetArgs),
 }
 
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct ConfigSetArgs {
     /// The address of the installation, the project that is meant when none is named, or the program that keeps the session.
     #[arg(value_parser = ["url", "project", "helper"])]
     key: String,
@@ -61,7 +62,7 @@ pub(crate) struct Set {
 
 /// The configuration, without its secret.
 #[derive(Serialize)]
-struct Kept {
+struct ConfigSummary {
     file: String,
     url: String,
     project: Option<String>,
@@ -71,85 +72,98 @@ struct Kept {
 
 /// Completions of a shell.
 #[derive(Serialize)]
-struct Script {
+struct CompletionScript {
     shell: String,
     script: String,
 }
 
 /// Pages that were written.
 #[derive(Serialize)]
-struct Pages {
+struct ManualPages {
     directory: String,
     pages: Vec<String>,
 }
 
-impl Own {
-    pub(crate) fn run(self, context: &mut Context) -> Result<()> {
+impl MetaCommand {
+    pub(crate) fn run(self, context: &mut CliContext) -> Result<()> {
         match self {
-            Self::Completions { shell } => completions(context, shell),
-            Self::Man { directory } => man(context, &directory),
-            Self::Config(Config::Show) => show(context),
-            Self::Config(Config::Set(set)) => set.run(context),
-            Self::Contract { table: false } => Output::json(&contract::document()),
+            Self::Completions { shell } => print_completions(context, shell),
+            Self::Man { directory } => write_manual_pages(context, &directory),
+            Self::Config(ConfigCommand::Show) => show_config(context),
+            Self::Config(ConfigCommand::Set(set)) => set.run(context),
+            Self::Contract { table: false } => {
+                CliOutput::print_json(&contract::contract_document())
+            }
             Self::Contract { table: true } => {
-                say(contract::table().trim_end());
+                print_line(contract::commands_table().trim_end());
                 Ok(())
             }
         }
     }
 }
 
-fn completions(context: &Context, shell: Shell) -> Result<()> {
+fn print_completions(context: &CliContext, shell: Shell) -> Result<()> {
     let mut bytes = Vec::new();
-    clap_complete::generate(shell, &mut cli::command(), "cynork", &mut bytes);
-    let script =
-        Script { shell: shell.to_string(), script: String::from_utf8_lossy(&bytes).into_owned() };
-    context.out.show(&script, |it| vec![it.script.clone()], |it, _| it.script.clone())
+    let shells = Shells::builtins();
+    let completer = shells.completer(&shell.to_string()).ok_or_else(|| {
+        CliError::new(CliErrorKind::Usage, format!("there is no completion for {shell}"))
+    })?;
+    completer
+        .write_registration("COMPLETE", "cynork", "cynork", "cynork", &mut bytes)
+        .map_err(|error| CliError::internal_error(error.to_string()))?;
+    let script = CompletionScript {
+        shell: shell.to_string(),
+        script: String::from_utf8_lossy(&bytes).into_owned(),
+    };
+    context.out.print_answer(&script, |it| vec![it.script.clone()], |it, _| it.script.clone())
 }
 
 /// Every command that is not hidden, itself first.
-fn each(command: &clap::Command) -> Vec<&clap::Command> {
+fn collect_visible_commands(command: &clap::Command) -> Vec<&clap::Command> {
     let inner = command.get_subcommands().filter(|it| !it.is_hide_set());
-    std::iter::once(command).chain(inner.flat_map(each)).collect()
+    std::iter::once(command).chain(inner.flat_map(collect_visible_commands)).collect()
 }
 
-fn man(context: &Context, directory: &Path) -> Result<()> {
+fn write_manual_pages(context: &CliContext, directory: &Path) -> Result<()> {
     let failed = |error: std::io::Error| {
-        Failure::new(Kind::Usage, format!("{} cannot be written: {error}", directory.display()))
+        CliError::new(
+            CliErrorKind::Usage,
+            format!("{} cannot be written: {error}", directory.display()),
+        )
     };
     std::fs::create_dir_all(directory).map_err(failed)?;
-    let mut whole = cli::command();
+    let mut whole = cli::build_command();
     whole.build();
     let mut pages = Vec::new();
-    for command in each(&whole) {
+    for command in collect_visible_commands(&whole) {
         let page = clap_mangen::Man::new(command.clone()).manual("cynork");
         page.generate_to(directory).map_err(failed)?;
         pages.push(page.get_filename());
     }
     let count = pages.len();
-    let written = Pages { directory: directory.display().to_string(), pages };
-    context.out.show(
+    let written = ManualPages { directory: directory.display().to_string(), pages };
+    context.out.print_answer(
         &written,
         |it| it.pages.clone(),
         |it, _| format!("{count} pages in {0}; read one with: man {0}/cynork.1", it.directory),
     )
 }
 
-fn show(context: &Context) -> Result<()> {
+fn show_config(context: &CliContext) -> Result<()> {
     let kept = &context.file.kept;
-    let value = Kept {
-        file: context.file.path().display().to_string(),
-        url: context.client.base().to_owned(),
+    let value = ConfigSummary {
+        file: context.file.file_path().display().to_string(),
+        url: context.client.base_url().to_owned(),
         project: kept.project.clone(),
         helper: kept.credential_helper.clone(),
         logged_in: context.client.has_token(),
     };
-    context.out.show(
+    context.out.print_answer(
         &value,
         |it| vec![it.file.clone()],
         |it, paint| {
             let logged_in = if it.logged_in { "yes" } else { "no: cynork login" };
-            record(
+            render_record(
                 paint,
                 &[
                     ("file", it.file.clone()),
@@ -163,38 +177,43 @@ fn show(context: &Context) -> Result<()> {
     )
 }
 
-impl Set {
-    fn run(self, context: &mut Context) -> Result<()> {
+impl ConfigSetArgs {
+    fn run(self, context: &mut CliContext) -> Result<()> {
         let one = match self.value.as_slice() {
             [] => None,
             [one] => Some(one.clone()),
             _ if self.key == "helper" => None,
-            _ => return Err(Failure::new(Kind::Usage, format!("{} is one word", self.key))),
+            _ => {
+                return Err(CliError::new(
+                    CliErrorKind::Usage,
+                    format!("{} is one word", self.key),
+                ));
+            }
         };
         match self.key.as_str() {
             "url" => {
-                let url = one.map(|url| cli::address(&url)).transpose()?;
+                let url = one.map(|url| cli::validate_base_url(&url)).transpose()?;
                 // A session is given to the installation that gave it and to no other.
-                if url != context.file.kept.url && context.file.token()?.is_some() {
-                    context.file.keep(None)?;
+                if url != context.file.kept.url && context.file.load_token()?.is_some() {
+                    context.file.store_token(None)?;
                 }
                 context.file.kept.url = url;
             }
             "project" => context.file.kept.project = one,
             _ => {
                 // The session moves to its new keeper.
-                let token = context.file.token()?;
+                let token = context.file.load_token()?;
                 let helper = (!self.value.is_empty()).then(|| self.value.clone());
                 if context.file.kept.credential_helper.is_some() && token.is_some() {
-                    context.file.keep(None)?;
+                    context.file.store_token(None)?;
                 }
                 context.file.kept.credential_helper = helper;
                 if token.is_some() {
-                    context.file.keep(token.as_ref())?;
+                    context.file.store_token(token.as_ref())?;
                 }
             }
         }
-        context.file.write()?;
-        show(context)
+        context.file.write_config()?;
+        show_config(context)
     }
 }

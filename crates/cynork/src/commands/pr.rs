@@ -5,40 +5,40 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use cynode_core::delivery::ReviewVerdict;
 use cynode_wire::delivery::{
-    ChangedFiles, CommentView, DiffView, PullRequestDetail, PullRequestView, Reviewed,
+    ChangedFiles, CommentView, DiffView, PullRequestDetail, PullRequestView, ReviewReceipt,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    answers::{Pages, whole},
-    client::{Call, MERGING},
-    context::Context,
+    answers::{PageArgs, fetch_all_pages},
+    client::{ApiRequest, MERGE_TIMEOUT},
+    context::CliContext,
     draw,
-    failure::{Failure, Kind, Result},
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::Look,
-    names::In,
+    look::ValueFormatter,
+    names::ProjectSelector,
     operations,
-    output::record,
-    terminal::{Style, first_line},
+    output::render_record,
+    terminal::{TextStyle, first_line},
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Pr {
+pub(crate) enum PullRequestCommand {
     /// Lists the pull requests of a project, newest first.
     #[command(after_help = "Example: cynork pr list --project web --state open")]
-    List(List),
+    List(PullRequestListArgs),
     /// Shows a pull request with its checks, what was said and what people think.
     #[command(after_help = "Example: cynork pr show 3 --project web")]
-    Show(Which),
+    Show(PullRequestSelector),
     /// Lists the files that a pull request would change.
     #[command(after_help = "Example: cynork pr files 3 --project web")]
-    Files(Which),
+    Files(PullRequestSelector),
     /// Shows what a pull request would change.
     #[command(after_help = "Example: cynork pr diff 3 --project web --path src/main.rs")]
     Diff {
         #[command(flatten)]
-        which: Which,
+        which: PullRequestSelector,
         /// Only of this file.
         #[arg(long)]
         path: Option<String>,
@@ -47,45 +47,45 @@ pub(crate) enum Pr {
     #[command(
         after_help = "Example: cynork pr comment 3 --project web --message \"Why not a map?\" --path src/main.rs --line 12"
     )]
-    Comment(Comment),
+    Comment(PullRequestCommentArgs),
     /// Judges a pull request. What asks for something is given to a task that goes on with it.
     #[command(
         after_help = "Example: cynork pr review 3 changes --project web --message \"Say what it does.\""
     )]
-    Review(Review),
+    Review(PullRequestReviewArgs),
     /// Takes a pull request that lives here over into its base branch.
     #[command(after_help = "Example: cynork pr merge 3 --project web")]
-    Merge(Which),
+    Merge(PullRequestSelector),
     /// Closes a pull request that is not wanted any more.
     #[command(after_help = "Example: cynork pr close 3 --project web")]
-    Close(Which),
+    Close(PullRequestSelector),
 }
 
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct PullRequestListArgs {
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
     /// Only in this state.
     #[arg(long, value_parser = ["opening", "open", "merged", "closed", "failed"])]
     state: Option<String>,
     #[command(flatten)]
-    pages: Pages,
+    pages: PageArgs,
 }
 
 /// One pull request.
 #[derive(Args)]
-pub(crate) struct Which {
+pub(crate) struct PullRequestSelector {
     /// Its id, or its number in the project.
     #[arg(value_name = "PULL_REQUEST")]
     pull_request: String,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
 }
 
 #[derive(Args)]
-pub(crate) struct Comment {
+pub(crate) struct PullRequestCommentArgs {
     #[command(flatten)]
-    which: Which,
+    which: PullRequestSelector,
     /// What is to be said; `@FILE` takes it from a file, `@-` from standard input.
     #[arg(long, short, value_name = "TEXT")]
     message: String,
@@ -98,9 +98,9 @@ pub(crate) struct Comment {
 }
 
 #[derive(Args)]
-pub(crate) struct Review {
+pub(crate) struct PullRequestReviewArgs {
     #[command(flatten)]
-    which: Which,
+    which: PullRequestSelector,
     /// What you think.
     #[arg(value_parser = ["approve", "changes", "comment"])]
     verdict: String,
@@ -108,7 +108,7 @@ pub(crate) struct Review {
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
     /// A remark on a line of a file; may be repeated.
-    #[arg(long, value_name = "PATH:LINE=TEXT", value_parser = remark)]
+    #[arg(long, value_name = "PATH:LINE=TEXT", value_parser = parse_line_comment)]
     on: Vec<Value>,
     /// The commit that you looked at; refused when another is offered by now.
     #[arg(long)]
@@ -116,7 +116,7 @@ pub(crate) struct Review {
 }
 
 /// Reads `PATH:LINE=TEXT`.
-fn remark(text: &str) -> std::result::Result<Value, String> {
+fn parse_line_comment(text: &str) -> std::result::Result<Value, String> {
     let wrong = "write it like src/main.rs:12=Why not a map?";
     let (place, body) = text.split_once('=').ok_or(wrong)?;
     let (path, line) = place.rsplit_once(':').ok_or(wrong)?;
@@ -124,55 +124,68 @@ fn remark(text: &str) -> std::result::Result<Value, String> {
     Ok(json!({ "path": path, "line": line, "body": body }))
 }
 
-impl Which {
+impl PullRequestSelector {
     /// Its id; a number is looked for in the project.
-    async fn id(&self, context: &Context) -> Result<String> {
+    async fn resolve_pull_request_id(&self, context: &CliContext) -> Result<String> {
         let named = self.pull_request.trim_start_matches('#');
         let Ok(number) = named.parse::<i64>() else { return Ok(named.to_owned()) };
-        let project = context.project(self.place.project.clone())?;
-        let list = whole(context, &Call::to(operations::LIST_PULL_REQUESTS, [&project])).await?;
+        let project = context.require_project(self.place.project.clone())?;
+        let list = fetch_all_pages(
+            context,
+            &ApiRequest::with_path_params(operations::LIST_PULL_REQUESTS, [&project]),
+        )
+        .await?;
         let mut items = list["items"].as_array().into_iter().flatten();
         let found = items.find(|it| it["number"] == number);
         found.and_then(|it| it["id"].as_str()).map(str::to_owned).ok_or_else(|| {
             // An id that nobody typed says nothing to anybody.
             let whose = if project.starts_with("prj_") { "the project" } else { project.as_str() };
-            Failure::new(Kind::NotFound, format!("{whose} has no pull request {number}"))
-                .fix("`cynork pr list --all` names those that there are")
+            CliError::new(CliErrorKind::NotFound, format!("{whose} has no pull request {number}"))
+                .with_fix("`cynork pr list --all` names those that there are")
         })
     }
 }
 
-impl Pr {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl PullRequestCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List(list) => list.run(context).await,
             Self::Show(which) => {
-                let call = Call::to(operations::GET_PULL_REQUEST, [which.id(context).await?]);
-                let value = context.ask(&call).await?;
-                context.show(
+                let call = ApiRequest::with_path_params(
+                    operations::GET_PULL_REQUEST,
+                    [which.resolve_pull_request_id(context).await?],
+                );
+                let value = context.send_request(&call).await?;
+                context.show_answer(
                     &value,
                     |it: &PullRequestDetail| vec![it.pull_request.id.to_string()],
-                    |it, look| whole_story(it, context.client.base(), look),
+                    render_pull_request,
                 )
             }
             Self::Files(which) => {
-                let call = Call::to(operations::PULL_REQUEST_FILES, [which.id(context).await?]);
-                let value = context.ask(&call).await?;
-                context.show(
+                let call = ApiRequest::with_path_params(
+                    operations::PULL_REQUEST_FILES,
+                    [which.resolve_pull_request_id(context).await?],
+                );
+                let value = context.send_request(&call).await?;
+                context.show_answer(
                     &value,
                     |it: &ChangedFiles| it.files.iter().map(|it| it.path.clone()).collect(),
-                    |it, look| draw::files(it, look.paint).join("\n"),
+                    |it, look| draw::render_changed_files(it, look.paint).join("\n"),
                 )
             }
             Self::Diff { which, path } => {
-                let call = Call::to(operations::DIFF_PULL_REQUEST, [which.id(context).await?])
-                    .query("path", path);
-                let value = context.ask(&call).await?;
-                context.show(
+                let call = ApiRequest::with_path_params(
+                    operations::DIFF_PULL_REQUEST,
+                    [which.resolve_pull_request_id(context).await?],
+                )
+                .with_query("path", path);
+                let value = context.send_request(&call).await?;
+                context.show_answer(
                     &value,
                     |it: &DiffView| vec![it.text.clone()],
                     |it, look| {
-                        let mut text = draw::diff(&it.text, look.paint).join("\n");
+                        let mut text = draw::render_diff(&it.text, look.paint).join("\n");
                         if it.truncated {
                             text.push_str(
                                 "\n… there is more than is shown; name a file with --path",
@@ -185,57 +198,68 @@ impl Pr {
             Self::Comment(comment) => comment.run(context).await,
             Self::Review(review) => review.run(context).await,
             Self::Merge(which) => {
-                let id = which.id(context).await?;
-                context.sure(&format!("Merge the pull request {}?", which.pull_request))?;
-                let call = Call::to(operations::MERGE_PULL_REQUEST, [id]);
-                let value: Value = context.client.send_slowly(&call, MERGING).await?;
-                ended(context, &value)
+                let id = which.resolve_pull_request_id(context).await?;
+                context
+                    .confirm_action(&format!("Merge the pull request {}?", which.pull_request))?;
+                let call = ApiRequest::with_path_params(operations::MERGE_PULL_REQUEST, [id]);
+                let value: Value = context.client.send_with_timeout(&call, MERGE_TIMEOUT).await?;
+                show_pull_request_state(context, &value)
             }
             Self::Close(which) => {
-                let id = which.id(context).await?;
-                context.sure(&format!("Close the pull request {}?", which.pull_request))?;
-                ended(context, &context.ask(&Call::to(operations::CLOSE_PULL_REQUEST, [id])).await?)
+                let id = which.resolve_pull_request_id(context).await?;
+                context
+                    .confirm_action(&format!("Close the pull request {}?", which.pull_request))?;
+                show_pull_request_state(
+                    context,
+                    &context
+                        .send_request(&ApiRequest::with_path_params(
+                            operations::CLOSE_PULL_REQUEST,
+                            [id],
+                        ))
+                        .await?,
+                )
             }
         }
     }
 }
 
 /// Says what became of a pull request.
-fn ended(context: &Context, value: &Value) -> Result<()> {
-    context.show(
+fn show_pull_request_state(context: &CliContext, value: &Value) -> Result<()> {
+    context.show_answer(
         value,
         |it: &PullRequestView| vec![it.id.to_string()],
         |it, look| {
-            let tick = look.paint.dye(Style::Green, "✓");
-            let state = look.state(it.state.as_str());
+            let tick = look.paint.apply_style(TextStyle::Green, "✓");
+            let state = look.style_state(it.state.as_str());
             format!("{tick} #{} “{}” is {state}", it.number, it.title)
         },
     )
 }
 
-/// Where people look at it: what lives here is below our own address.
-fn address(base: &str, url: &str) -> String {
-    if url.starts_with('/') { format!("{base}{url}") } else { url.to_owned() }
+/// Where people look at it: what lives here has no page of its own.
+fn page_location(url: &str) -> String {
+    if url.starts_with('/') { "here".to_owned() } else { url.to_owned() }
 }
 
-impl List {
-    async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project(self.place.project)?;
-        let call = Call::to(operations::LIST_PULL_REQUESTS, [project]).query("state", self.state);
+impl PullRequestListArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let project = context.require_project(self.place.project)?;
+        let call = ApiRequest::with_path_params(operations::LIST_PULL_REQUESTS, [project])
+            .with_query("state", self.state);
         context
-            .list(
+            .show_list(
                 &call,
                 Some(&self.pages),
                 |it: &PullRequestView| it.id.to_string(),
                 ["number", "state", "title", "branch", "changed", "where"],
                 |it, look| {
                     [
-                        look.bold(&format!("#{}", it.number)),
-                        look.state(it.state.as_str()),
+                        look.style_bold(&format!("#{}", it.number)),
+                        look.style_state(it.state.as_str()),
                         it.title.clone(),
                         it.branch.clone(),
-                        look.when(it.updated_at),
-                        if it.url.starts_with('/') { "here".to_owned() } else { it.url.clone() },
+                        look.format_relative_time(it.updated_at),
+                        page_location(&it.url),
                     ]
                 },
             )
@@ -244,18 +268,18 @@ impl List {
 }
 
 /// A pull request with everything about it.
-fn whole_story(it: &PullRequestDetail, base: &str, look: &Look) -> String {
+fn render_pull_request(it: &PullRequestDetail, look: &ValueFormatter) -> String {
     let request = &it.pull_request;
-    let mut text = record(
+    let mut text = render_record(
         look.paint,
         &[
-            ("number", look.bold(&format!("#{}", request.number))),
+            ("number", look.style_bold(&format!("#{}", request.number))),
             ("title", request.title.clone()),
-            ("state", look.state(request.state.as_str())),
+            ("state", look.style_state(request.state.as_str())),
             ("from", format!("{} into {}", request.branch, request.base_branch)),
             ("commit", request.head_commit.clone().unwrap_or_default()),
-            ("where", address(base, &request.url)),
-            ("changed", look.when(request.updated_at)),
+            ("where", page_location(&request.url)),
+            ("changed", look.format_relative_time(request.updated_at)),
             ("failure", request.failure.clone().unwrap_or_default()),
             ("task", request.task_id.to_string()),
             ("id", request.id.to_string()),
@@ -264,20 +288,24 @@ fn whole_story(it: &PullRequestDetail, base: &str, look: &Look) -> String {
     let _ = write!(text, "\n{}\n", request.body.trim());
     for check in &it.checks {
         let summary = first_line(check.summary.as_deref().unwrap_or_default());
-        let _ = write!(text, "\n{}  {}  {summary}", look.state(&check.state), check.name);
+        let _ = write!(text, "\n{}  {}  {summary}", look.style_state(&check.state), check.name);
     }
     for review in &it.reviews {
         let old = if review.current { "" } else { " of an older commit" };
         let verdict = match review.verdict {
-            ReviewVerdict::Approve => look.state("approved"),
-            ReviewVerdict::Changes => look.state("changed") + " wanted",
+            ReviewVerdict::Approve => look.style_state("approved"),
+            ReviewVerdict::Changes => look.style_state("changed") + " wanted",
             ReviewVerdict::Comment => "a comment".to_owned(),
         };
         let note = review.note.as_deref().unwrap_or_default();
-        let _ = write!(text, "\n{verdict}{old}, {}: {note}", look.when(review.created_at));
+        let _ = write!(
+            text,
+            "\n{verdict}{old}, {}: {note}",
+            look.format_relative_time(review.created_at)
+        );
     }
     for comment in &it.comments {
-        let _ = write!(text, "\n{}", said(comment, look));
+        let _ = write!(text, "\n{}", render_comment(comment, look));
     }
     for task in &it.follow_ups {
         let _ = write!(text, "\nfollow-up {}: task {}, {}", task.number, task.task_id, task.source);
@@ -285,7 +313,7 @@ fn whole_story(it: &PullRequestDetail, base: &str, look: &Look) -> String {
     text
 }
 
-fn said(comment: &CommentView, look: &Look) -> String {
+fn render_comment(comment: &CommentView, look: &ValueFormatter) -> String {
     let who = match (comment.author_role, comment.author_id) {
         (Some(role), _) => role.as_str().to_owned(),
         (None, Some(user)) => user.to_string(),
@@ -293,35 +321,46 @@ fn said(comment: &CommentView, look: &Look) -> String {
     };
     let line = comment.line.map(|line| format!(":{line}")).unwrap_or_default();
     let place = comment.path.as_ref().map(|path| format!(" at {path}{line}")).unwrap_or_default();
-    let head = look.dim(&format!("{who}{place}, {}:", look.when(comment.created_at)));
+    let head = look
+        .style_dim(&format!("{who}{place}, {}:", look.format_relative_time(comment.created_at)));
     format!("{head} {}", comment.body)
 }
 
-impl Comment {
-    async fn run(self, context: &Context) -> Result<()> {
-        let id = self.which.id(context).await?;
-        let body = given::words(&self.message)?;
-        let body = given::said(json!({ "body": body, "path": self.path, "line": self.line }));
-        let call = Call::to(operations::COMMENT_PULL_REQUEST, [id]).body(&body);
+impl PullRequestCommentArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let id = self.which.resolve_pull_request_id(context).await?;
+        let body = given::read_text_argument(&self.message)?;
+        let body =
+            given::without_nulls(json!({ "body": body, "path": self.path, "line": self.line }));
+        let call = ApiRequest::with_path_params(operations::COMMENT_PULL_REQUEST, [id])
+            .with_json_body(&body);
         context
-            .told(&call, |it: &CommentView| it.id.to_string(), |_, _| "it is said".to_owned())
+            .show_outcome(
+                &call,
+                |it: &CommentView| it.id.to_string(),
+                |_, _| "it is said".to_owned(),
+            )
             .await
     }
 }
 
-impl Review {
-    async fn run(self, context: &Context) -> Result<()> {
-        let id = self.which.id(context).await?;
-        let note = self.message.as_deref().map(given::words).transpose()?;
-        let body = given::said(json!({ "verdict": self.verdict, "note": note, "comments": self.on,
-            "commit": self.commit }));
-        let call = Call::to(operations::REVIEW_PULL_REQUEST, [id]).body(&body);
-        let sentence = |it: &Reviewed, _: &Look| match (&it.follow_up, &it.no_follow_up) {
-            (Some(task), _) => format!("task {task} goes on with it"),
-            (None, Some(why)) => format!("it is noted; nobody goes on with it: {why}"),
-            (None, None) => "it is noted".to_owned(),
-        };
-        context.told(&call, |it: &Reviewed| it.review.id.to_string(), sentence).await
+impl PullRequestReviewArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let id = self.which.resolve_pull_request_id(context).await?;
+        let note = self.message.as_deref().map(given::read_text_argument).transpose()?;
+        let body = given::without_nulls(
+            json!({ "verdict": self.verdict, "note": note, "comments": self.on,
+            "commit": self.commit }),
+        );
+        let call = ApiRequest::with_path_params(operations::REVIEW_PULL_REQUEST, [id])
+            .with_json_body(&body);
+        let sentence =
+            |it: &ReviewReceipt, _: &ValueFormatter| match (&it.follow_up, &it.no_follow_up) {
+                (Some(task), _) => format!("task {task} goes on with it"),
+                (None, Some(why)) => format!("it is noted; nobody goes on with it: {why}"),
+                (None, None) => "it is noted".to_owned(),
+            };
+        context.show_outcome(&call, |it: &ReviewReceipt| it.review.id.to_string(), sentence).await
     }
 }
 
@@ -332,11 +371,11 @@ mod tests {
     #[test]
     fn a_remark_names_a_line_and_says_something() {
         assert_eq!(
-            remark("a:b.rs:12=x=1").unwrap(),
+            parse_line_comment("a:b.rs:12=x=1").unwrap(),
             json!({ "path": "a:b.rs", "line": 12, "body": "x=1" })
         );
         for wrong in ["a.rs=x", "a.rs:x=y", "a.rs:1"] {
-            assert!(remark(wrong).is_err(), "{wrong}");
+            assert!(parse_line_comment(wrong).is_err(), "{wrong}");
         }
     }
 }

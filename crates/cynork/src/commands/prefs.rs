@@ -5,27 +5,27 @@ use cynode_wire::preferences::EffectiveView;
 use serde_json::Value;
 
 use crate::{
-    client::Call,
+    client::ApiRequest,
     commands::values::{self, NewValue, OldValue},
-    context::Context,
+    context::CliContext,
     failure::Result,
-    look::all_visible,
+    look::escape_invisible_in_json,
     names, operations,
-    output::table,
+    output::render_table,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Prefs {
+pub(crate) enum PreferencesCommand {
     /// Lists the preferences of one scope.
     #[command(after_help = "Example: cynork prefs list --project web")]
-    List(Scope),
+    List(PreferenceScopeArgs),
     /// Shows a preference of one scope.
     #[command(after_help = "Example: cynork prefs get chat.default_project --quiet")]
     Get {
         /// What it is about.
         key: String,
         #[command(flatten)]
-        scope: Scope,
+        scope: PreferenceScopeArgs,
     },
     /// Writes a preference, if nobody wrote it in between.
     #[command(
@@ -35,7 +35,7 @@ pub(crate) enum Prefs {
         #[command(flatten)]
         set: NewValue,
         #[command(flatten)]
-        scope: Scope,
+        scope: PreferenceScopeArgs,
     },
     /// Deletes a preference, if nobody wrote it in between.
     #[command(after_help = "Example: cynork prefs delete chat.default_project")]
@@ -43,7 +43,7 @@ pub(crate) enum Prefs {
         #[command(flatten)]
         delete: OldValue,
         #[command(flatten)]
-        scope: Scope,
+        scope: PreferenceScopeArgs,
     },
     /// Lists the writes of a preference, newest first.
     #[command(after_help = "Example: cynork prefs history chat.default_project")]
@@ -51,19 +51,19 @@ pub(crate) enum Prefs {
         /// What it is about.
         key: String,
         #[command(flatten)]
-        scope: Scope,
+        scope: PreferenceScopeArgs,
     },
     /// Says what holds and who said it: task before project before user before group before system.
     #[command(
         after_help = "Example: cynork prefs effective --project web --agent-role project_manager"
     )]
-    Effective(Effective),
+    Effective(EffectivePreferencesArgs),
 }
 
 /// Whose preferences: your own when nothing is said.
 #[derive(Args)]
 #[group(multiple = false)]
-pub(crate) struct Scope {
+pub(crate) struct PreferenceScopeArgs {
     /// Of the whole installation.
     #[arg(long)]
     system: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Scope {
 }
 
 #[derive(Args)]
-pub(crate) struct Effective {
+pub(crate) struct EffectivePreferencesArgs {
     /// In this project, for you; by name or id.
     #[arg(long, short)]
     project: Option<String>,
@@ -94,73 +94,102 @@ pub(crate) struct Effective {
     agent_role: Option<String>,
 }
 
-impl Scope {
-    async fn of(&self, context: &Context, call: Call) -> Result<Call> {
+impl PreferenceScopeArgs {
+    async fn apply_to_call(&self, context: &CliContext, call: ApiRequest) -> Result<ApiRequest> {
         let (kind, id) = match (&self.group, &self.user, &self.project, &self.task) {
             _ if self.system => ("system", None),
-            (Some(group), ..) => ("group", Some(names::GROUP.id(context, group).await?)),
+            (Some(group), ..) => ("group", Some(names::GROUP.resolve_id(context, group).await?)),
             (_, _, Some(project), _) => ("project", Some(context.project_id(project).await?)),
             (.., Some(task)) => ("task", Some(context.task_id(task, None).await?)),
-            (_, user, ..) => ("user", Some(context.user(user.as_deref().unwrap_or("me")).await?)),
+            (_, user, ..) => {
+                ("user", Some(context.user_id(user.as_deref().unwrap_or("me")).await?))
+            }
         };
-        Ok(call.query("scope_type", Some(kind)).query("scope_id", id))
+        Ok(call.with_query("scope_type", Some(kind)).with_query("scope_id", id))
     }
 }
 
-impl Prefs {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl PreferencesCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List(scope) => {
-                let call = scope.of(context, Call::of(operations::LIST_PREFERENCES)).await?;
-                values::list(context, &call).await
+                let call = scope
+                    .apply_to_call(context, ApiRequest::for_operation(operations::LIST_PREFERENCES))
+                    .await?;
+                values::list_values(context, &call).await
             }
             Self::Get { key, scope } => {
-                let call = scope.of(context, Call::to(operations::GET_PREFERENCE, [key])).await?;
-                values::get(context, &call).await
+                let call = scope
+                    .apply_to_call(
+                        context,
+                        ApiRequest::with_path_params(operations::GET_PREFERENCE, [key]),
+                    )
+                    .await?;
+                values::show_value(context, &call).await
             }
             Self::Set { set, scope } => {
-                let get =
-                    scope.of(context, Call::to(operations::GET_PREFERENCE, [&set.key])).await?;
-                let put =
-                    scope.of(context, Call::to(operations::SET_PREFERENCE, [&set.key])).await?;
-                values::set(context, &get, put, &set).await
+                let get = scope
+                    .apply_to_call(
+                        context,
+                        ApiRequest::with_path_params(operations::GET_PREFERENCE, [&set.key]),
+                    )
+                    .await?;
+                let put = scope
+                    .apply_to_call(
+                        context,
+                        ApiRequest::with_path_params(operations::SET_PREFERENCE, [&set.key]),
+                    )
+                    .await?;
+                values::write_value(context, &get, put, &set).await
             }
             Self::Delete { delete, scope } => {
-                let get =
-                    scope.of(context, Call::to(operations::GET_PREFERENCE, [&delete.key])).await?;
-                let call = scope
-                    .of(context, Call::to(operations::DELETE_PREFERENCE, [&delete.key]))
+                let get = scope
+                    .apply_to_call(
+                        context,
+                        ApiRequest::with_path_params(operations::GET_PREFERENCE, [&delete.key]),
+                    )
                     .await?;
-                values::delete(context, &get, call, &delete).await
+                let call = scope
+                    .apply_to_call(
+                        context,
+                        ApiRequest::with_path_params(operations::DELETE_PREFERENCE, [&delete.key]),
+                    )
+                    .await?;
+                values::delete_value(context, &get, call, &delete).await
             }
             Self::History { key, scope } => {
-                let call =
-                    scope.of(context, Call::to(operations::PREFERENCE_HISTORY, [key])).await?;
-                values::history(context, &call).await
+                let call = scope
+                    .apply_to_call(
+                        context,
+                        ApiRequest::with_path_params(operations::PREFERENCE_HISTORY, [key]),
+                    )
+                    .await?;
+                values::list_history(context, &call).await
             }
             Self::Effective(effective) => effective.run(context).await,
         }
     }
 }
 
-impl Effective {
-    async fn run(self, context: &Context) -> Result<()> {
+impl EffectivePreferencesArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
         let project = self.project.as_deref();
-        let task = context.task_id_if(self.task.as_deref(), project).await?;
+        let task = context.optional_task_id(self.task.as_deref(), project).await?;
         // A task is in its project.
-        let project = if task.is_some() { None } else { context.project_id_if(project).await? };
-        let call = Call::of(operations::EFFECTIVE_PREFERENCES)
-            .query("task_id", task)
-            .query("project_id", project)
-            .query("agent_role", self.agent_role);
-        let value: Value = context.ask(&call).await?;
-        let seen = all_visible(value.clone());
-        context.show(
+        let project =
+            if task.is_some() { None } else { context.optional_project_id(project).await? };
+        let call = ApiRequest::for_operation(operations::EFFECTIVE_PREFERENCES)
+            .with_query("task_id", task)
+            .with_query("project_id", project)
+            .with_query("agent_role", self.agent_role);
+        let value: Value = context.send_request(&call).await?;
+        let seen = escape_invisible_in_json(value.clone());
+        context.show_answer(
             &value,
             |it: &EffectiveView| it.effective.keys().cloned().collect(),
             |it, look| {
-                let rows = values::held(&seen["effective"], &seen["sources"], look);
-                let mut text = table(look.paint, ["key", "value", "said by"], rows);
+                let rows = values::effective_rows(&seen["effective"], &seen["sources"], look);
+                let mut text = render_table(look.paint, ["key", "value", "said by"], rows);
                 for entry in &it.invalid {
                     let passed = format!(
                         "\npassed over, it does not fit: {} of {:?}",

@@ -8,14 +8,14 @@ use cynode_wire::{
 use serde_json::json;
 
 use crate::{
-    answers::Pages,
-    client::Call,
+    answers::PageArgs,
+    client::ApiRequest,
     commands::{ROLES, ROLES_OR_NONE},
-    context::Context,
-    failure::Result,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::Look,
-    names::{self, In},
+    look::ValueFormatter,
+    names::{self, ProjectSelector},
     operations,
 };
 
@@ -23,13 +23,19 @@ mod import;
 mod pull;
 
 #[derive(Subcommand)]
-pub(crate) enum Project {
+pub(crate) enum ProjectCommand {
     /// Lists the projects you may see.
-    #[command(after_help = "Example: cynork project list")]
-    List(Pages),
+    #[command(after_help = "Example: cynork project list --archived")]
+    List {
+        /// Archived ones, too.
+        #[arg(long)]
+        archived: bool,
+        #[command(flatten)]
+        pages: PageArgs,
+    },
     /// Makes a project; you become its first admin.
     #[command(after_help = "Example: cynork project create web --title \"The web site\"")]
-    Create(Create),
+    Create(ProjectCreateArgs),
     /// Shows a project.
     #[command(after_help = "Example: cynork project show web")]
     Show {
@@ -38,14 +44,36 @@ pub(crate) enum Project {
     },
     /// Changes what a project is called and what it is about.
     #[command(after_help = "Example: cynork project change web --title \"The new web site\"")]
-    Change(Change),
+    Change(ProjectUpdateArgs),
+    /// Archives a project: no task can be asked for in it, its models, schedules and forge rest, and lists leave it out.
+    #[command(
+        after_help = "Example: cynork project archive web\nTasks that are not done refuse it; `cynork project unarchive web` takes it back."
+    )]
+    Archive {
+        /// By name or id.
+        project: String,
+    },
+    /// Takes a project back that was archived.
+    #[command(after_help = "Example: cynork project unarchive web")]
+    Unarchive {
+        /// By name or id.
+        project: String,
+    },
+    /// Deletes an archived project for good: its tasks, repository, models, budgets, schedules and preferences.
+    #[command(
+        after_help = "Example: cynork project delete web\nRecords of tool calls, events and what models were used for stay. Without --yes its name is asked for."
+    )]
+    Delete {
+        /// By name or id.
+        project: String,
+    },
     /// Lists the members of a project.
     #[command(after_help = "Example: cynork project members --project web")]
     Members {
         #[command(flatten)]
-        place: In,
+        place: ProjectSelector,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
     /// Gives a user a role in a project.
     #[command(after_help = "Example: cynork project grant bob operator --project web")]
@@ -56,7 +84,7 @@ pub(crate) enum Project {
         #[arg(value_parser = ROLES)]
         role: String,
         #[command(flatten)]
-        place: In,
+        place: ProjectSelector,
     },
     /// Takes a user out of a project.
     #[command(after_help = "Example: cynork project revoke bob --project web")]
@@ -64,7 +92,7 @@ pub(crate) enum Project {
         /// By handle or id.
         user: String,
         #[command(flatten)]
-        place: In,
+        place: ProjectSelector,
     },
     /// Gives a group a role in a project; `none` takes it away.
     #[command(after_help = "Example: cynork project grant-group reviewers viewer --project web")]
@@ -75,20 +103,20 @@ pub(crate) enum Project {
         #[arg(value_parser = ROLES_OR_NONE)]
         role: String,
         #[command(flatten)]
-        place: In,
+        place: ProjectSelector,
     },
     /// Shows the repository that work in a project starts from.
     #[command(after_help = "Example: cynork project repository --project web")]
-    Repository(In),
+    Repository(ProjectSelector),
     /// Brings a repository of this machine into a project, or newer commits of it.
     #[command(after_help = "Example: cynork project import . --project web")]
-    Import(import::Import),
+    Import(import::ImportArgs),
     /// Brings the branch that a working copy is on up to what the project has, with git.
     #[command(after_help = "Example: cynork project pull --project web")]
-    Pull(pull::Pull),
+    Pull(pull::PullArgs),
     /// Makes a working copy of a project's repository, with git.
     #[command(after_help = "Example: cynork project clone web")]
-    Clone(pull::Clone),
+    Clone(pull::CloneArgs),
     /// Chooses the project that is meant when none is named and the repository one is in has none.
     #[command(after_help = "Example: cynork project use web")]
     Use {
@@ -98,7 +126,7 @@ pub(crate) enum Project {
 }
 
 #[derive(Args)]
-pub(crate) struct Create {
+pub(crate) struct ProjectCreateArgs {
     /// Its name in addresses and on the command line: `[a-z0-9-]`.
     name: String,
     /// Its name for people; the short one when it is left out.
@@ -113,7 +141,7 @@ pub(crate) struct Create {
 }
 
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct ProjectUpdateArgs {
     /// By name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
     project: Option<String>,
     /// Its name for people.
@@ -124,155 +152,244 @@ pub(crate) struct Change {
     description: Option<String>,
 }
 
-impl Project {
-    pub(crate) async fn run(self, context: &mut Context) -> Result<()> {
+impl ProjectCommand {
+    pub(crate) async fn run(self, context: &mut CliContext) -> Result<()> {
         match self {
-            Self::List(pages) => list(context, &pages).await,
+            Self::List { archived, pages } => list_projects(context, archived, &pages).await,
             Self::Create(create) => create.run(context).await,
             Self::Show { project } => {
-                let call = Call::to(operations::GET_PROJECT, [context.project(project)?]);
-                context.one(&call, slug, sides).await
+                let call = ApiRequest::with_path_params(
+                    operations::GET_PROJECT,
+                    [context.require_project(project)?],
+                );
+                context.show_item(&call, project_slug, project_fields).await
             }
             Self::Change(change) => change.run(context).await,
-            Self::Members { place, pages } => members(context, place, &pages).await,
-            Self::Grant { user, role, place } => grant(context, &user, &role, place).await,
-            Self::Revoke { user, place } => revoke(context, &user, place).await,
+            Self::Archive { project } => {
+                context.confirm_action(&format!(
+                    "Archive {project}? No task can be asked for in it then."
+                ))?;
+                let call = ApiRequest::with_path_params(operations::ARCHIVE_PROJECT, [&project]);
+                let sentence = |it: &ProjectView, _: &ValueFormatter| {
+                    format!(
+                        "{0} is archived; `cynork project unarchive {0}` takes it back",
+                        it.slug
+                    )
+                };
+                context.show_outcome(&call, project_slug, sentence).await
+            }
+            Self::Unarchive { project } => {
+                let call = ApiRequest::with_path_params(operations::UNARCHIVE_PROJECT, [&project]);
+                let sentence = |it: &ProjectView, _: &ValueFormatter| {
+                    format!("{} is worked on again", it.slug)
+                };
+                context.show_outcome(&call, project_slug, sentence).await
+            }
+            Self::Delete { project } => delete_project(context, &project).await,
+            Self::Members { place, pages } => list_members(context, place, &pages).await,
+            Self::Grant { user, role, place } => grant_role(context, &user, &role, place).await,
+            Self::Revoke { user, place } => revoke_role(context, &user, place).await,
             Self::GrantGroup { group, role, place } => {
-                let project = context.project(place.project)?;
-                let id = names::GROUP.id(context, &group).await?;
-                let call = Call::to(operations::SET_GROUP_ROLE, [&project, &id]);
+                let project = context.require_project(place.project)?;
+                let id = names::GROUP.resolve_id(context, &group).await?;
+                let call =
+                    ApiRequest::with_path_params(operations::SET_GROUP_ROLE, [&project, &id]);
                 let sentence = format!("{group} in {project}: {role}");
-                context.done(&call.body(&json!({ "role": role })), &sentence).await
+                context
+                    .send_and_confirm(&call.with_json_body(&json!({ "role": role })), &sentence)
+                    .await
             }
             Self::Repository(place) => {
-                let call = Call::to(operations::GET_REPOSITORY, [context.project(place.project)?]);
-                context.one(&call, head, repository).await
+                let call = ApiRequest::with_path_params(
+                    operations::GET_REPOSITORY,
+                    [context.require_project(place.project)?],
+                );
+                context.show_item(&call, repository_head, repository_fields).await
             }
             Self::Import(import) => import.run(context).await,
             Self::Pull(pull) => pull.run(context).await,
             Self::Clone(clone) => clone.run(context).await,
-            Self::Use { project } => choose(context, &project).await,
+            Self::Use { project } => select_default_project(context, &project).await,
         }
     }
 }
 
-fn slug(project: &ProjectView) -> String {
+fn project_slug(project: &ProjectView) -> String {
     project.slug.to_string()
 }
 
-fn sides(project: &ProjectView, look: &Look) -> Vec<(&'static str, String)> {
+fn project_fields(project: &ProjectView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     vec![
-        ("name", look.bold(project.slug.as_str())),
+        ("name", look.style_bold(project.slug.as_str())),
         ("title", project.title.to_string()),
         ("about", project.description.as_ref().map(ToString::to_string).unwrap_or_default()),
-        ("made", look.when(project.created_at)),
+        ("made", look.format_relative_time(project.created_at)),
+        ("archived", look.format_optional_time(project.archived_at)),
         ("id", project.id.to_string()),
     ]
 }
 
-fn head(repository: &RepositoryView) -> String {
+fn repository_head(repository: &RepositoryView) -> String {
     repository.head.clone()
 }
 
 /// The sides of a repository.
-fn repository(repository: &RepositoryView, look: &Look) -> Vec<(&'static str, String)> {
+fn repository_fields(
+    repository: &RepositoryView,
+    look: &ValueFormatter,
+) -> Vec<(&'static str, String)> {
     vec![
-        ("branch", look.bold(&repository.default_branch)),
+        ("branch", look.style_bold(&repository.default_branch)),
         ("commit", repository.head.clone()),
-        ("brought", look.when(repository.imported_at)),
+        ("brought", look.format_relative_time(repository.imported_at)),
     ]
 }
 
-async fn list(context: &Context, pages: &Pages) -> Result<()> {
+/// Deletes a project whose name the person has typed, or said with `--yes`.
+async fn delete_project(context: &CliContext, project: &str) -> Result<()> {
+    let call = ApiRequest::with_path_params(operations::GET_PROJECT, [project]);
+    let found: ProjectView = context.client.send(&call).await?;
+    if !context.yes {
+        if !context.is_interactive() {
+            return Err(CliError::new(
+                CliErrorKind::Usage,
+                "it is deleted for good, and nobody is there to ask",
+            )
+            .with_fix("say it with --yes"));
+        }
+        let typed = dialoguer::Input::<String>::new()
+            .with_prompt(format!("{} is deleted for good. Type its name", found.slug))
+            .interact_text();
+        let typed = typed.map_err(|error| CliError::invalid_input(error.to_string()))?;
+        if typed.trim() != found.slug.as_str() {
+            return Err(CliError::new(
+                CliErrorKind::EndedBadly,
+                "nothing was done: that is not its name",
+            ));
+        }
+    }
+    let call = ApiRequest::with_path_params(operations::DELETE_PROJECT, [found.id.to_string()]);
+    let sentence = format!("{} is deleted; its files are removed within about an hour", found.slug);
+    context.send_and_confirm(&call, &sentence).await
+}
+
+async fn list_projects(context: &CliContext, archived: bool, pages: &PageArgs) -> Result<()> {
     let chosen = context.file.kept.project.clone();
     context
-        .list(
-            &Call::of(operations::LIST_PROJECTS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_PROJECTS)
+                .with_query("archived", archived.then_some("true")),
             Some(pages),
-            slug,
+            project_slug,
             ["name", "title", "made", "id"],
             |project: &ProjectView, look| {
                 let meant = chosen.as_deref() == Some(project.slug.as_str());
-                let mark = if meant { " (chosen)" } else { "" };
+                let mark = match (meant, project.archived_at.is_some()) {
+                    (_, true) => " (archived)",
+                    (true, false) => " (chosen)",
+                    (false, false) => "",
+                };
                 [
-                    format!("{}{mark}", look.bold(project.slug.as_str())),
+                    format!("{}{mark}", look.style_bold(project.slug.as_str())),
                     project.title.to_string(),
-                    look.when(project.created_at),
-                    look.dim(&project.id.to_string()),
+                    look.format_relative_time(project.created_at),
+                    look.style_dim(&project.id.to_string()),
                 ]
             },
         )
         .await
 }
 
-impl Create {
-    async fn run(self, context: &mut Context) -> Result<()> {
+impl ProjectCreateArgs {
+    async fn run(self, context: &mut CliContext) -> Result<()> {
         let title = self.title.unwrap_or_else(|| self.name.clone());
-        let body = given::said(
+        let body = given::without_nulls(
             json!({ "slug": self.name, "title": title, "description": self.description }),
         );
-        let call = Call::of(operations::CREATE_PROJECT).body(&body);
+        let call = ApiRequest::for_operation(operations::CREATE_PROJECT).with_json_body(&body);
         context
-            .told(&call, slug, |project, _| {
+            .show_outcome(&call, project_slug, |project, _| {
                 format!("the project {} is made; you are its admin", project.slug)
             })
             .await?;
         if self.chosen {
             context.file.kept.project = Some(self.name);
-            context.file.write()?;
+            context.file.write_config()?;
         }
         Ok(())
     }
 }
 
-impl Change {
-    async fn run(self, context: &Context) -> Result<()> {
-        let body = given::changes(json!({ "title": self.title, "description": self.description }))?;
-        let call = Call::to(operations::UPDATE_PROJECT, [context.project(self.project)?]);
+impl ProjectUpdateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let body = given::require_changes(
+            json!({ "title": self.title, "description": self.description }),
+        )?;
+        let call = ApiRequest::with_path_params(
+            operations::UPDATE_PROJECT,
+            [context.require_project(self.project)?],
+        );
         context
-            .told(&call.body(&body), slug, |it, _| format!("{} is now “{}”", it.slug, it.title))
+            .show_outcome(&call.with_json_body(&body), project_slug, |it, _| {
+                format!("{} is now “{}”", it.slug, it.title)
+            })
             .await
     }
 }
 
-async fn members(context: &Context, place: In, pages: &Pages) -> Result<()> {
+async fn list_members(
+    context: &CliContext,
+    place: ProjectSelector,
+    pages: &PageArgs,
+) -> Result<()> {
     context
-        .list(
-            &Call::to(operations::LIST_MEMBERS, [context.project(place.project)?]),
+        .show_list(
+            &ApiRequest::with_path_params(
+                operations::LIST_MEMBERS,
+                [context.require_project(place.project)?],
+            ),
             Some(pages),
             |member: &MemberView| member.handle.to_string(),
             ["handle", "role", "since", "id"],
             |member, look| {
                 [
-                    look.bold(member.handle.as_str()),
+                    look.style_bold(member.handle.as_str()),
                     member.role.as_str().to_owned(),
-                    look.when(member.added_at),
-                    look.dim(&member.user_id.to_string()),
+                    look.format_relative_time(member.added_at),
+                    look.style_dim(&member.user_id.to_string()),
                 ]
             },
         )
         .await
 }
 
-async fn grant(context: &Context, user: &str, role: &str, place: In) -> Result<()> {
-    let project = context.project(place.project)?;
-    let id = context.user(user).await?;
-    let call = Call::to(operations::SET_MEMBER, [&project, &id]).body(&json!({ "role": role }));
-    context.done(&call, &format!("{user} is {role} in {project}")).await
+async fn grant_role(
+    context: &CliContext,
+    user: &str,
+    role: &str,
+    place: ProjectSelector,
+) -> Result<()> {
+    let project = context.require_project(place.project)?;
+    let id = context.user_id(user).await?;
+    let call = ApiRequest::with_path_params(operations::SET_MEMBER, [&project, &id])
+        .with_json_body(&json!({ "role": role }));
+    context.send_and_confirm(&call, &format!("{user} is {role} in {project}")).await
 }
 
-async fn revoke(context: &Context, user: &str, place: In) -> Result<()> {
-    let project = context.project(place.project)?;
-    let id = context.user(user).await?;
-    context.sure(&format!("Take {user} out of {project}?"))?;
-    let call = Call::to(operations::REMOVE_MEMBER, [&project, &id]);
-    context.done(&call, &format!("{user} is no member of {project} any more")).await
+async fn revoke_role(context: &CliContext, user: &str, place: ProjectSelector) -> Result<()> {
+    let project = context.require_project(place.project)?;
+    let id = context.user_id(user).await?;
+    context.confirm_action(&format!("Take {user} out of {project}?"))?;
+    let call = ApiRequest::with_path_params(operations::REMOVE_MEMBER, [&project, &id]);
+    context.send_and_confirm(&call, &format!("{user} is no member of {project} any more")).await
 }
 
-async fn choose(context: &mut Context, project: &str) -> Result<()> {
+async fn select_default_project(context: &mut CliContext, project: &str) -> Result<()> {
     // Only what is there can be meant.
-    let value = context.ask(&Call::to(operations::GET_PROJECT, [project])).await?;
+    let value = context
+        .send_request(&ApiRequest::with_path_params(operations::GET_PROJECT, [project]))
+        .await?;
     context.file.kept.project = Some(project.to_owned());
-    context.file.write()?;
-    context.out.done(&value, &format!("{project} is meant from now on"))
+    context.file.write_config()?;
+    context.out.print_success(&value, &format!("{project} is meant from now on"))
 }

@@ -6,16 +6,16 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Call, Items},
-    context::Context,
-    failure::{Failure, Kind, Result},
-    given::{self, Ask},
-    look::Look,
+    client::{ApiRequest, ListResponse},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    given::{self, SecretPrompt},
+    look::ValueFormatter,
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Provider {
+pub(crate) enum ProviderCommand {
     /// Lists the providers of models.
     #[command(after_help = "Example: cynork provider list")]
     List,
@@ -23,7 +23,7 @@ pub(crate) enum Provider {
     #[command(
         after_help = "Example: cynork provider set local --kind compatible --base-url http://127.0.0.1:11434/v1"
     )]
-    Set(Set),
+    Set(ProviderSetArgs),
     /// Gives a provider a key, which is typed or read from standard input. It is stored encrypted and never shown again.
     #[command(after_help = "Example: cynork provider add-key openai --label team")]
     AddKey {
@@ -53,7 +53,7 @@ pub(crate) enum Provider {
 }
 
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct ProviderSetArgs {
     /// What you call it.
     provider: String,
     /// What kind of place it is.
@@ -82,50 +82,61 @@ pub(crate) struct Set {
     cassette: Option<String>,
 }
 
-impl Provider {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ProviderCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List => list(context).await,
+            Self::List => list_providers(context).await,
             Self::Set(set) => set.run(context).await,
             Self::AddKey { provider, label, key_stdin } => {
-                let ask = Ask { prompt: "Key", flag: "--key-stdin", stdin: key_stdin };
-                let key = given::secret(context, ask)?;
-                let call = Call::to(operations::ADD_PROVIDER_KEY, [&provider])
-                    .body(&json!({ "label": label, "key": key.expose_secret() }));
-                let sentence =
-                    |it: &ProviderKeyView, _: &Look| format!("{provider} has the key {}", it.label);
-                context.told(&call, |it: &ProviderKeyView| it.key_id.to_string(), sentence).await
+                let ask = SecretPrompt { prompt: "Key", flag: "--key-stdin", stdin: key_stdin };
+                let key = given::read_secret(context, ask)?;
+                let call = ApiRequest::with_path_params(operations::ADD_PROVIDER_KEY, [&provider])
+                    .with_json_body(&json!({ "label": label, "key": key.expose_secret() }));
+                let sentence = |it: &ProviderKeyView, _: &ValueFormatter| {
+                    format!("{provider} has the key {}", it.label)
+                };
+                context
+                    .show_outcome(&call, |it: &ProviderKeyView| it.key_id.to_string(), sentence)
+                    .await
             }
             Self::RemoveKey { provider, key } => {
-                let id = key_id(context, &provider, &key).await?;
-                context.sure(&format!("Take the key {key} away from {provider}?"))?;
-                let call = Call::to(operations::REMOVE_PROVIDER_KEY, [&provider, &id]);
-                context.done(&call, &format!("{provider} has the key {key} no more")).await
+                let id = find_key_id(context, &provider, &key).await?;
+                context.confirm_action(&format!("Take the key {key} away from {provider}?"))?;
+                let call =
+                    ApiRequest::with_path_params(operations::REMOVE_PROVIDER_KEY, [&provider, &id]);
+                context
+                    .send_and_confirm(&call, &format!("{provider} has the key {key} no more"))
+                    .await
             }
             Self::Remove { provider } => {
-                context.sure(&format!("Remove the provider {provider} with its keys?"))?;
-                let call = Call::to(operations::REMOVE_PROVIDER, [&provider]);
-                context.done(&call, &format!("{provider} is removed")).await
+                context
+                    .confirm_action(&format!("Remove the provider {provider} with its keys?"))?;
+                let call = ApiRequest::with_path_params(operations::REMOVE_PROVIDER, [&provider]);
+                context.send_and_confirm(&call, &format!("{provider} is removed")).await
             }
         }
     }
 }
 
-async fn list(context: &Context) -> Result<()> {
+async fn list_providers(context: &CliContext) -> Result<()> {
     context
-        .list(
-            &Call::of(operations::LIST_PROVIDERS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_PROVIDERS),
             None,
             |it: &ProviderView| it.name.clone(),
             ["name", "kind", "speaks", "in use", "local", "keys", "address"],
             |it, look| {
                 [
-                    look.bold(&it.name),
+                    look.style_bold(&it.name),
                     it.kind.as_str().to_owned(),
                     it.dialect.to_string(),
-                    look.yes(it.enabled),
-                    look.yes(it.local),
-                    it.keys.iter().map(|key| labelled(key, look)).collect::<Vec<_>>().join(", "),
+                    look.format_yes_no(it.enabled),
+                    look.format_yes_no(it.local),
+                    it.keys
+                        .iter()
+                        .map(|key| render_key_label(key, look))
+                        .collect::<Vec<_>>()
+                        .join(", "),
                     it.base_url.clone().or_else(|| it.of.clone()).unwrap_or_default(),
                 ]
             },
@@ -134,44 +145,55 @@ async fn list(context: &Context) -> Result<()> {
 }
 
 /// A key, and until when it rests.
-fn labelled(key: &ProviderKeyView, look: &Look) -> String {
+fn render_key_label(key: &ProviderKeyView, look: &ValueFormatter) -> String {
     match key.parked_until {
         Some(until) => {
-            format!("{} ({}, until {})", key.label, look.state("parked"), look.when(until))
+            format!(
+                "{} ({}, until {})",
+                key.label,
+                look.style_state("parked"),
+                look.format_relative_time(until)
+            )
         }
         None => key.label.clone(),
     }
 }
 
-impl Set {
-    async fn run(self, context: &Context) -> Result<()> {
-        let script = self.script.as_deref().map(given::json).transpose()?;
-        let body = given::said(json!({
+impl ProviderSetArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let script = self.script.as_deref().map(given::read_file_json).transpose()?;
+        let body = given::without_nulls(json!({
             "kind": self.kind, "base_url": self.base_url, "dialect": self.dialect, "local": self.local,
             "enabled": self.off.then_some(false), "script": script, "of": self.of, "cassette": self.cassette,
         }));
-        let call = Call::to(operations::SET_PROVIDER, [&self.provider]).body(&body);
-        let sentence = |it: &ProviderView, _: &Look| match (it.keys.len(), it.kind.as_str()) {
-            (0, "openai" | "anthropic") => {
-                format!("{} is known; give it a key: cynork provider add-key {}", it.name, it.name)
-            }
-            _ => format!("{} is known", it.name),
-        };
-        context.told(&call, |it: &ProviderView| it.name.clone(), sentence).await
+        let call = ApiRequest::with_path_params(operations::SET_PROVIDER, [&self.provider])
+            .with_json_body(&body);
+        let sentence =
+            |it: &ProviderView, _: &ValueFormatter| match (it.keys.len(), it.kind.as_str()) {
+                (0, "openai" | "anthropic") => {
+                    format!(
+                        "{} is known; give it a key: cynork provider add-key {}",
+                        it.name, it.name
+                    )
+                }
+                _ => format!("{} is known", it.name),
+            };
+        context.show_outcome(&call, |it: &ProviderView| it.name.clone(), sentence).await
     }
 }
 
 /// The id of a provider's key.
-async fn key_id(context: &Context, provider: &str, key: &str) -> Result<String> {
+async fn find_key_id(context: &CliContext, provider: &str, key: &str) -> Result<String> {
     if key.starts_with("pky_") {
         return Ok(key.to_owned());
     }
-    let providers: Items<Value> = context.read(&Call::of(operations::LIST_PROVIDERS)).await?;
+    let providers: ListResponse<Value> =
+        context.fetch_as(&ApiRequest::for_operation(operations::LIST_PROVIDERS)).await?;
     let mut found = providers.items.iter().filter(|it| it["name"] == provider);
     let keys = found.next().and_then(|it| it["keys"].as_array()).into_iter().flatten();
     let mut keys = keys.filter(|it| it["label"] == key);
     keys.next().and_then(|it| it["key_id"].as_str()).map(str::to_owned).ok_or_else(|| {
-        Failure::new(Kind::NotFound, format!("{provider} has no key {key}"))
-            .fix("see `cynork provider list`")
+        CliError::new(CliErrorKind::NotFound, format!("{provider} has no key {key}"))
+            .with_fix("see `cynork provider list`")
     })
 }

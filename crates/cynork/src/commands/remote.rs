@@ -6,36 +6,36 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
-    given::{self, Ask},
-    look::Look,
-    names::In,
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    given::{self, SecretPrompt},
+    look::ValueFormatter,
+    names::ProjectSelector,
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Remote {
+pub(crate) enum RemoteCommand {
     /// Shows where a project's repository is, and what does not work yet.
     #[command(after_help = "Example: cynork remote show --project web")]
-    Show(In),
+    Show(ProjectSelector),
     /// Connects a project with its repository on a forge; the token is typed, or read from standard input.
     #[command(
         after_help = "Example: cynork remote set github https://github.com/acme/web.git --project web"
     )]
-    Set(Box<Set>),
+    Set(Box<RemoteSetArgs>),
     /// Takes the connection away, with its token. What is on the forge stays there.
     #[command(after_help = "Example: cynork remote remove --project web")]
-    Remove(In),
+    Remove(ProjectSelector),
     /// Lists the issues of the forge that were wanted, and what became of them.
     #[command(after_help = "Example: cynork remote issues --project web")]
-    Issues(In),
+    Issues(ProjectSelector),
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct RemoteSetArgs {
     /// The kind of forge; Forgejo is `gitea`.
     #[arg(value_parser = ["github", "gitlab", "gitea"])]
     forge: String,
@@ -43,7 +43,7 @@ pub(crate) struct Set {
     #[arg(value_name = "URL")]
     cloned_from: String,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
     /// Its name there; taken from the address when it is left out.
     #[arg(long, value_name = "OWNER/NAME")]
     repository: Option<String>,
@@ -76,26 +76,36 @@ pub(crate) struct Set {
     webhook_stdin: bool,
 }
 
-impl Remote {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl RemoteCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::Show(place) => {
-                let call = Call::to(operations::GET_REMOTE, [context.project(place.project)?]);
-                context.one(&call, |it: &RemoteView| it.url.clone(), sides).await
+                let call = ApiRequest::with_path_params(
+                    operations::GET_REMOTE,
+                    [context.require_project(place.project)?],
+                );
+                context.show_item(&call, |it: &RemoteView| it.url.clone(), remote_fields).await
             }
             Self::Set(set) => set.run(context).await,
             Self::Remove(place) => {
-                let project = context.project(place.project)?;
-                context.sure(&format!("Take the remote of {project} away, with its token?"))?;
-                let call = Call::to(operations::REMOVE_REMOTE, [&project]);
-                context.done(&call, &format!("{project} is connected with no forge any more")).await
+                let project = context.require_project(place.project)?;
+                context.confirm_action(&format!(
+                    "Take the remote of {project} away, with its token?"
+                ))?;
+                let call = ApiRequest::with_path_params(operations::REMOVE_REMOTE, [&project]);
+                context
+                    .send_and_confirm(
+                        &call,
+                        &format!("{project} is connected with no forge any more"),
+                    )
+                    .await
             }
-            Self::Issues(place) => issues(context, place).await,
+            Self::Issues(place) => list_issues(context, place).await,
         }
     }
 }
 
-fn sides(remote: &RemoteView, look: &Look) -> Vec<(&'static str, String)> {
+fn remote_fields(remote: &RemoteView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     let intake = [
         remote.intake.label.as_ref().map(|label| format!("with the label {label}")),
         remote.intake.assign_to_us.then(|| "assigned to us".to_owned()),
@@ -103,15 +113,15 @@ fn sides(remote: &RemoteView, look: &Look) -> Vec<(&'static str, String)> {
     ];
     let intake: Vec<String> = intake.into_iter().flatten().collect();
     vec![
-        ("repository", look.bold(&remote.repository)),
+        ("repository", look.style_bold(&remote.repository)),
         ("forge", remote.forge.as_str().to_owned()),
         ("cloned from", remote.url.clone()),
         ("api", remote.api.clone()),
         ("branch", remote.default_branch.clone()),
         ("as", remote.login.clone().unwrap_or_default()),
         ("issues", intake.join(", ")),
-        ("looked at", look.when_ever(remote.looked_at)),
-        ("fetched", look.when_ever(remote.fetched_at)),
+        ("looked at", look.format_optional_time(remote.looked_at)),
+        ("fetched", look.format_optional_time(remote.fetched_at)),
         ("deliveries to", remote.webhook_path.clone()),
         ("signed with", remote.webhook_secret.as_ref().map(|it| it.0.clone()).unwrap_or_default()),
         (
@@ -127,27 +137,28 @@ fn sides(remote: &RemoteView, look: &Look) -> Vec<(&'static str, String)> {
 }
 
 /// The name of a repository, from where it is cloned from.
-fn name(url: &str) -> Option<String> {
+fn repository_name(url: &str) -> Option<String> {
     let path = url::Url::parse(url).ok()?.path().trim_matches('/').to_owned();
     let name = path.strip_suffix(".git").unwrap_or(&path).to_owned();
     Some(name).filter(|name| name.contains('/'))
 }
 
-impl Set {
-    async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project(self.place.project)?;
-        let repository = self.repository.or_else(|| name(&self.cloned_from)).ok_or_else(|| {
-            Failure::new(Kind::Usage, "what is the repository called there?")
-                .fix("say it with --repository OWNER/NAME")
-        })?;
-        let ask = Ask {
+impl RemoteSetArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let project = context.require_project(self.place.project)?;
+        let repository =
+            self.repository.or_else(|| repository_name(&self.cloned_from)).ok_or_else(|| {
+                CliError::new(CliErrorKind::Usage, "what is the repository called there?")
+                    .with_fix("say it with --repository OWNER/NAME")
+            })?;
+        let ask = SecretPrompt {
             prompt: "Token of the forge (empty: leave it)",
             flag: "--token-stdin",
             stdin: self.token_stdin,
         };
-        let token = given::optional_secret(context, ask)?;
-        let signs = if self.webhook_stdin { Some(given::line()?) } else { None };
-        let body = given::said(json!({
+        let token = given::read_optional_secret(context, ask)?;
+        let signs = if self.webhook_stdin { Some(given::read_stdin_line()?) } else { None };
+        let body = given::without_nulls(json!({
             "forge": self.forge, "url": self.cloned_from, "api": self.api, "repository": repository,
             "default_branch": self.branch,
             "credential": token.as_ref().map(|it| it.expose_secret()),
@@ -156,26 +167,30 @@ impl Set {
             "poll_seconds": self.poll_seconds,
             "check": self.no_check.then_some(false),
         }));
-        let call = Call::to(operations::SET_REMOTE, [&project]).body(&body);
-        context.one(&call, |it: &RemoteView| it.url.clone(), sides).await
+        let call =
+            ApiRequest::with_path_params(operations::SET_REMOTE, [&project]).with_json_body(&body);
+        context.show_item(&call, |it: &RemoteView| it.url.clone(), remote_fields).await
     }
 }
 
-async fn issues(context: &Context, place: In) -> Result<()> {
+async fn list_issues(context: &CliContext, place: ProjectSelector) -> Result<()> {
     context
-        .list(
-            &Call::to(operations::LIST_ISSUES, [context.project(place.project)?]),
+        .show_list(
+            &ApiRequest::with_path_params(
+                operations::LIST_ISSUES,
+                [context.require_project(place.project)?],
+            ),
             None,
             |issue: &WantedIssueView| issue.number.to_string(),
             ["issue", "by", "seen", "task", "where"],
             |issue, look| {
                 [
-                    look.bold(&format!("#{}", issue.number)),
+                    look.style_bold(&format!("#{}", issue.number)),
                     issue.author.clone(),
-                    look.when(issue.seen_at),
+                    look.format_relative_time(issue.seen_at),
                     issue.task_id.map_or_else(
                         || {
-                            look.state("refused")
+                            look.style_state("refused")
                                 + ": "
                                 + issue.refused.as_deref().unwrap_or_default()
                         },
@@ -192,8 +207,11 @@ async fn issues(context: &Context, place: In) -> Result<()> {
 mod tests {
     #[test]
     fn the_name_of_a_repository_is_in_its_address() {
-        assert_eq!(super::name("https://github.com/acme/web.git").unwrap(), "acme/web");
-        assert_eq!(super::name("http://forge/deep/group/web").unwrap(), "deep/group/web");
-        assert_eq!(super::name("https://forge/web"), None);
+        assert_eq!(super::repository_name("https://github.com/acme/web.git").unwrap(), "acme/web");
+        assert_eq!(
+            super::repository_name("http://forge/deep/group/web").unwrap(),
+            "deep/group/web"
+        );
+        assert_eq!(super::repository_name("https://forge/web"), None);
     }
 }

@@ -5,16 +5,16 @@ use cynode_wire::gate::RuleView;
 use serde_json::json;
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::Look,
+    look::ValueFormatter,
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Rule {
+pub(crate) enum RuleCommand {
     /// Lists the rules.
     #[command(after_help = "Example: cynork rule list")]
     List,
@@ -22,7 +22,7 @@ pub(crate) enum Rule {
     #[command(
         after_help = "Example: cynork rule set no-push refuse --text 'forbid (principal, action == Action::\"git.push\", resource);'"
     )]
-    Set(Set),
+    Set(RuleSetArgs),
     /// Removes a rule.
     #[command(after_help = "Example: cynork rule remove no-push")]
     Remove {
@@ -32,7 +32,7 @@ pub(crate) enum Rule {
 }
 
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct RuleSetArgs {
     /// Its name: it is in records and answers.
     rule: String,
     /// What happens to a call that it is about: refused, put before a person, or only noted.
@@ -46,21 +46,21 @@ pub(crate) struct Set {
     file: Option<String>,
 }
 
-impl Rule {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl RuleCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List => {
                 context
-                    .list(
-                        &Call::of(operations::LIST_RULES),
+                    .show_list(
+                        &ApiRequest::for_operation(operations::LIST_RULES),
                         None,
                         |rule: &RuleView| rule.name.clone(),
                         ["name", "mode", "written", "version", "rule"],
                         |rule, look| {
                             [
-                                look.bold(&rule.name),
+                                look.style_bold(&rule.name),
                                 rule.mode.clone(),
-                                look.when(rule.updated_at),
+                                look.format_relative_time(rule.updated_at),
                                 rule.version.to_string(),
                                 rule.text.trim().to_owned(),
                             ]
@@ -70,28 +70,30 @@ impl Rule {
             }
             Self::Set(set) => set.run(context).await,
             Self::Remove { rule } => {
-                context.sure(&format!("Remove the rule {rule}?"))?;
-                let call = Call::to(operations::DELETE_RULE, [&rule]);
-                context.done(&call, &format!("{rule} is removed")).await
+                context.confirm_action(&format!("Remove the rule {rule}?"))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_RULE, [&rule]);
+                context.send_and_confirm(&call, &format!("{rule} is removed")).await
             }
         }
     }
 }
 
-impl Set {
-    async fn run(self, context: &Context) -> Result<()> {
+impl RuleSetArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
         let text = match (self.text, self.file) {
             (Some(text), _) => text,
-            (None, Some(file)) => given::text(&file)?,
+            (None, Some(file)) => given::read_file_text(&file)?,
             (None, None) => {
-                return Err(Failure::new(Kind::Usage, "what does the rule say?")
-                    .fix("say it with --text, or name a file with --file"));
+                return Err(CliError::new(CliErrorKind::Usage, "what does the rule say?")
+                    .with_fix("say it with --text, or name a file with --file"));
             }
         };
         let body = json!({ "mode": self.mode, "text": text });
-        let call = Call::to(operations::SET_RULE, [&self.rule]).body(&body);
-        let sentence =
-            |rule: &RuleView, _: &Look| format!("{} holds from now on: {}", rule.name, rule.mode);
-        context.told(&call, |rule: &RuleView| rule.name.clone(), sentence).await
+        let call =
+            ApiRequest::with_path_params(operations::SET_RULE, [&self.rule]).with_json_body(&body);
+        let sentence = |rule: &RuleView, _: &ValueFormatter| {
+            format!("{} holds from now on: {}", rule.name, rule.mode)
+        };
+        context.show_outcome(&call, |rule: &RuleView| rule.name.clone(), sentence).await
     }
 }

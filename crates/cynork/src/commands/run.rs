@@ -8,25 +8,34 @@ mod repository;
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use cynode_wire::{projects::ProjectView, tasks::TaskView};
+use cynode_core::budget::Currency;
+use cynode_wire::{
+    handoffs::PlanAnswer,
+    projects::ProjectView,
+    tasks::{CreateTask, TaskView},
+};
 
 use self::{
-    ending::Ending,
-    live::Scene,
-    repository::{Brought, Repository},
+    ending::TaskOutcome,
+    live::TaskFollower,
+    repository::{ImportOutcome, WorkingCopy},
 };
-use super::task::{Wish, made, project};
+use super::{
+    readiness,
+    task::{TaskRequestArgs, budget_text, create_task, fetch_project},
+};
 use crate::{
-    context::Context,
-    failure::Result,
-    output::{Form, say},
-    terminal::{Paint, Style, first_line},
+    client::ApiClient,
+    context::CliContext,
+    failure::{CliErrorKind, Result},
+    output::{CliOutputFormat, print_line},
+    terminal::{Colorizer, TextStyle, first_line},
 };
 
-pub use self::ending::SCHEMA;
+pub use self::ending::RUN_OUTPUT_SCHEMA;
 
 /// How many files are named that were left behind.
-const MOST_NAMED: usize = 5;
+const MAX_LISTED_FILES: usize = 5;
 
 /// Asks for work and follows it. `--yes` says yes to the plan; whatever else is asked on the way is still asked.
 #[derive(Args)]
@@ -34,9 +43,10 @@ const MOST_NAMED: usize = 5;
     after_help = "Example: cynork run \"add a dark mode switch\" --repo . --check 'make test' --budget 2.50\n\
                   Ctrl-C leaves; the work goes on, and `cynork task watch last` comes back to it."
 )]
-pub(crate) struct Run {
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    wish: Wish,
+    wish: TaskRequestArgs,
     /// The repository to work on; its commits are brought to the installation.
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     repo: PathBuf,
@@ -46,6 +56,9 @@ pub(crate) struct Run {
     /// Brings nothing: the work starts from what the project has.
     #[arg(long)]
     as_is: bool,
+    /// Asks for the task though nobody could do it now: it waits.
+    #[arg(long)]
+    force: bool,
     /// Comes back as soon as the task was accepted.
     #[arg(long)]
     detach: bool,
@@ -54,126 +67,184 @@ pub(crate) struct Run {
     plain: bool,
 }
 
-impl Run {
-    pub(crate) async fn run(self, context: &mut Context) -> Result<()> {
-        let task = self.begin(context).await?;
-        if context.out.form == Form::Quiet {
-            say(&task.id.to_string());
+impl RunArgs {
+    pub(crate) async fn run(self, context: &mut CliContext) -> Result<()> {
+        let task = self.start_task(context).await?;
+        if context.out.form == CliOutputFormat::Quiet {
+            print_line(&task.id.to_string());
         }
         if self.detach {
             return match context.out.form {
-                Form::Json => Ending::begun(&task).write(),
-                Form::Quiet | Form::Readable => Ok(()),
+                CliOutputFormat::Json => TaskOutcome::for_detached_task(&task).write_json(),
+                CliOutputFormat::Quiet | CliOutputFormat::Readable => Ok(()),
             };
         }
-        Box::pin(follow(context, task, self.plain, Duration::ZERO)).await
+        Box::pin(follow_task(context, task, self.plain, Duration::ZERO)).await
+    }
+
+    /// Looks whether the task could be done.
+    async fn check_readiness(
+        &self,
+        context: &CliContext,
+        project: &ProjectView,
+        tell: &impl Fn(&str, &str),
+    ) -> Result<()> {
+        match readiness::check_run_readiness(context, project.id).await {
+            Ok(warnings) => warnings.iter().for_each(|warning| tell("warning", warning)),
+            Err(failure) if self.force && failure.kind == CliErrorKind::Conflict => {
+                let words = context.out.paint.apply_style(TextStyle::Yellow, &failure.detail);
+                tell("warning", &words);
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
     }
 
     /// Finds or makes the project, brings what it lacks, asks for the task.
-    async fn begin(&self, context: &Context) -> Result<TaskView> {
+    async fn start_task(&self, context: &CliContext) -> Result<TaskView> {
         let out = context.out;
         let tell = |name: &str, words: &str| {
-            if out.form == Form::Readable {
-                let name = out.paint.dye(Style::Dim, &format!("{name:<9}"));
-                say(&format!("  {name} {words}"));
+            if out.form == CliOutputFormat::Readable {
+                let name = out.paint.apply_style(TextStyle::Dim, &format!("{name:<9}"));
+                print_line(&format!("  {name} {words}"));
             }
         };
-        let wanted = self.wish.read()?;
-        let found = Repository::find(&self.repo)?;
+        let wanted = self.wish.to_task_draft()?;
+        let found = WorkingCopy::find_repository(&self.repo)?;
         let project = match &found {
             Some(repository) if self.as_is => {
-                let (project, _) = repository.project(context, self.project.as_deref()).await?;
+                let (project, _) =
+                    repository.find_or_create_project(context, self.project.as_deref()).await?;
                 tell("project", &format!("{}, as it is", project.slug));
+                self.check_readiness(context, &project, &tell).await?;
                 project
             }
             Some(repository) => {
-                let work = repository.work()?;
-                let (project, new) = repository.project(context, self.project.as_deref()).await?;
-                tell("project", &told(&project, new));
-                let brought = repository.bring(context, &project, &work).await?;
-                let commit = short(&work.head);
+                let work = repository.checked_out_branch()?;
+                let (project, new) =
+                    repository.find_or_create_project(context, self.project.as_deref()).await?;
+                tell("project", &describe_project(&project, new));
+                self.check_readiness(context, &project, &tell).await?;
+                let brought = repository.import_commits(context, &project, &work).await?;
+                let commit = short_commit(&work.head);
                 tell(
                     "commits",
                     &match brought {
-                        Brought::Known => {
+                        ImportOutcome::Known => {
                             format!("{} at {commit}, which the project has", work.branch)
                         }
-                        Brought::Ahead(head) => {
+                        ImportOutcome::Ahead(head) => {
                             format!(
                                 "the project is ahead of {commit}: the work starts at {}",
-                                short(&head)
+                                short_commit(&head)
                             )
                         }
-                        Brought::Sent(bytes) => {
-                            format!("{} at {commit} was brought ({})", work.branch, size(bytes))
+                        ImportOutcome::Sent(bytes) => {
+                            format!(
+                                "{} at {commit} was brought ({})",
+                                work.branch,
+                                format_size(bytes)
+                            )
                         }
                     },
                 );
                 if !work.left.is_empty() {
-                    let words = format!("{} (not committed, so not taken)", listed(&work.left));
-                    tell("left", &out.paint.dye(Style::Yellow, &words));
+                    let words = format!("{} (not committed, so not taken)", join_names(&work.left));
+                    tell("left", &out.paint.apply_style(TextStyle::Yellow, &words));
                 }
                 project
             }
             None => {
-                let named = context.project_at(self.project.clone(), &self.repo).map_err(|failure| {
-                    failure.fix("run it in a repository (`git init`), or name a project that has one with --project")
+                let named = context.require_project_at(self.project.clone(), &self.repo).map_err(|failure| {
+                    failure.with_fix("run it in a repository (`git init`), or name a project that has one with --project")
                 })?;
-                let project = project(context, &named).await?;
-                tell("project", &told(&project, false));
+                let project = fetch_project(context, &named).await?;
+                tell("project", &describe_project(&project, false));
+                self.check_readiness(context, &project, &tell).await?;
                 project
             }
         };
-        let task = made(context, &wanted.task(project.id, Vec::new())).await?;
-        let name = out.paint.dye(Style::Bold, task.name.as_str());
+        context.record_project(&project);
+        let default_limit = !wanted.has_limit();
+        // A yes in advance goes with the task, so that it holds whoever looks on.
+        let approve_plan = context.yes.then_some(false);
+        let wanted = CreateTask { approve_plan, ..wanted.into_create_task(project.id, Vec::new()) };
+        let task = create_task(context, &wanted).await?;
+        context.fetch_currency().await;
+        let name = out.paint.apply_style(TextStyle::Bold, task.name.as_str());
         tell("task", &format!("{name} ({})", task.id));
+        let limit = budget_text(&task, context.currency());
+        let from = if default_limit && task.budget.max_cost_micros.is_some() {
+            " (the installation's default; --budget sets another)"
+        } else {
+            ""
+        };
+        tell("limit", &format!("{limit}{from}"));
         let leave = if self.detach { "it goes on without you;" } else { "Ctrl-C leaves;" };
-        tell("", &format!("{leave} come back with: cynork task watch {}", task.id));
+        tell(
+            "",
+            &format!("{leave} come back with: cynork task watch {}", context.task_reference(&task)),
+        );
         Ok(task)
     }
 }
 
+/// What a person sees before a yes to a plan: who will do it, with what models, what it may cost, what is checked in the end.
+pub(crate) async fn fetch_plan_preview(
+    client: &ApiClient,
+    currency: Currency,
+    task: &TaskView,
+    planned: &PlanAnswer,
+) -> Result<Vec<(&'static str, String)>> {
+    Ok(before::PlanPreview::fetch_for_task(client, currency, task, planned).await?.to_lines())
+}
+
 /// Follows a task that was asked for before.
-pub(crate) async fn watch(context: &Context, task: &TaskView, plain: bool) -> Result<()> {
-    if context.out.form == Form::Readable {
+pub(crate) async fn watch_task(context: &CliContext, task: &TaskView, plain: bool) -> Result<()> {
+    if context.out.form == CliOutputFormat::Readable {
         let paint = context.out.paint;
-        say(&format!(
+        print_line(&format!(
             "{} ({})  {}",
-            paint.dye(Style::Bold, task.name.as_str()),
+            paint.apply_style(TextStyle::Bold, task.name.as_str()),
             task.id,
             first_line(task.description.as_str())
         ));
     }
-    let since = Duration::try_from(now() - task.created_at).unwrap_or_default();
-    Box::pin(follow(context, task.clone(), plain, since)).await
+    let since = Duration::try_from(current_time() - task.created_at).unwrap_or_default();
+    Box::pin(follow_task(context, task.clone(), plain, since)).await
 }
 
 /// Follows a task to its end, and says what came of it.
-async fn follow(context: &Context, task: TaskView, plain: bool, since: Duration) -> Result<()> {
+async fn follow_task(
+    context: &CliContext,
+    task: TaskView,
+    plain: bool,
+    since: Duration,
+) -> Result<()> {
     let id = task.id.to_string();
-    let ended = Scene::new(context, task, plain, since).play().await?;
-    let ending = Ending::find(context, &id, ended).await?;
-    ending.tell(context, if plain { Paint(false) } else { context.out.paint })
+    let ended = TaskFollower::new(context, task, plain, since).follow_to_end().await?;
+    let ending = TaskOutcome::fetch_outcome(context, &id, ended).await?;
+    ending.report_outcome(context, if plain { Colorizer(false) } else { context.out.paint })
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "how long ago something was, for a person at this machine"
 )]
-fn now() -> time::OffsetDateTime {
+fn current_time() -> time::OffsetDateTime {
     time::OffsetDateTime::now_utc()
 }
 
-fn told(project: &ProjectView, new: bool) -> String {
+fn describe_project(project: &ProjectView, new: bool) -> String {
     let made = if new { ", which was made for this repository" } else { "" };
     format!("{}{made}", project.slug)
 }
 
-fn short(commit: &str) -> &str {
+fn short_commit(commit: &str) -> &str {
     commit.get(..10).unwrap_or(commit)
 }
 
-fn size(bytes: usize) -> String {
+fn format_size(bytes: usize) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{} kB", bytes / 1000),
@@ -181,9 +252,10 @@ fn size(bytes: usize) -> String {
     }
 }
 
-fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(MOST_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MOST_NAMED) {
+fn join_names(names: &[String]) -> String {
+    let shown =
+        names.iter().take(MAX_LISTED_FILES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_LISTED_FILES) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -196,12 +268,15 @@ mod tests {
     #[test]
     fn a_few_files_are_named_and_the_rest_is_counted() {
         let names = |count: usize| (0..count).map(|at| format!("f{at}")).collect::<Vec<_>>();
-        assert_eq!(listed(&names(2)), "f0, f1");
-        assert_eq!(listed(&names(7)), "f0, f1, f2, f3, f4 and 2 more");
+        assert_eq!(join_names(&names(2)), "f0, f1");
+        assert_eq!(join_names(&names(7)), "f0, f1, f2, f3, f4 and 2 more");
     }
 
     #[test]
     fn sizes_are_told_as_people_do() {
-        assert_eq!([size(900), size(12_345), size(45_000_000)], ["900 bytes", "12 kB", "45 MB"]);
+        assert_eq!(
+            [format_size(900), format_size(12_345), format_size(45_000_000)],
+            ["900 bytes", "12 kB", "45 MB"]
+        );
     }
 }

@@ -5,18 +5,18 @@ use cynode_wire::schedules::{FiringView, ScheduleView};
 use serde_json::{Value, json};
 
 use crate::{
-    answers::Pages,
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
-    given::{self, Moment},
-    look::{Look, plain},
-    names::{In, SCHEDULE},
+    answers::PageArgs,
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    given::{self, TimeArgument},
+    look::{ValueFormatter, to_plain_text},
+    names::{ProjectSelector, SCHEDULE},
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Schedule {
+pub(crate) enum ScheduleCommand {
     /// Lists the schedules you may see, newest first.
     #[command(after_help = "Example: cynork schedule list --project web")]
     List {
@@ -24,7 +24,7 @@ pub(crate) enum Schedule {
         #[arg(long, short)]
         project: Option<String>,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
     /// Shows a schedule, its next time and what came of the last.
     #[command(after_help = "Example: cynork schedule show weekly-updates")]
@@ -36,10 +36,10 @@ pub(crate) enum Schedule {
     #[command(
         after_help = "Example: cynork schedule create weekly-updates --cron \"0 9 * * mon\" --zone Europe/Berlin --words \"look for outdated dependencies\" --project web"
     )]
-    Create(Create),
+    Create(ScheduleCreateArgs),
     /// Changes a schedule; it acts in your name from then on.
     #[command(after_help = "Example: cynork schedule change weekly-updates --off")]
-    Change(Change),
+    Change(ScheduleUpdateArgs),
     /// Does not wait for its time.
     #[command(after_help = "Example: cynork schedule run weekly-updates")]
     Run {
@@ -56,7 +56,7 @@ pub(crate) enum Schedule {
 
 /// When it is due.
 #[derive(Args)]
-pub(crate) struct When {
+pub(crate) struct ScheduleTriggerArgs {
     /// Again and again: minute, hour, day of the month, month, day of the week.
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "at")]
     cron: Option<String>,
@@ -64,13 +64,13 @@ pub(crate) struct When {
     #[arg(long, requires = "cron")]
     zone: Option<String>,
     /// One time.
-    #[arg(long, value_name = "TIME", value_parser = given::moment)]
-    at: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    at: Option<TimeArgument>,
 }
 
 /// What it asks for.
 #[derive(Args)]
-pub(crate) struct What {
+pub(crate) struct ScheduleActionArgs {
     /// Words, which the project manager makes tasks of each time; `@FILE` takes them from a file.
     #[arg(long, value_name = "TEXT", conflicts_with = "task")]
     words: Option<String>,
@@ -80,28 +80,28 @@ pub(crate) struct What {
 }
 
 #[derive(Args)]
-pub(crate) struct Create {
+pub(crate) struct ScheduleCreateArgs {
     /// Its name, unique in the project.
     name: String,
     #[command(flatten)]
-    when: When,
+    when: ScheduleTriggerArgs,
     #[command(flatten)]
-    what: What,
+    what: ScheduleActionArgs,
     /// What is done about times at which CyNode did not run.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
 }
 
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct ScheduleUpdateArgs {
     /// Its name or id.
     schedule: String,
     #[command(flatten)]
-    when: When,
+    when: ScheduleTriggerArgs,
     #[command(flatten)]
-    what: What,
+    what: ScheduleActionArgs,
     /// What is done about times at which CyNode did not run.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
@@ -116,151 +116,170 @@ pub(crate) struct Change {
     expect: Option<u32>,
 }
 
-impl When {
-    fn body(self, look: &Look) -> Result<Option<Value>> {
+impl ScheduleTriggerArgs {
+    fn into_trigger_body(self, look: &ValueFormatter) -> Result<Option<Value>> {
         Ok(match (self.cron, self.at) {
             (Some(expression), _) => {
                 let zone = self.zone;
-                Some(given::said(json!({ "kind": "cron", "expression": expression, "zone": zone })))
+                Some(given::without_nulls(
+                    json!({ "kind": "cron", "expression": expression, "zone": zone }),
+                ))
             }
-            (None, Some(at)) => Some(json!({ "kind": "once", "at": at.written(look.now)? })),
+            (None, Some(at)) => Some(json!({ "kind": "once", "at": at.to_rfc3339(look.now)? })),
             (None, None) => None,
         })
     }
 }
 
-impl What {
-    fn body(self) -> Result<Option<Value>> {
+impl ScheduleActionArgs {
+    fn into_action_body(self) -> Result<Option<Value>> {
         Ok(match (self.words, self.task) {
-            (Some(words), _) => Some(json!({ "kind": "words", "text": given::words(&words)? })),
+            (Some(words), _) => {
+                Some(json!({ "kind": "words", "text": given::read_text_argument(&words)? }))
+            }
             (None, Some(task)) => {
-                Some(json!({ "kind": "task", "description": given::words(&task)? }))
+                Some(json!({ "kind": "task", "description": given::read_text_argument(&task)? }))
             }
             (None, None) => None,
         })
     }
 }
 
-impl Schedule {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ScheduleCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List { project, pages } => {
-                let call = Call::of(operations::LIST_SCHEDULES).query("project", project);
+                let call = ApiRequest::for_operation(operations::LIST_SCHEDULES)
+                    .with_query("project", project);
                 let heads = ["name", "when", "what", "next", "on"];
                 let name = |it: &ScheduleView| it.name.as_str().to_owned();
-                context.list(&call, Some(&pages), name, heads, row).await
+                context.show_list(&call, Some(&pages), name, heads, schedule_row).await
             }
             Self::Show { schedule } => {
-                let id = SCHEDULE.id(context, &schedule).await?;
-                let call = Call::to(operations::GET_SCHEDULE, [&id]);
-                context.one(&call, |it: &ScheduleView| it.schedule_id.to_string(), sides).await
+                let id = SCHEDULE.resolve_id(context, &schedule).await?;
+                let call = ApiRequest::with_path_params(operations::GET_SCHEDULE, [&id]);
+                context
+                    .show_item(
+                        &call,
+                        |it: &ScheduleView| it.schedule_id.to_string(),
+                        schedule_fields,
+                    )
+                    .await
             }
             Self::Create(create) => create.run(context).await,
             Self::Change(change) => change.run(context).await,
             Self::Run { schedule } => {
-                let id = SCHEDULE.id(context, &schedule).await?;
-                let call = Call::to(operations::RUN_SCHEDULE, [&id]);
+                let id = SCHEDULE.resolve_id(context, &schedule).await?;
+                let call = ApiRequest::with_path_params(operations::RUN_SCHEDULE, [&id]);
                 let name = |it: &FiringView| it.number.to_string();
-                let words =
-                    |it: &FiringView, _: &Look| format!("{schedule} was asked for; {}", it.outcome);
-                context.told(&call, name, words).await
+                let words = |it: &FiringView, _: &ValueFormatter| {
+                    format!("{schedule} was asked for; {}", it.outcome)
+                };
+                context.show_outcome(&call, name, words).await
             }
             Self::Remove { schedule } => {
-                let id = SCHEDULE.id(context, &schedule).await?;
-                context.sure(&format!("Remove the schedule {schedule}?"))?;
-                let call = Call::to(operations::DELETE_SCHEDULE, [&id]);
-                context.done(&call, &format!("{schedule} is removed")).await
+                let id = SCHEDULE.resolve_id(context, &schedule).await?;
+                context.confirm_action(&format!("Remove the schedule {schedule}?"))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_SCHEDULE, [&id]);
+                context.send_and_confirm(&call, &format!("{schedule} is removed")).await
             }
         }
     }
 }
 
 /// A time or a rule, in a word or two.
-fn due(it: &ScheduleView) -> String {
+fn render_trigger(it: &ScheduleView) -> String {
     let when = json!(it.when);
     match when["expression"].as_str() {
         Some(expression) => {
             format!("{expression} {}", when["zone"].as_str().unwrap_or_default()).trim().to_owned()
         }
-        None => plain(&when["at"]),
+        None => to_plain_text(&when["at"]),
     }
 }
 
 /// What it asks for, its first line.
-fn wanted(it: &ScheduleView) -> String {
+fn render_action(it: &ScheduleView) -> String {
     let what = json!(it.what);
     let text = what["text"].as_str().or(what["description"].as_str()).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn row(it: &ScheduleView, look: &Look) -> [String; 5] {
+fn schedule_row(it: &ScheduleView, look: &ValueFormatter) -> [String; 5] {
     [
-        look.bold(it.name.as_str()),
-        due(it),
-        wanted(it),
-        look.when_ever(it.next_at),
-        look.yes(it.enabled),
+        look.style_bold(it.name.as_str()),
+        render_trigger(it),
+        render_action(it),
+        look.format_optional_time(it.next_at),
+        look.format_yes_no(it.enabled),
     ]
 }
 
-fn sides(it: &ScheduleView, look: &Look) -> Vec<(&'static str, String)> {
+fn schedule_fields(it: &ScheduleView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     let last = it.last.as_ref();
-    let last = last.map(|it| format!("{}: {}", look.when(it.fired_at), it.outcome));
+    let last = last.map(|it| format!("{}: {}", look.format_relative_time(it.fired_at), it.outcome));
     vec![
-        ("name", look.bold(it.name.as_str())),
+        ("name", look.style_bold(it.name.as_str())),
         ("id", it.schedule_id.to_string()),
-        ("when", due(it)),
-        ("what", wanted(it)),
-        ("on", look.yes(it.enabled)),
-        ("next", look.when_ever(it.next_at)),
+        ("when", render_trigger(it)),
+        ("what", render_action(it)),
+        ("on", look.format_yes_no(it.enabled)),
+        ("next", look.format_optional_time(it.next_at)),
         ("fired", it.firings.to_string()),
         ("last", last.unwrap_or_default()),
         ("version", it.version.to_string()),
     ]
 }
 
-impl Create {
-    async fn run(self, context: &Context) -> Result<()> {
-        let lacks = |what: &str, fix: &str| Failure::new(Kind::Usage, what.to_owned()).fix(fix);
-        let when = self.when.body(&context.look())?;
+impl ScheduleCreateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let lacks = |what: &str, fix: &str| {
+            CliError::new(CliErrorKind::Usage, what.to_owned()).with_fix(fix)
+        };
+        let when = self.when.into_trigger_body(&context.value_formatter())?;
         let when = when.ok_or_else(|| lacks("when?", "say it with --cron or --at"))?;
-        let what = self.what.body()?;
+        let what = self.what.into_action_body()?;
         let what = what.ok_or_else(|| lacks("what?", "say it with --words or --task"))?;
-        let project = context.project_id(&context.project(self.place.project)?).await?;
+        let project = context.project_id(&context.require_project(self.place.project)?).await?;
         let body = json!({ "project_id": project, "name": self.name, "when": when, "what": what,
             "missed": self.missed });
-        let call = Call::of(operations::CREATE_SCHEDULE).body(&given::said(body));
+        let call = ApiRequest::for_operation(operations::CREATE_SCHEDULE)
+            .with_json_body(&given::without_nulls(body));
         let name = |it: &ScheduleView| it.schedule_id.to_string();
-        let words = |it: &ScheduleView, look: &Look| {
-            format!("{} is due {}", it.name.as_str(), look.when_ever(it.next_at))
+        let words = |it: &ScheduleView, look: &ValueFormatter| {
+            format!("{} is due {}", it.name.as_str(), look.format_optional_time(it.next_at))
         };
-        context.told(&call, name, words).await
+        context.show_outcome(&call, name, words).await
     }
 }
 
-impl Change {
-    async fn run(self, context: &Context) -> Result<()> {
-        let id = SCHEDULE.id(context, &self.schedule).await?;
+impl ScheduleUpdateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let id = SCHEDULE.resolve_id(context, &self.schedule).await?;
         let version = match self.expect {
             Some(version) => json!(version),
-            None => {
-                context.ask(&Call::to(operations::GET_SCHEDULE, [&id])).await?["version"].take()
-            }
+            None => context
+                .send_request(&ApiRequest::with_path_params(operations::GET_SCHEDULE, [&id]))
+                .await?["version"]
+                .take(),
         };
         let enabled = (self.on || self.off).then_some(self.on);
-        let body = given::changes(json!({ "when": self.when.body(&context.look())?,
-            "what": self.what.body()?, "missed": self.missed, "enabled": enabled }))?;
+        let body = given::require_changes(
+            json!({ "when": self.when.into_trigger_body(&context.value_formatter())?,
+            "what": self.what.into_action_body()?, "missed": self.missed, "enabled": enabled }),
+        )?;
         let mut body = body;
         body["expected_version"] = version;
-        let call = Call::to(operations::UPDATE_SCHEDULE, [&id]).body(&body);
+        let call =
+            ApiRequest::with_path_params(operations::UPDATE_SCHEDULE, [&id]).with_json_body(&body);
         let name = |it: &ScheduleView| it.schedule_id.to_string();
-        let words = |it: &ScheduleView, look: &Look| {
+        let words = |it: &ScheduleView, look: &ValueFormatter| {
             if it.enabled {
-                format!("{} is due {}", it.name.as_str(), look.when_ever(it.next_at))
+                format!("{} is due {}", it.name.as_str(), look.format_optional_time(it.next_at))
             } else {
                 format!("{} is switched off", it.name.as_str())
             }
         };
-        context.told(&call, name, words).await
+        context.show_outcome(&call, name, words).await
     }
 }

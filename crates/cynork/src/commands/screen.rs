@@ -1,6 +1,6 @@
 //! The terminal screen: what `cynork` alone opens.
 //!
-//! A pure core: [`state::State`] is what is known and what is shown, [`update`](update::update) takes in one message and says what
+//! A pure core: [`state::ScreenState`] is what is known and what is shown, [`update`](update::update) takes in one message and says what
 //! is wanted, [`view`](view::view) draws. This file is the thin loop around it: keys, the clock, the stream of events and answers become
 //! messages; what is wanted becomes calls.
 
@@ -10,6 +10,7 @@ mod keys;
 mod known;
 mod message;
 mod needs;
+mod prompt;
 mod reach;
 mod shelf;
 mod state;
@@ -21,7 +22,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use std::{io, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 use cynode_wire::events::EventView;
 use time::OffsetDateTime;
@@ -34,65 +35,67 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use self::{
-    message::{Message, Want},
-    state::State,
+    message::{ExternalViewer, ScreenEffect, ScreenMessage, ViewerContent},
+    state::ScreenState,
     tty::Tty,
-    update::update,
+    update::update_state,
 };
 use super::account;
 use crate::{
-    client::{Client, SILENCE},
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::{ApiClient, STREAM_IDLE_TIMEOUT},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
 };
 
 /// It is drawn at most once in this time.
-const FRAME: Duration = Duration::from_millis(100);
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the answer to what is under way is waited for when the person leaves.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the stream of events may take to open.
-const OPENING: Duration = Duration::from_secs(20);
+const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens it.
-pub(crate) async fn open(context: &mut Context) -> Result<()> {
+pub(crate) async fn open_screen(context: &mut CliContext) -> Result<()> {
     let missing = if context.environment.dumb {
         Some("the screen needs a terminal that it can draw on, and TERM says `dumb`")
-    } else if !context.person() {
+    } else if !context.is_interactive() {
         Some("the screen needs a terminal, and there is none here")
     } else {
         None
     };
     if let Some(what) = missing {
-        return Err(Failure::new(Kind::Usage, what)
-            .fix("use a command, such as `cynork task list`; `cynork --help` names all"));
+        return Err(CliError::new(CliErrorKind::Usage, what)
+            .with_fix("use a command, such as `cynork task list`; `cynork --help` names all"));
     }
     let broken = |error: io::Error| {
-        Failure::internal(format!("the terminal cannot be used: {error}"))
-            .fix("use a command, such as `cynork task list`")
+        CliError::internal_error(format!("the terminal cannot be used: {error}"))
+            .with_fix("use a command, such as `cynork task list`")
     };
-    let tty = Tty::take().map_err(broken)?;
-    let size = tty.size().unwrap_or(update::UNTOLD);
+    let tty = Tty::acquire_terminal().map_err(broken)?;
+    let size = tty.terminal_size().unwrap_or(update::DEFAULT_TERMINAL_SIZE);
     let seed = format!("screen-{:016x}", rand::random::<u64>());
-    let mut state = State::new(context.client.base(), seed, now(), size);
+    let mut state = ScreenState::new(context.client.base_url(), seed, current_time(), size);
     state.colour = context.out.paint.0;
+    state.home = context.resolve_project(None, Path::new("."));
     let (keys, typed) = mpsc::unbounded_channel();
-    tty.tell(keys).map_err(broken)?;
+    tty.spawn_event_reader(keys).map_err(broken)?;
     let (tell, told) = mpsc::unbounded_channel();
-    let mut turn = tokio::time::interval(FRAME);
+    let mut turn = tokio::time::interval(FRAME_INTERVAL);
     turn.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let signals = [SignalKind::terminate(), SignalKind::hangup()];
-    let [terminate, hangup] = signals.map(signal);
-    let mut ears = Ears {
+    let signals = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
+    let [terminate, hangup, interrupt] = signals.map(signal);
+    let mut ears = MessageSources {
         typed,
         told,
         turn,
         terminate: terminate.map_err(broken)?,
         hangup: hangup.map_err(broken)?,
+        interrupt: interrupt.map_err(broken)?,
     };
-    let hands = Hands { tell, tasks: TaskTracker::new(), listener: None };
-    run(context, state, tty, &mut ears, hands).await.map_err(broken)
+    let hands = EffectRunner { tell, tasks: TaskTracker::new(), listener: None, answer: None };
+    run_event_loop(context, state, tty, &mut ears, hands).await.map_err(broken)
 }
 
 /// The time, as it is told to the screen.
@@ -100,156 +103,243 @@ pub(crate) async fn open(context: &mut Context) -> Result<()> {
     clippy::disallowed_methods,
     reason = "the screen's clock: everything else is told the time"
 )]
-fn now() -> OffsetDateTime {
+fn current_time() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }
 
 /// Whence messages come.
-struct Ears {
-    typed: UnboundedReceiver<Option<Message>>,
-    told: UnboundedReceiver<Message>,
+struct MessageSources {
+    typed: UnboundedReceiver<Option<ScreenMessage>>,
+    told: UnboundedReceiver<ScreenMessage>,
     turn: Interval,
     terminate: Signal,
     hangup: Signal,
+    interrupt: Signal,
 }
 
-impl Ears {
+impl MessageSources {
     /// The next message; none when it is to end.
-    async fn next(&mut self) -> Option<Message> {
+    async fn next(&mut self) -> Option<ScreenMessage> {
         tokio::select! {
             biased;
             _ = self.terminate.recv() => None,
             _ = self.hangup.recv() => None,
+            _ = self.interrupt.recv() => None,
             typed = self.typed.recv() => typed.flatten(),
             told = self.told.recv() => told,
-            _ = self.turn.tick() => Some(Message::Tick(now())),
+            _ = self.turn.tick() => Some(ScreenMessage::Tick(current_time())),
         }
     }
 }
 
 /// What does what is wanted; the answers become messages.
-struct Hands {
-    tell: UnboundedSender<Message>,
+struct EffectRunner {
+    tell: UnboundedSender<ScreenMessage>,
     tasks: TaskTracker,
     listener: Option<AbortHandle>,
+    /// The answer of the project manager that is on its way.
+    answer: Option<AbortHandle>,
 }
 
-async fn run(
-    context: &mut Context,
-    mut state: State,
+async fn run_event_loop(
+    context: &mut CliContext,
+    mut state: ScreenState,
     mut tty: Tty,
-    ears: &mut Ears,
-    mut hands: Hands,
+    ears: &mut MessageSources,
+    mut hands: EffectRunner,
 ) -> io::Result<()> {
-    let mut wants = update::open(&mut state, context.client.has_token());
+    let mut wants = update::initial_effects(&mut state, context.client.has_token());
     let mut drawn_at: Option<Instant> = None;
     loop {
         for want in std::mem::take(&mut wants) {
             match want {
-                Want::Quit => return leave(&state, ears).await,
-                Want::Clear => tty.clear()?,
-                Want::Suspend => tty.suspend()?,
-                other => hands.work(&context.client, other),
+                ScreenEffect::Quit => return await_pending_replies(&state, ears).await,
+                ScreenEffect::Clear => tty.clear_screen()?,
+                ScreenEffect::Suspend => tty.suspend_process()?,
+                ScreenEffect::Show(viewer, content) => {
+                    let shown = show_in_viewer(context, &mut tty, viewer, content).await?;
+                    // What was pressed to stop that program was not meant for this one.
+                    ears.interrupt = signal(SignalKind::interrupt())?;
+                    wants.extend(update_state(&mut state, ScreenMessage::Returned(shown)));
+                }
+                other => hands.run_effect(&context.client, other),
             }
         }
-        // Of several changes of its size in a row a terminal may tell an older one last.
-        if let Ok(size) = tty.size()
-            && size != state.size
-        {
-            wants = update(&mut state, Message::Resized(size));
+        if !wants.is_empty() {
             continue;
         }
-        if state.changed && drawn_at.is_none_or(|then| then.elapsed() >= FRAME) {
+        // Of several changes of its size in a row a terminal may tell an older one last.
+        if let Ok(size) = tty.terminal_size()
+            && size != state.size
+        {
+            wants = update_state(&mut state, ScreenMessage::Resized(size));
+            continue;
+        }
+        if state.changed && drawn_at.is_none_or(|then| then.elapsed() >= FRAME_INTERVAL) {
             state.changed = false;
             drawn_at = Some(Instant::now());
-            let drawn = tty.draw(&state)?;
-            wants = update(&mut state, Message::Drawn(drawn));
+            let drawn = tty.draw_screen(&state)?;
+            wants = update_state(&mut state, ScreenMessage::Drawn(drawn));
             if !wants.is_empty() {
                 continue;
             }
         }
-        let Some(message) = ears.next().await else { return leave(&state, ears).await };
-        wants = update(&mut state, kept(context, message));
+        let Some(message) = ears.next().await else {
+            return await_pending_replies(&state, ears).await;
+        };
+        wants = update_state(&mut state, store_session(context, message));
     }
 }
 
+/// Shows a text in another program; that it cannot be had or the program not be started is told.
+async fn show_in_viewer(
+    context: &CliContext,
+    tty: &mut Tty,
+    viewer: ExternalViewer,
+    content: ViewerContent,
+) -> io::Result<Result<()>> {
+    let (ending, text) = match content {
+        ViewerContent::Text(ending, text) => (ending, text),
+        ViewerContent::Diff(id) => match reach::fetch_diff(&context.client, id).await {
+            Ok(text) => ("diff", text),
+            Err(failure) => return Ok(Err(failure)),
+        },
+    };
+    let environment = &context.environment;
+    let program = match viewer {
+        ExternalViewer::Editor => environment.editor.clone().unwrap_or_else(|| "vi".to_owned()),
+        ExternalViewer::Pager => environment.pager.clone().unwrap_or_else(|| "less".to_owned()),
+    };
+    let shown = tty
+        .lend_to_program(move || {
+            let mut editor = dialoguer::Editor::new();
+            editor.executable(&program).extension(&format!(".{ending}")).require_save(false);
+            editor.edit(&text).map(drop).map_err(|error| {
+                let name = match viewer {
+                    ExternalViewer::Editor => "EDITOR",
+                    ExternalViewer::Pager => "PAGER",
+                };
+                let what = format!("{program} could not be run: {error}; ${name} names another");
+                CliError::new(CliErrorKind::Usage, what)
+            })
+        })
+        .await?;
+    Ok(shown)
+}
+
 /// A session that was given is kept before anything is made of it.
-fn kept(context: &mut Context, message: Message) -> Message {
-    let Message::LoggedIn(Ok(session)) = message else { return message };
+fn store_session(context: &mut CliContext, message: ScreenMessage) -> ScreenMessage {
+    let ScreenMessage::LoggedIn(Ok(session)) = message else { return message };
     let token = secrecy::SecretString::from(session.token.0.clone());
     context.client = context.client.clone().with_token(token.clone());
-    Message::LoggedIn(account::keep(context, &token).map(|()| session))
+    ScreenMessage::LoggedIn(account::store_session_token(context, &token).map(|()| session))
 }
 
 /// What was sent is not left without an answer, for a while.
-async fn leave(state: &State, ears: &mut Ears) -> io::Result<()> {
-    if state.dialog.as_ref().is_some_and(|dialog| dialog.sending) {
+async fn await_pending_replies(state: &ScreenState, ears: &mut MessageSources) -> io::Result<()> {
+    let dialog = state.dialog.as_ref().is_some_and(|dialog| dialog.sending);
+    if dialog || state.form.as_ref().is_some_and(|form| form.sending) {
         let done = async {
             while let Some(message) = ears.told.recv().await {
-                if matches!(message, Message::Done(..)) {
+                if matches!(message, ScreenMessage::Done(..) | ScreenMessage::Created(..)) {
                     break;
                 }
             }
         };
         // Whoever waits longer than that has lost nothing: the server has it or it has not.
-        let _ = tokio::time::timeout(FAREWELL, done).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, done).await;
     }
     Ok(())
 }
 
-impl Hands {
-    fn work(&mut self, client: &Client, want: Want) {
+impl EffectRunner {
+    fn run_effect(&mut self, client: &ApiClient, want: ScreenEffect) {
         let (client, tell) = (client.clone(), self.tell.clone());
         match want {
-            Want::Fetch(topic, from) => {
+            ScreenEffect::Fetch(topic, from) => {
                 self.tasks.spawn(async move {
-                    let answer = Box::pin(reach::fetch(&client, &topic, from)).await;
-                    let _ = tell.send(Message::Answered(topic, answer));
+                    let answer = Box::pin(reach::fetch_topic(&client, &topic, from)).await;
+                    let _ = tell.send(ScreenMessage::Answered(topic, answer));
                 });
             }
-            Want::Do { number, key, deed, words } => {
+            ScreenEffect::Do { number, key, deed, words } => {
                 self.tasks.spawn(async move {
-                    let done = reach::act(&client, key, &deed, words.as_deref()).await;
-                    let _ = tell.send(Message::Done(number, done));
+                    let done = reach::perform_action(&client, key, &deed, words.as_deref()).await;
+                    let _ = tell.send(ScreenMessage::Done(number, done));
                 });
             }
-            Want::LogIn { handle, password } => {
+            ScreenEffect::LogIn { handle, password } => {
                 self.tasks.spawn(async move {
-                    let session = reach::log_in(&client, &handle, &password).await;
-                    let _ = tell.send(Message::LoggedIn(session.map(Box::new)));
+                    let session = reach::create_session(&client, &handle, &password).await;
+                    let _ = tell.send(ScreenMessage::LoggedIn(session.map(Box::new)));
                 });
             }
-            Want::Listen(after) => {
+            ScreenEffect::Listen(after) => {
                 if let Some(before) = self.listener.take() {
                     before.abort();
                 }
-                let listening = self.tasks.spawn(listen(client, after, tell));
+                let listening = self.tasks.spawn(stream_events(client, after, tell));
                 self.listener = Some(listening.abort_handle());
             }
-            Want::Clear | Want::Suspend | Want::Quit => {}
+            ScreenEffect::Create { number, key, ended, body } => {
+                self.tasks.spawn(async move {
+                    let task = reach::submit_task(&client, key, ended, &body).await;
+                    let _ = tell.send(ScreenMessage::Created(number, task.map(Box::new)));
+                });
+            }
+            ScreenEffect::Ask { number, project, messages } => {
+                let asking = self.tasks.spawn(async move {
+                    let said = |words: &str| {
+                        let _ =
+                            tell.send(ScreenMessage::Replied(number, Ok(Some(words.to_owned()))));
+                    };
+                    let ended =
+                        Box::pin(reach::ask_manager(&client, project, &messages, said)).await;
+                    let _ = tell.send(ScreenMessage::Replied(number, ended.map(|()| None)));
+                });
+                self.answer = Some(asking.abort_handle());
+            }
+            ScreenEffect::StopAsking => {
+                if let Some(answer) = self.answer.take() {
+                    answer.abort();
+                }
+            }
+            ScreenEffect::Clear
+            | ScreenEffect::Suspend
+            | ScreenEffect::Show(..)
+            | ScreenEffect::Quit => {}
         }
     }
 }
 
 /// Tells what happens, until nothing is heard any more.
-async fn listen(client: Client, after: Option<String>, tell: UnboundedSender<Message>) {
-    let call = reach::events(after.as_ref());
-    let opened = tokio::time::timeout(OPENING, client.events(&call)).await;
+async fn stream_events(
+    client: ApiClient,
+    after: Option<String>,
+    tell: UnboundedSender<ScreenMessage>,
+) {
+    let call = reach::event_stream_call(after.as_ref());
+    let opened = tokio::time::timeout(STREAM_OPEN_TIMEOUT, client.open_event_stream(&call)).await;
     let why = match opened {
-        Err(_) => Failure::new(Kind::Unreachable, format!("no answer from {}", client.base())),
+        Err(_) => CliError::new(
+            CliErrorKind::Unreachable,
+            format!("no answer from {}", client.base_url()),
+        ),
         Ok(Err(failure)) => failure,
         Ok(Ok(events)) => {
-            let mut events = events.at_most_silent(SILENCE);
-            let _ = tell.send(Message::Listening);
+            let mut events = events.with_idle_timeout(STREAM_IDLE_TIMEOUT);
+            let _ = tell.send(ScreenMessage::Listening);
             while let Some(heard) = events.next().await {
                 // Kinds that this program does not know are passed over.
                 if let Ok(event) = serde_json::from_str::<EventView>(&heard.data) {
-                    let _ = tell.send(Message::Heard(Box::new(event)));
+                    let _ = tell.send(ScreenMessage::Heard(Box::new(event)));
                 }
             }
-            let what = format!("the connection to {} has ended", client.base());
-            Failure::new(Kind::Unreachable, what)
+            events.take_error().unwrap_or_else(|| {
+                let what = format!("the connection to {} has ended", client.base_url());
+                CliError::new(CliErrorKind::Unreachable, what)
+            })
         }
     };
-    let _ = tell.send(Message::Deaf(why));
+    let _ = tell.send(ScreenMessage::Deaf(why));
 }

@@ -3,15 +3,15 @@
 use clap::Subcommand;
 
 use crate::{
-    client::Call,
+    client::ApiRequest,
     commands::values::{self, NewValue, OldValue},
-    context::Context,
+    context::CliContext,
     failure::Result,
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Settings {
+pub(crate) enum SettingsCommand {
     /// Lists the system settings that were written.
     #[command(after_help = "Example: cynork settings list")]
     List,
@@ -35,25 +35,41 @@ pub(crate) enum Settings {
     },
 }
 
-impl Settings {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl SettingsCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List => values::list(context, &Call::of(operations::LIST_SETTINGS)).await,
-            Self::Get { key } => {
-                values::get(context, &Call::to(operations::GET_SETTING, [key])).await
-            }
-            Self::Set(set) => {
-                let get = Call::to(operations::GET_SETTING, [&set.key]);
-                values::set(context, &get, Call::to(operations::SET_SETTING, [&set.key]), &set)
+            Self::List => {
+                values::list_values(context, &ApiRequest::for_operation(operations::LIST_SETTINGS))
                     .await
             }
+            Self::Get { key } => {
+                values::show_value(
+                    context,
+                    &ApiRequest::with_path_params(operations::GET_SETTING, [key]),
+                )
+                .await
+            }
+            Self::Set(set) => {
+                let get = ApiRequest::with_path_params(operations::GET_SETTING, [&set.key]);
+                values::write_value(
+                    context,
+                    &get,
+                    ApiRequest::with_path_params(operations::SET_SETTING, [&set.key]),
+                    &set,
+                )
+                .await
+            }
             Self::Delete(delete) => {
-                let get = Call::to(operations::GET_SETTING, [&delete.key]);
-                let call = Call::to(operations::DELETE_SETTING, [&delete.key]);
-                values::delete(context, &get, call, &delete).await
+                let get = ApiRequest::with_path_params(operations::GET_SETTING, [&delete.key]);
+                let call = ApiRequest::with_path_params(operations::DELETE_SETTING, [&delete.key]);
+                values::delete_value(context, &get, call, &delete).await
             }
             Self::History { key } => {
-                values::history(context, &Call::to(operations::SETTING_HISTORY, [key])).await
+                values::list_history(
+                    context,
+                    &ApiRequest::with_path_params(operations::SETTING_HISTORY, [key]),
+                )
+                .await
             }
         }
     }

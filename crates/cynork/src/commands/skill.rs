@@ -5,58 +5,58 @@ use cynode_wire::skills::{SkillSummary, SkillView};
 use serde_json::json;
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::Look,
-    names::In,
+    look::ValueFormatter,
+    names::ProjectSelector,
     operations,
-    output::record,
+    output::render_record,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Skill {
+pub(crate) enum SkillCommand {
     /// Lists the skills of a project, without their instructions.
     #[command(after_help = "Example: cynork skill list --project web")]
     List {
         #[command(flatten)]
-        place: In,
+        place: ProjectSelector,
     },
     /// Shows a skill with its instructions.
     #[command(after_help = "Example: cynork skill show run-the-tests --project web")]
     Show {
         #[command(flatten)]
-        which: Which,
+        which: SkillSelector,
     },
     /// Writes instructions that agents may be given. What looks malicious is refused.
     #[command(
         after_help = "Example: cynork skill create run-the-tests --about \"Before anything is called done\" --body @skill.md --project web"
     )]
-    Create(Write),
+    Create(SkillCreateArgs),
     /// Writes a skill anew.
     #[command(
         after_help = "Example: cynork skill change run-the-tests --body @skill.md --project web"
     )]
-    Change(Anew),
+    Change(SkillUpdateArgs),
     /// Removes a skill.
     #[command(after_help = "Example: cynork skill remove run-the-tests --project web")]
     Remove {
         #[command(flatten)]
-        which: Which,
+        which: SkillSelector,
     },
 }
 
 #[derive(Args)]
-pub(crate) struct Which {
+pub(crate) struct SkillSelector {
     /// Its id, or its name in the project.
     skill: String,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
 }
 
 #[derive(Args)]
-pub(crate) struct Write {
+pub(crate) struct SkillCreateArgs {
     /// What it is called; unique in the project.
     name: String,
     /// When it is of use.
@@ -66,13 +66,13 @@ pub(crate) struct Write {
     #[arg(long)]
     body: String,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
 }
 
 #[derive(Args)]
-pub(crate) struct Anew {
+pub(crate) struct SkillUpdateArgs {
     #[command(flatten)]
-    which: Which,
+    which: SkillSelector,
     /// When it is of use; as it was when it is left out.
     #[arg(long)]
     about: Option<String>,
@@ -84,94 +84,116 @@ pub(crate) struct Anew {
     expect: Option<i64>,
 }
 
-impl Which {
+impl SkillSelector {
     /// The id behind a name.
-    async fn id(&self, context: &Context) -> Result<String> {
+    async fn resolve_skill_id(&self, context: &CliContext) -> Result<String> {
         if self.skill.starts_with("skl_") {
             return Ok(self.skill.clone());
         }
-        let project = context.project(self.place.project.clone())?;
-        let call = Call::of(operations::LIST_SKILLS).query("project", Some(&project));
-        let listed = context.ask(&call).await?;
+        let project = context.require_project(self.place.project.clone())?;
+        let call = ApiRequest::for_operation(operations::LIST_SKILLS)
+            .with_query("project", Some(&project));
+        let listed = context.send_request(&call).await?;
         let listed = listed["items"].as_array().into_iter().flatten();
         let mut found = listed.filter(|it| it["name"] == self.skill.as_str());
         let found = found.find_map(|it| it["skill_id"].as_str());
         found.map(str::to_owned).ok_or_else(|| {
-            Failure::new(Kind::NotFound, format!("{project} has no skill {}", self.skill))
-                .fix(format!("see `cynork skill list --project {project}`"))
+            CliError::new(CliErrorKind::NotFound, format!("{project} has no skill {}", self.skill))
+                .with_fix(format!("see `cynork skill list --project {project}`"))
         })
     }
 }
 
-impl Skill {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl SkillCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List { place } => {
-                let project = context.project(place.project)?;
-                let call = Call::of(operations::LIST_SKILLS).query("project", Some(project));
-                let row = |it: &SkillSummary, look: &Look| {
+                let project = context.require_project(place.project)?;
+                let call = ApiRequest::for_operation(operations::LIST_SKILLS)
+                    .with_query("project", Some(project));
+                let row = |it: &SkillSummary, look: &ValueFormatter| {
                     [
-                        look.bold(&it.name),
+                        look.style_bold(&it.name),
                         it.description.clone(),
                         it.version.to_string(),
-                        look.when(it.updated_at),
+                        look.format_relative_time(it.updated_at),
                     ]
                 };
                 let heads = ["name", "of use", "version", "written"];
-                context.list(&call, None, |it: &SkillSummary| it.name.clone(), heads, row).await
+                context
+                    .show_list(&call, None, |it: &SkillSummary| it.name.clone(), heads, row)
+                    .await
             }
             Self::Show { which } => {
-                let call = Call::to(operations::GET_SKILL, [which.id(context).await?]);
-                let value = context.ask(&call).await?;
+                let call = ApiRequest::with_path_params(
+                    operations::GET_SKILL,
+                    [which.resolve_skill_id(context).await?],
+                );
+                let value = context.send_request(&call).await?;
                 let name = |it: &SkillView| vec![it.summary.skill_id.to_string()];
-                context.show(&value, name, |it: &SkillView, look| {
+                context.show_answer(&value, name, |it: &SkillView, look| {
                     let sides = [
-                        ("name", look.bold(&it.summary.name)),
+                        ("name", look.style_bold(&it.summary.name)),
                         ("id", it.summary.skill_id.to_string()),
                         ("of use", it.summary.description.clone()),
                         ("version", it.summary.version.to_string()),
                     ];
-                    format!("{}\n{}", record(look.paint, &sides), it.body)
+                    format!("{}\n{}", render_record(look.paint, &sides), it.body)
                 })
             }
             Self::Create(write) => write.run(context).await,
             Self::Change(anew) => anew.run(context).await,
             Self::Remove { which } => {
-                let id = which.id(context).await?;
-                context.sure(&format!("Remove the skill {}?", which.skill))?;
-                let call = Call::to(operations::DELETE_SKILL, [&id]);
-                context.done(&call, &format!("{} is removed", which.skill)).await
+                let id = which.resolve_skill_id(context).await?;
+                context.confirm_action(&format!("Remove the skill {}?", which.skill))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_SKILL, [&id]);
+                context.send_and_confirm(&call, &format!("{} is removed", which.skill)).await
             }
         }
     }
 }
 
-fn written(it: &SkillView, _: &Look) -> String {
+fn render_written_version(it: &SkillView, _: &ValueFormatter) -> String {
     format!("{} is written, version {}", it.summary.name, it.summary.version)
 }
 
-impl Write {
-    async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project_id(&context.project(self.place.project)?).await?;
+impl SkillCreateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let project = context.project_id(&context.require_project(self.place.project)?).await?;
         let body = json!({ "project_id": project, "name": self.name, "description": self.about,
-            "body": given::words(&self.body)? });
-        let call = Call::of(operations::CREATE_SKILL).body(&body);
-        context.told(&call, |it: &SkillView| it.summary.skill_id.to_string(), written).await
+            "body": given::read_text_argument(&self.body)? });
+        let call = ApiRequest::for_operation(operations::CREATE_SKILL).with_json_body(&body);
+        context
+            .show_outcome(
+                &call,
+                |it: &SkillView| it.summary.skill_id.to_string(),
+                render_written_version,
+            )
+            .await
     }
 }
 
-impl Anew {
-    async fn run(self, context: &Context) -> Result<()> {
-        let id = self.which.id(context).await?;
-        let mut now = context.ask(&Call::to(operations::GET_SKILL, [&id])).await?;
+impl SkillUpdateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let id = self.which.resolve_skill_id(context).await?;
+        let mut now = context
+            .send_request(&ApiRequest::with_path_params(operations::GET_SKILL, [&id]))
+            .await?;
         let version = self.expect.map_or_else(|| now["version"].take(), |it| json!(it));
         let about = self.about.map_or_else(|| now["description"].take(), |it| json!(it));
         let body = match self.body {
-            Some(body) => json!(given::words(&body)?),
+            Some(body) => json!(given::read_text_argument(&body)?),
             None => now["body"].take(),
         };
         let body = json!({ "expected_version": version, "description": about, "body": body });
-        let call = Call::to(operations::UPDATE_SKILL, [&id]).body(&body);
-        context.told(&call, |it: &SkillView| it.summary.skill_id.to_string(), written).await
+        let call =
+            ApiRequest::with_path_params(operations::UPDATE_SKILL, [&id]).with_json_body(&body);
+        context
+            .show_outcome(
+                &call,
+                |it: &SkillView| it.summary.skill_id.to_string(),
+                render_written_version,
+            )
+            .await
     }
 }

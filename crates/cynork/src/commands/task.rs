@@ -5,130 +5,136 @@ mod logs;
 mod look;
 mod steer;
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
-use cynode_core::tasks::TaskStateName;
+use cynode_core::{ids::TaskId, tasks::TaskStateName};
 use cynode_wire::{accounts::MeView, projects::ProjectView, tasks::TaskView};
 
 pub(crate) use self::{
-    create::{Wish, made},
-    look::{plan_of, timeline_of},
-    steer::{answered, approved, instructed},
+    create::{TaskDraft, TaskRequestArgs, create_task},
+    look::{budget_text, fetch_newest_plan, fetch_timeline},
+    steer::{
+        RetryAction, build_retry_task, retry_action, send_answer, send_approval, send_instruction,
+    },
 };
 use super::run;
 use crate::{
-    answers::Pages,
-    client::{Call, Items},
-    context::Context,
-    failure::{Failure, Kind, Result},
+    answers::PageArgs,
+    client::{ApiRequest, ListResponse},
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     operations,
-    terminal::{Paint, Style, first_line},
+    output::{CliOutputFormat, print_stderr_line},
+    terminal::{Colorizer, TextStyle, first_line},
 };
 
 /// How many tasks are listed where nobody says how many.
-const LISTED: u32 = 20;
+const DEFAULT_LIST_LIMIT: u32 = 20;
 
 /// Most tasks of others that are looked through for the newest of one's own.
-const MOST_PAGES: usize = 20;
+const MAX_SEARCH_PAGES: usize = 20;
 
 #[derive(Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum TaskCommand {
     /// Asks for a piece of work and comes back at once.
     #[command(
         after_help = "Example: cynork task create \"Add a dark mode switch\" --project web --check 'make test'"
     )]
-    Create(create::Create),
+    Create(create::TaskCreateArgs),
     /// Lists the tasks you may see, newest first.
     #[command(after_help = "Example: cynork task list --project web --state running")]
-    List(List),
+    List(TaskListArgs),
     /// Shows one task.
     #[command(after_help = "Example: cynork task show last")]
-    Show(Named),
+    Show(TaskSelector),
     /// Follows a task until it has ended, and answers it where it asks.
     #[command(after_help = "Example: cynork task watch last")]
-    Watch(Watch),
+    Watch(TaskWatchArgs),
     /// Shows the plan as a tree, with where each unit stands.
     #[command(after_help = "Example: cynork task plan last --mermaid")]
-    Plan(look::Plan),
+    Plan(look::TaskPlanArgs),
     /// Shows what happened, step by step.
     #[command(after_help = "Example: cynork task timeline fix-login --project web")]
-    Timeline(look::TimelineOf),
+    Timeline(look::TaskTimelineArgs),
     /// Shows what agents said and did and what programs wrote.
     #[command(after_help = "Example: cynork task logs last --follow --unit review")]
-    Logs(logs::Logs),
+    Logs(logs::TaskLogsArgs),
     /// Shows what its pull request changes; not at a terminal, as `git apply` takes it.
     #[command(after_help = "Example: cynork task diff last --stat")]
-    Diff(look::Diff),
+    Diff(look::TaskDiffShowArgs),
     /// Shows what checks came to that no agent ran, and what everybody found.
     #[command(after_help = "Example: cynork task evidence last")]
-    Evidence(Named),
+    Evidence(TaskSelector),
     /// Shows what it cost, by step and by model, against its cap.
     #[command(after_help = "Example: cynork task cost last --json")]
-    Cost(Named),
+    Cost(TaskSelector),
     /// Shows what agents reported. A report is a claim.
     #[command(after_help = "Example: cynork task reports last")]
-    Reports(Named),
+    Reports(TaskSelector),
     /// Says yes to the plan, or no with a reason: shows it and asks.
     #[command(
         after_help = "Example: cynork task approve last\n         cynork task approve last --no \"leave the database alone\""
     )]
-    Approve(steer::Approve),
+    Approve(steer::TaskApproveArgs),
     /// Answers the question that a task waits with.
     #[command(after_help = "Example: cynork task answer last \"the second one\"")]
-    Answer(steer::Answer),
+    Answer(steer::TaskAnswerArgs),
     /// Stops at the next step and waits.
     #[command(after_help = "Example: cynork task pause last")]
-    Pause(steer::Maybe),
+    Pause(steer::OptionalInstructionArgs),
     /// Lets a task go on that was paused.
     #[command(after_help = "Example: cynork task resume last")]
-    Resume(steer::Maybe),
+    Resume(steer::OptionalInstructionArgs),
     /// Has the plan made anew with what you say.
     #[command(after_help = "Example: cynork task revise last \"tests first\"")]
-    Revise(steer::Words),
+    Revise(steer::InstructionArgs),
     /// Has something done too.
     #[command(after_help = "Example: cynork task expand last \"and the same for the API\"")]
-    Expand(steer::Words),
+    Expand(steer::InstructionArgs),
     /// Has something left out.
     #[command(after_help = "Example: cynork task reduce last \"no documentation yet\"")]
-    Reduce(steer::Words),
+    Reduce(steer::InstructionArgs),
     /// Gives a running task up.
     #[command(after_help = "Example: cynork task abort last --yes")]
-    Abort(steer::Maybe),
+    Abort(steer::OptionalInstructionArgs),
     /// Tries again: answers a task that asks, asks once more for one that was given up.
     #[command(after_help = "Example: cynork task retry last")]
-    Retry(steer::Retry),
+    Retry(steer::TaskRetryArgs),
     /// Stops a task that has not ended, and what depends on it.
     #[command(after_help = "Example: cynork task cancel last --yes")]
-    Cancel(Named),
+    Cancel(TaskSelector),
     /// Says why a task may not ask models now, if it may not.
     #[command(after_help = "Example: cynork task parked last")]
-    Parked(Named),
+    Parked(TaskSelector),
     /// Lets a task ask models again.
     #[command(after_help = "Example: cynork task unpark last")]
-    Unpark(Named),
+    Unpark(TaskSelector),
 }
 
 /// Which task is meant.
 #[derive(Args)]
-pub(crate) struct Named {
-    /// Its id; or its name in a project; or `last`, the newest that you asked for.
+pub(crate) struct TaskSelector {
+    /// Its name in a project; its id, or a beginning of it that fits no other; or `last`, the newest that you asked for in the
+    /// project.
     #[arg(value_name = "TASK")]
     task: String,
-    /// The project that a name is in, by id or name; else that of this directory's repository, else the one you use.
+    /// The project that a name or `last` is in, by id or name; else that of this directory's repository, else the one you use.
     #[arg(long, short)]
     project: Option<String>,
 }
 
 #[derive(Args)]
-pub(crate) struct Watch {
+pub(crate) struct TaskWatchArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// Plain lines, nothing that is drawn anew.
     #[arg(long)]
     plain: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct TaskListArgs {
     /// Only of this project, by id or name.
     #[arg(long, short)]
     project: Option<String>,
@@ -136,114 +142,185 @@ pub(crate) struct List {
     #[arg(long, value_parser = ["queued", "running", "completed", "failed", "cancelled"])]
     state: Option<String>,
     #[command(flatten)]
-    pages: Pages,
+    pages: PageArgs,
 }
 
-impl Task {
-    pub(crate) async fn run(self, context: &mut Context) -> Result<()> {
+impl TaskCommand {
+    pub(crate) async fn run(self, context: &mut CliContext) -> Result<()> {
         match self {
             Self::Create(create) => create.run(context).await,
             Self::List(list) => list.run(context).await,
-            Self::Show(named) => look::show(&named, context).await,
+            Self::Show(named) => look::show_task(&named, context).await,
             Self::Watch(watch) => {
-                let task = watch.named.view(context).await?;
-                Box::pin(run::watch(context, &task, watch.plain)).await
+                let task = watch.named.fetch_task(context).await?;
+                Box::pin(run::watch_task(context, &task, watch.plain)).await
             }
             Self::Plan(plan) => plan.run(context).await,
             Self::Timeline(timeline) => timeline.run(context).await,
             Self::Logs(logs) => logs.run(context).await,
             Self::Diff(diff) => diff.run(context).await,
-            Self::Evidence(named) => look::evidence(&named, context).await,
-            Self::Cost(named) => look::cost(&named, context).await,
-            Self::Reports(named) => look::reports(&named, context).await,
+            Self::Evidence(named) => look::show_evidence(&named, context).await,
+            Self::Cost(named) => look::show_cost(&named, context).await,
+            Self::Reports(named) => look::show_reports(&named, context).await,
             Self::Approve(approve) => approve.run(context).await,
             Self::Answer(answer) => answer.run(context).await,
-            Self::Pause(maybe) => maybe.pause(context).await,
-            Self::Resume(maybe) => maybe.resume(context).await,
-            Self::Revise(words) => words.revise(context).await,
-            Self::Expand(words) => words.expand(context).await,
-            Self::Reduce(words) => words.reduce(context).await,
-            Self::Abort(maybe) => maybe.abort(context).await,
+            Self::Pause(maybe) => maybe.pause_task(context).await,
+            Self::Resume(maybe) => maybe.resume_task(context).await,
+            Self::Revise(words) => words.revise_plan(context).await,
+            Self::Expand(words) => words.expand_scope(context).await,
+            Self::Reduce(words) => words.reduce_scope(context).await,
+            Self::Abort(maybe) => maybe.abort_task(context).await,
             Self::Retry(retry) => retry.run(context).await,
-            Self::Cancel(named) => steer::cancel(&named, context).await,
-            Self::Parked(named) => steer::parked(&named, context).await,
-            Self::Unpark(named) => steer::unpark(&named, context).await,
+            Self::Cancel(named) => steer::cancel_task(&named, context).await,
+            Self::Parked(named) => steer::show_parking(&named, context).await,
+            Self::Unpark(named) => steer::unpark_task(&named, context).await,
         }
     }
 }
 
-impl Named {
+/// What ids of tasks begin with.
+const TASK_ID_PREFIX: &str = "tsk_";
+
+/// How many tasks a short id may be of before the rest is not looked for any more.
+const MAX_CANDIDATES: usize = 8;
+
+impl TaskSelector {
+    pub(crate) fn new(task: &str, project: Option<String>) -> Self {
+        Self { task: task.to_owned(), project }
+    }
+
     /// The id of the task.
-    pub(crate) async fn id(&self, context: &Context) -> Result<String> {
-        // No name has a `_`, so names and ids never meet.
-        if self.task.contains('_') {
+    pub(crate) async fn resolve_task_id(&self, context: &CliContext) -> Result<String> {
+        if self.task.parse::<TaskId>().is_ok() {
             return Ok(self.task.clone());
         }
-        Ok(self.view(context).await?.id.to_string())
+        Ok(self.fetch_task(context).await?.id.to_string())
+    }
+
+    /// The words that name it in another command.
+    pub(crate) fn command_words(&self) -> String {
+        match &self.project {
+            Some(project) => format!("{} --project {project}", self.task),
+            None => self.task.clone(),
+        }
     }
 
     /// The task.
-    pub(crate) async fn view(&self, context: &Context) -> Result<TaskView> {
+    pub(crate) async fn fetch_task(&self, context: &CliContext) -> Result<TaskView> {
         if self.task == "last" {
-            return self.last(context).await;
+            return self.find_last_task(context).await;
         }
-        let call = Call::to(operations::GET_TASK, [&self.task]);
+        // No name has a `_`, so names and ids never meet.
+        let is_short =
+            self.task.starts_with(TASK_ID_PREFIX) && self.task.parse::<TaskId>().is_err();
+        if is_short && self.task.len() > TASK_ID_PREFIX.len() {
+            return self.find_by_short_id(context).await;
+        }
+        let call = ApiRequest::with_path_params(operations::GET_TASK, [&self.task]);
         if self.task.contains('_') {
             return context.client.send(&call).await;
         }
-        let project = context.project(self.project.clone())?;
-        context.client.send(&call.query("project", Some(project))).await
+        let project = context.require_project(self.project.clone())?;
+        context.client.send(&call.with_query("project", Some(project))).await
     }
 
-    /// The newest that the person asked for.
-    async fn last(&self, context: &Context) -> Result<TaskView> {
-        let me: MeView = context.client.send(&Call::to(operations::ME, [""; 0])).await?;
-        let mut cursor = None;
-        for page in 0..MOST_PAGES {
-            let call = Call::to(operations::LIST_TASKS, [""; 0])
-                .query("project", self.project.as_ref())
-                .query("limit", Some(if page == 0 { 20 } else { 200 }))
-                .query("cursor", cursor.take());
-            let listed: Items<TaskView> = context.client.send(&call).await?;
-            let own = listed.items.into_iter().find(|task| task.created_by == me.user.id);
-            if let Some(own) = own {
-                return Ok(own);
+    /// The newest that the person asked for: in the project that is meant here, else in all.
+    async fn find_last_task(&self, context: &CliContext) -> Result<TaskView> {
+        let me: MeView =
+            context.client.send(&ApiRequest::with_path_params(operations::ME, [""; 0])).await?;
+        let project = context.resolve_project(self.project.clone(), Path::new("."));
+        let (mut found, whole) = self
+            .search_tasks(context, project.as_deref(), 1, |task| task.created_by == me.user.id)
+            .await?;
+        if let Some(task) = found.pop() {
+            if project.is_none() && context.out.form == CliOutputFormat::Readable {
+                print_stderr_line(&format!(
+                    "cynork: `last` is {}, your newest task of all projects: you are in no repository of a project, and --project names none",
+                    task.name
+                ));
             }
+            return Ok(task);
+        }
+        let place = if project.is_some() { " in this project" } else { "" };
+        let what = if whole {
+            format!("you have not asked for anything{place} yet")
+        } else {
+            format!("none of the newest tasks{place} is yours")
+        };
+        Err(CliError::new(CliErrorKind::NotFound, what)
+            .with_fix("name a task (`cynork task list`), another project with --project, or ask for one with `cynork run`"))
+    }
+
+    /// The only task whose id begins so.
+    async fn find_by_short_id(&self, context: &CliContext) -> Result<TaskView> {
+        let begins = |task: &TaskView| task.id.to_string().starts_with(&self.task);
+        let project = self.project.as_deref();
+        let (mut found, _) = self.search_tasks(context, project, MAX_CANDIDATES, begins).await?;
+        match (found.pop(), found.as_slice()) {
+            (Some(one), []) => Ok(one),
+            (Some(last), others) => {
+                Err(ambiguous_failure(&self.task, others.iter().chain([&last])))
+            }
+            (None, _) => {
+                let what = format!("no task of yours has an id that begins with {}", self.task);
+                Err(CliError::new(CliErrorKind::NotFound, what).with_fix("see `cynork task list`"))
+            }
+        }
+    }
+
+    /// The newest tasks that are wanted, and whether all were looked at.
+    async fn search_tasks(
+        &self,
+        context: &CliContext,
+        project: Option<&str>,
+        most: usize,
+        wants: impl Fn(&TaskView) -> bool,
+    ) -> Result<(Vec<TaskView>, bool)> {
+        let (mut found, mut cursor) = (Vec::new(), None);
+        for page in 0..MAX_SEARCH_PAGES {
+            let call = ApiRequest::with_path_params(operations::LIST_TASKS, [""; 0])
+                .with_query("project", project)
+                .with_query("limit", Some(if page == 0 { 20 } else { 200 }))
+                .with_query("cursor", cursor.take());
+            let listed: ListResponse<TaskView> = context.client.send(&call).await?;
+            found.extend(listed.items.into_iter().filter(|task| wants(task)));
+            found.truncate(most);
             cursor = listed.next_cursor;
-            if cursor.is_none() {
+            if found.len() == most || cursor.is_none() {
                 break;
             }
         }
-        let what = if cursor.is_some() {
-            "none of the newest tasks is yours"
-        } else {
-            "you have not asked for anything yet"
-        };
-        Err(Failure::new(Kind::NotFound, what)
-            .fix("name a task by its id (`cynork task list`), or ask for one with `cynork run`"))
+        Ok((found, cursor.is_none()))
     }
 }
 
-/// A project, by id or name.
-pub(crate) async fn project(context: &Context, named: &str) -> Result<ProjectView> {
-    context.client.send(&Call::to(operations::GET_PROJECT, [named])).await
+/// More than one task is meant.
+fn ambiguous_failure<'a>(named: &str, tasks: impl Iterator<Item = &'a TaskView>) -> CliError {
+    let tasks: Vec<String> = tasks.map(|task| format!("{} ({})", task.name, task.id)).collect();
+    let what = format!("{named} could be any of {}", tasks.join(", "));
+    CliError::new(CliErrorKind::Conflict, what).with_fix("write more of the id, or name the task")
 }
 
-impl List {
-    async fn run(self, context: &mut Context) -> Result<()> {
-        let call = Call::to(operations::LIST_TASKS, [""; 0])
-            .query("project", self.project)
-            .query("state", self.state);
+/// A project, by id or name.
+pub(crate) async fn fetch_project(context: &CliContext, named: &str) -> Result<ProjectView> {
+    context.client.send(&ApiRequest::with_path_params(operations::GET_PROJECT, [named])).await
+}
+
+impl TaskListArgs {
+    async fn run(self, context: &mut CliContext) -> Result<()> {
+        let call = ApiRequest::with_path_params(operations::LIST_TASKS, [""; 0])
+            .with_query("project", self.project)
+            .with_query("state", self.state);
         context
-            .list(
+            .show_list(
                 &call,
-                Some(&self.pages.or(LISTED)),
+                Some(&self.pages.or_limit(DEFAULT_LIST_LIMIT)),
                 |task: &TaskView| task.id.to_string(),
                 ["id", "state", "name", "what"],
                 |task, look| {
                     [
                         task.id.to_string(),
-                        state(task.state, look.paint),
+                        paint_state(task.state, look.paint),
                         task.name.as_str().to_owned(),
                         first_line(task.description.as_str()),
                     ]
@@ -254,13 +331,16 @@ impl List {
 }
 
 /// A state in its colour.
-pub(crate) fn state(state: TaskStateName, paint: Paint) -> String {
+pub(crate) fn paint_state(state: TaskStateName, paint: Colorizer) -> String {
     let style = match state {
-        TaskStateName::Queued => Style::Dim,
-        TaskStateName::Running => Style::Cyan,
-        TaskStateName::Completed => Style::Green,
-        TaskStateName::Failed => Style::Red,
-        TaskStateName::Cancelled => Style::Yellow,
+        TaskStateName::Queued => TextStyle::Dim,
+        TaskStateName::Running => TextStyle::Cyan,
+        TaskStateName::Completed => TextStyle::Green,
+        TaskStateName::Failed => TextStyle::Red,
+        TaskStateName::Cancelled => TextStyle::Yellow,
     };
-    paint.dye(style, state.as_str())
+    paint.apply_style(style, state.as_str())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,19 +9,19 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::{
-    answers::Pages,
-    client::Call,
-    context::Context,
+    answers::PageArgs,
+    client::ApiRequest,
+    context::CliContext,
     failure::Result,
     given,
-    look::Look,
-    names::{self, In},
+    look::ValueFormatter,
+    names::{self, ProjectSelector},
     operations,
-    output::record,
+    output::render_record,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Token {
+pub(crate) enum ApiKeyCommand {
     /// Lists your API keys, without their secrets.
     #[command(after_help = "Example: cynork token list")]
     List {
@@ -29,7 +29,7 @@ pub(crate) enum Token {
         #[arg(long)]
         user: Option<String>,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
     /// Makes an API key for yourself. It is shown only once.
     #[command(after_help = "Example: cynork token create ci --days 90 --quiet")]
@@ -48,24 +48,24 @@ pub(crate) enum Token {
     },
     /// Tokens of agents.
     #[command(subcommand)]
-    Agent(Agent),
+    Agent(AgentTokenCommand),
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Agent {
+pub(crate) enum AgentTokenCommand {
     /// Lists the tokens of a project's agents, newest first.
     #[command(after_help = "Example: cynork token agent list --project web")]
     List {
         #[command(flatten)]
-        place: In,
+        place: ProjectSelector,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
     /// Gives an agent a token. It is shown only once.
     #[command(
         after_help = "Example: cynork token agent issue developer --project web --task tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
     )]
-    Issue(Box<Issue>),
+    Issue(Box<AgentTokenIssueArgs>),
     /// Ends an agent's token, at once and everywhere.
     #[command(
         after_help = "Example: cynork token agent revoke agt_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
@@ -77,11 +77,11 @@ pub(crate) enum Agent {
 }
 
 #[derive(Args)]
-pub(crate) struct Issue {
+pub(crate) struct AgentTokenIssueArgs {
     /// What the agent does, such as `developer` or `reviewer`.
     role: String,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
     /// The task it works on, by name or id; only a project manager may do without.
     #[arg(long)]
     task: Option<String>,
@@ -106,40 +106,51 @@ pub(crate) struct Issue {
 }
 
 /// Where a token stands.
-fn standing(
+fn token_status(
     revoked: Option<OffsetDateTime>,
     expires: Option<OffsetDateTime>,
-    look: &Look,
+    look: &ValueFormatter,
 ) -> String {
     match (revoked, expires) {
-        (Some(at), _) => format!("{} {}", look.state("revoked"), look.when(at)),
-        (None, Some(at)) if at <= look.now => format!("{} {}", look.dim("ended"), look.when(at)),
-        (None, Some(at)) => format!("{}, ends {}", look.state("active"), look.when(at)),
-        (None, None) => look.state("active"),
+        (Some(at), _) => {
+            format!("{} {}", look.style_state("revoked"), look.format_relative_time(at))
+        }
+        (None, Some(at)) if at <= look.now => {
+            format!("{} {}", look.style_dim("ended"), look.format_relative_time(at))
+        }
+        (None, Some(at)) => {
+            format!("{}, ends {}", look.style_state("active"), look.format_relative_time(at))
+        }
+        (None, None) => look.style_state("active"),
     }
 }
 
-impl Token {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ApiKeyCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List { user, pages } => {
-                let user = context.user_if(user.as_deref()).await?;
-                list(context, user, &pages).await
+                let user = context.optional_user_id(user.as_deref()).await?;
+                list_api_keys(context, user, &pages).await
             }
             Self::Create { name, days } => {
-                let body = given::said(json!({ "name": name, "expires_in_days": days }));
-                let value = context.ask(&Call::of(operations::CREATE_API_KEY).body(&body)).await?;
-                context.show(
+                let body = given::without_nulls(json!({ "name": name, "expires_in_days": days }));
+                let value = context
+                    .send_request(
+                        &ApiRequest::for_operation(operations::CREATE_API_KEY)
+                            .with_json_body(&body),
+                    )
+                    .await?;
+                context.show_answer(
                     &value,
                     |it: &CreatedApiKey| vec![it.token.0.clone()],
                     |it, look| {
                         let key = &it.api_key;
-                        once(
+                        render_secret_once(
                             look,
                             &it.token.0,
                             &[
                                 ("name", key.name.to_string()),
-                                ("state", standing(key.revoked_at, key.expires_at, look)),
+                                ("state", token_status(key.revoked_at, key.expires_at, look)),
                                 ("id", key.id.to_string()),
                             ],
                         )
@@ -147,11 +158,12 @@ impl Token {
                 )
             }
             Self::Revoke { token } => {
-                let id = names::API_KEY.id(context, &token).await?;
-                context.sure(&format!("Revoke the API key {token}?"))?;
-                let call = Call::to(operations::REVOKE_API_KEY, [id]);
-                let sentence = |it: &ApiKeyView, _: &Look| format!("{} works no more", it.name);
-                context.told(&call, |it: &ApiKeyView| it.id.to_string(), sentence).await
+                let id = names::API_KEY.resolve_id(context, &token).await?;
+                context.confirm_action(&format!("Revoke the API key {token}?"))?;
+                let call = ApiRequest::with_path_params(operations::REVOKE_API_KEY, [id]);
+                let sentence =
+                    |it: &ApiKeyView, _: &ValueFormatter| format!("{} works no more", it.name);
+                context.show_outcome(&call, |it: &ApiKeyView| it.id.to_string(), sentence).await
             }
             Self::Agent(agent) => agent.run(context).await,
         }
@@ -159,50 +171,50 @@ impl Token {
 }
 
 /// A secret that is shown once, with what it is.
-fn once(look: &Look, token: &str, sides: &[(&str, String)]) -> String {
-    let mut all = vec![("token", look.bold(token))];
+fn render_secret_once(look: &ValueFormatter, token: &str, sides: &[(&str, String)]) -> String {
+    let mut all = vec![("token", look.style_bold(token))];
     all.extend_from_slice(sides);
-    record(look.paint, &all) + &look.dim("Keep it now: it is not shown again.")
+    render_record(look.paint, &all) + &look.style_dim("Keep it now: it is not shown again.")
 }
 
-async fn list(context: &Context, user: Option<String>, pages: &Pages) -> Result<()> {
+async fn list_api_keys(context: &CliContext, user: Option<String>, pages: &PageArgs) -> Result<()> {
     context
-        .list(
-            &Call::of(operations::LIST_API_KEYS).query("user_id", user),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_API_KEYS).with_query("user_id", user),
             Some(pages),
             |key: &ApiKeyView| key.name.to_string(),
             ["name", "state", "made", "id"],
             |key, look| {
                 [
-                    look.bold(key.name.as_str()),
-                    standing(key.revoked_at, key.expires_at, look),
-                    look.when(key.created_at),
-                    look.dim(&key.id.to_string()),
+                    look.style_bold(key.name.as_str()),
+                    token_status(key.revoked_at, key.expires_at, look),
+                    look.format_relative_time(key.created_at),
+                    look.style_dim(&key.id.to_string()),
                 ]
             },
         )
         .await
 }
 
-impl Agent {
-    async fn run(self, context: &Context) -> Result<()> {
+impl AgentTokenCommand {
+    async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List { place, pages } => {
-                let project = context.project_id(&context.project(place.project)?).await?;
-                let call =
-                    Call::of(operations::LIST_AGENT_TOKENS).query("project_id", Some(project));
+                let project = context.project_id(&context.require_project(place.project)?).await?;
+                let call = ApiRequest::for_operation(operations::LIST_AGENT_TOKENS)
+                    .with_query("project_id", Some(project));
                 context
-                    .list(
+                    .show_list(
                         &call,
                         Some(&pages),
                         |it: &AgentTokenView| it.agent_token_id.to_string(),
                         ["role", "state", "task", "issued", "id"],
                         |it, look| {
                             [
-                                look.bold(it.role.as_str()),
-                                standing(it.revoked_at, it.expires_at, look),
+                                look.style_bold(it.role.as_str()),
+                                token_status(it.revoked_at, it.expires_at, look),
                                 it.task_id.map(|id| id.to_string()).unwrap_or_default(),
-                                look.when(it.created_at),
+                                look.format_relative_time(it.created_at),
                                 it.agent_token_id.to_string(),
                             ]
                         },
@@ -211,36 +223,42 @@ impl Agent {
             }
             Self::Issue(issue) => issue.run(context).await,
             Self::Revoke { token } => {
-                context.sure(&format!("End the token {token}? Whoever works with it stops."))?;
-                let call = Call::to(operations::REVOKE_AGENT_TOKEN, [&token]);
-                context.done(&call, &format!("{token} works no more")).await
+                context.confirm_action(&format!(
+                    "End the token {token}? Whoever works with it stops."
+                ))?;
+                let call = ApiRequest::with_path_params(operations::REVOKE_AGENT_TOKEN, [&token]);
+                context.send_and_confirm(&call, &format!("{token} works no more")).await
             }
         }
     }
 }
 
-impl Issue {
-    async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project(self.place.project)?;
-        let task = context.task_id_if(self.task.as_deref(), Some(&project)).await?;
-        let body = given::said(json!({
+impl AgentTokenIssueArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let project = context.require_project(self.place.project)?;
+        let task = context.optional_task_id(self.task.as_deref(), Some(&project)).await?;
+        let body = given::without_nulls(json!({
             "role": self.role, "project_id": context.project_id(&project).await?, "task_id": task,
             "job_id": self.job, "profile": self.profile, "network": self.network,
             "tools": (!self.tool.is_empty()).then_some(self.tool), "models": self.model,
             "expires_in_seconds": self.expires_in,
         }));
-        let value = context.ask(&Call::of(operations::ISSUE_AGENT_TOKEN).body(&body)).await?;
-        context.show(
+        let value = context
+            .send_request(
+                &ApiRequest::for_operation(operations::ISSUE_AGENT_TOKEN).with_json_body(&body),
+            )
+            .await?;
+        context.show_answer(
             &value,
             |it: &IssuedAgentToken| vec![it.token.0.clone()],
             |it, look| {
                 let about = &it.about;
-                once(
+                render_secret_once(
                     look,
                     &it.token.0,
                     &[
                         ("role", about.role.as_str().to_owned()),
-                        ("state", standing(about.revoked_at, about.expires_at, look)),
+                        ("state", token_status(about.revoked_at, about.expires_at, look)),
                         ("id", about.agent_token_id.to_string()),
                     ],
                 )

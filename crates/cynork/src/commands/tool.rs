@@ -1,23 +1,23 @@
 //! `cynork tool`: what agents may call, and the servers that offer it.
 
 use clap::{Args, Subcommand};
-use cynode_wire::gate::{AllowlistView, Explanation, ToolView};
+use cynode_wire::gate::{AllowlistView, PolicyExplanation, ToolView};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    look::Look,
+    look::ValueFormatter,
     operations,
-    output::record,
+    output::render_record,
 };
 
 mod server;
 
 #[derive(Subcommand)]
-pub(crate) enum Tool {
+pub(crate) enum ToolCommand {
     /// Lists the tools, who may call them, and whether they are switched on.
     #[command(after_help = "Example: cynork tool list --role developer")]
     List {
@@ -43,7 +43,7 @@ pub(crate) enum Tool {
         /// Its name.
         tool: String,
         /// Managers, agents in sandboxes, or both.
-        #[arg(value_parser = SCOPES)]
+        #[arg(value_parser = TOOL_SCOPES)]
         scope: String,
     },
     /// Lists which tools each role may call.
@@ -53,42 +53,42 @@ pub(crate) enum Tool {
     #[command(
         after_help = "Example: cynork tool explain web.fetch --agent agt_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
     )]
-    Explain(Explain),
+    Explain(ToolExplainArgs),
     /// Installs a tool server. What it offers waits for `cynork tool accept`.
     #[command(
         after_help = "Example: cynork tool install search --http http://127.0.0.1:9000/mcp --scope both"
     )]
-    Install(Box<server::Install>),
+    Install(Box<server::ToolServerInstallArgs>),
     /// Lists the tool servers.
     #[command(after_help = "Example: cynork tool servers")]
     Servers,
     /// Shows a tool server and what it offers.
     #[command(after_help = "Example: cynork tool server search")]
-    Server(server::Which),
+    Server(server::ToolServerSelector),
     /// Changes a tool server.
     #[command(after_help = "Example: cynork tool change search --timeout-ms 60000")]
-    Change(server::Change),
+    Change(server::ToolServerUpdateArgs),
     /// Accepts what a tool server offers: shows it, asks, and accepts exactly that.
     #[command(after_help = "Example: cynork tool accept search --tool query")]
-    Accept(server::Accept),
+    Accept(server::ToolAcceptArgs),
     /// Asks a tool server now what it offers.
     #[command(after_help = "Example: cynork tool refresh search")]
-    Refresh(server::Which),
+    Refresh(server::ToolServerSelector),
     /// Says what a tool does to the world, in place of its server's own word.
     #[command(
         after_help = "Example: cynork tool judge search query --read-only --idempotent --open-world"
     )]
-    Judge(server::Judge),
+    Judge(server::ToolAnnotateArgs),
     /// Removes a tool server and its tools.
     #[command(after_help = "Example: cynork tool uninstall search")]
-    Uninstall(server::Which),
+    Uninstall(server::ToolServerSelector),
 }
 
 /// Who may call a tool.
-const SCOPES: [&str; 3] = ["pm", "sandbox", "both"];
+const TOOL_SCOPES: [&str; 3] = ["pm", "sandbox", "both"];
 
 #[derive(Args)]
-pub(crate) struct Explain {
+pub(crate) struct ToolExplainArgs {
     /// The tool, by its dotted name or the one on the wire.
     tool: String,
     /// The agent, by the id of its token; see `cynork token agent list`.
@@ -98,33 +98,38 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
     /// A rule that is tried in place of those that hold; may be repeated. Its mode is `refuse`.
-    #[arg(long, value_name = "NAME=FILE", value_parser = given::pair)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = given::parse_name_value)]
     rule: Vec<(String, String)>,
 }
 
-impl Tool {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ToolCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List { role } => list(context, role).await,
-            Self::Enable { tool } => set(context, &tool, json!({ "enabled": true })).await,
-            Self::Disable { tool } => set(context, &tool, json!({ "enabled": false })).await,
-            Self::Scope { tool, scope } => set(context, &tool, json!({ "scope": scope })).await,
-            Self::Allowlists => allowlists(context).await,
+            Self::List { role } => list_tools(context, role).await,
+            Self::Enable { tool } => update_tool(context, &tool, json!({ "enabled": true })).await,
+            Self::Disable { tool } => {
+                update_tool(context, &tool, json!({ "enabled": false })).await
+            }
+            Self::Scope { tool, scope } => {
+                update_tool(context, &tool, json!({ "scope": scope })).await
+            }
+            Self::Allowlists => list_allowlists(context).await,
             Self::Explain(explain) => explain.run(context).await,
             Self::Install(install) => install.run(context).await,
-            Self::Servers => server::list(context).await,
-            Self::Server(which) => which.show(context).await,
+            Self::Servers => server::list_servers(context).await,
+            Self::Server(which) => which.show_server(context).await,
             Self::Change(change) => change.run(context).await,
             Self::Accept(accept) => accept.run(context).await,
-            Self::Refresh(which) => which.refresh(context).await,
+            Self::Refresh(which) => which.refresh_server(context).await,
             Self::Judge(judge) => judge.run(context).await,
-            Self::Uninstall(which) => which.remove(context).await,
+            Self::Uninstall(which) => which.remove_server(context).await,
         }
     }
 }
 
-async fn list(context: &Context, role: Option<String>) -> Result<()> {
-    let mut value = context.ask(&Call::of(operations::LIST_TOOLS)).await?;
+async fn list_tools(context: &CliContext, role: Option<String>) -> Result<()> {
+    let mut value =
+        context.send_request(&ApiRequest::for_operation(operations::LIST_TOOLS)).await?;
     if let (Some(role), Some(items)) = (role, value["items"].as_array_mut()) {
         items.retain(|tool| {
             tool["roles"]
@@ -133,7 +138,7 @@ async fn list(context: &Context, role: Option<String>) -> Result<()> {
         });
     }
     let heads = ["name", "on", "scope", "from", "network", "what"];
-    context.table(
+    context.show_table(
         &value,
         |tool: &ToolView| tool.name.clone(),
         heads,
@@ -144,34 +149,34 @@ async fn list(context: &Context, role: Option<String>) -> Result<()> {
                 format!("{} (not accepted)", tool.origin)
             };
             [
-                look.bold(&tool.name),
-                look.yes(tool.enabled),
+                look.style_bold(&tool.name),
+                look.format_yes_no(tool.enabled),
                 tool.scope.as_str().to_owned(),
                 origin,
-                look.yes(tool.network),
+                look.format_yes_no(tool.network),
                 tool.unavailable.clone().map_or_else(
                     || tool.title.clone(),
-                    |why| format!("{}: {why}", look.state("unavailable")),
+                    |why| format!("{}: {why}", look.style_state("unavailable")),
                 ),
             ]
         },
     )
 }
 
-async fn set(context: &Context, tool: &str, body: Value) -> Result<()> {
-    let call = Call::to(operations::SET_TOOL, [tool]).body(&body);
-    let sentence = |it: &ToolView, _: &Look| {
+async fn update_tool(context: &CliContext, tool: &str, body: Value) -> Result<()> {
+    let call = ApiRequest::with_path_params(operations::SET_TOOL, [tool]).with_json_body(&body);
+    let sentence = |it: &ToolView, _: &ValueFormatter| {
         let on = if it.enabled { "on" } else { "off" };
         format!("{} is {on}, for {}", it.name, it.scope.as_str())
     };
-    context.told(&call, |it: &ToolView| it.name.clone(), sentence).await
+    context.show_outcome(&call, |it: &ToolView| it.name.clone(), sentence).await
 }
 
-async fn allowlists(context: &Context) -> Result<()> {
+async fn list_allowlists(context: &CliContext) -> Result<()> {
     let heads = ["role", "kind", "tools"];
     context
-        .list(
-            &Call::of(operations::LIST_ALLOWLISTS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_ALLOWLISTS),
             None,
             |it: &AllowlistView| it.role.as_str().to_owned(),
             heads,
@@ -181,45 +186,52 @@ async fn allowlists(context: &Context) -> Result<()> {
                     None => line.tools.clone(),
                 });
                 let lines: Vec<String> = lines.collect();
-                [look.bold(it.role.as_str()), it.kind.as_str().to_owned(), lines.join("  ")]
+                [look.style_bold(it.role.as_str()), it.kind.as_str().to_owned(), lines.join("  ")]
             },
         )
         .await
 }
 
-impl Explain {
-    async fn run(self, context: &Context) -> Result<()> {
-        let arguments = self.arguments.as_deref().map(given::words).transpose()?;
+impl ToolExplainArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let arguments = self.arguments.as_deref().map(given::read_text_argument).transpose()?;
         let arguments: Option<Value> =
             arguments.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| {
-                Failure::new(Kind::Usage, format!("the arguments are not JSON: {error}"))
+                CliError::new(CliErrorKind::Usage, format!("the arguments are not JSON: {error}"))
             })?;
         let mut rules = Map::new();
         for (name, file) in &self.rule {
-            rules.insert(name.clone(), json!({ "mode": "refuse", "text": given::text(file)? }));
+            rules.insert(
+                name.clone(),
+                json!({ "mode": "refuse", "text": given::read_file_text(file)? }),
+            );
         }
         let rules = (!rules.is_empty()).then_some(rules);
-        let body = given::said(json!({ "agent_token_id": self.agent, "tool": self.tool,
+        let body = given::without_nulls(json!({ "agent_token_id": self.agent, "tool": self.tool,
             "arguments": arguments, "rules": rules }));
-        let call = Call::of(operations::EXPLAIN).body(&body);
-        let value = context.ask(&call).await?;
-        context.show(&value, |it: &Explanation| vec![it.decision.clone()], explained)
+        let call = ApiRequest::for_operation(operations::EXPLAIN).with_json_body(&body);
+        let value = context.send_request(&call).await?;
+        context.show_answer(
+            &value,
+            |it: &PolicyExplanation| vec![it.decision.clone()],
+            render_explanation,
+        )
     }
 }
 
-fn explained(it: &Explanation, look: &Look) -> String {
+fn render_explanation(it: &PolicyExplanation, look: &ValueFormatter) -> String {
     let steps = it.steps.iter().map(|step| {
         let mark = match step.result.as_str() {
-            "passed" => look.state("passed"),
-            "refused" => look.state("refused"),
-            other => look.dim(other),
+            "passed" => look.style_state("passed"),
+            "refused" => look.style_state("refused"),
+            other => look.style_dim(other),
         };
         format!("{mark}  {}", step.step)
     });
-    record(
+    render_record(
         look.paint,
         &[
-            ("decision", look.state(&it.decision)),
+            ("decision", look.style_state(&it.decision)),
             ("reason", format!("{}: {}", it.reason, it.detail)),
             ("next", it.advice.clone().unwrap_or_default()),
             ("rules", it.rules.join(", ")),

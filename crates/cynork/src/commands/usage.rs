@@ -4,17 +4,17 @@ use clap::{Args, Subcommand};
 use cynode_wire::models::{UsageCall, UsageSum};
 
 use crate::{
-    answers::Pages,
-    client::Call,
-    context::Context,
+    answers::PageArgs,
+    client::ApiRequest,
+    context::CliContext,
     failure::Result,
-    given::{self, Moment},
-    look::{Look, money, number},
+    given::{self, TimeArgument},
+    look::{ValueFormatter, group_digits},
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum Usage {
+pub(crate) enum UsageCommand {
     /// Sums up what models were used for, dearest first.
     #[command(after_help = "Example: cynork usage sum --by project --from 7d")]
     Sum {
@@ -22,7 +22,7 @@ pub(crate) enum Usage {
         #[arg(long, value_parser = ["model", "provider", "user", "project", "task", "role", "day"])]
         by: Option<String>,
         #[command(flatten)]
-        of: Of,
+        of: UsageFilterArgs,
     },
     /// Lists calls of models, newest first. What was said is not kept.
     #[command(
@@ -30,15 +30,15 @@ pub(crate) enum Usage {
     )]
     Calls {
         #[command(flatten)]
-        of: Of,
+        of: UsageFilterArgs,
         #[command(flatten)]
-        pages: Pages,
+        pages: PageArgs,
     },
 }
 
 /// Of which calls.
 #[derive(Args)]
-pub(crate) struct Of {
+pub(crate) struct UsageFilterArgs {
     /// Of one user, by handle or id; `me` is you.
     #[arg(long)]
     user: Option<String>,
@@ -49,33 +49,39 @@ pub(crate) struct Of {
     #[arg(long)]
     task: Option<String>,
     /// Not before: a time, a day, or `2h`, `3d` for so long ago.
-    #[arg(long, value_name = "TIME", value_parser = given::moment)]
-    from: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    from: Option<TimeArgument>,
     /// Before: a time, a day, or `2h`, `3d` for so long ago.
-    #[arg(long, value_name = "TIME", value_parser = given::moment)]
-    to: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    to: Option<TimeArgument>,
 }
 
-impl Of {
-    async fn narrow(&self, context: &Context, call: Call) -> Result<Call> {
+impl UsageFilterArgs {
+    async fn apply_to_call(&self, context: &CliContext, call: ApiRequest) -> Result<ApiRequest> {
         let project = self.project.as_deref();
-        let now = context.look().now;
-        let written = |moment: Option<Moment>| moment.map(|it| it.written(now)).transpose();
+        let now = context.value_formatter().now;
+        let written =
+            |moment: Option<TimeArgument>| moment.map(|it| it.to_rfc3339(now)).transpose();
         Ok(call
-            .query("user_id", context.user_if(self.user.as_deref()).await?)
-            .query("project_id", context.project_id_if(project).await?)
-            .query("task_id", context.task_id_if(self.task.as_deref(), project).await?)
-            .query("from", written(self.from)?)
-            .query("to", written(self.to)?))
+            .with_query("user_id", context.optional_user_id(self.user.as_deref()).await?)
+            .with_query("project_id", context.optional_project_id(project).await?)
+            .with_query("task_id", context.optional_task_id(self.task.as_deref(), project).await?)
+            .with_query("from", written(self.from)?)
+            .with_query("to", written(self.to)?))
     }
 }
 
-impl Usage {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl UsageCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        context.fetch_currency().await;
         match self {
             Self::Sum { by, of } => {
                 let call = of
-                    .narrow(context, Call::of(operations::SUM_USAGE).query("by", by.as_ref()))
+                    .apply_to_call(
+                        context,
+                        ApiRequest::for_operation(operations::SUM_USAGE)
+                            .with_query("by", by.as_ref()),
+                    )
                     .await?;
                 let heads = [
                     by.as_deref().unwrap_or("of"),
@@ -87,43 +93,52 @@ impl Usage {
                     "out",
                 ];
                 let name = |sum: &UsageSum| sum.key.clone().unwrap_or_else(|| "all".to_owned());
-                context.list(&call, None, name, heads, sum).await
+                context.show_list(&call, None, name, heads, usage_sum_row).await
             }
             Self::Calls { of, pages } => {
-                let call = of.narrow(context, Call::of(operations::LIST_CALLS)).await?;
+                let call = of
+                    .apply_to_call(context, ApiRequest::for_operation(operations::LIST_CALLS))
+                    .await?;
                 let heads = ["when", "model", "by", "cost", "in", "out", "took", "outcome"];
                 context
-                    .list(&call, Some(&pages), |it: &UsageCall| it.call_id.to_string(), heads, one)
+                    .show_list(
+                        &call,
+                        Some(&pages),
+                        |it: &UsageCall| it.call_id.to_string(),
+                        heads,
+                        usage_call_row,
+                    )
                     .await
             }
         }
     }
 }
 
-fn sum(sum: &UsageSum, look: &Look) -> [String; 7] {
+fn usage_sum_row(sum: &UsageSum, look: &ValueFormatter) -> [String; 7] {
     [
-        look.bold(sum.key.as_deref().unwrap_or("all")),
-        money(sum.cost_micros),
-        number(sum.calls),
-        number(sum.failed),
-        number(sum.input_tokens),
-        number(sum.cached_tokens),
-        number(sum.output_tokens),
+        look.style_bold(sum.key.as_deref().unwrap_or("all")),
+        look.format_money(sum.cost_micros),
+        group_digits(sum.calls),
+        group_digits(sum.failed),
+        group_digits(sum.input_tokens),
+        group_digits(sum.cached_tokens),
+        group_digits(sum.output_tokens),
     ]
 }
 
-fn one(call: &UsageCall, look: &Look) -> [String; 8] {
+fn usage_call_row(call: &UsageCall, look: &ValueFormatter) -> [String; 8] {
     let outcome = call.outcome.as_str();
     [
-        look.when(call.at),
-        look.bold(&call.model),
+        look.format_relative_time(call.at),
+        look.style_bold(&call.model),
         call.agent_role.clone().unwrap_or_else(|| "a person".to_owned()),
-        money(call.cost_micros),
-        number(call.input_tokens),
-        number(call.output_tokens),
-        call.duration_ms.map(|it| format!("{} ms", number(it.into()))).unwrap_or_default(),
-        call.error
-            .as_ref()
-            .map_or_else(|| look.state(outcome), |why| format!("{}: {why}", look.state(outcome))),
+        look.format_money(call.cost_micros),
+        group_digits(call.input_tokens),
+        group_digits(call.output_tokens),
+        call.duration_ms.map(|it| format!("{} ms", group_digits(it.into()))).unwrap_or_default(),
+        call.error.as_ref().map_or_else(
+            || look.style_state(outcome),
+            |why| format!("{}: {why}", look.style_state(outcome)),
+        ),
     ]
 }

@@ -6,26 +6,26 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::{
-    answers::Pages,
-    client::Call,
+    answers::PageArgs,
+    client::ApiRequest,
     commands::{ROLES, ROLES_OR_NONE},
-    context::Context,
+    context::CliContext,
     failure::Result,
-    given::{self, Ask},
-    look::Look,
+    given::{self, SecretPrompt},
+    look::ValueFormatter,
     operations,
 };
 
 #[derive(Subcommand)]
-pub(crate) enum User {
+pub(crate) enum UserCommand {
     /// Lists the users.
     #[command(after_help = "Example: cynork user list --all")]
-    List(Pages),
+    List(PageArgs),
     /// Makes a user; the password is typed, or read from standard input.
     #[command(
         after_help = "Example: cynork user create bob --name \"Bob Builder\" --role operator"
     )]
-    Create(Create),
+    Create(UserCreateArgs),
     /// Shows a user.
     #[command(after_help = "Example: cynork user show bob")]
     Show {
@@ -34,11 +34,11 @@ pub(crate) enum User {
     },
     /// Switches a user on or off, gives a role, sets a password.
     #[command(after_help = "Example: cynork user change bob --role none --off")]
-    Change(Change),
+    Change(UserUpdateArgs),
 }
 
 #[derive(Args)]
-pub(crate) struct Create {
+pub(crate) struct UserCreateArgs {
     /// What the user logs in with.
     handle: String,
     /// What others see; the handle when it is left out.
@@ -57,7 +57,7 @@ pub(crate) struct Create {
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct UserUpdateArgs {
     /// By handle or id; `me` is you.
     user: String,
     /// What the user may do in the whole installation.
@@ -82,104 +82,122 @@ pub(crate) struct Change {
 }
 
 /// How a password is asked for.
-const PASSWORD: Ask<'_> = Ask { prompt: "New password", flag: "--password-stdin", stdin: false };
+const PASSWORD_PROMPT: SecretPrompt<'_> =
+    SecretPrompt { prompt: "New password", flag: "--password-stdin", stdin: false };
 
-impl User {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl UserCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List(pages) => list(context, &pages).await,
+            Self::List(pages) => list_users(context, &pages).await,
             Self::Create(create) => create.run(context).await,
             Self::Show { user } => {
-                let id = context.user(&user).await?;
-                context.one(&Call::to(operations::GET_USER, [id]), handle, sides).await
+                let id = context.user_id(&user).await?;
+                context
+                    .show_item(
+                        &ApiRequest::with_path_params(operations::GET_USER, [id]),
+                        user_handle,
+                        user_fields,
+                    )
+                    .await
             }
             Self::Change(change) => change.run(context).await,
         }
     }
 }
 
-fn handle(user: &UserView) -> String {
+fn user_handle(user: &UserView) -> String {
     user.handle.to_string()
 }
 
-fn state(user: &UserView) -> &'static str {
+fn user_state(user: &UserView) -> &'static str {
     if user.active { "active" } else { "off" }
 }
 
-fn role(user: &UserView) -> String {
+fn user_role(user: &UserView) -> String {
     user.role.map(|role| role.as_str()).unwrap_or_default().to_owned()
 }
 
-fn sides(user: &UserView, look: &Look) -> Vec<(&'static str, String)> {
+fn user_fields(user: &UserView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     vec![
-        ("handle", look.bold(user.handle.as_str())),
+        ("handle", look.style_bold(user.handle.as_str())),
         ("name", user.display_name.to_string()),
-        ("role", role(user)),
-        ("account", look.state(state(user))),
+        ("role", user_role(user)),
+        ("account", look.style_state(user_state(user))),
         ("mail", user.email.as_ref().map(ToString::to_string).unwrap_or_default()),
-        ("made", look.when(user.created_at)),
+        ("made", look.format_relative_time(user.created_at)),
         ("id", user.id.to_string()),
     ]
 }
 
-async fn list(context: &Context, pages: &Pages) -> Result<()> {
+async fn list_users(context: &CliContext, pages: &PageArgs) -> Result<()> {
     context
-        .list(
-            &Call::of(operations::LIST_USERS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_USERS),
             Some(pages),
-            handle,
+            user_handle,
             ["handle", "name", "role", "account", "made", "id"],
             |user, look| {
                 [
-                    look.bold(user.handle.as_str()),
+                    look.style_bold(user.handle.as_str()),
                     user.display_name.to_string(),
-                    role(user),
-                    look.state(state(user)),
-                    look.when(user.created_at),
-                    look.dim(&user.id.to_string()),
+                    user_role(user),
+                    look.style_state(user_state(user)),
+                    look.format_relative_time(user.created_at),
+                    look.style_dim(&user.id.to_string()),
                 ]
             },
         )
         .await
 }
 
-impl Create {
-    async fn run(self, context: &Context) -> Result<()> {
-        let password = given::new_secret(context, Ask { stdin: self.password_stdin, ..PASSWORD })?;
+impl UserCreateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let password = given::read_new_password(
+            context,
+            SecretPrompt { stdin: self.password_stdin, ..PASSWORD_PROMPT },
+        )?;
         let name = self.name.unwrap_or_else(|| self.handle.clone());
-        let body =
-            given::said(json!({ "handle": self.handle, "display_name": name, "email": self.email,
-            "role": self.role, "password": password.expose_secret() }));
-        let call = Call::of(operations::CREATE_USER).body(&body);
-        context.told(&call, handle, |user, _| format!("{} can log in", user.handle)).await
+        let body = given::without_nulls(
+            json!({ "handle": self.handle, "display_name": name, "email": self.email,
+            "role": self.role, "password": password.expose_secret() }),
+        );
+        let call = ApiRequest::for_operation(operations::CREATE_USER).with_json_body(&body);
+        context
+            .show_outcome(&call, user_handle, |user, _| format!("{} can log in", user.handle))
+            .await
     }
 }
 
-impl Change {
-    async fn run(self, context: &Context) -> Result<()> {
-        let id = context.user(&self.user).await?;
+impl UserUpdateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let id = context.user_id(&self.user).await?;
         if self.off {
-            context.sure(&format!("Switch off the account of {}?", self.user))?;
+            context.confirm_action(&format!("Switch off the account of {}?", self.user))?;
         }
         if self.revoke_keys {
-            context.sure(&format!("Revoke every API key of {}?", self.user))?;
+            context.confirm_action(&format!("Revoke every API key of {}?", self.user))?;
         }
         let password = if self.new_password || self.password_stdin {
-            Some(given::new_secret(context, Ask { stdin: self.password_stdin, ..PASSWORD })?)
+            Some(given::read_new_password(
+                context,
+                SecretPrompt { stdin: self.password_stdin, ..PASSWORD_PROMPT },
+            )?)
         } else {
             None
         };
         let active = (self.on || self.off).then_some(self.on);
         let password = password.as_ref().map(|it| it.expose_secret());
         let revoke_keys = self.revoke_keys.then_some(true);
-        let body =
-            given::changes(json!({ "active": active, "role": self.role, "password": password,
-            "revoke_keys": revoke_keys }))?;
-        let call = Call::to(operations::UPDATE_USER, [id]).body(&body);
-        let sentence = |user: &UserView, look: &Look| {
+        let body = given::require_changes(
+            json!({ "active": active, "role": self.role, "password": password,
+            "revoke_keys": revoke_keys }),
+        )?;
+        let call =
+            ApiRequest::with_path_params(operations::UPDATE_USER, [id]).with_json_body(&body);
+        let sentence = |user: &UserView, look: &ValueFormatter| {
             let role = user.role.map_or("no role of their own", |role| role.as_str());
-            format!("{} is {}, {role}", user.handle, look.state(state(user)))
+            format!("{} is {}, {role}", user.handle, look.style_state(user_state(user)))
         };
-        context.told(&call, handle, sentence).await
+        context.show_outcome(&call, user_handle, sentence).await
     }
 }

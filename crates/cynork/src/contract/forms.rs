@@ -3,127 +3,137 @@
 use serde_json::{Value, json};
 
 /// A reference into the OpenAPI document.
-fn of(name: &str) -> Value {
+fn schema_reference(name: &str) -> Value {
     json!({ "$ref": format!("openapi.json#/components/schemas/{name}") })
 }
 
 /// An object with just these fields, all of them there.
-fn exactly(properties: &Value) -> Value {
+fn strict_object_schema(properties: &Value) -> Value {
     let required: Vec<String> =
         properties.as_object().into_iter().flat_map(|it| it.keys().cloned()).collect();
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-fn text() -> Value {
+fn string_schema() -> Value {
     json!({ "type": "string" })
 }
 
-fn text_or_null() -> Value {
+fn nullable_string_schema() -> Value {
     json!({ "type": ["string", "null"] })
 }
 
-fn texts() -> Value {
+fn string_array_schema() -> Value {
     json!({ "type": "array", "items": { "type": "string" } })
 }
 
-fn list(item: &Value) -> Value {
+fn array_schema(item: &Value) -> Value {
     json!({ "type": "array", "items": item })
 }
 
 /// Something, of a form that depends on what it is about.
-pub(super) fn object() -> Value {
+pub(super) fn object_schema() -> Value {
     json!({ "type": "object" })
 }
 
-pub(super) fn status() -> Value {
-    exactly(&json!({
-        "url": text(), "version": text(), "ready": { "type": "boolean" }, "checks": list(&of("ReadinessCheck")),
-        "logged_in": { "type": "boolean" },
+pub(super) fn status_schema() -> Value {
+    strict_object_schema(&json!({
+        "url": string_schema(), "version": string_schema(), "ready": { "type": "boolean" }, "checks": array_schema(&schema_reference("ReadinessCheck")),
+        "project": { "type": ["string", "null"] }, "logged_in": { "type": "boolean" },
     }))
 }
 
-pub(super) fn sample() -> Value {
-    exactly(&json!({ "path": text(), "project_id": text(), "words": text(), "next": text() }))
+pub(super) fn sample_schema() -> Value {
+    strict_object_schema(
+        &json!({ "path": string_schema(), "project_id": string_schema(), "words": string_schema(), "next": string_schema() }),
+    )
 }
 
-pub(super) fn pull() -> Value {
-    exactly(&json!({ "branch": text(), "before": text(), "head": text() }))
+pub(super) fn pull_schema() -> Value {
+    strict_object_schema(
+        &json!({ "branch": string_schema(), "before": string_schema(), "head": string_schema() }),
+    )
 }
 
-pub(super) fn copy() -> Value {
-    exactly(&json!({ "path": text(), "branch": text(), "head": text() }))
+pub(super) fn clone_schema() -> Value {
+    strict_object_schema(
+        &json!({ "path": string_schema(), "branch": string_schema(), "head": string_schema() }),
+    )
 }
 
-pub(super) fn run() -> Value {
+pub(super) fn run_schema() -> Value {
     serde_json::from_str(crate::RUN_SCHEMA).unwrap_or(Value::Null)
 }
 
-pub(super) fn plan() -> Value {
-    exactly(&json!({
-        "task_id": text(), "class": text_or_null(), "scope": text_or_null(),
-        "plan": { "oneOf": [{ "type": "null" }, of("Plan")] }, "units": list(&of("UnitView")), "mermaid": text(),
+pub(super) fn plan_schema() -> Value {
+    strict_object_schema(&json!({
+        "task_id": string_schema(), "class": nullable_string_schema(), "scope": nullable_string_schema(),
+        "plan": { "oneOf": [{ "type": "null" }, schema_reference("Plan")] }, "units": array_schema(&schema_reference("UnitView")), "mermaid": string_schema(),
     }))
 }
 
-pub(super) fn logs() -> Value {
-    let event = exactly(&json!({
-        "job_id": text(), "unit": text(), "attempt": { "type": "integer" }, "number": { "type": "integer" },
-        "at": { "type": "string", "format": "date-time" }, "at_ms": { "type": "integer" }, "event": text(), "data": true,
+pub(super) fn logs_schema() -> Value {
+    let event = strict_object_schema(&json!({
+        "job_id": string_schema(), "unit": string_schema(), "attempt": { "type": "integer" }, "number": { "type": "integer" },
+        "at": { "type": "string", "format": "date-time" }, "at_ms": { "type": "integer" }, "event": string_schema(), "data": true,
     }));
-    exactly(&json!({ "items": list(&event) }))
+    strict_object_schema(&json!({ "items": array_schema(&event) }))
 }
 
-pub(super) fn diff() -> Value {
-    json!({ "anyOf": [of("DiffView"), of("ChangedFiles")] })
+pub(super) fn diff_schema() -> Value {
+    json!({ "anyOf": [schema_reference("DiffView"), schema_reference("ChangedFiles")] })
 }
 
-pub(super) fn cost() -> Value {
-    let step = exactly(&json!({
-        "sequence": { "type": "integer" }, "node": text(), "unit": text_or_null(), "cost_micros": { "type": "integer" },
+pub(super) fn cost_schema() -> Value {
+    let step = strict_object_schema(&json!({
+        "sequence": { "type": "integer" }, "node": string_schema(), "unit": nullable_string_schema(), "cost_micros": { "type": "integer" },
     }));
-    exactly(&json!({
-        "task_id": text(), "cost_micros": { "type": "integer" }, "budget": of("BudgetView"), "steps": list(&step),
-        "models": list(&of("UsageSum")),
+    strict_object_schema(&json!({
+        "task_id": string_schema(), "cost_micros": { "type": "integer" }, "budget": schema_reference("BudgetView"), "steps": array_schema(&step),
+        "models": array_schema(&schema_reference("UsageSum")),
     }))
 }
 
-pub(super) fn parked() -> Value {
-    json!({ "oneOf": [{ "type": "null" }, of("ParkView")] })
+pub(super) fn park_schema() -> Value {
+    json!({ "oneOf": [{ "type": "null" }, schema_reference("ParkView")] })
 }
 
-pub(super) fn answered() -> Value {
-    exactly(&json!({ "model": text(), "content": text(), "finish_reason": text_or_null() }))
+pub(super) fn chat_schema() -> Value {
+    strict_object_schema(
+        &json!({ "model": string_schema(), "content": string_schema(), "finish_reason": nullable_string_schema() }),
+    )
 }
 
-pub(super) fn link() -> Value {
-    let side = json!({ "type": "array", "prefixItems": [text(), text()], "items": false });
+pub(super) fn link_schema() -> Value {
+    let side = json!({ "type": "array", "prefixItems": [string_schema(), string_schema()], "items": false });
     let answers = json!({ "type": "array", "items": { "enum": ["approve", "refuse", "answer"] } });
-    exactly(&json!({ "title": text(), "exact": text(), "about": list(&side), "answers": answers }))
+    strict_object_schema(
+        &json!({ "title": string_schema(), "exact": string_schema(), "about": array_schema(&side), "answers": answers }),
+    )
 }
 
-pub(super) fn said() -> Value {
-    exactly(&json!({ "said": { "enum": ["yes", "no", "words"] } }))
+pub(super) fn link_answer_schema() -> Value {
+    strict_object_schema(&json!({ "said": { "enum": ["yes", "no", "words"] } }))
 }
 
-pub(super) fn metrics() -> Value {
+pub(super) fn metrics_schema() -> Value {
     let labels = json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    let sample = exactly(
-        &json!({ "name": text(), "labels": labels, "value": { "type": ["number", "null"] } }),
+    let sample = strict_object_schema(
+        &json!({ "name": string_schema(), "labels": labels, "value": { "type": ["number", "null"] } }),
     );
-    exactly(&json!({ "items": list(&sample) }))
+    strict_object_schema(&json!({ "items": array_schema(&sample) }))
 }
 
-pub(super) fn completions() -> Value {
-    exactly(&json!({ "shell": text(), "script": text() }))
+pub(super) fn completions_schema() -> Value {
+    strict_object_schema(&json!({ "shell": string_schema(), "script": string_schema() }))
 }
 
-pub(super) fn pages() -> Value {
-    exactly(&json!({ "directory": text(), "pages": texts() }))
+pub(super) fn man_pages_schema() -> Value {
+    strict_object_schema(&json!({ "directory": string_schema(), "pages": string_array_schema() }))
 }
 
-pub(super) fn config() -> Value {
-    exactly(&json!({
-        "file": text(), "url": text(), "project": text_or_null(),
+pub(super) fn config_schema() -> Value {
+    strict_object_schema(&json!({
+        "file": string_schema(), "url": string_schema(), "project": nullable_string_schema(),
         "helper": { "type": ["array", "null"], "items": { "type": "string" } }, "logged_in": { "type": "boolean" },
     }))
 }

@@ -3,37 +3,42 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use cynode_core::{
+    budget::Currency,
     tasks::TaskStateName,
     workflow::{units::UnitState, waits::WaitReason},
 };
 use cynode_wire::{
-    timeline::{JobEntry, Timeline, WaitEntry},
+    timeline::{JobEntry, TaskTimeline, WaitEntry},
     workflow::UnitView,
 };
 
-use super::{bar, money, standing};
-use crate::terminal::{Line, Paint, Style, clock, first_line, shown};
+use super::{format_amount, format_money, render_bar, step_label, unit_state_mark};
+use crate::terminal::{
+    Colorizer, StyledLine, TextStyle, escape_for_terminal, first_line, format_clock,
+};
 
 /// Where it stands how often a unit was tried.
-const TRIES: usize = 14;
+const ATTEMPTS_COLUMN: usize = 14;
 
 /// Where the titles of units begin.
-const TITLES: usize = 21;
+const TITLE_COLUMN: usize = 21;
 
 /// How many columns a bar takes.
-const BAR: usize = 10;
+const BAR_COLUMNS: usize = 10;
 
 /// What is known of a task at work.
 #[derive(Clone, Copy, Debug)]
-pub struct Live<'a> {
+pub struct TaskProgress<'a> {
     /// Since when it is looked at.
     pub elapsed: Duration,
     /// Where it stands.
-    pub timeline: &'a Timeline,
+    pub timeline: &'a TaskTimeline,
     /// What it has cost, in millionths.
     pub spent: u64,
     /// What it may cost.
     pub most: Option<u64>,
+    /// In which currency.
+    pub currency: Currency,
     /// What is being done now.
     pub action: Option<&'a str>,
     /// The last that was said or written.
@@ -45,70 +50,101 @@ pub struct Live<'a> {
 }
 
 /// The lines, each no wider than `columns` and no more than `rows`.
-pub fn live(view: &Live<'_>, columns: usize, rows: usize, paint: Paint) -> Vec<String> {
-    let fitted = |line: Line| line.fitted(columns, paint);
-    let mut head = Line::default().dyed(Style::Dim, clock(view.elapsed)).plain("  ");
+pub fn render_progress(
+    view: &TaskProgress<'_>,
+    columns: usize,
+    rows: usize,
+    paint: Colorizer,
+) -> Vec<String> {
+    let fitted = |line: StyledLine| line.render_fitted(columns, paint);
+    let mut head = StyledLine::default()
+        .with_styled(TextStyle::Dim, format_clock(view.elapsed))
+        .with_text("  ");
     head = match view.away {
-        Some(why) => head.dyed(Style::Yellow, format!("{}; it is asked again", first_line(why))),
-        None => head.plain(first_line(view.timeline.node.map_or("", |node| node.title()))),
+        Some(why) => {
+            head.with_styled(TextStyle::Yellow, format!("{}; it is asked again", first_line(why)))
+        }
+        None => head
+            .with_text(view.timeline.node.map_or(String::new(), |node| step_label(node.as_str()))),
     };
-    let mut lines = vec![fitted(head), fitted(sums(view))];
+    let mut lines = vec![fitted(head), fitted(render_totals(view))];
     let mut below = Vec::new();
     if let Some(action) = view.action {
-        let line = Line::default().dyed(Style::Cyan, "now").until(6).plain(first_line(action));
+        let line = StyledLine::default()
+            .with_styled(TextStyle::Cyan, "now")
+            .pad_to_column(6)
+            .with_text(first_line(action));
         below.push(fitted(line));
     }
     for line in view.tail.iter().rev().take(3).rev() {
-        below.push(fitted(Line::default().dyed(Style::Dim, format!("│ {}", line.trim()))));
+        below.push(fitted(
+            StyledLine::default().with_styled(TextStyle::Dim, format!("│ {}", line.trim())),
+        ));
     }
-    if let Some(why) = view.held {
-        let line = Line::default().dyed(Style::Red, "held up ").plain(first_line(why));
+    if let Some(stall) = view.timeline.stalls.first() {
+        let line = StyledLine::default()
+            .with_styled(TextStyle::Red, "stuck ")
+            .with_text(first_line(&stall.detail));
         below.push(fitted(line));
-    } else if let Some(reason) = waits_for(view.timeline) {
-        below.push(fitted(Line::default().dyed(Style::Yellow, "waits for ").plain(reason)));
+        if let Some(command) = stall.commands.first() {
+            below.push(fitted(
+                StyledLine::default()
+                    .with_styled(TextStyle::Bold, "next: ")
+                    .with_text(first_line(command)),
+            ));
+        }
+    } else if let Some(why) = view.held {
+        let line = StyledLine::default()
+            .with_styled(TextStyle::Red, "cannot go on: ")
+            .with_text(first_line(why));
+        below.push(fitted(line));
+    } else if let Some(reason) = describe_wait(view.timeline) {
+        below.push(fitted(
+            StyledLine::default().with_styled(TextStyle::Yellow, "waits for ").with_text(reason),
+        ));
     }
     let room = rows.saturating_sub(lines.len() + below.len());
-    lines.extend(some(&view.timeline.units, room).into_iter().map(fitted));
+    lines.extend(render_unit_rows(&view.timeline.units, room).into_iter().map(fitted));
     lines.extend(below);
     lines
 }
 
 /// How many units are done, and what was spent.
-fn sums(view: &Live<'_>) -> Line {
+fn render_totals(view: &TaskProgress<'_>) -> StyledLine {
     let all = view.timeline.units.len();
     let done = view.timeline.units.iter().filter(|unit| unit.state.is_final()).count();
     let count = |number: usize| u64::try_from(number).unwrap_or(0);
-    let line = Line::default();
+    let line = StyledLine::default();
     let line = if all == 0 {
-        line.dyed(Style::Dim, "no plan yet")
+        line.with_styled(TextStyle::Dim, "no plan yet")
     } else {
-        line.dyed(Style::Green, bar(count(done), count(all), BAR))
-            .plain(format!("  {done} of {all} units"))
+        line.with_styled(TextStyle::Green, render_bar(count(done), count(all), BAR_COLUMNS))
+            .with_text(format!("  {done} of {all} units"))
     };
-    let line = line.until(30);
+    let line = line.pad_to_column(30);
     match view.most {
         Some(most) => {
             let style = if view.spent.saturating_mul(10) < most.saturating_mul(7) {
-                Style::Green
+                TextStyle::Green
             } else if view.spent < most {
-                Style::Yellow
+                TextStyle::Yellow
             } else {
-                Style::Red
+                TextStyle::Red
             };
-            line.dyed(style, bar(view.spent, most, BAR)).plain(format!(
+            line.with_styled(style, render_bar(view.spent, most, BAR_COLUMNS)).with_text(format!(
                 "  cost {} of {}",
-                money(view.spent),
-                money(most)
+                format_amount(view.spent),
+                format_money(most, view.currency)
             ))
         }
-        None => line.plain(format!("cost {}", money(view.spent))),
+        None => line.with_text(format!("cost {}", format_money(view.spent, view.currency))),
     }
 }
 
 /// As many units as there is room for: those that are worked on first, then those that wait, then those that have ended.
-fn some(units: &[UnitView], room: usize) -> Vec<Line> {
+fn render_unit_rows(units: &[UnitView], room: usize) -> Vec<StyledLine> {
     if units.len() <= room {
-        return units.iter().map(one).collect();
+        return units.iter().map(render_unit_row).collect();
     }
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|at| match units[*at].state {
@@ -117,42 +153,56 @@ fn some(units: &[UnitView], room: usize) -> Vec<Line> {
         UnitState::Done | UnitState::Failed | UnitState::Cancelled => 2,
     });
     let kept: BTreeSet<usize> = order.into_iter().take(room.saturating_sub(1)).collect();
-    let mut lines: Vec<Line> = kept.iter().map(|at| one(&units[*at])).collect();
+    let mut lines: Vec<StyledLine> = kept.iter().map(|at| render_unit_row(&units[*at])).collect();
     let hidden = units.len() - kept.len();
-    lines.push(Line::default().dyed(Style::Dim, format!("… and {hidden} more")));
+    lines.push(StyledLine::default().with_styled(TextStyle::Dim, format!("… and {hidden} more")));
     lines
 }
 
-fn one(unit: &UnitView) -> Line {
-    let (sign, style) = standing(unit.state);
+fn render_unit_row(unit: &UnitView) -> StyledLine {
+    let (sign, style) = unit_state_mark(unit.state);
     let tried = if unit.attempts > 1 { format!("try {}", unit.attempts) } else { String::new() };
-    Line::default()
-        .dyed(style, format!("{sign} {}", unit.state.as_str()))
-        .until(TRIES)
-        .dyed(Style::Yellow, tried)
-        .until(TITLES)
-        .plain(first_line(unit.title.as_str()))
+    StyledLine::default()
+        .with_styled(style, format!("{sign} {}", unit.state.as_str()))
+        .pad_to_column(ATTEMPTS_COLUMN)
+        .with_styled(TextStyle::Yellow, tried)
+        .pad_to_column(TITLE_COLUMN)
+        .with_text(first_line(unit.title.as_str()))
 }
 
 /// Where a task stands: what it waits for with all that is asked, else what the server says.
-pub fn stands(timeline: &Timeline) -> String {
-    match waits(timeline, shown).filter(|_| timeline.state == TaskStateName::Running) {
+pub fn describe_standing(timeline: &TaskTimeline) -> String {
+    match describe_wait_with(timeline, escape_for_terminal)
+        .filter(|_| timeline.state == TaskStateName::Running)
+    {
         Some(what) => format!("waits for {what}"),
-        None => shown(&timeline.standing),
+        None => escape_for_terminal(&timeline.standing),
     }
 }
 
+/// What a task waits for and nobody takes: a sentence each, with what to type below it.
+pub fn render_stalls(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String> {
+    let mut lines = Vec::new();
+    for stall in &timeline.stalls {
+        lines.push(paint.apply_style(TextStyle::Red, &first_line(&stall.detail)));
+        lines.extend(
+            stall.commands.iter().map(|command| format!("  next: {}", first_line(command))),
+        );
+    }
+    lines
+}
+
 /// What a task waits for, in words, with the first line of what is asked; nothing when it works.
-pub fn waits_for(timeline: &Timeline) -> Option<String> {
-    waits(timeline, first_line)
+pub fn describe_wait(timeline: &TaskTimeline) -> Option<String> {
+    describe_wait_with(timeline, first_line)
 }
 
 /// What a task waits for, with what is asked in such words.
-fn waits(timeline: &Timeline, words: fn(&str) -> String) -> Option<String> {
+fn describe_wait_with(timeline: &TaskTimeline, words: fn(&str) -> String) -> Option<String> {
     let asked = |wait: &WaitEntry| words(wait.question.as_deref().unwrap_or("a question"));
     let wait = timeline.waits.last().filter(|wait| wait.resolved_at.is_none())?;
     Some(match wait.reason {
-        WaitReason::Job => jobs(&timeline.jobs),
+        WaitReason::Job => describe_open_jobs(&timeline.jobs),
         WaitReason::Approval => "your yes to the plan".to_owned(),
         WaitReason::HumanInput => format!("your answer: {}", asked(wait)),
         WaitReason::Paused if wait.question.is_some() => {
@@ -166,7 +216,7 @@ fn waits(timeline: &Timeline, words: fn(&str) -> String) -> Option<String> {
 }
 
 /// The jobs that are out.
-fn jobs(jobs: &[JobEntry]) -> String {
+fn describe_open_jobs(jobs: &[JobEntry]) -> String {
     let of = |state: &str| -> Vec<&str> {
         jobs.iter().filter(|job| job.state == state).map(|job| job.unit.as_str()).collect()
     };

@@ -1,11 +1,12 @@
-use cynode_core::{evidence::Check, workflow::waits::WaitReason};
+use cynode_core::{budget::Currency, evidence::EvidenceCheck, workflow::waits::WaitReason};
 use cynode_wire::evidence::EvidenceState;
 use serde_json::json;
 use time::macros::datetime;
 
 use super::*;
 
-const PLAIN: Paint = Paint(false);
+const PLAIN: Colorizer = Colorizer(false);
+const USD: Currency = Currency::USD;
 
 const WAIT: &str = "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
@@ -26,7 +27,7 @@ fn a_plan_is_a_tree_with_what_must_hold_and_what_shows_it() {
     });
     let given: Plan = serde_json::from_value(given).unwrap();
     assert_eq!(
-        plan(&given, PLAIN),
+        render_plan(&given, PLAIN),
         [
             "├─ Add it",
             "│  │  kind   implementation",
@@ -43,15 +44,22 @@ fn a_plan_is_a_tree_with_what_must_hold_and_what_shows_it() {
     );
 }
 
-fn result(line: &str, tally: Tally, rounds: u32, exit: Option<i32>, excerpt: &str) -> CheckResult {
+fn result(
+    line: &str,
+    tally: CheckTally,
+    rounds: u32,
+    exit: Option<i32>,
+    excerpt: &str,
+) -> CheckResult {
     CheckResult {
-        check: Check::line(line),
+        check: EvidenceCheck::from_shell_line(line),
         tally,
         rounds,
         exit_code: exit,
         sha256: String::new(),
         excerpt: excerpt.to_owned(),
         milliseconds: 12,
+        repeated: false,
     }
 }
 
@@ -65,9 +73,9 @@ fn evidence_is_a_table_in_which_what_failed_says_why() {
         state: EvidenceState::Failed,
         stale: false,
         checks: vec![
-            result("make test", Tally::Failed, 2, Some(2), "one\n\ntwo\n"),
-            result("ls", Tally::Passed, 1, Some(0), "never shown"),
-            result("sleep 9", Tally::Failed, 2, None, ""),
+            result("make test", CheckTally::Failed, 2, Some(2), "one\n\ntwo\n"),
+            result("ls", CheckTally::Passed, 1, Some(0), "never shown"),
+            result("sleep 9", CheckTally::Failed, 2, None, ""),
         ],
         waived: None,
         trouble: Some("the machine was away".into()),
@@ -76,7 +84,7 @@ fn evidence_is_a_table_in_which_what_failed_says_why() {
         ended_at: None,
     };
     assert_eq!(
-        evidence(&view, PLAIN),
+        render_evidence(&view, PLAIN),
         [
             "evidence for attempt 1 of add, commit 0123456789: failed",
             "  ✗ failed  make test  exit 2, 12 ms, 2 runs",
@@ -87,7 +95,9 @@ fn evidence_is_a_table_in_which_what_failed_says_why() {
             "  the machine was away",
         ]
     );
-    assert!(evidence(&view, Paint(true))[1].starts_with("  \u{1b}[31m✗ failed\u{1b}[0m"));
+    assert!(
+        render_evidence(&view, Colorizer(true))[1].starts_with("  \u{1b}[31m✗ failed\u{1b}[0m")
+    );
 }
 
 #[test]
@@ -115,13 +125,14 @@ fn what_only_waited_is_not_told() {
             Some("it is wrong\nand long"),
         ),
     ];
-    let given = Timeline {
+    let given = TaskTimeline {
         task_id: "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
         run_id: "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
         trace_id: String::new(),
         state: cynode_core::tasks::TaskStateName::Running,
         node: None,
         standing: String::new(),
+        stalls: Vec::new(),
         summary: None,
         retries_used: 0,
         cost_micros: 0,
@@ -134,16 +145,16 @@ fn what_only_waited_is_not_told() {
         plan_mermaid: String::new(),
     };
     assert_eq!(
-        timeline(&given, PLAIN),
-        [" 0:00  load_task_context  pass", " 1:05  verify_step_result redo   add  it is wrong",]
+        render_timeline(&given, PLAIN),
+        [" 0:00  read the task      pass", " 1:05  check work         redo   add  it is wrong",]
     );
 }
 
 #[test]
 fn a_difference_leaves_out_what_only_git_reads() {
     let text = "diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\n";
-    assert_eq!(diff(text, PLAIN), ["--- a/a", "+++ b/a", "@@ -1 +1 @@", "-old", "+new"]);
-    let coloured = diff(text, Paint(true));
+    assert_eq!(render_diff(text, PLAIN), ["--- a/a", "+++ b/a", "@@ -1 +1 @@", "-old", "+new"]);
+    let coloured = render_diff(text, Colorizer(true));
     assert_eq!(coloured[3..], ["\u{1b}[31m-old\u{1b}[0m", "\u{1b}[32m+new\u{1b}[0m"]);
 }
 
@@ -152,7 +163,7 @@ fn nothing_of_a_difference_is_hidden() {
     let text = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n--- a comment\n+++ x\n\
         +\tok\u{1b}]0;\n+evil()\n+\u{7}\u{202e}\u{e0041}\ndiff --git a/b b/b\nindex 1..2\n--- a/b\n+++ b/b\n";
     assert_eq!(
-        diff(text, PLAIN),
+        render_diff(text, PLAIN),
         [
             "--- a/a",
             "+++ b/a",
@@ -166,7 +177,7 @@ fn nothing_of_a_difference_is_hidden() {
             "+++ b/b",
         ]
     );
-    let coloured = diff(text, Paint(true));
+    let coloured = render_diff(text, Colorizer(true));
     assert_eq!(
         coloured[3..5],
         ["\u{1b}[31m--- a comment\u{1b}[0m", "\u{1b}[32m+++ x\u{1b}[0m"],
@@ -183,7 +194,7 @@ fn nothing_of_a_plan_is_hidden_from_whoever_says_yes() {
     } }] });
     let given: Plan = serde_json::from_value(given).unwrap();
     assert_eq!(
-        plan(&given, PLAIN),
+        render_plan(&given, PLAIN),
         [
             "└─ Add it",
             "      kind   implementation",
@@ -195,11 +206,12 @@ fn nothing_of_a_plan_is_hidden_from_whoever_says_yes() {
 }
 
 #[test]
-fn money_has_four_digits_behind_the_point() {
+fn money_has_four_digits_behind_the_point_and_its_currency() {
     assert_eq!(
-        [0, 1_234, 500_000, 12_000_000].map(money),
+        [0, 1_234, 500_000, 12_000_000].map(format_amount),
         ["0.0000", "0.0012", "0.5000", "12.0000"]
     );
+    assert_eq!(format_money(500_000, USD), "0.5000 USD");
 }
 
 fn unit(key: &str, title: &str, after: &[&str], state: &str, attempts: u32) -> UnitView {
@@ -220,12 +232,12 @@ fn a_plan_says_where_its_units_stand() {
         unit("review", "Review it", &["add"], "dispatched", 1),
     ];
     let wanted = ["└─ Add it  ✓ done, attempt 2", "   └─ Review it  ▶ dispatched"];
-    assert_eq!(planned(&given, &standing, PLAIN), wanted);
-    assert_eq!(units(&standing, PLAIN), wanted);
+    assert_eq!(render_plan_status(&given, &standing, PLAIN), wanted);
+    assert_eq!(render_units(&standing, PLAIN), wanted);
 }
 
 /// A task in the middle of its work.
-fn working() -> Timeline {
+fn working() -> TaskTimeline {
     serde_json::from_value(json!({
         "task_id": "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
         "run_id": "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "trace_id": "", "state": "running",
@@ -244,12 +256,13 @@ fn working() -> Timeline {
     .unwrap()
 }
 
-fn seen<'a>(timeline: &'a Timeline, tail: &'a [String]) -> Live<'a> {
-    Live {
+fn seen<'a>(timeline: &'a TaskTimeline, tail: &'a [String]) -> TaskProgress<'a> {
+    TaskProgress {
         elapsed: std::time::Duration::from_secs(83),
         timeline,
         spent: 12_300,
         most: Some(500_000),
+        currency: USD,
         action: Some("review: sh tests/names_test.sh"),
         tail,
         held: None,
@@ -267,10 +280,10 @@ fn tail() -> Vec<String> {
 fn a_task_at_work_fits_eighty_columns() {
     let (timeline, tail) = (working(), tail());
     assert_eq!(
-        live(&seen(&timeline, &tail), 76, 22, PLAIN),
+        render_progress(&seen(&timeline, &tail), 76, 22, PLAIN),
         [
-            "1:23  Collect Result",
-            "████░░░░░░  1 of 3 units      █░░░░░░░░░  cost 0.0123 of 0.5000",
+            "1:23  wait for work",
+            "███░░░░░░░  1 of 3 units      ░░░░░░░░░░  cost 0.0123 of 0.5000 USD",
             "✓ done        try 2  Add the option --max to slug, so that no name is longe…",
             "▶ dispatched         Review the change",
             "· pending            Try the change",
@@ -286,18 +299,19 @@ fn a_task_at_work_fits_eighty_columns() {
 #[test]
 fn a_task_at_work_uses_a_hundred_and_twenty_columns() {
     let (timeline, tail) = (working(), tail());
-    let lines = live(&Live { most: None, ..seen(&timeline, &tail) }, 116, 40, PLAIN);
+    let lines =
+        render_progress(&TaskProgress { most: None, ..seen(&timeline, &tail) }, 116, 40, PLAIN);
     assert_eq!(
         lines[1..4],
         [
-            "████░░░░░░  1 of 3 units      cost 0.0123",
+            "███░░░░░░░  1 of 3 units      cost 0.0123 USD",
             "✓ done        try 2  Add the option --max to slug, so that no name is longer than it says and names are cut between…",
             "▶ dispatched         Review the change",
         ]
     );
     for columns in [20, 76, 116] {
-        for line in live(&seen(&timeline, &tail), columns, 40, Paint(true)) {
-            assert!(crate::terminal::width(&clean(&line)) <= columns, "{line}");
+        for line in render_progress(&seen(&timeline, &tail), columns, 40, Colorizer(true)) {
+            assert!(crate::terminal::display_width(&sanitize_text(&line)) <= columns, "{line}");
         }
     }
 }
@@ -312,7 +326,7 @@ fn where_there_is_no_room_for_all_units_those_at_work_are_shown() {
             unit(&format!("u{at}"), &format!("Unit {at}"), &[], state, 1)
         })
         .collect();
-    let lines = live(&seen(&timeline, &[]), 76, 8, PLAIN);
+    let lines = render_progress(&seen(&timeline, &[]), 76, 8, PLAIN);
     assert_eq!(lines.len(), 8);
     assert_eq!(
         lines[2..6],
@@ -328,9 +342,10 @@ fn where_there_is_no_room_for_all_units_those_at_work_are_shown() {
 #[test]
 fn who_does_not_answer_is_told_in_place_of_where_it_stands() {
     let timeline = working();
-    let view = Live { away: Some("no answer from http://a: refused"), ..seen(&timeline, &[]) };
+    let view =
+        TaskProgress { away: Some("no answer from http://a: refused"), ..seen(&timeline, &[]) };
     assert_eq!(
-        live(&view, 76, 22, PLAIN)[0],
+        render_progress(&view, 76, 22, PLAIN)[0],
         "1:23  no answer from http://a: refused; it is asked again"
     );
 }
@@ -338,20 +353,41 @@ fn who_does_not_answer_is_told_in_place_of_where_it_stands() {
 #[test]
 fn what_holds_it_up_is_told_in_place_of_what_it_waits_for() {
     let timeline = working();
-    let view = Live { held: Some("the budget is used up"), ..seen(&timeline, &[]) };
-    assert_eq!(live(&view, 76, 22, PLAIN).last().unwrap(), "held up the budget is used up");
+    let view = TaskProgress { held: Some("the budget is used up"), ..seen(&timeline, &[]) };
+    assert_eq!(
+        render_progress(&view, 76, 22, PLAIN).last().unwrap(),
+        "cannot go on: the budget is used up"
+    );
+}
+
+#[test]
+fn what_nobody_takes_is_told_first_with_what_to_type() {
+    let mut timeline = working();
+    timeline.stalls = serde_json::from_value(json!([{
+        "kind": "unclaimed_job", "since": "2026-01-01T00:00:00Z", "detail": "the node `a` takes nothing",
+        "commands": ["cynork node show a", "cynode-node doctor"],
+    }]))
+    .unwrap();
+    let view = TaskProgress { held: Some("the budget is used up"), ..seen(&timeline, &[]) };
+    let lines = render_progress(&view, 76, 22, PLAIN);
+    let last: Vec<&str> = lines.iter().rev().take(2).rev().map(String::as_str).collect();
+    assert_eq!(last, ["stuck the node `a` takes nothing", "next: cynork node show a"]);
+    assert_eq!(
+        render_stalls(&timeline, PLAIN),
+        ["the node `a` takes nothing", "  next: cynork node show a", "  next: cynode-node doctor",]
+    );
 }
 
 #[test]
 fn where_it_stands_is_told_to_whoever_is_asked_with_all_that_is_asked() {
     let mut timeline = working();
-    assert_eq!(stands(&timeline), "waits for the work on review");
+    assert_eq!(describe_standing(&timeline), "waits for the work on review");
     timeline.waits[0].reason = WaitReason::HumanInput;
     timeline.waits[0].question = Some("Which one?\n1. this\n2. that".into());
-    assert_eq!(stands(&timeline), "waits for your answer: Which one?\n1. this\n2. that");
+    assert_eq!(describe_standing(&timeline), "waits for your answer: Which one?\n1. this\n2. that");
     timeline.waits.clear();
     timeline.standing = "works at Plan Steps".into();
-    assert_eq!(stands(&timeline), "works at Plan Steps");
+    assert_eq!(describe_standing(&timeline), "works at Plan Steps");
 }
 
 #[test]
@@ -371,15 +407,15 @@ fn what_it_waits_for_is_told_in_words() {
             )
             .unwrap(),
         ];
-        assert_eq!(waits_for(&timeline).unwrap(), words);
+        assert_eq!(describe_wait(&timeline).unwrap(), words);
     }
     timeline.jobs[0].state = "queued".into();
-    assert_eq!(waits_for(&timeline).unwrap(), "a machine that takes review");
+    assert_eq!(describe_wait(&timeline).unwrap(), "a machine that takes review");
     timeline.waits[0].reason = WaitReason::Paused;
     timeline.waits[0].question = None;
-    assert_eq!(waits_for(&timeline).unwrap(), "somebody who lets it go on: it is paused");
+    assert_eq!(describe_wait(&timeline).unwrap(), "somebody who lets it go on: it is paused");
     timeline.waits[0].resolved_at = Some(datetime!(2026-01-01 0:00 UTC));
-    assert_eq!(waits_for(&timeline), None);
+    assert_eq!(describe_wait(&timeline), None);
 }
 
 fn event(kind: &str, data: &Value) -> cynode_wire::nodes::JobEventView {
@@ -414,10 +450,10 @@ fn what_happens_in_a_job_is_told_by_its_kind() {
         (event("usage", &json!({ "usage": {} })), vec![]),
         (event("something new", &json!({})), vec![]),
     ] {
-        assert_eq!(happened(&given, PLAIN), wanted, "{}", given.event);
+        assert_eq!(render_job_event(&given, PLAIN), wanted, "{}", given.event);
     }
-    assert_eq!(said(&event("output", &json!({ "text": "ok" })), PLAIN), [""; 0]);
-    assert_eq!(said(&tool("in_progress"), PLAIN), ["▸ Run: make test"]);
+    assert_eq!(render_job_highlight(&event("output", &json!({ "text": "ok" })), PLAIN), [""; 0]);
+    assert_eq!(render_job_highlight(&tool("in_progress"), PLAIN), ["▸ Run: make test"]);
 }
 
 #[test]
@@ -428,7 +464,7 @@ fn files_have_their_lines_and_a_bar_and_are_summed_up() {
         { "path": "picture.png" },
     ] });
     assert_eq!(
-        files(&serde_json::from_value(changed).unwrap(), PLAIN),
+        render_changed_files(&serde_json::from_value(changed).unwrap(), PLAIN),
         [
             "3 files, and more, +101 -20 lines",
             "  src/a.rs       +100 -0  ++++++++++++++++++++++++",
@@ -444,7 +480,7 @@ fn findings_are_counted_by_how_bad_they_are() {
         |text: &str| json!({ "description": text, "file_location": "a:1", "how_to_fix": "" });
     let feedback = json!({ "critical_issues": [issue("It loses data")], "minor_issues": [issue("A name"), issue("A word")] });
     assert_eq!(
-        findings(&serde_json::from_value(feedback).unwrap(), PLAIN),
+        render_findings(&serde_json::from_value(feedback).unwrap(), PLAIN),
         [
             "findings: 1 critical, 2 minor",
             "  critical  a:1: It loses data",
@@ -452,15 +488,36 @@ fn findings_are_counted_by_how_bad_they_are() {
             "  minor     a:1: A word",
         ]
     );
-    assert_eq!(findings(&serde_json::from_value(json!({})).unwrap(), PLAIN), ["findings: none"]);
+    assert_eq!(
+        render_findings(&serde_json::from_value(json!({})).unwrap(), PLAIN),
+        ["findings: none"]
+    );
 }
 
 #[test]
 fn what_was_spent_is_a_part_of_what_may_be() {
-    assert_eq!(spent(250_000, Some(500_000), PLAIN), "cost 0.2500 of 0.5000  █████░░░░░ 50 %");
-    assert_eq!(spent(600_000, Some(500_000), PLAIN), "cost 0.6000 of 0.5000  ██████████ 120 %");
-    assert_eq!(spent(1, Some(0), PLAIN), "cost 0.0000 of 0.0000  ░░░░░░░░░░ 100 %");
-    assert_eq!(spent(1_000_000, None, PLAIN), "cost 1.0000 (no cap)");
+    assert_eq!(
+        render_spending(250_000, Some(500_000), USD, PLAIN),
+        "cost 0.2500 of 0.5000 USD  █████░░░░░ 50 %"
+    );
+    assert_eq!(
+        render_spending(600_000, Some(500_000), USD, PLAIN),
+        "cost 0.6000 of 0.5000 USD  ██████████ 120 %"
+    );
+    assert_eq!(
+        render_spending(1, Some(0), USD, PLAIN),
+        "cost 0.0000 of 0.0000 USD  ██████████ 100 %"
+    );
+    assert_eq!(render_spending(1_000_000, None, USD, PLAIN), "cost 1.0000 USD (no limit)");
+    // Next to nothing is nothing, and what is not all is not full.
+    assert_eq!(
+        render_spending(2_000, Some(5_000_000), USD, PLAIN),
+        "cost 0.0020 of 5.0000 USD  ░░░░░░░░░░ 0 %"
+    );
+    assert_eq!(
+        render_spending(4_999_999, Some(5_000_000), USD, PLAIN),
+        "cost 4.9999 of 5.0000 USD  █████████░ 99 %"
+    );
 }
 
 #[test]
@@ -489,24 +546,25 @@ fn the_cost_of_a_task_is_told_by_step_and_by_model() {
     ];
     let model = json!({ "key": "big", "calls": 3, "failed": 0, "input_tokens": 700, "cached_tokens": 0,
         "output_tokens": 80, "cost_micros": 100_000 });
-    let text = cost(
+    let text = render_task_cost(
         &serde_json::from_value(task).unwrap(),
         &timeline,
         &[serde_json::from_value(model).unwrap()],
+        USD,
         PLAIN,
     );
     assert_eq!(
         text.lines().collect::<Vec<_>>(),
         [
-            "cost 0.1000 of 0.5000  ██░░░░░░░░ 20 %",
+            "cost 0.1000 of 0.5000 USD  ██░░░░░░░░ 20 %",
             "tokens 780 of 9000",
             "",
-            "STEP                UNIT  TIMES  COST",
-            "plan_steps                1      0.0010",
-            "verify_step_result  add   2      0.0006",
+            "STEP        UNIT  TIMES  COST",
+            "plan              1      0.0010 USD",
+            "check work  add   2      0.0006 USD",
             "",
             "MODEL  CALLS  TOKENS IN  TOKENS OUT  COST",
-            "big    3      700        80          0.1000",
+            "big    3      700        80          0.1000 USD",
         ]
     );
 }

@@ -27,7 +27,7 @@ fn timeline(state: &str, steps: usize) -> Value {
     })
 }
 
-fn read(value: Value) -> Timeline {
+fn read(value: Value) -> TaskTimeline {
     serde_json::from_value(value).unwrap()
 }
 
@@ -62,99 +62,103 @@ fn handoff(
 }
 
 /// A word for each piece of news.
-fn word(news: &News) -> String {
+fn word(news: &TaskUpdate) -> String {
     match news {
-        News::Class(class, why) => format!("class {} {why}", class.as_str()),
-        News::Scope(scope, why) => format!("scope {} {why}", scope.as_str()),
-        News::Workflow(stages) => format!("workflow {}", stages.len()),
-        News::Plan(planned) => format!("plan {}", planned.plan.steps().len()),
-        News::Assigned(assigned) => format!("assigned {}", assigned.len()),
-        News::Step(step) => format!("step {}", step.sequence),
-        News::Wait(wait) => format!("wait {}", wait.reason.as_str()),
-        News::Waited(wait) => format!("waited {}", wait.reason.as_str()),
-        News::Job(it) => format!("job {} {}", it.name, it.event.number),
-        News::Report(report) => format!("report {}", report.kind.as_str()),
-        News::Evidence(view) => format!("evidence {}", view.state.as_str()),
-        News::Approval(call) => format!("approval {}", call.tool),
-        News::PullRequest(entry) => format!("pull request {}", entry.state.as_str()),
-        News::Cost(micros) => format!("cost {micros}"),
-        News::Held(why) => format!("held {}", why.as_deref().unwrap_or("-")),
-        News::Standing(it) => format!("standing {}", it.state.as_str()),
-        News::Away(_) => "away".to_owned(),
-        News::Back => "back".to_owned(),
-        News::Ended(it) => format!("ended {}", it.state.as_str()),
+        TaskUpdate::Class(class, why) => format!("class {} {why}", class.as_str()),
+        TaskUpdate::Scope(scope, why) => format!("scope {} {why}", scope.as_str()),
+        TaskUpdate::Workflow(stages) => format!("workflow {}", stages.len()),
+        TaskUpdate::Plan(planned) => format!("plan {}", planned.plan.planned_units().len()),
+        TaskUpdate::Assigned(assigned) => format!("assigned {}", assigned.len()),
+        TaskUpdate::Step(step) => format!("step {}", step.sequence),
+        TaskUpdate::Wait(wait) => format!("wait {}", wait.reason.as_str()),
+        TaskUpdate::Waited(wait) => format!("waited {}", wait.reason.as_str()),
+        TaskUpdate::Job(it) => format!("job {} {}", it.name, it.event.number),
+        TaskUpdate::Report(report) => format!("report {}", report.kind.as_str()),
+        TaskUpdate::BaseChecks(base) => format!("base checks {}", base.state.as_str()),
+        TaskUpdate::Evidence(view) => format!("evidence {}", view.state.as_str()),
+        TaskUpdate::Approval(call) => format!("approval {}", call.tool),
+        TaskUpdate::PullRequest(entry) => format!("pull request {}", entry.state.as_str()),
+        TaskUpdate::Cost(micros) => format!("cost {micros}"),
+        TaskUpdate::Held(why) => format!("held {}", why.as_deref().unwrap_or("-")),
+        TaskUpdate::Standing(it) => format!("standing {}", it.state.as_str()),
+        TaskUpdate::Away(_) => "away".to_owned(),
+        TaskUpdate::Back => "back".to_owned(),
+        TaskUpdate::Ended(it) => format!("ended {}", it.state.as_str()),
     }
 }
 
-fn words(told: impl IntoIterator<Item = Told>) -> Vec<String> {
+fn words(told: impl IntoIterator<Item = TimedUpdate>) -> Vec<String> {
     told.into_iter().map(|it| word(&it.news)).collect()
 }
 
 #[test]
 fn class_scope_and_workflow_are_told_as_soon_as_each_is_known_and_once() {
-    let mut seen = Seen::default();
+    let mut seen = UpdateDedup::default();
     let class = ("classify", json!({ "class": "bug_fix", "reason": "it is broken" }));
     let scope = ("assess_scope", json!({ "scope": "small", "reason": "one line" }));
     let first = [handoff("plan", "claimed", std::slice::from_ref(&class), None)];
-    assert_eq!(words(seen.thoughts(&first)), ["class quick_fix it is broken"]);
+    assert_eq!(words(seen.collect_decisions(&first)), ["class quick_fix it is broken"]);
     let both = [handoff("plan", "claimed", &[class, scope], None)];
-    assert_eq!(words(seen.thoughts(&both)), ["scope small one line", "workflow 1"]);
-    assert_eq!(words(seen.thoughts(&both)), [""; 0]);
-    assert_eq!(seen.untold(&both), [""; 0]);
+    assert_eq!(words(seen.collect_decisions(&both)), ["scope small one line", "workflow 1"]);
+    assert_eq!(words(seen.collect_decisions(&both)), [""; 0]);
+    assert_eq!(seen.unreported_handoffs(&both), [""; 0]);
 }
 
 #[test]
 fn what_holds_the_project_manager_up_is_told_until_it_goes_on() {
-    let mut seen = Seen::default();
+    let mut seen = UpdateDedup::default();
     let mut stuck = handoff("plan", "queued", &[], None);
-    assert_eq!(words(seen.thoughts(std::slice::from_ref(&stuck))), [""; 0]);
+    assert_eq!(words(seen.collect_decisions(std::slice::from_ref(&stuck))), [""; 0]);
     stuck.failure = Some("no budget".to_owned());
-    assert_eq!(words(seen.thoughts(std::slice::from_ref(&stuck))), ["held no budget"]);
-    assert_eq!(words(seen.thoughts(std::slice::from_ref(&stuck))), [""; 0]);
+    assert_eq!(words(seen.collect_decisions(std::slice::from_ref(&stuck))), ["held no budget"]);
+    assert_eq!(words(seen.collect_decisions(std::slice::from_ref(&stuck))), [""; 0]);
     stuck.ended_at = Some(time::macros::datetime!(2026-01-01 0:00 UTC));
-    assert_eq!(words(seen.thoughts(&[stuck])), ["held -"]);
+    assert_eq!(words(seen.collect_decisions(&[stuck])), ["held -"]);
 }
 
 #[test]
 fn a_plan_brings_class_and_scope_when_nobody_thought_about_them() {
-    let mut seen = Seen::default();
+    let mut seen = UpdateDedup::default();
     let answer = json!({ "answer": "planned", "plan": { "steps": [{ "key": "add", "title": "Add" }] },
         "class": "feature_request", "scope": "small", "project": {}, "trace": [] });
     let done = handoff("plan", "done", &[], Some(&answer));
-    assert_eq!(seen.untold(std::slice::from_ref(&done)), [done.handoff_id.to_string()]);
-    assert!(!seen.is_planned());
     assert_eq!(
-        words(seen.handoff(&done)),
+        seen.unreported_handoffs(std::slice::from_ref(&done)),
+        [done.handoff_id.to_string()]
+    );
+    assert!(!seen.has_plan());
+    assert_eq!(
+        words(seen.collect_handoff(&done)),
         ["class feature_request ", "scope small ", "workflow 2", "plan 1"]
     );
-    assert!(seen.is_planned() && seen.untold(&[done]).is_empty());
+    assert!(seen.has_plan() && seen.unreported_handoffs(&[done]).is_empty());
 }
 
 #[test]
 fn steps_and_waits_are_told_once_and_a_wait_again_when_it_ends() {
-    let mut seen = Seen::default();
+    let mut seen = UpdateDedup::default();
     let mut value = timeline("running", 2);
     value["waits"] = json!([{ "wait_id": "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "reason": "approval", "owner": "person",
             "opened_at": "2026-01-01T00:00:00Z" }]);
     let open = read(value.clone());
-    assert!(seen.is_other(&open));
-    assert_eq!(words(seen.timeline(&open)), ["step 1", "step 2", "wait approval"]);
-    assert!(!seen.is_other(&open));
+    assert!(seen.has_changed(&open));
+    assert_eq!(words(seen.collect_timeline(&open)), ["step 1", "step 2", "wait approval"]);
+    assert!(!seen.has_changed(&open));
     value["waits"][0]["resolved_at"] = json!("2026-01-01T00:00:05Z");
     let answered = read(value);
-    assert!(seen.is_other(&answered));
-    assert_eq!(words(seen.timeline(&answered)), ["waited approval"]);
-    assert_eq!(words(seen.timeline(&answered)), [""; 0]);
+    assert!(seen.has_changed(&answered));
+    assert_eq!(words(seen.collect_timeline(&answered)), ["waited approval"]);
+    assert_eq!(words(seen.collect_timeline(&answered)), [""; 0]);
 }
 
 #[test]
 fn a_pull_request_is_told_whenever_its_state_is_another() {
-    let mut seen = Seen::default();
+    let mut seen = UpdateDedup::default();
     let mut value = timeline("running", 0);
     for (state, wanted) in [("opening", 1), ("opening", 0), ("open", 1)] {
         value["pull_request"] = json!({ "id": "pul_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "number": 1,
             "url": "/", "state": state, "title": "t", "branch": "b" });
-        assert_eq!(seen.timeline(&read(value.clone())).len(), wanted, "{state}");
+        assert_eq!(seen.collect_timeline(&read(value.clone())).len(), wanted, "{state}");
     }
 }
 
@@ -166,30 +170,33 @@ fn event(number: u64) -> JobEventView {
 
 #[test]
 fn a_job_is_read_to_its_end_and_its_checks_have_a_name_of_their_own() {
-    let mut seen = Seen::default();
+    let mut seen = UpdateDedup::default();
     let mut value = timeline("running", 0);
     value["jobs"] = json!([job(JOB, 1, false), job(SECOND, 1, false)]);
     let working = read(value.clone());
-    seen.timeline(&working);
+    seen.collect_timeline(&working);
     let jobs = seen.open_jobs(&working);
     assert_eq!(jobs.len(), 2);
     assert_eq!(
-        words(seen.events(&jobs[0], vec![event(0), event(1)], false)),
+        words(seen.collect_job_events(&jobs[0], vec![event(0), event(1)], false)),
         ["job add 0", "job add 1"]
     );
-    assert_eq!(words(seen.events(&jobs[1], vec![event(0)], false)), ["job checks of add 0"]);
+    assert_eq!(
+        words(seen.collect_job_events(&jobs[1], vec![event(0)], false)),
+        ["job checks of add 0"]
+    );
     assert_eq!(seen.next_event(&jobs[0]), 2);
     // Asked again before anything happened, nothing is told twice.
-    assert_eq!(words(seen.events(&jobs[0], vec![event(1)], false)), [""; 0]);
+    assert_eq!(words(seen.collect_job_events(&jobs[0], vec![event(1)], false)), [""; 0]);
     value["jobs"] = json!([job(JOB, 1, true), job(SECOND, 1, false)]);
     let ended = read(value);
-    seen.timeline(&ended);
+    seen.collect_timeline(&ended);
     let jobs = seen.open_jobs(&ended);
     assert_eq!(jobs.len(), 2);
     // There is more of it: it stays open.
-    seen.events(&jobs[0], vec![event(2)], true);
+    seen.collect_job_events(&jobs[0], vec![event(2)], true);
     assert_eq!(seen.open_jobs(&ended).len(), 2);
-    seen.events(&jobs[0], vec![event(3)], false);
+    seen.collect_job_events(&jobs[0], vec![event(3)], false);
     assert_eq!(seen.open_jobs(&ended).len(), 1);
 }
 
@@ -208,20 +215,23 @@ fn only_calls_of_this_task_and_its_jobs_are_asked_about_and_each_once() {
     let mut value = timeline("running", 0);
     value["jobs"] = json!([job(JOB, 1, false)]);
     let working = read(value.clone());
-    let mut seen = Seen::default();
-    assert_eq!(seen.unasked(&working, &[call(None, after)]).len(), 0);
+    let mut seen = UpdateDedup::default();
+    assert_eq!(seen.unreported_approvals(&working, &[call(None, after)]).len(), 0);
     // Of a job that has ended since.
-    assert_eq!(seen.unasked(&working, &[call(Some(TASK), before)]).len(), 0);
-    assert_eq!(seen.unasked(&working, &[call(Some(TASK), after)]).len(), 1);
-    assert_eq!(seen.unasked(&working, &[call(Some(TASK), after)]).len(), 0);
+    assert_eq!(seen.unreported_approvals(&working, &[call(Some(TASK), before)]).len(), 0);
+    assert_eq!(seen.unreported_approvals(&working, &[call(Some(TASK), after)]).len(), 1);
+    assert_eq!(seen.unreported_approvals(&working, &[call(Some(TASK), after)]).len(), 0);
     value["jobs"] = json!([job(JOB, 1, true)]);
-    assert_eq!(Seen::default().unasked(&read(value), &[call(Some(TASK), after)]).len(), 0);
+    assert_eq!(
+        UpdateDedup::default().unreported_approvals(&read(value), &[call(Some(TASK), after)]).len(),
+        0
+    );
 }
 
 #[test]
 fn what_it_costs_is_told_when_it_changes() {
-    let mut seen = Seen::default();
-    let told: Vec<_> = [0, 0, 7, 7].map(|micros| seen.cost(micros).is_some()).into();
+    let mut seen = UpdateDedup::default();
+    let told: Vec<_> = [0, 0, 7, 7].map(|micros| seen.collect_cost(micros).is_some()).into();
     assert_eq!(told, [true, false, true, false]);
 }
 
@@ -230,6 +240,8 @@ fn what_it_costs_is_told_when_it_changes() {
 struct Server {
     asked: Arc<Mutex<Vec<String>>>,
     looks: Arc<Mutex<usize>>,
+    /// Its first stream ends because the database was lost, and nothing else goes wrong.
+    loses_database: bool,
 }
 
 impl Server {
@@ -256,8 +268,9 @@ impl Server {
                 // One event, and the line is cut.
                 let first = path.contains("after=0.0");
                 let id = if first { "1.1" } else { "1.2" };
+                let end = if self.loses_database && first { LOST_DATABASE } else { "" };
                 let words = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nid: {id}\nevent: task.started\ndata: {{}}\n\n"
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nid: {id}\nevent: task.started\ndata: {{}}\n\n{end}"
                 );
                 let _ = stream.write_all(words.as_bytes()).await;
                 return;
@@ -271,7 +284,7 @@ impl Server {
                 match look {
                     1 => timeline("running", 1),
                     // Killed in the middle of an answer.
-                    2 => {
+                    2 if !self.loses_database => {
                         let _ = stream
                             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")
                             .await;
@@ -301,11 +314,13 @@ impl Server {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_is_killed_costs_nothing_and_the_stream_goes_on_behind_the_last_event() {
+const LOST_DATABASE: &str = "event: stream.failed\ndata: {\"type\":\"urn:cynode:problem:unavailable\",\"title\":\"\",\"status\":503,\
+    \"code\":\"unavailable\",\"detail\":\"the database cannot be reached\"}\n\n";
+
+/// Everything that is told of a task of that server.
+async fn follow_to_the_end(server: &Server) -> Vec<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let server = Server::default();
     let (tracker, serving) = (TaskTracker::new(), server.clone());
     let accepting = tracker.clone();
     tracker.spawn(async move {
@@ -314,11 +329,27 @@ async fn a_server_that_is_killed_costs_nothing_and_the_stream_goes_on_behind_the
             accepting.spawn(serving.clone().answer(stream));
         }
     });
-    let mut follow = Follow::begin(Client::new(&base).unwrap(), TASK);
+    let mut follow = TaskUpdateStream::follow_task(ApiClient::new(&base).unwrap(), TASK);
     let mut told = Vec::new();
     while let Some(news) = follow.next().await {
         told.push(word(&news.unwrap().news));
     }
+    told
+}
+
+#[tokio::test]
+async fn a_database_that_was_lost_is_told_though_every_question_is_answered() {
+    let server = Server { loses_database: true, ..Server::default() };
+    let told = follow_to_the_end(&server).await;
+    let begun = ["step 1", "cost 5", "standing running", "away", "back"];
+    assert_eq!(told[..5], begun);
+    assert_eq!(told[5..], ["step 2", "standing completed", "ended completed"]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_costs_nothing_and_the_stream_goes_on_behind_the_last_event() {
+    let server = Server::default();
+    let told = follow_to_the_end(&server).await;
     assert_eq!(
         told,
         [

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn every_worker_is_one_and_plays_something_else_when_told_what_was_wrong() {
-    for (role, worker) in workers() {
+    for (role, worker) in scripted_workers() {
         let WorkerChoice::Scripted { moves, revised } = serde_json::from_value(worker).unwrap()
         else {
             panic!("{role} plays no script");
@@ -16,7 +16,7 @@ fn every_worker_is_one_and_plays_something_else_when_told_what_was_wrong() {
 
 #[test]
 fn the_model_has_an_answer_to_every_question_that_may_come() {
-    let script = script().unwrap();
+    let script = model_script().unwrap();
     let rules = script["rules"].as_array().unwrap();
     let answered = |question: &str| {
         let matches = |rule: &&Value| {
@@ -40,7 +40,7 @@ fn the_model_has_an_answer_to_every_question_that_may_come() {
 
 #[test]
 fn the_models_of_a_sample_are_for_its_project_only() {
-    let models = models("slug", "prj_1");
+    let models = scripted_models("slug", "prj_1");
     let names: Vec<_> = models.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["sample-slug-fast", "sample-slug-standard", "sample-slug-deep"]);
     for (name, model) in &models {
@@ -50,8 +50,8 @@ fn the_models_of_a_sample_are_for_its_project_only() {
 }
 
 /// What a test of the sample says of a program.
-fn tried(repository: &Repository, program: &str, test: &str) -> (bool, String) {
-    fs::write(repository.path.join(PROGRAM), program).unwrap();
+fn tried(repository: &SampleRepository, program: &str, test: &str) -> (bool, String) {
+    fs::write(repository.path.join(PROGRAM_FILE), program).unwrap();
     let output = Command::new("sh").arg(test).current_dir(&repository.path).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.success(), said)
@@ -60,12 +60,12 @@ fn tried(repository: &Repository, program: &str, test: &str) -> (bool, String) {
 #[test]
 fn the_first_attempt_has_a_bug_that_the_samples_own_test_finds_and_the_second_has_none() {
     let place = tempfile::tempdir().unwrap();
-    let repository = Repository::create(place.path().join("slug")).unwrap();
+    let repository = SampleRepository::create_at(place.path().join("slug")).unwrap();
     let (names, max) = ("tests/names_test.sh", "tests/max_test.sh");
-    assert!(tried(&repository, FILES[0].1, names).0);
-    assert!(!tried(&repository, FILES[0].1, max).0);
-    assert!(tried(&repository, FIRST, names).0);
-    let (held, said) = tried(&repository, FIRST, max);
+    assert!(tried(&repository, REPOSITORY_FILES[0].1, names).0);
+    assert!(!tried(&repository, REPOSITORY_FILES[0].1, max).0);
+    assert!(tried(&repository, FIRST_ATTEMPT_SOURCE, names).0);
+    let (held, said) = tried(&repository, FIRST_ATTEMPT_SOURCE, max);
     let wrong: Vec<_> = said.lines().filter(|line| line.starts_with("NOT OK")).collect();
     assert!(!held);
     assert_eq!(
@@ -75,17 +75,17 @@ fn the_first_attempt_has_a_bug_that_the_samples_own_test_finds_and_the_second_ha
             "NOT OK  slug --max 8 Hello, wide world! -> hello-wi, but wanted: hello",
         ]
     );
-    assert!(tried(&repository, SECOND, names).0);
-    assert!(tried(&repository, SECOND, max).0);
+    assert!(tried(&repository, SECOND_ATTEMPT_SOURCE, names).0);
+    assert!(tried(&repository, SECOND_ATTEMPT_SOURCE, max).0);
 }
 
 #[test]
 fn the_sample_is_always_the_same_commit() {
     let place = tempfile::tempdir().unwrap();
     let commit = |name: &str| {
-        let repository = Repository::create(place.path().join(name)).unwrap();
-        assert!(!repository.bundle().unwrap().is_empty());
-        repository.git(&["rev-parse", "HEAD"]).unwrap()
+        let repository = SampleRepository::create_at(place.path().join(name)).unwrap();
+        assert!(!repository.create_bundle().unwrap().is_empty());
+        repository.run_git(&["rev-parse", "HEAD"]).unwrap()
     };
     assert_eq!(commit("a"), commit("b"));
 }

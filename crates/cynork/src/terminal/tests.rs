@@ -13,43 +13,48 @@ fn what_a_terminal_obeys_is_taken_out_of_the_words_of_others() {
         ("cut \u{1b}[3", "cut "),
         ("\u{1b}", ""),
     ] {
-        assert_eq!(clean(given), kept, "{given:?}");
+        assert_eq!(sanitize_text(given), kept, "{given:?}");
     }
 }
 
 #[test]
 fn a_text_is_cut_by_the_columns_it_takes() {
-    assert_eq!(fit("short", 10), "short");
-    assert_eq!(fit("exactly ten", 10), "exactly t…");
-    assert_eq!(fit("漢字漢字", 5), "漢字…");
-    assert_eq!(width(&fit("漢字漢字", 6)), 5);
-    assert_eq!(fit("anything", 0), "");
+    assert_eq!(truncate_to_width("short", 10), "short");
+    assert_eq!(truncate_to_width("exactly ten", 10), "exactly t…");
+    assert_eq!(truncate_to_width("漢字漢字", 5), "漢字…");
+    assert_eq!(display_width(&truncate_to_width("漢字漢字", 6)), 5);
+    assert_eq!(truncate_to_width("anything", 0), "");
 }
 
 #[test]
 fn a_line_is_cut_where_its_words_end_and_colours_take_no_place() {
-    let line = || Line::default().dyed(Style::Green, "✓ done").until(10).plain("a long title here");
-    assert_eq!(line().fitted(80, Paint(false)), "✓ done    a long title here");
-    assert_eq!(line().fitted(16, Paint(false)), "✓ done    a lon…");
-    assert_eq!(line().fitted(16, Paint(true)), "\u{1b}[32m✓ done\u{1b}[0m    a lon…");
-    assert_eq!(line().fitted(6, Paint(false)), "✓ don…");
-    let exact = Line::default().plain("abc").plain("def");
-    assert_eq!(exact.fitted(6, Paint(false)), "abcdef");
-    let long = Line::default().plain("abcdef").until(4).plain("xy");
-    assert_eq!(long.fitted(80, Paint(false)), "abc…xy");
+    let line = || {
+        StyledLine::default()
+            .with_styled(TextStyle::Green, "✓ done")
+            .pad_to_column(10)
+            .with_text("a long title here")
+    };
+    assert_eq!(line().render_fitted(80, Colorizer(false)), "✓ done    a long title here");
+    assert_eq!(line().render_fitted(16, Colorizer(false)), "✓ done    a lon…");
+    assert_eq!(line().render_fitted(16, Colorizer(true)), "\u{1b}[32m✓ done\u{1b}[0m    a lon…");
+    assert_eq!(line().render_fitted(6, Colorizer(false)), "✓ don…");
+    let exact = StyledLine::default().with_text("abc").with_text("def");
+    assert_eq!(exact.render_fitted(6, Colorizer(false)), "abcdef");
+    let long = StyledLine::default().with_text("abcdef").pad_to_column(4).with_text("xy");
+    assert_eq!(long.render_fitted(80, Colorizer(false)), "abc…xy");
 }
 
 #[test]
 fn a_long_line_is_broken_between_words_and_goes_on_below_its_first() {
-    assert_eq!(wrapped("short", 10), "short");
-    assert_eq!(wrapped(" 0:24  one two three", 14), " 0:24  one two\n       three");
+    assert_eq!(wrap_line("short", 10), "short");
+    assert_eq!(wrap_line(" 0:24  one two three", 14), " 0:24  one two\n       three");
     assert_eq!(
-        wrapped("  one \u{1b}[33mtwo three\u{1b}[0m", 9),
+        wrap_line("  one \u{1b}[33mtwo three\u{1b}[0m", 9),
         "  one \u{1b}[33mtwo\n  three\u{1b}[0m"
     );
-    assert_eq!(wrapped("│  must   one two", 12), "│  must   \n   one two".replace("   \n", "\n"));
+    assert_eq!(wrap_line("│  must   one two", 12), "│  must   \n   one two".replace("   \n", "\n"));
     // What cannot be broken stays whole.
-    assert_eq!(wrapped("see http://127.0.0.1/very/long", 10), "see\nhttp://127.0.0.1/very/long");
+    assert_eq!(wrap_line("see http://127.0.0.1/very/long", 10), "see\nhttp://127.0.0.1/very/long");
 }
 
 #[test]
@@ -62,23 +67,23 @@ fn the_first_line_that_says_something_is_taken() {
 #[test]
 fn what_is_decided_by_loses_nothing_of_what_others_wrote() {
     assert_eq!(
-        shown("one\n\ttwo\u{1b}]0;rm -rf\u{7}\u{202e}\u{200b}"),
+        escape_for_terminal("one\n\ttwo\u{1b}]0;rm -rf\u{7}\u{202e}\u{200b}"),
         "one\n    two\\u{1b}]0;rm -rf\\u{7}\\u{202e}\\u{200b}"
     );
 }
 
 #[test]
 fn what_is_taken_away_is_counted_in_rows_of_the_terminal_as_it_is() {
-    let screen = |below: &[&str]| Screen {
-        paint: Paint(false),
+    let screen = |below: &[&str]| LiveTerminal {
+        paint: Colorizer(false),
         live: true,
         below: below.iter().map(|line| (*line).to_owned()).collect(),
         turn: 0,
         before: None,
     };
-    assert_eq!(screen(&[]).erased(), "");
-    let (columns, _) = size();
+    assert_eq!(screen(&[]).erase_sequence(), "");
+    let (columns, _) = terminal_size();
     let long = "x".repeat(columns);
-    assert_eq!(screen(&["a", &long]).erased(), "\u{1b}[3A\r\u{1b}[J");
-    assert_eq!(screen(&["a", "b"]).drawn(), " ⠋ a\n   b\n");
+    assert_eq!(screen(&["a", &long]).erase_sequence(), "\u{1b}[3A\r\u{1b}[J");
+    assert_eq!(screen(&["a", "b"]).render_status_lines(), " ⠋ a\n   b\n");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cynork::{
-    contract::{self, Answer, PROMISES},
+    contract::{self, JsonAnswer, PROMISES},
     operations,
 };
 use serde_json::Value;
@@ -13,7 +13,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn document() -> Value {
+fn contract_document() -> Value {
     serde_json::from_str(&read("openapi.json")).unwrap()
 }
 
@@ -33,12 +33,12 @@ fn answers(document: &Value) -> BTreeMap<String, Option<String>> {
 
 #[test]
 fn the_tree_of_commands_is_whole() {
-    cynork::command().debug_assert();
+    cynork::build_command().debug_assert();
 }
 
 #[test]
 fn every_operation_of_the_interface_has_a_command_and_no_command_asks_for_another() {
-    let document = document();
+    let document = contract_document();
     let mut wanted = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
@@ -63,7 +63,8 @@ fn the_command_of_every_operation_is_there_and_promises_to_call_it() {
 
 #[test]
 fn every_command_has_one_promise_and_every_promise_a_command() {
-    let leaves: BTreeSet<String> = contract::leaves().into_iter().map(|it| it.command).collect();
+    let leaves: BTreeSet<String> =
+        contract::list_leaf_commands().into_iter().map(|it| it.command).collect();
     let promised: Vec<&str> = PROMISES.iter().map(|it| it.command).collect();
     let once: BTreeSet<String> = promised.iter().map(|it| (*it).to_owned()).collect();
     assert_eq!(promised.len(), once.len(), "something is promised twice");
@@ -72,33 +73,36 @@ fn every_command_has_one_promise_and_every_promise_a_command() {
 
 #[test]
 fn an_answer_that_is_passed_on_is_the_one_of_the_last_operation() {
-    let answers = answers(&document());
+    let answers = answers(&contract_document());
     for promise in PROMISES {
         let last = promise.operations.last().map(|it| it.id).unwrap_or_default();
         let answer = answers.get(last).cloned().flatten();
         match promise.answer {
-            Answer::Document(name) => {
+            JsonAnswer::Document(name) => {
                 assert_eq!(answer.as_deref(), Some(name), "`{}` calls {last}", promise.command);
             }
-            Answer::Nothing => assert_eq!(answer, None, "`{}` calls {last}", promise.command),
-            Answer::Lines(_) | Answer::Own(_) | Answer::Anything => {}
+            JsonAnswer::Nothing => assert_eq!(answer, None, "`{}` calls {last}", promise.command),
+            JsonAnswer::Lines(_) | JsonAnswer::Own(_) | JsonAnswer::Anything => {}
         }
     }
 }
 
 #[test]
 fn every_list_that_has_pages_can_be_read_page_by_page_and_whole() {
-    let document = document();
-    let paged = |answer: Answer| match answer {
-        Answer::Document(name) => {
+    let document = contract_document();
+    let paged = |answer: JsonAnswer| match answer {
+        JsonAnswer::Document(name) => {
             let properties = &document["components"]["schemas"][name]["properties"];
             properties.get("next_cursor").is_some()
         }
-        Answer::Lines(_) | Answer::Own(_) | Answer::Nothing | Answer::Anything => false,
+        JsonAnswer::Lines(_) | JsonAnswer::Own(_) | JsonAnswer::Nothing | JsonAnswer::Anything => {
+            false
+        }
     };
-    let leaves = contract::leaves().into_iter();
-    let leaves: Vec<_> =
-        leaves.filter(|it| it.promise().is_some_and(|promise| paged(promise.answer))).collect();
+    let leaves = contract::list_leaf_commands().into_iter();
+    let leaves: Vec<_> = leaves
+        .filter(|it| it.find_contract().is_some_and(|promise| paged(promise.answer)))
+        .collect();
     assert!(leaves.len() > 10, "{}", leaves.len());
     for leaf in leaves {
         let flags: BTreeSet<&str> =
@@ -122,9 +126,9 @@ fn every_reference_of_the_contract_leads_somewhere() {
         }
     }
     let mut found = BTreeSet::new();
-    references(&contract::document(), &mut found);
+    references(&contract::contract_document(), &mut found);
     assert!(found.len() > 50, "{found:?}");
-    let document = document();
+    let document = contract_document();
     for reference in found {
         let place = reference.strip_prefix("openapi.json#").unwrap();
         assert!(document.pointer(place).is_some(), "{reference}");
@@ -151,10 +155,10 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn every_command_says_what_it_does_and_has_an_example_that_is_understood() {
-    for leaf in contract::leaves() {
+    for leaf in contract::list_leaf_commands() {
         let about = leaf.parsed.get_about().map(ToString::to_string).unwrap_or_default();
         assert!(about.len() > 10, "`{}` does not say what it does", leaf.command);
-        let example = leaf.example().unwrap_or_default();
+        let example = leaf.usage_example().unwrap_or_default();
         let all = words(&example);
         let mut wanted = vec!["cynork"];
         wanted.extend(leaf.command.split(' '));
@@ -163,7 +167,7 @@ fn every_command_says_what_it_does_and_has_an_example_that_is_understood() {
             "`{}`: {example}",
             leaf.command
         );
-        if let Err(error) = cynork::command().try_get_matches_from(all) {
+        if let Err(error) = cynork::build_command().try_get_matches_from(all) {
             panic!("`{}`: {example}\n{error}", leaf.command);
         }
     }
@@ -171,13 +175,13 @@ fn every_command_says_what_it_does_and_has_an_example_that_is_understood() {
 
 #[test]
 fn no_command_gives_another_meaning_to_what_is_said_everywhere() {
-    let root = cynork::command();
+    let root = cynork::build_command();
     let globals: BTreeSet<_> = root
         .get_arguments()
         .filter(|it| it.is_global_set())
         .map(|it| it.get_id().clone())
         .collect();
-    for leaf in contract::leaves() {
+    for leaf in contract::list_leaf_commands() {
         let own = leaf.parsed.get_arguments().filter(|it| !it.is_global_set());
         for argument in own {
             let id = argument.get_id();
@@ -189,7 +193,7 @@ fn no_command_gives_another_meaning_to_what_is_said_everywhere() {
 #[test]
 fn no_flag_takes_a_secret() {
     let secret = ["password", "secret", "token", "credential", "key"];
-    for leaf in contract::leaves() {
+    for leaf in contract::list_leaf_commands() {
         for argument in leaf.parsed.get_arguments() {
             let takes = argument.get_action().takes_values();
             let long = argument.get_long().unwrap_or_default();
@@ -204,11 +208,11 @@ fn the_table_of_commands_is_the_one_of_the_page() {
     let page = read("cynork.md");
     let written = page.split("<!-- commands -->\n").nth(1).unwrap();
     let written = written.split("<!-- end of commands -->").next().unwrap();
-    assert_eq!(written.trim(), contract::table().trim(), "renew it: just gen");
+    assert_eq!(written.trim(), contract::commands_table().trim(), "renew it: just gen");
 }
 
 #[test]
 fn the_contract_is_written_down() {
     let written: Value = serde_json::from_str(&read("cynork.json")).unwrap();
-    assert!(written == contract::document(), "renew it: just gen");
+    assert!(written == contract::contract_document(), "renew it: just gen");
 }

@@ -594,3 +594,54 @@ async fn a_check_that_nobody_could_run_is_refused_with_the_task() {
         drive.admin.post("/v1/tasks", body).await.expect(422);
     }
 }
+
+#[tokio::test]
+async fn a_retry_begins_with_the_best_that_was_left_and_is_measured_from_where_that_began() {
+    let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
+    let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
+    brought.drive.go(&mut brought.held, "pass", json!({ "effects": collect })).await;
+    let fail = json!([{ "effect": "fail_unit", "unit": "a", "attempt": 1 }]);
+    brought.drive.go(&mut brought.held, "fail", json!({ "effects": fail })).await;
+    brought.drive.step(&brought.held, "pass", json!({ "note": "no" })).await.expect(200);
+    // What was left can be seen, and is called what it is.
+    let place = format!("/v1/tasks/{}/diff", brought.drive.task);
+    let left = brought.drive.admin.get(&place).await.expect(200).json();
+    assert_eq!(
+        json!([
+            left["unit"],
+            left["attempt"],
+            left["state"],
+            left["checks"],
+            left["diff"]["base"],
+            left["diff"]["head"]
+        ]),
+        json!(["a", 1, "failed", 0, brought.head, brought.commit])
+    );
+    assert_eq!(left["files"]["files"][0]["path"], "a.txt");
+
+    let body = json!({ "project_id": brought.drive.project, "name": "again", "description": "Mend it",
+        "acceptance_criteria": [{ "text": "it holds", "check": holds() }] });
+    let place = format!("/v1/tasks/{}/retry", brought.drive.task);
+    let again = brought.drive.admin.post(&place, body.clone()).await.expect(201);
+    let told = "Mend it\n\nAn earlier attempt at this left unfinished work, which is in the files that you begin with. It ended: no";
+    assert_eq!(again.text("description"), told);
+    brought.drive.task = again.text("id");
+    brought.held = brought.drive.dispatched_with(&["a"], &payload()).await;
+    let job = brought.node.claim(2, 10).await.remove(0);
+    assert_eq!(job["base"], brought.commit);
+    // Nothing more is to be changed: what was left is what it brings.
+    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
+        "result": { "summary": "nothing to do", "stop": "end_turn" } });
+    brought.node.client.post(&path(&job, "result"), done).await.expect(200);
+    brought.gather(json!([holds()])).await;
+    let check = brought.check(3, &[0]).await;
+    assert_eq!(
+        json!([check["base"], check["work"]["worker"]["pinned_from"]]),
+        json!([brought.commit, brought.head])
+    );
+
+    // One that goes on is not asked for once more.
+    let place = format!("/v1/tasks/{}/retry", brought.drive.task);
+    let refused = brought.drive.admin.post(&place, body).await;
+    assert_eq!(refused.status, 409);
+}

@@ -2,12 +2,12 @@ use time::{Time, macros::datetime};
 
 use super::*;
 
-fn cron(expression: &str, zone: &str) -> When {
-    When::Cron { expression: expression.into(), zone: zone.into() }
+fn cron(expression: &str, zone: &str) -> ScheduleTrigger {
+    ScheduleTrigger::Cron { expression: expression.into(), zone: zone.into() }
 }
 
 fn table(expression: &str, zone: &str) -> Timetable {
-    Timetable::read(&cron(expression, zone)).unwrap()
+    Timetable::parse_trigger(&cron(expression, zone)).unwrap()
 }
 
 /// The next times after that moment, as they are written.
@@ -62,8 +62,11 @@ fn when_the_clock_goes_back_a_time_of_the_day_comes_once_and_every_hour_comes() 
     assert_eq!(next("0 * * * *", "Europe/Berlin", from, 3), hours);
     // Looked at in the second of the two hours, the one that is over is not due again.
     let table = table("30 2 * * *", "Europe/Berlin");
-    let turn =
-        table.turn(datetime!(2026-10-25 00:30 UTC), datetime!(2026-10-25 01:31 UTC), Missed::Once);
+    let turn = table.decide_firing(
+        datetime!(2026-10-25 00:30 UTC),
+        datetime!(2026-10-25 01:31 UTC),
+        MissedPolicy::Once,
+    );
     assert_eq!((turn.due, turn.missed), (datetime!(2026-10-25 00:30 UTC), 0));
     assert_eq!(turn.next, Some(datetime!(2026-10-26 01:30 UTC)));
 }
@@ -81,13 +84,13 @@ fn what_is_no_time_is_refused_with_what_to_write() {
         "é 9 * * *",
         &"0,".repeat(60),
     ] {
-        let Err(Error::Invalid(told)) = Timetable::read(&cron(wrong, "UTC")) else {
+        let Err(Error::Invalid(told)) = Timetable::parse_trigger(&cron(wrong, "UTC")) else {
             panic!("`{wrong}` was taken");
         };
         assert!(told.contains("0 9 * * mon"), "{told}");
     }
     for zone in ["", "Mars/Olympus", "../../etc/passwd", "Europe/Berlin\0"] {
-        let Err(Error::Invalid(told)) = Timetable::read(&cron("0 9 * * *", zone)) else {
+        let Err(Error::Invalid(told)) = Timetable::parse_trigger(&cron("0 9 * * *", zone)) else {
             panic!("`{zone}` was taken");
         };
         assert!(told.contains("Europe/Berlin"), "{told}");
@@ -105,36 +108,39 @@ fn a_day_that_never_comes_has_no_next_time() {
 #[test]
 fn one_time_comes_once() {
     let at = datetime!(2026-12-01 09:00 UTC);
-    let table = Timetable::read(&When::Once { at }).unwrap();
+    let table = Timetable::parse_trigger(&ScheduleTrigger::Once { at }).unwrap();
     assert_eq!(table.next_after(datetime!(2026-11-16 00:00 UTC)), Some(at));
     assert_eq!(table.next_after(at), None);
-    assert_eq!(table.told(at), "due once, at 2026-12-01T09:00:00Z");
+    assert_eq!(table.describe_due_time(at), "due once, at 2026-12-01T09:00:00Z");
     let late = datetime!(2026-12-02 09:00 UTC);
-    let turn = table.turn(at, late, Missed::Once);
-    assert_eq!(turn, Turn { due: at, done: true, missed: 0, next: None });
-    let turn = table.turn(at, late, Missed::Skip);
-    assert_eq!(turn, Turn { due: at, done: false, missed: 1, next: None });
+    let turn = table.decide_firing(at, late, MissedPolicy::Once);
+    assert_eq!(turn, FiringDecision { due: at, done: true, missed: 0, next: None });
+    let turn = table.decide_firing(at, late, MissedPolicy::Skip);
+    assert_eq!(turn, FiringDecision { due: at, done: false, missed: 1, next: None });
 }
 
 #[test]
 fn what_was_missed_is_left_or_done_once() {
     let table = table("0 9 * * *", "UTC");
     let since = datetime!(2026-11-10 09:00 UTC);
-    let turn = |now, missed| table.turn(since, now, missed);
+    let turn = |now, missed| table.decide_firing(since, now, missed);
     // A little late is on time.
     let soon = datetime!(2026-11-10 09:04 UTC);
     let next = Some(datetime!(2026-11-11 09:00 UTC));
-    for missed in Missed::ALL {
-        assert_eq!(turn(soon, missed), Turn { due: since, done: true, missed: 0, next });
+    for missed in MissedPolicy::ALL {
+        assert_eq!(turn(soon, missed), FiringDecision { due: since, done: true, missed: 0, next });
     }
     // Away from the 10th to the 13th.
     let back = datetime!(2026-11-13 17:00 UTC);
     let (due, next) = (datetime!(2026-11-13 09:00 UTC), Some(datetime!(2026-11-14 09:00 UTC)));
-    assert_eq!(turn(back, Missed::Once), Turn { due, done: true, missed: 3, next });
-    assert_eq!(turn(back, Missed::Skip), Turn { due, done: false, missed: 4, next });
+    assert_eq!(turn(back, MissedPolicy::Once), FiringDecision { due, done: true, missed: 3, next });
+    assert_eq!(
+        turn(back, MissedPolicy::Skip),
+        FiringDecision { due, done: false, missed: 4, next }
+    );
     // Back just in time for the last of them.
     let back = datetime!(2026-11-13 09:01 UTC);
-    assert_eq!(turn(back, Missed::Skip), Turn { due, done: true, missed: 3, next });
+    assert_eq!(turn(back, MissedPolicy::Skip), FiringDecision { due, done: true, missed: 3, next });
 }
 
 #[test]
@@ -143,8 +149,8 @@ fn a_year_of_minutes_is_counted_to_its_bound_and_quickly() {
     let since = datetime!(2025-11-16 00:00 UTC);
     let now = datetime!(2026-11-16 00:00:30 UTC);
     let begun = std::time::Instant::now();
-    let turn = table.turn(since, now, Missed::Once);
-    assert_eq!((turn.due, turn.missed), (now.replace_time(Time::MIDNIGHT), MOST_MISSED));
+    let turn = table.decide_firing(since, now, MissedPolicy::Once);
+    assert_eq!((turn.due, turn.missed), (now.replace_time(Time::MIDNIGHT), MAX_COUNTED_MISSES));
     assert_eq!(turn.next, Some(datetime!(2026-11-16 00:01 UTC)));
     assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
 }

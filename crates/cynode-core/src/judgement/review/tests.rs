@@ -6,12 +6,12 @@ use super::*;
 fn read(entries: &[(&str, Value)]) -> (ReviewOptions, Vec<String>) {
     let preferences =
         entries.iter().map(|(key, value)| (key.parse().unwrap(), value.clone())).collect();
-    let (options, notes) = ReviewOptions::read(&preferences);
+    let (options, notes) = ReviewOptions::from_preferences(&preferences);
     (options, notes.iter().map(ToString::to_string).collect())
 }
 
-fn issues(critical: usize, major: usize, minor: usize) -> Issues {
-    Issues { critical, major, minor }
+fn issues(critical: usize, major: usize, minor: usize) -> IssueCounts {
+    IssueCounts { critical, major, minor }
 }
 
 #[test]
@@ -69,35 +69,52 @@ fn preferences_change_the_options_and_bad_ones_become_the_default_with_a_note() 
 #[test]
 fn the_first_and_second_failed_review_send_work_back_and_the_third_does_not() {
     let options = ReviewOptions::default();
-    let after = |used, issues| after_review(Verdict::ChangesRequested, issues, used, &options);
+    let after = |used, issues| {
+        decide_after_review(ReviewConclusion::ChangesRequested, issues, used, &options)
+    };
     for used in [0, 1] {
-        assert_eq!(after(used, issues(1, 0, 0)), Next::Revise);
-        assert_eq!(after(used, issues(0, 1, 0)), Next::Revise);
-        assert_eq!(after(used, issues(0, 0, 0)), Next::Revise, "a bare no is a no");
+        assert_eq!(after(used, issues(1, 0, 0)), ReviewNextStep::Revise);
+        assert_eq!(after(used, issues(0, 1, 0)), ReviewNextStep::Revise);
+        assert_eq!(after(used, issues(0, 0, 0)), ReviewNextStep::Revise, "a bare no is a no");
     }
-    assert_eq!(after(2, issues(1, 1, 1)), Next::Escalate, "something critical is left");
-    assert_eq!(after(2, issues(0, 3, 1)), Next::ProceedNoted);
+    assert_eq!(after(2, issues(1, 1, 1)), ReviewNextStep::Escalate, "something critical is left");
+    assert_eq!(after(2, issues(0, 3, 1)), ReviewNextStep::ProceedNoted);
 }
 
 #[test]
 fn a_preference_decides_what_follows_the_last_failure() {
     let with = |on_limit, issues| {
         let options = ReviewOptions { on_limit, ..ReviewOptions::default() };
-        after_review(Verdict::ChangesRequested, issues, 2, &options)
+        decide_after_review(ReviewConclusion::ChangesRequested, issues, 2, &options)
     };
-    assert_eq!(with(OnLimit::Escalate, issues(0, 1, 0)), Next::Escalate);
-    assert_eq!(with(OnLimit::Proceed, issues(4, 1, 0)), Next::ProceedNoted);
+    assert_eq!(with(OnLimit::Escalate, issues(0, 1, 0)), ReviewNextStep::Escalate);
+    assert_eq!(with(OnLimit::Proceed, issues(4, 1, 0)), ReviewNextStep::ProceedNoted);
 }
 
 #[test]
 fn a_yes_with_grave_issues_is_no_yes_and_a_no_with_minor_ones_is_no_no() {
     let options = ReviewOptions::default();
     let strict = ReviewOptions { skip_minor_issues: false, ..options };
-    assert_eq!(after_review(Verdict::Approved, issues(0, 0, 7), 0, &options), Next::Accept);
-    assert_eq!(after_review(Verdict::Approved, issues(1, 0, 0), 0, &options), Next::Revise);
-    assert_eq!(after_review(Verdict::Approved, issues(0, 1, 0), 0, &options), Next::Revise);
-    assert_eq!(after_review(Verdict::ChangesRequested, issues(0, 0, 2), 0, &options), Next::Accept);
-    assert_eq!(after_review(Verdict::ChangesRequested, issues(0, 0, 2), 0, &strict), Next::Revise);
+    assert_eq!(
+        decide_after_review(ReviewConclusion::Approved, issues(0, 0, 7), 0, &options),
+        ReviewNextStep::Accept
+    );
+    assert_eq!(
+        decide_after_review(ReviewConclusion::Approved, issues(1, 0, 0), 0, &options),
+        ReviewNextStep::Revise
+    );
+    assert_eq!(
+        decide_after_review(ReviewConclusion::Approved, issues(0, 1, 0), 0, &options),
+        ReviewNextStep::Revise
+    );
+    assert_eq!(
+        decide_after_review(ReviewConclusion::ChangesRequested, issues(0, 0, 2), 0, &options),
+        ReviewNextStep::Accept
+    );
+    assert_eq!(
+        decide_after_review(ReviewConclusion::ChangesRequested, issues(0, 0, 2), 0, &strict),
+        ReviewNextStep::Revise
+    );
 }
 
 #[test]
@@ -105,11 +122,11 @@ fn tests_that_ran_must_pass_and_only_a_person_lets_failures_through() {
     let options = ReviewOptions::default();
     let loose = ReviewOptions { require_tests_pass: false, on_limit: OnLimit::Proceed, ..options };
     let proceed = ReviewOptions { on_limit: OnLimit::Proceed, ..options };
-    assert_eq!(after_tests(false, 9, &options), Next::Accept);
-    assert_eq!(after_tests(true, 1, &options), Next::Revise);
-    assert_eq!(after_tests(true, 2, &options), Next::Escalate);
-    assert_eq!(after_tests(true, 2, &proceed), Next::Escalate);
-    assert_eq!(after_tests(true, 0, &loose), Next::ProceedNoted);
+    assert_eq!(decide_after_tests(false, 9, &options), ReviewNextStep::Accept);
+    assert_eq!(decide_after_tests(true, 1, &options), ReviewNextStep::Revise);
+    assert_eq!(decide_after_tests(true, 2, &options), ReviewNextStep::Escalate);
+    assert_eq!(decide_after_tests(true, 2, &proceed), ReviewNextStep::Escalate);
+    assert_eq!(decide_after_tests(true, 0, &loose), ReviewNextStep::ProceedNoted);
 }
 
 fn options() -> impl Strategy<Value = ReviewOptions> {
@@ -134,15 +151,15 @@ proptest! {
     ) {
         let mut sent_back = 0;
         for (approved, critical, major, minor) in verdicts {
-            let verdict = if approved { Verdict::Approved } else { Verdict::ChangesRequested };
-            if after_review(verdict, issues(critical, major, minor), sent_back, &options) == Next::Revise {
+            let verdict = if approved { ReviewConclusion::Approved } else { ReviewConclusion::ChangesRequested };
+            if decide_after_review(verdict, issues(critical, major, minor), sent_back, &options) == ReviewNextStep::Revise {
                 sent_back += 1;
             }
         }
         prop_assert!(sent_back <= options.max_review_iterations);
         let mut sent_back = 0;
         for failed in tested {
-            if after_tests(failed, sent_back, &options) == Next::Revise {
+            if decide_after_tests(failed, sent_back, &options) == ReviewNextStep::Revise {
                 sent_back += 1;
             }
         }
@@ -153,8 +170,8 @@ proptest! {
     fn nothing_critical_passes_in_silence(
         options in options(), approved: bool, critical in 1_usize..9, major in 0_usize..3, used in 0_u32..9,
     ) {
-        let verdict = if approved { Verdict::Approved } else { Verdict::ChangesRequested };
-        let next = after_review(verdict, issues(critical, major, 0), used, &options);
-        prop_assert_ne!(next, Next::Accept);
+        let verdict = if approved { ReviewConclusion::Approved } else { ReviewConclusion::ChangesRequested };
+        let next = decide_after_review(verdict, issues(critical, major, 0), used, &options);
+        prop_assert_ne!(next, ReviewNextStep::Accept);
     }
 }

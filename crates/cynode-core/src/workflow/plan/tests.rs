@@ -18,7 +18,7 @@ fn plan(steps: Vec<PlannedUnit>) -> Result<Plan, String> {
 #[test]
 fn a_plan_without_a_circle_is_taken() {
     let steps = vec![unit("a", &[]), unit("b", &["a"]), unit("c", &["a", "b"])];
-    assert_eq!(plan(steps.clone()).unwrap().steps(), steps);
+    assert_eq!(plan(steps.clone()).unwrap().planned_units(), steps);
 }
 
 #[test]
@@ -44,18 +44,18 @@ fn every_ready_unit_is_sent_while_places_are_free() {
         plan(vec![unit("a", &[]), unit("b", &[]), unit("c", &["a"]), unit("d", &[])]).unwrap();
     let with = |states: [UnitState; 4], max| {
         let standing: Vec<_> = plan
-            .steps()
+            .planned_units()
             .iter()
             .zip(states)
-            .map(|(unit, state)| Standing { key: &unit.key, depends_on: &unit.depends_on, state })
+            .map(|(unit, state)| UnitStatus { key: &unit.key, depends_on: &unit.depends_on, state })
             .collect();
-        match dispatch(&standing, max) {
-            Dispatch::Send(keys) => {
+        match decide_dispatch(&standing, max) {
+            DispatchDecision::Send(keys) => {
                 keys.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(" ")
             }
-            Dispatch::Await => "await".into(),
-            Dispatch::Done => "done".into(),
-            Dispatch::Stuck(key) => format!("stuck at {key}"),
+            DispatchDecision::Await => "await".into(),
+            DispatchDecision::Done => "done".into(),
+            DispatchDecision::Stuck(key) => format!("stuck at {key}"),
         }
     };
     assert_eq!(with([Pending, Pending, Pending, Pending], 4), "a b d");
@@ -94,27 +94,27 @@ proptest! {
         picks in prop::collection::vec(any::<prop::sample::Index>(), 200),
     ) {
         let mut states: BTreeMap<UnitKey, UnitState> =
-            plan.steps().iter().map(|unit| (unit.key.clone(), UnitState::Pending)).collect();
+            plan.planned_units().iter().map(|unit| (unit.key.clone(), UnitState::Pending)).collect();
         let mut picks = picks.into_iter();
         let mut sent = BTreeSet::new();
         loop {
             let standing: Vec<_> = plan
-                .steps()
+                .planned_units()
                 .iter()
-                .map(|unit| Standing {
+                .map(|unit| UnitStatus {
                     key: &unit.key,
                     depends_on: &unit.depends_on,
                     state: states[&unit.key],
                 })
                 .collect();
-            let send: Vec<UnitKey> = match dispatch(&standing, max) {
-                Dispatch::Send(keys) => keys.into_iter().cloned().collect(),
-                Dispatch::Await => Vec::new(),
-                Dispatch::Done => break,
-                Dispatch::Stuck(key) => panic!("stuck at {key}"),
+            let send: Vec<UnitKey> = match decide_dispatch(&standing, max) {
+                DispatchDecision::Send(keys) => keys.into_iter().cloned().collect(),
+                DispatchDecision::Await => Vec::new(),
+                DispatchDecision::Done => break,
+                DispatchDecision::Stuck(key) => panic!("stuck at {key}"),
             };
             for key in send {
-                let unit = plan.steps().iter().find(|unit| unit.key == key).unwrap();
+                let unit = plan.planned_units().iter().find(|unit| unit.key == key).unwrap();
                 prop_assert!(unit.depends_on.iter().all(|key| states[key] == UnitState::Done));
                 prop_assert!(sent.insert(key.clone()), "{key} was sent twice");
                 states.insert(key, UnitState::Dispatched);
@@ -128,6 +128,6 @@ proptest! {
             let finished = picks.next().unwrap().get(&out).clone();
             states.insert(finished, UnitState::Done);
         }
-        prop_assert_eq!(sent.len(), plan.steps().len());
+        prop_assert_eq!(sent.len(), plan.planned_units().len());
     }
 }

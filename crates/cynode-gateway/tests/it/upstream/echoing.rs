@@ -15,7 +15,7 @@ async fn the_echo_server_has_its_three_tools() {
     serving.spawn(async move { axum::serve(listener, echo::router()).await.unwrap() });
     let (upstreams, server) = (upstreams(), http(&url));
 
-    let tools = upstreams.list(&server).await.unwrap();
+    let tools = upstreams.list_server_tools(&server).await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["echo", "fail", "slow"]);
     let said = say(&upstreams, &server, "echo", r#"{"text":"a\"b"}"#).await.unwrap();

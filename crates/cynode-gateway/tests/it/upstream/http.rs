@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use cynode_gateway::upstream::{Call, Input, Progress, Reply, Server, Transport, UpstreamError};
+use cynode_gateway::upstream::{
+    CallProgress, UpstreamCall, UpstreamError, UpstreamInput, UpstreamReply, UpstreamServer,
+    UpstreamTransport,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -21,7 +24,7 @@ const ALL: [(Era, Answers); 4] = [
 async fn all_pages_of_the_tools_are_listed() {
     for (era, answers) in ALL {
         let fake = Fake::start(era, answers).await;
-        let tools = upstreams().list(&http(&fake.url)).await.unwrap();
+        let tools = upstreams().list_server_tools(&http(&fake.url)).await.unwrap();
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["echo", "mirror", "fail"], "{era:?} {answers:?}");
         let echo = &tools[0];
@@ -122,14 +125,15 @@ async fn progress_arrives_while_the_call_runs() {
         let fake = Fake::start(era, Answers::Json).await;
         let (sender, mut receiver) = mpsc::channel(4);
         let arguments = raw("{}");
-        let call = Call { progress: Some(sender), ..Call::new("progress", &arguments) };
-        let reply = upstreams().call(&http(&fake.url), call).await.unwrap();
+        let call =
+            UpstreamCall { progress: Some(sender), ..UpstreamCall::new("progress", &arguments) };
+        let reply = upstreams().call_server_tool(&http(&fake.url), call).await.unwrap();
         assert_eq!(text(reply).0, "done");
         let mut heard = Vec::new();
         while let Some(progress) = receiver.recv().await {
             heard.push(progress);
         }
-        let step = |progress: u64, message: &str| Progress {
+        let step = |progress: u64, message: &str| CallProgress {
             progress: progress.into(),
             total: Some(2.into()),
             message: Some(message.to_owned()),
@@ -159,8 +163,8 @@ async fn a_reader_of_progress_that_is_slow_does_not_hold_up_the_call() {
     let fake = Fake::start(Era::Modern, Answers::Json).await;
     let (sender, receiver) = mpsc::channel(1);
     let arguments = raw("{}");
-    let call = Call { progress: Some(sender), ..Call::new("progress", &arguments) };
-    upstreams().call(&http(&fake.url), call).await.unwrap();
+    let call = UpstreamCall { progress: Some(sender), ..UpstreamCall::new("progress", &arguments) };
+    upstreams().call_server_tool(&http(&fake.url), call).await.unwrap();
     drop(receiver);
 }
 
@@ -170,8 +174,11 @@ async fn input_that_a_tool_requires_passes_both_ways() {
     let (upstreams, server) = (upstreams(), http(&fake.url));
     let (arguments, elicitation) = (raw("{}"), raw(r#"{"elicitation":{"form":{}}}"#));
 
-    let call = Call { capabilities: Some(&elicitation), ..Call::new("ask", &arguments) };
-    let Reply::InputRequired(required) = upstreams.call(&server, call).await.unwrap() else {
+    let call =
+        UpstreamCall { capabilities: Some(&elicitation), ..UpstreamCall::new("ask", &arguments) };
+    let UpstreamReply::InputRequired(required) =
+        upstreams.call_server_tool(&server, call).await.unwrap()
+    else {
         panic!("input should be required")
     };
     let required: Value = serde_json::from_str(required.get()).unwrap();
@@ -179,13 +186,13 @@ async fn input_that_a_tool_requires_passes_both_ways() {
     assert_eq!(required["requestState"], "opaque");
 
     let (responses, state) = (raw(r#"{"q":{"action":"accept"}}"#), raw(r#""opaque""#));
-    let input = Input { responses: Some(&responses), state: Some(&state) };
-    let call = Call {
+    let input = UpstreamInput { responses: Some(&responses), state: Some(&state) };
+    let call = UpstreamCall {
         capabilities: Some(&elicitation),
         input: Some(input),
-        ..Call::new("ask", &arguments)
+        ..UpstreamCall::new("ask", &arguments)
     };
-    let (got, _) = text(upstreams.call(&server, call).await.unwrap());
+    let (got, _) = text(upstreams.call_server_tool(&server, call).await.unwrap());
     assert_eq!(got, r#"[{"q":{"action":"accept"}},"opaque"]"#);
 }
 
@@ -237,8 +244,9 @@ async fn a_redirect_is_not_followed_and_a_closed_door_is_reported() {
 async fn an_address_that_is_none_is_a_matter_of_configuration() {
     let upstreams = upstreams();
     for url in ["", "mcp", "file:///etc/passwd", "http://", "http://me:secret@localhost/"] {
-        let transport = Transport::Http { url: url.to_owned(), headers: Vec::new(), private: true };
-        let server = Server { transport, ..http("") };
+        let transport =
+            UpstreamTransport::Http { url: url.to_owned(), headers: Vec::new(), private: true };
+        let server = UpstreamServer { transport, ..http("") };
         for _ in 0..2 {
             let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
             assert!(matches!(error, UpstreamError::Misconfigured(_)), "{url}: {error:?}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cynode_gateway::upstream::{Call, MAX_ANSWER, Server, UpstreamError};
+use cynode_gateway::upstream::{MAX_ANSWER_BYTES, UpstreamCall, UpstreamError, UpstreamServer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ async fn a_dead_server_is_left_alone_while_another_works() {
     let fake = Fake::start(Era::Modern, Answers::Json).await;
     let alive = http(&fake.url);
     let address = nowhere().await;
-    let dead = Server { id: Uuid::from_u128(2), ..http(&format!("http://{address}/mcp")) };
+    let dead = UpstreamServer { id: Uuid::from_u128(2), ..http(&format!("http://{address}/mcp")) };
 
     let error = say(&upstreams, &dead, "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Unreachable(_)), "{error:?}");
@@ -81,8 +81,11 @@ async fn a_slow_server_times_out_and_may_be_called_again() {
     for era in [Era::Modern, Era::Legacy] {
         let upstreams = upstreams();
         let fake = Fake::start(era, Answers::Json).await;
-        let server =
-            Server { timeout: Duration::from_millis(200), max_in_flight: 1, ..http(&fake.url) };
+        let server = UpstreamServer {
+            timeout: Duration::from_millis(200),
+            max_in_flight: 1,
+            ..http(&fake.url)
+        };
         let error = say(&upstreams, &server, "slow", "{}").await.unwrap_err();
         assert!(matches!(error, UpstreamError::Timeout), "{error:?}");
         say(&upstreams, &server, "echo", "{}").await.unwrap();
@@ -95,7 +98,7 @@ async fn a_server_that_does_not_even_greet_is_left_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let upstreams = upstreams();
-    let server = Server { timeout: Duration::from_millis(100), ..http(&url) };
+    let server = UpstreamServer { timeout: Duration::from_millis(100), ..http(&url) };
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Timeout), "{error:?}");
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
@@ -109,7 +112,7 @@ async fn calls_beyond_the_bound_are_refused_and_others_are_not_touched() {
         Fake::start(Era::Modern, Answers::Json).await,
         Fake::start(Era::Modern, Answers::Json).await,
     );
-    let server = Server { max_in_flight: 2, ..http(&full.url) };
+    let server = UpstreamServer { max_in_flight: 2, ..http(&full.url) };
     let mut calls = JoinSet::new();
     for _ in 0..2 {
         let (upstreams, server) = (Arc::clone(&upstreams), server.clone());
@@ -118,7 +121,7 @@ async fn calls_beyond_the_bound_are_refused_and_others_are_not_touched() {
     until("both calls are in flight", || full.count("tools/call") == 2).await;
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Busy), "{error:?}");
-    let other = Server { id: Uuid::from_u128(2), ..http(&free.url) };
+    let other = UpstreamServer { id: Uuid::from_u128(2), ..http(&free.url) };
     say(&upstreams, &other, "echo", "{}").await.unwrap();
     calls.shutdown().await;
     say(&upstreams, &server, "echo", "{}").await.unwrap();
@@ -128,7 +131,7 @@ async fn calls_beyond_the_bound_are_refused_and_others_are_not_touched() {
 async fn many_callers_at_once_share_one_connection() {
     let upstreams = Arc::new(upstreams());
     let fake = Fake::start(Era::Legacy, Answers::Sse).await;
-    let server = Server { max_in_flight: 32, ..http(&fake.url) };
+    let server = UpstreamServer { max_in_flight: 32, ..http(&fake.url) };
     let mut calls = JoinSet::new();
     for _ in 0..32 {
         let (upstreams, server) = (Arc::clone(&upstreams), server.clone());
@@ -147,8 +150,8 @@ async fn a_cancelled_call_ends_at_once_and_the_server_learns_of_it() {
         let fake = Fake::start(era, Answers::Json).await;
         let server = http(&fake.url);
         let (arguments, cancel) = (raw("{}"), CancellationToken::new());
-        let call = Call { cancel: cancel.clone(), ..Call::new("slow", &arguments) };
-        let (outcome, ()) = tokio::join!(upstreams.call(&server, call), async {
+        let call = UpstreamCall { cancel: cancel.clone(), ..UpstreamCall::new("slow", &arguments) };
+        let (outcome, ()) = tokio::join!(upstreams.call_server_tool(&server, call), async {
             until("the call is in flight", || fake.count("tools/call") == 1).await;
             cancel.cancel();
         });
@@ -162,7 +165,7 @@ async fn a_call_that_nobody_waits_for_leaves_nothing_behind() {
     for era in [Era::Modern, Era::Legacy] {
         let upstreams = Arc::new(upstreams());
         let fake = Fake::start(era, Answers::Json).await;
-        let server = Server { max_in_flight: 1, ..http(&fake.url) };
+        let server = UpstreamServer { max_in_flight: 1, ..http(&fake.url) };
         let mut calls = JoinSet::new();
         let (shared, copy) = (Arc::clone(&upstreams), server.clone());
         calls.spawn(async move { say(&shared, &copy, "slow", "{}").await });
@@ -197,7 +200,7 @@ async fn an_answer_that_is_too_large_is_refused() {
         for tool in ["huge", "huge_chunked", "huge_line", "huge_stream"] {
             let error = say(&upstreams, &server, tool, "{}").await.unwrap_err();
             let UpstreamError::TooLarge { limit } = error else { panic!("{tool}: {error:?}") };
-            assert!(limit == MAX_ANSWER || tool == "huge_stream");
+            assert!(limit == MAX_ANSWER_BYTES || tool == "huge_stream");
         }
         say(&upstreams, &server, "echo", "{}").await.unwrap();
     }
@@ -229,7 +232,7 @@ async fn a_forgotten_server_is_let_go_at_once() {
     let (shared, copy) = (Arc::clone(&upstreams), server.clone());
     calls.spawn(async move { say(&shared, &copy, "slow", "{}").await });
     until("the call is in flight", || fake.count("tools/call") == 1).await;
-    upstreams.forget(server.id);
+    upstreams.drop_server(server.id);
     let outcome = calls.join_next().await.unwrap().unwrap();
     assert!(matches!(outcome, Err(UpstreamError::Closed)), "{outcome:?}");
     until("the session is ended", || fake.open_sessions() == 0).await;
@@ -253,7 +256,7 @@ async fn a_server_whose_configuration_changed_gets_a_new_connection() {
 async fn nothing_is_called_after_shutdown() {
     let upstreams = upstreams();
     let fake = Fake::start(Era::Modern, Answers::Json).await;
-    upstreams.shutdown().await;
+    upstreams.shutdown_all().await;
     let error = say(&upstreams, &http(&fake.url), "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Closed), "{error:?}");
     assert!(fake.seen().is_empty());

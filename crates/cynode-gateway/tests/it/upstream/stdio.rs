@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cynode_gateway::upstream::{Call, Options, Server, Transport, UpstreamError, Upstreams};
+use cynode_gateway::upstream::{
+    UpstreamCall, UpstreamError, UpstreamOptions, UpstreamPool, UpstreamServer, UpstreamTransport,
+};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -19,10 +21,10 @@ use super::support::{raw, say, text, until, upstreams};
 const SCRIPT: &str = include_str!("server.py");
 
 /// A server in a sandbox. `mark` is on its command line, so that its processes can be found.
-fn server(era: &str, mark: &str) -> Server {
-    Server {
+fn server(era: &str, mark: &str) -> UpstreamServer {
+    UpstreamServer {
         id: Uuid::from_u128(1),
-        transport: Transport::Stdio {
+        transport: UpstreamTransport::Stdio {
             program: "python3".to_owned(),
             args: ["-c", SCRIPT, era, mark].map(ToOwned::to_owned).to_vec(),
             env: vec![("TOKEN".to_owned(), SecretString::from("of-the-server"))],
@@ -58,21 +60,22 @@ async fn none_is_left(mark: &str) {
 async fn both_eras_are_listed_and_called() {
     for era in ["modern", "legacy", "fragile"] {
         let (upstreams, server) = (upstreams(), server(era, "mark-both-eras"));
-        let tools = upstreams.list(&server).await.unwrap();
+        let tools = upstreams.list_server_tools(&server).await.unwrap();
         assert_eq!(tools[0].name, "echo", "{era}");
         let said = say(&upstreams, &server, "echo", "{\n  \"text\":\r\n \"a\\nb\"\n}").await;
         assert_eq!(said.unwrap(), (r#"{"text": "a\nb"}"#.to_owned(), false), "{era}");
-        upstreams.shutdown().await;
+        upstreams.shutdown_all().await;
         none_is_left("mark-both-eras").await;
     }
 }
 
 #[tokio::test]
 async fn a_legacy_server_that_ignores_what_it_does_not_know_is_greeted_after_a_while() {
-    let server = Server { timeout: Duration::from_secs(20), ..server("deaf", "mark-deaf") };
-    let options = Options { patience: Duration::from_millis(300), ..Options::default() };
-    let upstreams = Upstreams::new(options).unwrap();
-    assert_eq!(upstreams.list(&server).await.unwrap()[0].name, "echo");
+    let server = UpstreamServer { timeout: Duration::from_secs(20), ..server("deaf", "mark-deaf") };
+    let options =
+        UpstreamOptions { patience: Duration::from_millis(300), ..UpstreamOptions::default() };
+    let upstreams = UpstreamPool::new(options).unwrap();
+    assert_eq!(upstreams.list_server_tools(&server).await.unwrap()[0].name, "echo");
 }
 
 #[tokio::test]
@@ -122,7 +125,7 @@ async fn the_network_is_reached_when_it_is_allowed() {
     let arguments = json!({"port": listener.local_addr().unwrap().port()}).to_string();
     let upstreams = upstreams();
     let mut server = server("modern", "mark-network");
-    if let Transport::Stdio { network, .. } = &mut server.transport {
+    if let UpstreamTransport::Stdio { network, .. } = &mut server.transport {
         *network = true;
     }
     let (seen, _) = say(&upstreams, &server, "look", &arguments).await.unwrap();
@@ -135,7 +138,7 @@ async fn no_process_is_left_after_shutdown_not_even_one_that_went_its_own_way() 
     let (upstreams, server) = (upstreams(), server("modern", "mark-shutdown"));
     say(&upstreams, &server, "linger", "{}").await.unwrap();
     assert!(processes("mark-shutdown") >= 3);
-    upstreams.shutdown().await;
+    upstreams.shutdown_all().await;
     none_is_left("mark-shutdown").await;
 }
 
@@ -143,13 +146,13 @@ async fn no_process_is_left_after_shutdown_not_even_one_that_went_its_own_way() 
 async fn the_dead_are_buried_whether_they_ended_or_were_killed() {
     for tool in ["echo", "hang"] {
         let (upstreams, server) = (upstreams(), server("modern", "mark-buried"));
-        let hasty = Server { timeout: Duration::from_millis(200), ..server.clone() };
-        upstreams.list(&server).await.unwrap();
+        let hasty = UpstreamServer { timeout: Duration::from_millis(200), ..server.clone() };
+        upstreams.list_server_tools(&server).await.unwrap();
         let started = find("mark-buried");
         assert_eq!(started.len(), 3, "bubblewrap outside and inside, and the server");
         let outcome = say(&upstreams, &hasty, tool, "{}").await;
         assert_eq!(outcome.is_ok(), tool == "echo");
-        upstreams.shutdown().await;
+        upstreams.shutdown_all().await;
         // A process that is dead but not buried still has its folder.
         until("all are buried", || started.iter().all(|process| !process.exists())).await;
     }
@@ -167,7 +170,7 @@ async fn no_process_is_left_when_everything_is_dropped() {
 async fn no_process_is_left_of_a_forgotten_server() {
     let (upstreams, server) = (upstreams(), server("modern", "mark-forget"));
     say(&upstreams, &server, "echo", "{}").await.unwrap();
-    upstreams.forget(server.id);
+    upstreams.drop_server(server.id);
     none_is_left("mark-forget").await;
 }
 
@@ -176,7 +179,7 @@ async fn a_process_that_does_not_answer_is_ended_and_started_anew() {
     let (upstreams, server) = (upstreams(), server("modern", "mark-hang"));
     // Started before, so that the short time is spent on the call alone.
     say(&upstreams, &server, "echo", "{}").await.unwrap();
-    let hasty = Server { timeout: Duration::from_millis(200), ..server.clone() };
+    let hasty = UpstreamServer { timeout: Duration::from_millis(200), ..server.clone() };
     let error = say(&upstreams, &hasty, "hang", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Timeout), "{error:?}");
     none_is_left("mark-hang").await;
@@ -187,13 +190,13 @@ async fn a_process_that_does_not_answer_is_ended_and_started_anew() {
 async fn a_process_that_does_not_even_greet_is_ended() {
     let upstreams = upstreams();
     let mut server = server("modern", "mark-mute");
-    if let Transport::Stdio { args, .. } = &mut server.transport {
+    if let UpstreamTransport::Stdio { args, .. } = &mut server.transport {
         *args = ["-c", "import time; time.sleep(600)", "mark-mute"].map(ToOwned::to_owned).to_vec();
     }
     server.timeout = Duration::from_millis(300);
-    let error = upstreams.list(&server).await.unwrap_err();
+    let error = upstreams.list_server_tools(&server).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Timeout), "{error:?}");
-    let error = upstreams.list(&server).await.unwrap_err();
+    let error = upstreams.list_server_tools(&server).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Broken { .. }), "{error:?}");
     none_is_left("mark-mute").await;
 }
@@ -210,19 +213,21 @@ async fn a_process_that_crashes_is_started_anew() {
 async fn a_program_that_does_not_exist_is_unreachable() {
     let upstreams = upstreams();
     let mut server = server("modern", "mark-nothing");
-    if let Transport::Stdio { program, .. } = &mut server.transport {
+    if let UpstreamTransport::Stdio { program, .. } = &mut server.transport {
         "/usr/bin/no-such-program".clone_into(program);
     }
-    let error = upstreams.list(&server).await.unwrap_err();
+    let error = upstreams.list_server_tools(&server).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Unreachable(_)), "{error:?}");
 }
 
 #[tokio::test]
 async fn without_bubblewrap_nothing_is_started() {
-    let options =
-        Options { bubblewrap: PathBuf::from("/usr/bin/no-such-sandbox"), ..Options::default() };
-    let upstreams = Upstreams::new(options).unwrap();
-    let error = upstreams.list(&server("modern", "mark-unsafe")).await.unwrap_err();
+    let options = UpstreamOptions {
+        bubblewrap: PathBuf::from("/usr/bin/no-such-sandbox"),
+        ..UpstreamOptions::default()
+    };
+    let upstreams = UpstreamPool::new(options).unwrap();
+    let error = upstreams.list_server_tools(&server("modern", "mark-unsafe")).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Sandbox(_)), "{error:?}");
     assert_eq!(processes("mark-unsafe"), 0);
 }
@@ -250,8 +255,9 @@ async fn progress_arrives_and_what_the_server_asks_of_us_is_not_found() {
         let (upstreams, server) = (upstreams(), server(era, "mark-progress"));
         let (sender, mut receiver) = mpsc::channel(4);
         let arguments = raw("{}");
-        let call = Call { progress: Some(sender), ..Call::new("progress", &arguments) };
-        assert_eq!(text(upstreams.call(&server, call).await.unwrap()).0, "done");
+        let call =
+            UpstreamCall { progress: Some(sender), ..UpstreamCall::new("progress", &arguments) };
+        assert_eq!(text(upstreams.call_server_tool(&server, call).await.unwrap()).0, "done");
         let mut steps = Vec::new();
         while let Some(progress) = receiver.recv().await {
             steps.push(progress.progress.as_u64().unwrap());
@@ -272,8 +278,8 @@ async fn a_cancelled_call_ends_at_once_and_the_server_learns_of_it() {
         let (shared, copy, token) = (Arc::clone(&upstreams), server.clone(), cancel.clone());
         calls.spawn(async move {
             let arguments = raw("{}");
-            let call = Call { cancel: token, ..Call::new("later", &arguments) };
-            shared.call(&copy, call).await
+            let call = UpstreamCall { cancel: token, ..UpstreamCall::new("later", &arguments) };
+            shared.call_server_tool(&copy, call).await
         });
         // Lets the call get as far as it gets without an answer.
         tokio::task::yield_now().await;

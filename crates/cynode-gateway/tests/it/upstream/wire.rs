@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::http::Method;
-use cynode_gateway::upstream::{Call, Server, Transport};
+use cynode_gateway::upstream::{UpstreamCall, UpstreamServer, UpstreamTransport};
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -30,22 +30,22 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
 async fn everything_said_to(era: Era) -> (BTreeSet<String>, BTreeSet<String>) {
     let fake = Fake::start(era, Answers::Sse).await;
     let upstreams = upstreams();
-    let transport = Transport::Http {
+    let transport = UpstreamTransport::Http {
         url: fake.url.clone(),
         headers: vec![("Authorization".to_owned(), SecretString::from("Bearer of-the-server"))],
         private: true,
     };
-    let server = Server { transport, ..http("") };
-    upstreams.list(&server).await.unwrap();
+    let server = UpstreamServer { transport, ..http("") };
+    upstreams.list_server_tools(&server).await.unwrap();
     let arguments = raw("{}");
     let (sender, _receiver) = mpsc::channel(1);
-    let call = Call {
+    let call = UpstreamCall {
         trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         progress: Some(sender),
-        ..Call::new("echo", &arguments)
+        ..UpstreamCall::new("echo", &arguments)
     };
-    upstreams.call(&server, call).await.unwrap();
-    upstreams.shutdown().await;
+    upstreams.call_server_tool(&server, call).await.unwrap();
+    upstreams.shutdown_all().await;
 
     let (mut fields, mut headers) = (BTreeSet::new(), BTreeSet::new());
     for seen in fake.seen() {
@@ -145,7 +145,10 @@ async fn the_bytes_of_the_arguments_are_forwarded_untouched() {
         raw("{ \"b\" : 1.0,\n\t\"a\":1e2, \"a\":\"\\u00e9\", \"n\":12345678901234567890123 }");
     for era in [Era::Modern, Era::Legacy] {
         let fake = Fake::start(era, Answers::Json).await;
-        upstreams().call(&http(&fake.url), Call::new("echo", &odd)).await.unwrap();
+        upstreams()
+            .call_server_tool(&http(&fake.url), UpstreamCall::new("echo", &odd))
+            .await
+            .unwrap();
         let seen = fake.seen().last().unwrap().clone();
         let text = std::str::from_utf8(&seen.bytes).unwrap();
         assert!(text.contains(&format!("\"arguments\":{}", odd.get())), "{text}");
@@ -156,9 +159,9 @@ async fn the_bytes_of_the_arguments_are_forwarded_untouched() {
 async fn a_session_is_ended_at_shutdown() {
     let fake = Fake::start(Era::Legacy, Answers::Json).await;
     let upstreams = upstreams();
-    upstreams.list(&http(&fake.url)).await.unwrap();
+    upstreams.list_server_tools(&http(&fake.url)).await.unwrap();
     assert_eq!(fake.open_sessions(), 1);
-    upstreams.shutdown().await;
+    upstreams.shutdown_all().await;
     assert_eq!(fake.open_sessions(), 0);
     assert_eq!(fake.seen().last().unwrap().method, Method::DELETE);
 }

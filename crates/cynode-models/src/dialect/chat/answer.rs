@@ -1,84 +1,91 @@
 use serde_json::{Map, Value, json};
 
-use super::reading::tool_call;
+use super::reading::decode_tool_call;
 use crate::{
     dialect::{
-        Dialect, Reply, Speak as _,
-        fields::{Fields, tokens, word},
+        Dialect, DialectCodec as _, ResponseContext,
+        fields::{JsonFields, text_field, token_count_at},
     },
-    talk::{Answer, Extras, Input, ModelError, Part, Reasoning, Stop, ToolCall, Usage},
+    talk::{
+        CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart, StopReason,
+        TokenUsage, ToolCall, ToolInput,
+    },
 };
 
 /// What a provider answered.
-pub fn read_answer(body: &Value) -> Result<Answer, ModelError> {
+pub fn decode_response(body: &Value) -> Result<CanonicalResponse, ModelError> {
     if body.get("error").is_some_and(|error| !error.is_null()) {
-        return Err(Dialect::Chat.read_error(0, body, None));
+        return Err(Dialect::Chat.decode_error(0, body, None));
     }
-    read(body).map_err(ModelError::by_provider)
+    decode_body(body).map_err(ModelError::into_upstream_error)
 }
 
-fn read(body: &Value) -> Result<Answer, ModelError> {
-    let mut fields = Fields::of(body)?;
-    let choices = fields.list("choices")?;
-    let choice = choices.first().ok_or_else(|| ModelError::bad("it has no choice"))?;
-    let message = choice.get("message").ok_or_else(|| ModelError::bad("it has no message"))?;
-    let parts = parts(message)?;
-    let stop = stop(word(choice, "finish_reason"), &parts);
-    Ok(Answer {
-        id: fields.string("id")?.unwrap_or_default(),
-        model: fields.string("model")?.unwrap_or_default(),
+fn decode_body(body: &Value) -> Result<CanonicalResponse, ModelError> {
+    let mut fields = JsonFields::from_value(body)?;
+    let choices = fields.get_list("choices")?;
+    let choice = choices.first().ok_or_else(|| ModelError::bad_request("it has no choice"))?;
+    let message =
+        choice.get("message").ok_or_else(|| ModelError::bad_request("it has no message"))?;
+    let parts = decode_parts(message)?;
+    let stop = decode_stop_reason(text_field(choice, "finish_reason"), &parts);
+    Ok(CanonicalResponse {
+        id: fields.get_string("id")?.unwrap_or_default(),
+        model: fields.get_string("model")?.unwrap_or_default(),
         parts,
         stop,
-        usage: fields.get("usage").map(usage),
+        usage: fields.get_value("usage").map(decode_usage),
     })
 }
 
-fn parts(message: &Value) -> Result<Vec<Part>, ModelError> {
+fn decode_parts(message: &Value) -> Result<Vec<ContentPart>, ModelError> {
     let mut parts = Vec::new();
-    let mut fields = Fields::of(message)?;
-    let (long, short) = (fields.text("reasoning_content")?, fields.text("reasoning")?);
+    let mut fields = JsonFields::from_value(message)?;
+    let (long, short) = (fields.get_text("reasoning_content")?, fields.get_text("reasoning")?);
     if let Some(text) = long.or(short).filter(|text| !text.is_empty()) {
-        parts.push(Part::Reasoning(Reasoning { text: text.to_owned(), seal: None }));
+        parts.push(ContentPart::Reasoning(ReasoningPart { text: text.to_owned(), seal: None }));
     }
-    if let Some(text) = fields.text("content")?.filter(|text| !text.is_empty()) {
-        parts.push(Part::text(text));
+    if let Some(text) = fields.get_text("content")?.filter(|text| !text.is_empty()) {
+        parts.push(ContentPart::from_text(text));
     }
-    if let Some(text) = fields.string("refusal")?.filter(|text| !text.is_empty()) {
-        parts.push(Part::Refusal(text));
+    if let Some(text) = fields.get_string("refusal")?.filter(|text| !text.is_empty()) {
+        parts.push(ContentPart::Refusal(text));
     }
-    for call in fields.list("tool_calls")? {
-        parts.push(Part::ToolCall(ToolCall { extras: Extras::default(), ..tool_call(call)? }));
+    for call in fields.get_list("tool_calls")? {
+        parts.push(ContentPart::ToolCall(ToolCall {
+            extras: DialectExtras::default(),
+            ..decode_tool_call(call)?
+        }));
     }
     Ok(parts)
 }
 
 /// Why the answer ended. Not every server says `tool_calls` when it should.
-pub(super) fn stop(reason: &str, parts: &[Part]) -> Stop {
-    let refuses = parts.iter().any(|part| matches!(part, Part::Refusal(_)));
+pub(super) fn decode_stop_reason(reason: &str, parts: &[ContentPart]) -> StopReason {
+    let refuses = parts.iter().any(|part| matches!(part, ContentPart::Refusal(_)));
     match reason {
-        "length" => Stop::MaxTokens,
-        "content_filter" => Stop::Refusal,
-        _ if refuses => Stop::Refusal,
-        "tool_calls" | "function_call" => Stop::ToolCalls,
-        _ if Answer::calls_tools(parts) => Stop::ToolCalls,
-        _ => Stop::EndTurn,
+        "length" => StopReason::MaxTokens,
+        "content_filter" => StopReason::Refusal,
+        _ if refuses => StopReason::Refusal,
+        "tool_calls" | "function_call" => StopReason::ToolCalls,
+        _ if CanonicalResponse::has_tool_calls(parts) => StopReason::ToolCalls,
+        _ => StopReason::EndTurn,
     }
 }
 
-pub(super) fn usage(usage: &Value) -> Usage {
-    Usage {
-        input: tokens(usage, "/prompt_tokens"),
-        cached_input: tokens(usage, "/prompt_tokens_details/cached_tokens"),
-        cache_written: tokens(usage, "/prompt_tokens_details/cache_write_tokens"),
-        output: tokens(usage, "/completion_tokens"),
-        reasoning: tokens(usage, "/completion_tokens_details/reasoning_tokens"),
+pub(super) fn decode_usage(usage: &Value) -> TokenUsage {
+    TokenUsage {
+        input: token_count_at(usage, "/prompt_tokens"),
+        cached_input: token_count_at(usage, "/prompt_tokens_details/cached_tokens"),
+        cache_written: token_count_at(usage, "/prompt_tokens_details/cache_write_tokens"),
+        output: token_count_at(usage, "/completion_tokens"),
+        reasoning: token_count_at(usage, "/completion_tokens_details/reasoning_tokens"),
     }
 }
 
 /// The answer for a client.
-pub fn write_answer(answer: &Answer, reply: &Reply) -> Value {
+pub fn encode_response(answer: &CanonicalResponse, reply: &ResponseContext) -> Value {
     let mut out = Map::new();
-    out.insert("id".into(), json!(answer_id(&answer.id, reply)));
+    out.insert("id".into(), json!(response_id(&answer.id, reply)));
     out.insert("object".into(), json!("chat.completion"));
     out.insert("created".into(), json!(reply.created));
     out.insert("model".into(), json!(answer.model));
@@ -86,40 +93,40 @@ pub fn write_answer(answer: &Answer, reply: &Reply) -> Value {
         "choices".into(),
         json!([{
             "index": 0,
-            "message": message(&answer.parts),
+            "message": encode_message(&answer.parts),
             "logprobs": null,
-            "finish_reason": finish_reason(&answer.stop, &answer.parts),
+            "finish_reason": encode_finish_reason(&answer.stop, &answer.parts),
         }]),
     );
     if let Some(usage) = &answer.usage {
-        out.insert("usage".into(), write_usage(usage));
+        out.insert("usage".into(), encode_usage(usage));
     }
     Value::Object(out)
 }
 
 /// The provider's id, or ours if it gave none.
-pub(in crate::dialect) fn answer_id<'a>(id: &'a str, reply: &'a Reply) -> &'a str {
+pub(in crate::dialect) fn response_id<'a>(id: &'a str, reply: &'a ResponseContext) -> &'a str {
     if id.is_empty() { &reply.id } else { id }
 }
 
-fn message(parts: &[Part]) -> Value {
+fn encode_message(parts: &[ContentPart]) -> Value {
     let (mut content, mut refusal, mut thoughts) = (None, None, None);
     let mut calls = Vec::new();
     let add = |to: &mut Option<String>, text: &str| to.get_or_insert_default().push_str(text);
     for part in parts {
         match part {
-            Part::Text(text) => add(&mut content, &text.text),
-            Part::Refusal(text) => add(&mut refusal, text),
-            Part::Reasoning(thought) if !thought.text.is_empty() => {
+            ContentPart::Text(text) => add(&mut content, &text.text),
+            ContentPart::Refusal(text) => add(&mut refusal, text),
+            ContentPart::Reasoning(thought) if !thought.text.is_empty() => {
                 add(&mut thoughts, &thought.text);
             }
-            Part::ToolCall(call) => calls.push(write_call(call)),
+            ContentPart::ToolCall(call) => calls.push(encode_tool_call(call)),
             // Thoughts without words, and what a model does not say.
-            Part::Reasoning(_)
-            | Part::Image(_)
-            | Part::Document(_)
-            | Part::ToolResult(_)
-            | Part::Foreign(_) => {}
+            ContentPart::Reasoning(_)
+            | ContentPart::Image(_)
+            | ContentPart::Document(_)
+            | ContentPart::ToolResult(_)
+            | ContentPart::Foreign(_) => {}
         }
     }
     let mut out = Map::new();
@@ -135,14 +142,14 @@ fn message(parts: &[Part]) -> Value {
     Value::Object(out)
 }
 
-fn write_call(call: &ToolCall) -> Value {
+fn encode_tool_call(call: &ToolCall) -> Value {
     match &call.input {
-        Input::Json(text) => json!({
+        ToolInput::Json(text) => json!({
             "id": call.id,
             "type": "function",
             "function": { "name": call.name, "arguments": text },
         }),
-        Input::Free(text) => json!({
+        ToolInput::Free(text) => json!({
             "id": call.id,
             "type": "custom",
             "custom": { "name": call.name, "input": text },
@@ -150,18 +157,20 @@ fn write_call(call: &ToolCall) -> Value {
     }
 }
 
-pub(super) fn finish_reason(stop: &Stop, parts: &[Part]) -> &'static str {
+pub(super) fn encode_finish_reason(stop: &StopReason, parts: &[ContentPart]) -> &'static str {
     match stop {
-        Stop::EndTurn | Stop::StopSequence(_) | Stop::Pause => "stop",
-        Stop::MaxTokens | Stop::ContextWindow => "length",
-        Stop::ToolCalls => "tool_calls",
+        StopReason::EndTurn | StopReason::StopSequence(_) | StopReason::Pause => "stop",
+        StopReason::MaxTokens | StopReason::ContextWindow => "length",
+        StopReason::ToolCalls => "tool_calls",
         // With words of its own a refusal is an answer like another.
-        Stop::Refusal if parts.iter().any(|part| matches!(part, Part::Refusal(_))) => "stop",
-        Stop::Refusal => "content_filter",
+        StopReason::Refusal if parts.iter().any(|part| matches!(part, ContentPart::Refusal(_))) => {
+            "stop"
+        }
+        StopReason::Refusal => "content_filter",
     }
 }
 
-pub(super) fn write_usage(usage: &Usage) -> Value {
+pub(super) fn encode_usage(usage: &TokenUsage) -> Value {
     json!({
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,

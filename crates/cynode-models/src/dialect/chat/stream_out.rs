@@ -2,17 +2,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::answer::{answer_id, finish_reason, write_usage};
+use super::answer::{encode_finish_reason, encode_usage, response_id};
 use crate::{
-    dialect::{Dialect, Reply, errors::openai_object},
+    dialect::{Dialect, ResponseContext, errors::openai_error_object},
     sse,
-    talk::{Event, Opening, Part},
+    talk::{CanonicalEvent, ContentPart, PartStart},
 };
 
 /// Writes chunks for a client.
 #[derive(Clone, Debug)]
-pub(in crate::dialect) struct Writer {
-    reply: Reply,
+pub(in crate::dialect) struct ChatStreamEncoder {
+    reply: ResponseContext,
     id: String,
     model: String,
     /// The client's index of each call, by part, and whether it is given free text.
@@ -20,61 +20,71 @@ pub(in crate::dialect) struct Writer {
     refused: bool,
 }
 
-impl Writer {
-    pub(in crate::dialect) fn new(reply: Reply) -> Self {
+impl ChatStreamEncoder {
+    pub(in crate::dialect) fn new(reply: ResponseContext) -> Self {
         let (id, model) = (String::new(), String::new());
         Self { reply, id, model, calls: BTreeMap::new(), refused: false }
     }
 
-    pub(in crate::dialect) fn write(&mut self, event: Event, out: &mut Vec<u8>) {
+    pub(in crate::dialect) fn encode_event(&mut self, event: CanonicalEvent, out: &mut Vec<u8>) {
         match event {
-            Event::Started { id, model, .. } => {
-                answer_id(&id, &self.reply).clone_into(&mut self.id);
+            CanonicalEvent::Started { id, model, .. } => {
+                response_id(&id, &self.reply).clone_into(&mut self.id);
                 self.model = model;
-                self.delta(&json!({ "role": "assistant", "content": "", "refusal": null }), out);
+                self.write_delta(
+                    &json!({ "role": "assistant", "content": "", "refusal": null }),
+                    out,
+                );
             }
-            Event::PartStarted { index, opening } => self.started(index, opening, out),
-            Event::TextDelta { text, .. } => self.delta(&json!({ "content": text }), out),
-            Event::RefusalDelta { text, .. } => self.delta(&json!({ "refusal": text }), out),
-            Event::ReasoningDelta { text, .. } => {
-                self.delta(&json!({ "reasoning_content": text }), out);
+            CanonicalEvent::PartStarted { index, opening } => self.start_part(index, opening, out),
+            CanonicalEvent::TextDelta { text, .. } => {
+                self.write_delta(&json!({ "content": text }), out);
             }
-            Event::ArgumentsDelta { index, text } => {
+            CanonicalEvent::RefusalDelta { text, .. } => {
+                self.write_delta(&json!({ "refusal": text }), out);
+            }
+            CanonicalEvent::ReasoningDelta { text, .. } => {
+                self.write_delta(&json!({ "reasoning_content": text }), out);
+            }
+            CanonicalEvent::ArgumentsDelta { index, text } => {
                 let Some((place, free)) = self.calls.get(&index) else { return };
                 let call = if *free {
                     json!({ "index": place, "custom": { "input": text } })
                 } else {
                     json!({ "index": place, "function": { "arguments": text } })
                 };
-                self.delta(&json!({ "tool_calls": [call] }), out);
+                self.write_delta(&json!({ "tool_calls": [call] }), out);
             }
             // The dialect has no place for seals, and does not say that a part is complete.
-            Event::Sealed { .. } | Event::PartEnded { .. } => {}
-            Event::Ended { stop, usage } => {
-                let parts =
-                    if self.refused { vec![Part::Refusal(String::new())] } else { Vec::new() };
-                let reason = finish_reason(&stop, &parts);
-                self.chunk(&json!([choice(&json!({}), Some(reason))]), out);
+            CanonicalEvent::Sealed { .. } | CanonicalEvent::PartEnded { .. } => {}
+            CanonicalEvent::Ended { stop, usage } => {
+                let parts = if self.refused {
+                    vec![ContentPart::Refusal(String::new())]
+                } else {
+                    Vec::new()
+                };
+                let reason = encode_finish_reason(&stop, &parts);
+                self.write_chunk(&json!([encode_choice(&json!({}), Some(reason))]), out);
                 if self.reply.include_usage {
-                    let mut chunk = self.head(&json!([]));
-                    chunk.insert("usage".into(), json!(usage.as_ref().map(write_usage)));
-                    sse::put(out, None, &Value::Object(chunk));
+                    let mut chunk = self.chunk_header(&json!([]));
+                    chunk.insert("usage".into(), json!(usage.as_ref().map(encode_usage)));
+                    sse::write_sse_event(out, None, &Value::Object(chunk));
                 }
                 out.extend_from_slice(b"data: [DONE]\n\n");
             }
-            Event::Failed(error) => {
+            CanonicalEvent::Failed(error) => {
                 // No `[DONE]`: what is here is not an answer.
-                let error = json!({ "error": openai_object(Dialect::Chat, &error) });
-                sse::put(out, None, &error);
+                let error = json!({ "error": openai_error_object(Dialect::Chat, &error) });
+                sse::write_sse_event(out, None, &error);
             }
         }
     }
 
-    fn started(&mut self, index: usize, opening: Opening, out: &mut Vec<u8>) {
+    fn start_part(&mut self, index: usize, opening: PartStart, out: &mut Vec<u8>) {
         match opening {
-            Opening::Refusal => self.refused = true,
-            Opening::Text | Opening::Reasoning { .. } | Opening::Redacted(_) => {}
-            Opening::ToolCall { id, name, free, .. } => {
+            PartStart::Refusal => self.refused = true,
+            PartStart::Text | PartStart::Reasoning { .. } | PartStart::Redacted(_) => {}
+            PartStart::ToolCall { id, name, free, .. } => {
                 let place = self.calls.len();
                 self.calls.insert(index, (place, free));
                 let call = if free {
@@ -82,24 +92,24 @@ impl Writer {
                 } else {
                     json!({ "index": place, "id": id, "type": "function", "function": { "name": name, "arguments": "" } })
                 };
-                self.delta(&json!({ "tool_calls": [call] }), out);
+                self.write_delta(&json!({ "tool_calls": [call] }), out);
             }
         }
     }
 
-    fn delta(&self, delta: &Value, out: &mut Vec<u8>) {
-        self.chunk(&json!([choice(delta, None)]), out);
+    fn write_delta(&self, delta: &Value, out: &mut Vec<u8>) {
+        self.write_chunk(&json!([encode_choice(delta, None)]), out);
     }
 
-    fn chunk(&self, choices: &Value, out: &mut Vec<u8>) {
-        let mut chunk = self.head(choices);
+    fn write_chunk(&self, choices: &Value, out: &mut Vec<u8>) {
+        let mut chunk = self.chunk_header(choices);
         if self.reply.include_usage {
             chunk.insert("usage".into(), Value::Null);
         }
-        sse::put(out, None, &Value::Object(chunk));
+        sse::write_sse_event(out, None, &Value::Object(chunk));
     }
 
-    fn head(&self, choices: &Value) -> Map<String, Value> {
+    fn chunk_header(&self, choices: &Value) -> Map<String, Value> {
         let mut chunk = Map::new();
         chunk.insert("id".into(), json!(self.id));
         chunk.insert("object".into(), json!("chat.completion.chunk"));
@@ -110,6 +120,6 @@ impl Writer {
     }
 }
 
-fn choice(delta: &Value, reason: Option<&str>) -> Value {
+fn encode_choice(delta: &Value, reason: Option<&str>) -> Value {
     json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": reason })
 }

@@ -1,138 +1,149 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    reading::{thought, tool_call},
+    reading::{decode_reasoning, decode_tool_call},
     writing,
 };
 use crate::{
     dialect::{
-        Dialect, Reply, Speak as _, Target,
-        chat::{answer_id, effort},
-        errors::openai_code,
-        fields::{Fields, tokens, word},
+        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
+        chat::{resolve_effort, response_id},
+        errors::openai_error_code,
+        fields::{JsonFields, text_field, token_count_at},
         seals,
     },
-    talk::{Answer, Extras, Input, ModelError, Part, Reasoning, Request, Stop, ToolCall, Usage},
+    talk::{
+        CanonicalRequest, CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart,
+        StopReason, TokenUsage, ToolCall, ToolInput,
+    },
 };
 
-const HERE: Dialect = Dialect::Responses;
+const DIALECT: Dialect = Dialect::Responses;
 
 /// What a provider answered.
-pub fn read_answer(body: &Value) -> Result<Answer, ModelError> {
+pub fn decode_response(body: &Value) -> Result<CanonicalResponse, ModelError> {
     let failed = body.get("error").is_some_and(|error| !error.is_null());
-    match word(body, "status") {
-        _ if failed => Err(HERE.read_error(0, body, None)),
-        "" | "completed" | "incomplete" => read(body).map_err(ModelError::by_provider),
-        other => Err(ModelError::upstream(format!("the provider's response is {other}"))),
+    match text_field(body, "status") {
+        _ if failed => Err(DIALECT.decode_error(0, body, None)),
+        "" | "completed" | "incomplete" => {
+            decode_body(body).map_err(ModelError::into_upstream_error)
+        }
+        other => Err(ModelError::upstream_error(format!("the provider's response is {other}"))),
     }
 }
 
-fn read(body: &Value) -> Result<Answer, ModelError> {
-    let mut fields = Fields::of(body)?;
+fn decode_body(body: &Value) -> Result<CanonicalResponse, ModelError> {
+    let mut fields = JsonFields::from_value(body)?;
     let mut parts = Vec::new();
-    for (index, value) in fields.list("output")?.iter().enumerate() {
-        item(value, &mut parts).map_err(|error| error.within(format!("output[{index}]")))?;
+    for (index, value) in fields.get_list("output")?.iter().enumerate() {
+        decode_item(value, &mut parts)
+            .map_err(|error| error.with_context(format!("output[{index}]")))?;
     }
-    let stop = stop(body, Answer::calls_tools(&parts), refuses(&parts));
-    Ok(Answer {
-        id: fields.string("id")?.unwrap_or_default(),
-        model: fields.string("model")?.unwrap_or_default(),
+    let stop =
+        decode_stop_reason(body, CanonicalResponse::has_tool_calls(&parts), has_refusal(&parts));
+    Ok(CanonicalResponse {
+        id: fields.get_string("id")?.unwrap_or_default(),
+        model: fields.get_string("model")?.unwrap_or_default(),
         parts,
         stop,
-        usage: fields.get("usage").map(usage),
+        usage: fields.get_value("usage").map(decode_usage),
     })
 }
 
-fn refuses(parts: &[Part]) -> bool {
-    parts.iter().any(|part| matches!(part, Part::Refusal(_)))
+fn has_refusal(parts: &[ContentPart]) -> bool {
+    parts.iter().any(|part| matches!(part, ContentPart::Refusal(_)))
 }
 
-fn item(value: &Value, parts: &mut Vec<Part>) -> Result<(), ModelError> {
-    let mut fields = Fields::of(value)?;
-    match fields.need_text("type")? {
+fn decode_item(value: &Value, parts: &mut Vec<ContentPart>) -> Result<(), ModelError> {
+    let mut fields = JsonFields::from_value(value)?;
+    match fields.require_text("type")? {
         "message" => {
-            for part in fields.list("content")? {
-                parts.extend(said(part)?);
+            for part in fields.get_list("content")? {
+                parts.extend(decode_message_content(part)?);
             }
         }
         "reasoning" => {
-            let thought = thought(value)?;
+            let thought = decode_reasoning(value)?;
             if !thought.text.is_empty() || thought.seal.is_some() {
-                parts.push(Part::Reasoning(thought));
+                parts.push(ContentPart::Reasoning(thought));
             }
         }
         "function_call" | "custom_tool_call" => {
-            let call = ToolCall { extras: Extras::default(), ..tool_call(value)? };
-            parts.push(Part::ToolCall(call));
+            let call = ToolCall { extras: DialectExtras::default(), ..decode_tool_call(value)? };
+            parts.push(ContentPart::ToolCall(call));
         }
-        other => return Err(ModelError::bad(format!("there is no word for an item `{other}`"))),
+        other => {
+            return Err(ModelError::bad_request(format!("there is no word for an item `{other}`")));
+        }
     }
     Ok(())
 }
 
-fn said(value: &Value) -> Result<Option<Part>, ModelError> {
-    let mut fields = Fields::of(value)?;
-    match fields.need_text("type")? {
+fn decode_message_content(value: &Value) -> Result<Option<ContentPart>, ModelError> {
+    let mut fields = JsonFields::from_value(value)?;
+    match fields.require_text("type")? {
         "output_text" => {
-            let text = fields.need_text("text")?;
-            Ok((!text.is_empty()).then(|| Part::text(text)))
+            let text = fields.require_text("text")?;
+            Ok((!text.is_empty()).then(|| ContentPart::from_text(text)))
         }
-        "refusal" => fields.need_string("refusal").map(Part::Refusal).map(Some),
-        other => Err(ModelError::bad(format!("there is no word for content `{other}`"))),
+        "refusal" => fields.require_string("refusal").map(ContentPart::Refusal).map(Some),
+        other => Err(ModelError::bad_request(format!("there is no word for content `{other}`"))),
     }
 }
 
 /// Why the answer ended, which this dialect says only when it was cut short.
-pub(super) fn stop(response: &Value, called: bool, refused: bool) -> Stop {
+pub(super) fn decode_stop_reason(response: &Value, called: bool, refused: bool) -> StopReason {
     let why = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
-    match (word(response, "status"), why) {
-        ("incomplete", Some("content_filter")) => Stop::Refusal,
-        ("incomplete", _) => Stop::MaxTokens,
-        _ if refused => Stop::Refusal,
-        _ if called => Stop::ToolCalls,
-        _ => Stop::EndTurn,
+    match (text_field(response, "status"), why) {
+        ("incomplete", Some("content_filter")) => StopReason::Refusal,
+        ("incomplete", _) => StopReason::MaxTokens,
+        _ if refused => StopReason::Refusal,
+        _ if called => StopReason::ToolCalls,
+        _ => StopReason::EndTurn,
     }
 }
 
-pub(super) fn usage(usage: &Value) -> Usage {
-    Usage {
-        input: tokens(usage, "/input_tokens"),
-        cached_input: tokens(usage, "/input_tokens_details/cached_tokens"),
-        cache_written: tokens(usage, "/input_tokens_details/cache_write_tokens"),
-        output: tokens(usage, "/output_tokens"),
-        reasoning: tokens(usage, "/output_tokens_details/reasoning_tokens"),
+pub(super) fn decode_usage(usage: &Value) -> TokenUsage {
+    TokenUsage {
+        input: token_count_at(usage, "/input_tokens"),
+        cached_input: token_count_at(usage, "/input_tokens_details/cached_tokens"),
+        cache_written: token_count_at(usage, "/input_tokens_details/cache_write_tokens"),
+        output: token_count_at(usage, "/output_tokens"),
+        reasoning: token_count_at(usage, "/output_tokens_details/reasoning_tokens"),
     }
 }
 
 /// The answer for a client.
-pub fn write_answer(answer: &Answer, reply: &Reply) -> Value {
-    let id = answer_id(&answer.id, reply);
+pub fn encode_response(answer: &CanonicalResponse, reply: &ResponseContext) -> Value {
+    let id = response_id(&answer.id, reply);
     let output = answer.parts.iter().enumerate().filter_map(|(place, part)| {
-        let item_id = item_id(part, id, place);
-        write_item(part, &item_id, "completed")
+        let item_id = item_id_of(part, id, place);
+        encode_item(part, &item_id, "completed")
     });
-    let frame = Frame { id, model: &answer.model, reply };
-    let refused = refuses(&answer.parts);
-    frame.ended(&answer.stop, refused, output.collect(), answer.usage.as_ref())
+    let frame = ResponseFrame { id, model: &answer.model, reply };
+    let refused = has_refusal(&answer.parts);
+    frame.final_response(&answer.stop, refused, output.collect(), answer.usage.as_ref())
 }
 
 /// The id of the item at `place`. A thought keeps the name that its provider knows it by.
-pub(super) fn item_id(part: &Part, id: &str, place: usize) -> String {
+pub(super) fn item_id_of(part: &ContentPart, id: &str, place: usize) -> String {
     let prefix = match part {
-        Part::Reasoning(Reasoning { seal: Some(seal), .. }) if seal.by == HERE => match &seal.id {
-            Some(id) => return id.clone(),
-            None => "rs",
-        },
-        Part::Reasoning(_) => "rs",
-        Part::ToolCall(ToolCall { input: Input::Free(_), .. }) => "ctc",
-        Part::ToolCall(_) => "fc",
+        ContentPart::Reasoning(ReasoningPart { seal: Some(seal), .. }) if seal.by == DIALECT => {
+            match &seal.id {
+                Some(id) => return id.clone(),
+                None => "rs",
+            }
+        }
+        ContentPart::Reasoning(_) => "rs",
+        ContentPart::ToolCall(ToolCall { input: ToolInput::Free(_), .. }) => "ctc",
+        ContentPart::ToolCall(_) => "fc",
         _ => "msg",
     };
     format!("{prefix}_{id}_{place}")
 }
 
 /// A part as an item of the output.
-pub(super) fn write_item(part: &Part, id: &str, status: &str) -> Option<Value> {
+pub(super) fn encode_item(part: &ContentPart, id: &str, status: &str) -> Option<Value> {
     let message = |content: Vec<Value>| {
         Some(json!({
             "id": id,
@@ -144,22 +155,24 @@ pub(super) fn write_item(part: &Part, id: &str, status: &str) -> Option<Value> {
     };
     let empty = status == "in_progress";
     match part {
-        Part::Text(_) | Part::Refusal(_) if empty => message(Vec::new()),
-        Part::Text(_) | Part::Refusal(_) => message(content_part(part).into_iter().collect()),
-        Part::Reasoning(thought) => {
+        ContentPart::Text(_) | ContentPart::Refusal(_) if empty => message(Vec::new()),
+        ContentPart::Text(_) | ContentPart::Refusal(_) => {
+            message(encode_content_part(part).into_iter().collect())
+        }
+        ContentPart::Reasoning(thought) => {
             let mut out = Map::new();
             out.insert("id".into(), json!(id));
             out.insert("type".into(), json!("reasoning"));
-            out.insert("summary".into(), summary(&thought.text));
+            out.insert("summary".into(), encode_summary(&thought.text));
             if let Some(seal) = &thought.seal {
-                out.insert("encrypted_content".into(), json!(seals::write(seal, HERE)));
+                out.insert("encrypted_content".into(), json!(seals::encode_seal(seal, DIALECT)));
             }
             Some(Value::Object(out))
         }
-        Part::ToolCall(call) => {
+        ContentPart::ToolCall(call) => {
             let (kind, field, text) = match &call.input {
-                Input::Json(text) => ("function_call", "arguments", text),
-                Input::Free(text) => ("custom_tool_call", "input", text),
+                ToolInput::Json(text) => ("function_call", "arguments", text),
+                ToolInput::Free(text) => ("custom_tool_call", "input", text),
             };
             let mut out = Map::new();
             out.insert("id".into(), json!(id));
@@ -174,39 +187,42 @@ pub(super) fn write_item(part: &Part, id: &str, status: &str) -> Option<Value> {
             Some(Value::Object(out))
         }
         // A model says none of these.
-        Part::Image(_) | Part::Document(_) | Part::ToolResult(_) | Part::Foreign(_) => None,
+        ContentPart::Image(_)
+        | ContentPart::Document(_)
+        | ContentPart::ToolResult(_)
+        | ContentPart::Foreign(_) => None,
     }
 }
 
 /// Words as the content of a message.
-pub(super) fn content_part(part: &Part) -> Option<Value> {
+pub(super) fn encode_content_part(part: &ContentPart) -> Option<Value> {
     match part {
-        Part::Text(text) => Some(json!({
+        ContentPart::Text(text) => Some(json!({
             "type": "output_text",
             "text": text.text,
             "annotations": [],
             "logprobs": [],
         })),
-        Part::Refusal(text) => Some(json!({ "type": "refusal", "refusal": text })),
+        ContentPart::Refusal(text) => Some(json!({ "type": "refusal", "refusal": text })),
         _ => None,
     }
 }
 
 /// What is told of a thought.
-pub(super) fn summary(text: &str) -> Value {
+pub(super) fn encode_summary(text: &str) -> Value {
     if text.is_empty() { json!([]) } else { json!([{ "type": "summary_text", "text": text }]) }
 }
 
 /// What every form of a response has in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'a> {
+pub(super) struct ResponseFrame<'a> {
     pub(super) id: &'a str,
     pub(super) model: &'a str,
-    pub(super) reply: &'a Reply,
+    pub(super) reply: &'a ResponseContext,
 }
 
-impl Frame<'_> {
-    fn response(&self, status: &str) -> Map<String, Value> {
+impl ResponseFrame<'_> {
+    fn response_object(&self, status: &str) -> Map<String, Value> {
         let mut out = Map::new();
         out.insert("id".into(), json!(self.id));
         out.insert("object".into(), json!("response"));
@@ -229,32 +245,32 @@ impl Frame<'_> {
     }
 
     /// Before the end.
-    pub(super) fn in_progress(&self) -> Value {
-        Value::Object(self.response("in_progress"))
+    pub(super) fn in_progress_response(&self) -> Value {
+        Value::Object(self.response_object("in_progress"))
     }
 
     /// At the end. Whether there were words of refusal decides how a refusal is told.
-    pub(super) fn ended(
+    pub(super) fn final_response(
         &self,
-        stop: &Stop,
+        stop: &StopReason,
         refused: bool,
         output: Vec<Value>,
-        usage: Option<&Usage>,
+        usage: Option<&TokenUsage>,
     ) -> Value {
-        let why = incomplete(stop, refused);
-        let mut out = self.response(if why.is_some() { "incomplete" } else { "completed" });
+        let why = incomplete_reason(stop, refused);
+        let mut out = self.response_object(if why.is_some() { "incomplete" } else { "completed" });
         if let Some(why) = why {
             out.insert("incomplete_details".into(), json!({ "reason": why }));
         }
         out.insert("output".into(), Value::Array(output));
-        out.insert("usage".into(), json!(usage.map(write_usage)));
+        out.insert("usage".into(), json!(usage.map(encode_usage)));
         Value::Object(out)
     }
 
     /// At an early end.
-    pub(super) fn failed(&self, error: &ModelError, output: Vec<Value>) -> Value {
-        let mut out = self.response("failed");
-        let code = openai_code(HERE, error).unwrap_or_else(|| "invalid_prompt".to_owned());
+    pub(super) fn failed_response(&self, error: &ModelError, output: Vec<Value>) -> Value {
+        let mut out = self.response_object("failed");
+        let code = openai_error_code(DIALECT, error).unwrap_or_else(|| "invalid_prompt".to_owned());
         out.insert("error".into(), json!({ "code": code, "message": error.message }));
         out.insert("output".into(), Value::Array(output));
         Value::Object(out)
@@ -262,17 +278,19 @@ impl Frame<'_> {
 }
 
 /// Why a response is not complete, if it is not.
-pub(super) const fn incomplete(stop: &Stop, refused: bool) -> Option<&'static str> {
+pub(super) const fn incomplete_reason(stop: &StopReason, refused: bool) -> Option<&'static str> {
     match stop {
-        Stop::MaxTokens | Stop::ContextWindow => Some("max_output_tokens"),
-        Stop::Refusal if !refused => Some("content_filter"),
-        Stop::Refusal | Stop::EndTurn | Stop::StopSequence(_) | Stop::ToolCalls | Stop::Pause => {
-            None
-        }
+        StopReason::MaxTokens | StopReason::ContextWindow => Some("max_output_tokens"),
+        StopReason::Refusal if !refused => Some("content_filter"),
+        StopReason::Refusal
+        | StopReason::EndTurn
+        | StopReason::StopSequence(_)
+        | StopReason::ToolCalls
+        | StopReason::Pause => None,
     }
 }
 
-fn write_usage(usage: &Usage) -> Value {
+fn encode_usage(usage: &TokenUsage) -> Value {
     json!({
         "input_tokens": usage.input,
         "input_tokens_details": {
@@ -286,12 +304,13 @@ fn write_usage(usage: &Usage) -> Value {
 }
 
 /// What a response repeats of its request.
-pub(in crate::dialect) fn echo(request: &Request) -> Map<String, Value> {
-    let target = Target { drop_foreign_tools: true, ..Target::default() };
-    let tools = writing::tools(&request.tools, &target).unwrap_or_default();
+pub(in crate::dialect) fn echo_request_fields(request: &CanonicalRequest) -> Map<String, Value> {
+    let target =
+        ProviderCapabilities { drop_foreign_tools: true, ..ProviderCapabilities::default() };
+    let tools = writing::encode_tools(&request.tools, &target).unwrap_or_default();
     let choice = request.tool_choice.as_ref();
-    let choice = choice.and_then(|choice| writing::tool_choice(choice, &request.tools).ok());
-    let effort = request.thinking.as_ref().and_then(effort).map(|effort| effort.word());
+    let choice = choice.and_then(|choice| writing::encode_tool_choice(choice, &request.tools).ok());
+    let effort = request.thinking.as_ref().and_then(resolve_effort).map(|effort| effort.as_str());
     let summary = request.thinking.as_ref().and_then(|thinking| thinking.summary.as_deref());
     let mut out = Map::new();
     out.insert("instructions".into(), Value::Null);

@@ -1,48 +1,52 @@
 use serde_json::{Map, Value, json};
 
-use super::reading::SEALS;
+use super::reading::INCLUDE_ENCRYPTED_REASONING;
 use crate::{
     dialect::{
-        Dialect, Target,
-        chat::{effort, foreign_choice, schema_fields, unknown_part},
-        custom_names, foreign_tool,
+        Dialect, ProviderCapabilities,
+        chat::{encode_schema_fields, foreign_choice_error, foreign_part_error, resolve_effort},
+        check_foreign_tool, custom_tool_names,
         media::data_url,
         seals,
     },
     talk::{
-        CustomTool, Document, DocumentSource, Extras, Format, FunctionTool, Image, ImageSource,
-        Input, Level, Message, ModelError, Namespace, Output, Part, Reasoning, Request, Role, Text,
-        Tool, ToolCall, ToolChoice, ToolResult,
+        CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, CustomTool,
+        CustomToolFormat, DialectExtras, DocumentPart, DocumentSource, ExtrasLevel, FunctionTool,
+        ImagePart, ImageSource, MessageRole, ModelError, OutputFormat, ReasoningPart, TextPart,
+        ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
     },
 };
 
-const HERE: Dialect = Dialect::Responses;
+const DIALECT: Dialect = Dialect::Responses;
 
 /// The request for a provider, or why it cannot be said.
-pub fn write_request(request: &Request, target: &Target) -> Result<Value, ModelError> {
-    sayable(request)?;
+pub fn encode_request(
+    request: &CanonicalRequest,
+    target: &ProviderCapabilities,
+) -> Result<Value, ModelError> {
+    check_encodable(request)?;
     let mut out = Map::new();
     out.insert("model".into(), json!(request.model));
-    let (instructions, mut input) = instructions(&request.instructions)?;
+    let (instructions, mut input) = encode_instructions(&request.instructions)?;
     if let Some(instructions) = instructions {
         out.insert("instructions".into(), json!(instructions));
     }
     for (index, message) in request.messages.iter().enumerate() {
-        let within = |error: ModelError| error.within(format!("message {index}"));
-        items(message, &mut input).map_err(within)?;
+        let within = |error: ModelError| error.with_context(format!("message {index}"));
+        encode_items(message, &mut input).map_err(within)?;
     }
     out.insert("input".into(), Value::Array(input));
-    let tools = tools(&request.tools, target)?;
+    let tools = encode_tools(&request.tools, target)?;
     if !tools.is_empty() {
         out.insert("tools".into(), Value::Array(tools));
         if let Some(choice) = &request.tool_choice {
-            out.insert("tool_choice".into(), tool_choice(choice, &request.tools)?);
+            out.insert("tool_choice".into(), encode_tool_choice(choice, &request.tools)?);
         }
         if let Some(parallel) = request.parallel_tool_calls {
             out.insert("parallel_tool_calls".into(), json!(parallel));
         }
     }
-    let text = text_config(request);
+    let text = encode_text_config(request);
     if !text.is_empty() {
         out.insert("text".into(), Value::Object(text));
     }
@@ -55,10 +59,10 @@ pub fn write_request(request: &Request, target: &Target) -> Result<Value, ModelE
     if let Some(top_p) = &request.top_p {
         out.insert("top_p".into(), json!(top_p));
     }
-    if let Some(reasoning) = reasoning(request)? {
+    if let Some(reasoning) = encode_reasoning_config(request)? {
         out.insert("reasoning".into(), reasoning);
         // Nothing is stored, so the client carries the thoughts.
-        out.insert("include".into(), json!([SEALS]));
+        out.insert("include".into(), json!([INCLUDE_ENCRYPTED_REASONING]));
     }
     if let Some(user) = &request.user {
         out.insert("user".into(), json!(user));
@@ -70,25 +74,29 @@ pub fn write_request(request: &Request, target: &Target) -> Result<Value, ModelE
     if let Some(include) = request.extras.get("include") {
         out.insert("include".into(), include.clone());
     }
-    request.extras.put_into(Level::Request, HERE, &mut out)?;
+    request.extras.write_into(ExtrasLevel::Request, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
 /// Refuses what has no place at all.
-fn sayable(request: &Request) -> Result<(), ModelError> {
+fn check_encodable(request: &CanonicalRequest) -> Result<(), ModelError> {
     if !request.stop.is_empty() {
-        return Err(ModelError::bad("words at which the answer ends cannot be said in Responses"));
+        return Err(ModelError::bad_request(
+            "words at which the answer ends cannot be said in Responses",
+        ));
     }
     if request.seed.is_some() {
-        return Err(ModelError::bad("`seed` cannot be said in Responses"));
+        return Err(ModelError::bad_request("`seed` cannot be said in Responses"));
     }
     Ok(())
 }
 
 /// The first instructions have a field of their own; further ones, or marked ones, are a message.
-fn instructions(texts: &[Text]) -> Result<(Option<&str>, Vec<Value>), ModelError> {
-    let parts =
-        texts.iter().map(|words| text(words, "input_text")).collect::<Result<Vec<_>, _>>()?;
+fn encode_instructions(texts: &[TextPart]) -> Result<(Option<&str>, Vec<Value>), ModelError> {
+    let parts = texts
+        .iter()
+        .map(|words| encode_text(words, "input_text"))
+        .collect::<Result<Vec<_>, _>>()?;
     let plain = |part: &Value| part.as_object().is_some_and(|part| part.len() == 2);
     let developer =
         |parts: &[Value]| json!({ "type": "message", "role": "developer", "content": parts });
@@ -102,30 +110,30 @@ fn instructions(texts: &[Text]) -> Result<(Option<&str>, Vec<Value>), ModelError
     }
 }
 
-fn reasoning(request: &Request) -> Result<Option<Value>, ModelError> {
+fn encode_reasoning_config(request: &CanonicalRequest) -> Result<Option<Value>, ModelError> {
     let Some(thinking) = &request.thinking else { return Ok(None) };
     let mut out = Map::new();
-    if let Some(effort) = effort(thinking) {
-        out.insert("effort".into(), json!(effort.word()));
+    if let Some(effort) = resolve_effort(thinking) {
+        out.insert("effort".into(), json!(effort.as_str()));
     }
     if let Some(summary) = &thinking.summary {
         out.insert("summary".into(), json!(summary));
     }
-    thinking.extras.put_into(Level::Thinking, HERE, &mut out)?;
+    thinking.extras.write_into(ExtrasLevel::Thinking, DIALECT, &mut out)?;
     Ok((!out.is_empty()).then_some(Value::Object(out)))
 }
 
-fn text_config(request: &Request) -> Map<String, Value> {
+fn encode_text_config(request: &CanonicalRequest) -> Map<String, Value> {
     let mut out = Map::new();
     match &request.output {
         None => {}
-        Some(Output::JsonObject) => {
+        Some(OutputFormat::JsonObject) => {
             out.insert("format".into(), json!({ "type": "json_object" }));
         }
-        Some(schema @ Output::JsonSchema { .. }) => {
+        Some(schema @ OutputFormat::JsonSchema { .. }) => {
             let mut format = Map::new();
             format.insert("type".into(), json!("json_schema"));
-            format.extend(schema_fields(schema));
+            format.extend(encode_schema_fields(schema));
             out.insert("format".into(), Value::Object(format));
         }
     }
@@ -135,35 +143,43 @@ fn text_config(request: &Request) -> Map<String, Value> {
     out
 }
 
-pub(super) fn tool_choice(choice: &ToolChoice, tools: &[Tool]) -> Result<Value, ModelError> {
+pub(super) fn encode_tool_choice(
+    choice: &ToolChoice,
+    tools: &[CanonicalTool],
+) -> Result<Value, ModelError> {
     Ok(match choice {
         ToolChoice::Auto => json!("auto"),
         ToolChoice::None => json!("none"),
         ToolChoice::Required => json!("required"),
         ToolChoice::One(name) => {
-            let custom = custom_names(tools).contains(name.as_str());
+            let custom = custom_tool_names(tools).contains(name.as_str());
             json!({ "type": if custom { "custom" } else { "function" }, "name": name })
         }
-        ToolChoice::Foreign(foreign) if foreign.from == HERE => foreign.value.clone(),
-        ToolChoice::Foreign(foreign) => return Err(foreign_choice(&foreign.value)),
+        ToolChoice::Foreign(foreign) if foreign.from == DIALECT => foreign.value.clone(),
+        ToolChoice::Foreign(foreign) => return Err(foreign_choice_error(&foreign.value)),
     })
 }
 
-pub(super) fn tools(tools: &[Tool], target: &Target) -> Result<Vec<Value>, ModelError> {
+pub(super) fn encode_tools(
+    tools: &[CanonicalTool],
+    target: &ProviderCapabilities,
+) -> Result<Vec<Value>, ModelError> {
     let mut out = Vec::new();
     for tool in tools {
         match tool {
-            Tool::Function(tool) => out.push(function(tool)?),
-            Tool::Custom(tool) => out.push(custom(tool)?),
-            Tool::Namespace(space) => out.push(namespace(space, target)?),
-            Tool::Foreign(foreign) if foreign.from == HERE => out.push(foreign.value.clone()),
-            Tool::Foreign(foreign) => foreign_tool(&foreign.value, HERE, target)?,
+            CanonicalTool::Function(tool) => out.push(encode_function(tool)?),
+            CanonicalTool::Custom(tool) => out.push(encode_custom_tool(tool)?),
+            CanonicalTool::Namespace(space) => out.push(encode_namespace(space, target)?),
+            CanonicalTool::Foreign(foreign) if foreign.from == DIALECT => {
+                out.push(foreign.value.clone());
+            }
+            CanonicalTool::Foreign(foreign) => check_foreign_tool(&foreign.value, DIALECT, target)?,
         }
     }
     Ok(out)
 }
 
-fn head(kind: &str, name: &str, description: Option<&str>) -> Map<String, Value> {
+fn tool_header(kind: &str, name: &str, description: Option<&str>) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("type".into(), json!(kind));
     out.insert("name".into(), json!(name));
@@ -173,27 +189,30 @@ fn head(kind: &str, name: &str, description: Option<&str>) -> Map<String, Value>
     out
 }
 
-fn with_tool_extras(mut out: Map<String, Value>, extras: &Extras) -> Result<Value, ModelError> {
-    extras.put_into(Level::Tool, HERE, &mut out)?;
+fn with_tool_extras(
+    mut out: Map<String, Value>,
+    extras: &DialectExtras,
+) -> Result<Value, ModelError> {
+    extras.write_into(ExtrasLevel::Tool, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
-fn function(tool: &FunctionTool) -> Result<Value, ModelError> {
-    let mut out = head("function", &tool.name, tool.description.as_deref());
+fn encode_function(tool: &FunctionTool) -> Result<Value, ModelError> {
+    let mut out = tool_header("function", &tool.name, tool.description.as_deref());
     out.insert("parameters".into(), tool.parameters.clone());
     // Left out, it would mean yes here, and no in the other dialects.
     out.insert("strict".into(), json!(tool.strict));
     with_tool_extras(out, &tool.extras)
 }
 
-fn custom(tool: &CustomTool) -> Result<Value, ModelError> {
-    let mut out = head("custom", &tool.name, tool.description.as_deref());
+fn encode_custom_tool(tool: &CustomTool) -> Result<Value, ModelError> {
+    let mut out = tool_header("custom", &tool.name, tool.description.as_deref());
     match &tool.format {
         None => {}
-        Some(Format::Text) => {
+        Some(CustomToolFormat::Text) => {
             out.insert("format".into(), json!({ "type": "text" }));
         }
-        Some(Format::Grammar { syntax, definition }) => {
+        Some(CustomToolFormat::Grammar { syntax, definition }) => {
             let format = json!({ "type": "grammar", "syntax": syntax, "definition": definition });
             out.insert("format".into(), format);
         }
@@ -201,41 +220,44 @@ fn custom(tool: &CustomTool) -> Result<Value, ModelError> {
     with_tool_extras(out, &tool.extras)
 }
 
-fn namespace(space: &Namespace, target: &Target) -> Result<Value, ModelError> {
-    let mut out = head("namespace", &space.name, space.description.as_deref());
-    out.insert("tools".into(), Value::Array(tools(&space.tools, target)?));
+fn encode_namespace(
+    space: &ToolNamespace,
+    target: &ProviderCapabilities,
+) -> Result<Value, ModelError> {
+    let mut out = tool_header("namespace", &space.name, space.description.as_deref());
+    out.insert("tools".into(), Value::Array(encode_tools(&space.tools, target)?));
     with_tool_extras(out, &space.extras)
 }
 
-fn items(message: &Message, out: &mut Vec<Value>) -> Result<(), ModelError> {
+fn encode_items(message: &CanonicalMessage, out: &mut Vec<Value>) -> Result<(), ModelError> {
     match message.role {
-        Role::System => out.push(input_message(message, "developer")?),
-        Role::User => out.push(input_message(message, "user")?),
-        Role::Assistant | Role::Tool => {
+        MessageRole::System => out.push(encode_input_message(message, "developer")?),
+        MessageRole::User => out.push(encode_input_message(message, "user")?),
+        MessageRole::Assistant | MessageRole::Tool => {
             for part in &message.parts {
-                out.extend(item(part)?);
+                out.extend(encode_item(part)?);
             }
         }
     }
     Ok(())
 }
 
-fn input_message(message: &Message, role: &str) -> Result<Value, ModelError> {
-    let content = message.parts.iter().map(input_part).collect::<Result<Vec<_>, _>>()?;
+fn encode_input_message(message: &CanonicalMessage, role: &str) -> Result<Value, ModelError> {
+    let content = message.parts.iter().map(encode_input_part).collect::<Result<Vec<_>, _>>()?;
     let mut out = Map::new();
     out.insert("type".into(), json!("message"));
     out.insert("role".into(), json!(role));
     out.insert("content".into(), Value::Array(content));
-    message.extras.put_into(Level::Message, HERE, &mut out)?;
+    message.extras.write_into(ExtrasLevel::Message, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
-fn item(part: &Part) -> Result<Option<Value>, ModelError> {
+fn encode_item(part: &ContentPart) -> Result<Option<Value>, ModelError> {
     let said =
         |part: Value| Some(json!({ "type": "message", "role": "assistant", "content": [part] }));
     Ok(match part {
-        Part::Text(words) => {
-            let part = text(words, "output_text")?;
+        ContentPart::Text(words) => {
+            let part = encode_text(words, "output_text")?;
             let plain = part.as_object().is_some_and(|part| part.len() == 2);
             if plain {
                 // As a list, the words would need the id that they once had.
@@ -244,23 +266,23 @@ fn item(part: &Part) -> Result<Option<Value>, ModelError> {
                 said(part)
             }
         }
-        Part::Refusal(words) => said(json!({ "type": "refusal", "refusal": words })),
-        Part::ToolCall(call) => Some(tool_call(call)?),
-        Part::ToolResult(result) => Some(tool_result(result)?),
-        Part::Reasoning(thought) => reasoning_item(thought),
-        Part::Foreign(foreign) if foreign.from == HERE => Some(foreign.value.clone()),
-        Part::Foreign(foreign) => return Err(unknown_part(&foreign.value)),
-        Part::Image(_) | Part::Document(_) => {
-            return Err(ModelError::bad("the model's own words cannot have this content"));
+        ContentPart::Refusal(words) => said(json!({ "type": "refusal", "refusal": words })),
+        ContentPart::ToolCall(call) => Some(encode_tool_call(call)?),
+        ContentPart::ToolResult(result) => Some(encode_tool_result(result)?),
+        ContentPart::Reasoning(thought) => encode_reasoning_item(thought),
+        ContentPart::Foreign(foreign) if foreign.from == DIALECT => Some(foreign.value.clone()),
+        ContentPart::Foreign(foreign) => return Err(foreign_part_error(&foreign.value)),
+        ContentPart::Image(_) | ContentPart::Document(_) => {
+            return Err(ModelError::bad_request("the model's own words cannot have this content"));
         }
     })
 }
 
-fn tool_call(call: &ToolCall) -> Result<Value, ModelError> {
+fn encode_tool_call(call: &ToolCall) -> Result<Value, ModelError> {
     let mut out = Map::new();
     let (kind, field, text) = match &call.input {
-        Input::Json(text) => ("function_call", "arguments", text),
-        Input::Free(text) => ("custom_tool_call", "input", text),
+        ToolInput::Json(text) => ("function_call", "arguments", text),
+        ToolInput::Free(text) => ("custom_tool_call", "input", text),
     };
     out.insert("type".into(), json!(kind));
     out.insert("call_id".into(), json!(call.id));
@@ -269,68 +291,76 @@ fn tool_call(call: &ToolCall) -> Result<Value, ModelError> {
         out.insert("namespace".into(), json!(namespace));
     }
     out.insert(field.into(), json!(text));
-    call.extras.put_into(Level::Part, HERE, &mut out)?;
+    call.extras.write_into(ExtrasLevel::Part, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
-fn tool_result(result: &ToolResult) -> Result<Value, ModelError> {
+fn encode_tool_result(result: &ToolResult) -> Result<Value, ModelError> {
     let output = match result.parts.as_slice() {
         [] => json!(""),
-        [Part::Text(words)]
-            if text(words, "input_text")?.as_object().is_some_and(|part| part.len() == 2) =>
+        [ContentPart::Text(words)]
+            if encode_text(words, "input_text")?
+                .as_object()
+                .is_some_and(|part| part.len() == 2) =>
         {
             json!(words.text)
         }
-        parts => Value::Array(parts.iter().map(input_part).collect::<Result<_, _>>()?),
+        parts => Value::Array(parts.iter().map(encode_input_part).collect::<Result<_, _>>()?),
     };
     let mut out = Map::new();
     let kind = if result.custom { "custom_tool_call_output" } else { "function_call_output" };
     out.insert("type".into(), json!(kind));
     out.insert("call_id".into(), json!(result.id));
     out.insert("output".into(), output);
-    result.extras.put_into(Level::Part, HERE, &mut out)?;
+    result.extras.write_into(ExtrasLevel::Part, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
 /// A thought goes back only to the provider that sealed it: no other could read it.
-fn reasoning_item(thought: &Reasoning) -> Option<Value> {
-    let seal = thought.seal.as_ref().filter(|seal| seal.by == HERE)?;
+fn encode_reasoning_item(thought: &ReasoningPart) -> Option<Value> {
+    let seal = thought.seal.as_ref().filter(|seal| seal.by == DIALECT)?;
     let mut out = Map::new();
     out.insert("type".into(), json!("reasoning"));
     if let Some(id) = &seal.id {
         out.insert("id".into(), json!(id));
     }
-    out.insert("summary".into(), super::answer::summary(&thought.text));
-    out.insert("encrypted_content".into(), json!(seals::write(seal, HERE)));
+    out.insert("summary".into(), super::answer::encode_summary(&thought.text));
+    out.insert("encrypted_content".into(), json!(seals::encode_seal(seal, DIALECT)));
     Some(Value::Object(out))
 }
 
-fn text(text: &Text, kind: &str) -> Result<Value, ModelError> {
+fn encode_text(text: &TextPart, kind: &str) -> Result<Value, ModelError> {
     let mut out = Map::new();
     out.insert("type".into(), json!(kind));
     out.insert("text".into(), json!(text.text));
-    with(out, &text.extras)
+    with_part_extras(out, &text.extras)
 }
 
-fn with(mut out: Map<String, Value>, extras: &Extras) -> Result<Value, ModelError> {
-    extras.put_into(Level::Part, HERE, &mut out)?;
+fn with_part_extras(
+    mut out: Map<String, Value>,
+    extras: &DialectExtras,
+) -> Result<Value, ModelError> {
+    extras.write_into(ExtrasLevel::Part, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
-fn input_part(part: &Part) -> Result<Value, ModelError> {
+fn encode_input_part(part: &ContentPart) -> Result<Value, ModelError> {
     match part {
-        Part::Text(words) => text(words, "input_text"),
-        Part::Image(picture) => image(picture),
-        Part::Document(paper) => document(paper),
-        Part::Foreign(foreign) if foreign.from == HERE => Ok(foreign.value.clone()),
-        Part::Foreign(foreign) => Err(unknown_part(&foreign.value)),
-        Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Refusal(_) => {
-            Err(ModelError::bad("only the model calls tools, thinks and declines"))
+        ContentPart::Text(words) => encode_text(words, "input_text"),
+        ContentPart::Image(picture) => encode_image(picture),
+        ContentPart::Document(paper) => encode_document(paper),
+        ContentPart::Foreign(foreign) if foreign.from == DIALECT => Ok(foreign.value.clone()),
+        ContentPart::Foreign(foreign) => Err(foreign_part_error(&foreign.value)),
+        ContentPart::ToolCall(_)
+        | ContentPart::ToolResult(_)
+        | ContentPart::Reasoning(_)
+        | ContentPart::Refusal(_) => {
+            Err(ModelError::bad_request("only the model calls tools, thinks and declines"))
         }
     }
 }
 
-fn image(picture: &Image) -> Result<Value, ModelError> {
+fn encode_image(picture: &ImagePart) -> Result<Value, ModelError> {
     let mut out = Map::new();
     out.insert("type".into(), json!("input_image"));
     match &picture.source {
@@ -338,17 +368,21 @@ fn image(picture: &Image) -> Result<Value, ModelError> {
         ImageSource::Base64 { media_type, data } => {
             out.insert("image_url".into(), json!(data_url(media_type, data)))
         }
-        ImageSource::File { from, id } if *from == HERE => out.insert("file_id".into(), json!(id)),
+        ImageSource::File { from, id } if *from == DIALECT => {
+            out.insert("file_id".into(), json!(id))
+        }
         ImageSource::File { .. } => {
-            return Err(ModelError::bad("an image in a provider's file store cannot be said here"));
+            return Err(ModelError::bad_request(
+                "an image in a provider's file store cannot be said here",
+            ));
         }
     };
-    picture.extras.put_into(Level::Part, HERE, &mut out)?;
+    picture.extras.write_into(ExtrasLevel::Part, DIALECT, &mut out)?;
     out.entry("detail").or_insert_with(|| json!("auto"));
     Ok(Value::Object(out))
 }
 
-fn document(paper: &Document) -> Result<Value, ModelError> {
+fn encode_document(paper: &DocumentPart) -> Result<Value, ModelError> {
     let mut out = Map::new();
     out.insert("type".into(), json!("input_file"));
     if let Some(name) = &paper.name {
@@ -362,17 +396,19 @@ fn document(paper: &Document) -> Result<Value, ModelError> {
             }
             out.insert("file_data".into(), json!(data_url(media_type, data)))
         }
-        DocumentSource::File { from, id } if *from == HERE => {
+        DocumentSource::File { from, id } if *from == DIALECT => {
             out.insert("file_id".into(), json!(id))
         }
         DocumentSource::File { .. } => {
-            return Err(ModelError::bad(
+            return Err(ModelError::bad_request(
                 "a document in a provider's file store cannot be said here",
             ));
         }
         DocumentSource::Text(_) => {
-            return Err(ModelError::bad("a document of plain text cannot be said in Responses"));
+            return Err(ModelError::bad_request(
+                "a document of plain text cannot be said in Responses",
+            ));
         }
     };
-    with(out, &paper.extras)
+    with_part_extras(out, &paper.extras)
 }

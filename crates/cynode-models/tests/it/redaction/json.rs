@@ -15,10 +15,10 @@ fn strings_keys_and_arguments_are_all_looked_at() {
             "tool": {"arguments": arguments},
             planted.text.clone(): 1,
         });
-        let found = redactor.json(&mut value);
+        let found = redactor.redact_json(&mut value);
         let left = value.to_string();
         assert!(planted.secret.lines().all(|line| survivors(line, &left).is_empty()), "{left}");
-        assert_eq!(found.total(), 3, "{left}");
+        assert_eq!(found.total_count(), 3, "{left}");
         assert!(
             serde_json::from_str::<Value>(value["tool"]["arguments"].as_str().unwrap()).is_ok()
         );
@@ -36,7 +36,7 @@ fn a_key_that_announces_a_secret_makes_its_value_one() {
         "token_type": "bearer_access",
         "note": "short",
     });
-    let found = redactor.json(&mut value);
+    let found = redactor.redact_json(&mut value);
     let placeholder = value["db_password"].as_str().unwrap().to_owned();
     assert!(placeholder.starts_with("[redacted:secret#"), "{placeholder}");
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_key_that_announces_a_secret_makes_its_value_one() {
     );
     assert_eq!(found.iter().collect::<Vec<_>>(), [("secret", 2)]);
     let before = value.clone();
-    assert!(redactor.json(&mut value).is_empty());
+    assert!(redactor.redact_json(&mut value).is_empty());
     assert_eq!(value, before);
 }
 
@@ -61,7 +61,7 @@ fn escapes_do_not_hide_a_secret_in_json_text() {
     let token = format!("ghp_{}", Chance::new(23).letters(ALNUM, 36));
     let hidden = token.replacen('_', "\\u005f", 1);
     let mut value = json!({"arguments": format!("{{\"b\":1,\"a\":\"{hidden}\"}}")});
-    let found = redactor.json(&mut value);
+    let found = redactor.redact_json(&mut value);
     assert_eq!(found.iter().collect::<Vec<_>>(), [("github_token", 1)]);
     assert!(survivors(&token[4..], &value.to_string()).is_empty());
 }
@@ -71,7 +71,7 @@ fn a_value_without_secrets_stays_byte_for_byte() {
     let redactor = redactor(&[]);
     let mut value = json!({"arguments": "{ \"z\": 1,\n  \"a\": \"b\" }", "n": [1, null, true]});
     let before = value.clone();
-    assert!(redactor.json(&mut value).is_empty());
+    assert!(redactor.redact_json(&mut value).is_empty());
     assert_eq!(value, before);
 }
 
@@ -84,6 +84,6 @@ fn two_secret_keys_stay_two_entries() {
         map.insert(format!("ghp_{}", chance.letters(ALNUM, 36)), json!(number));
     }
     let mut value = Value::Object(map);
-    redactor.json(&mut value);
+    redactor.redact_json(&mut value);
     assert_eq!(value.as_object().unwrap().len(), 2000);
 }

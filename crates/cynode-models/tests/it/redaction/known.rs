@@ -12,7 +12,7 @@ const VALUE: &str = "correct horse/battery+staple \"ä\"";
 #[test]
 fn a_known_secret_goes_in_every_encoding_and_all_have_one_name() {
     let redactor = redactor(&[("Provider key", VALUE)]);
-    let plain = redactor.text(VALUE).value.into_owned();
+    let plain = redactor.redact_text(VALUE).value.into_owned();
     assert!(plain.starts_with("[redacted:provider_key#"), "{plain}");
     let quoted = serde_json::Value::from(VALUE).to_string();
     let twice = serde_json::Value::from(quoted.as_str()).to_string();
@@ -25,7 +25,11 @@ fn a_known_secret_goes_in_every_encoding_and_all_have_one_name() {
         "correct+horse%2Fbattery%2Bstaple+%22%C3%A4%22".to_owned(),
     ];
     for text in encoded {
-        assert_eq!(redactor.text(&format!("<{text}>")).value, format!("<{plain}>"), "{text}");
+        assert_eq!(
+            redactor.redact_text(&format!("<{text}>")).value,
+            format!("<{plain}>"),
+            "{text}"
+        );
     }
 }
 
@@ -36,7 +40,7 @@ fn a_known_secret_goes_from_base64_of_something_longer() {
         for base in [&BASE64, &BASE64URL] {
             let blob = base.encode(format!("{before}{VALUE} and more").as_bytes());
             let alone = base.encode(VALUE.as_bytes());
-            let redacted = redactor.text(&blob).value.into_owned();
+            let redacted = redactor.redact_text(&blob).value.into_owned();
             assert!(redacted.contains("[redacted:key#"), "{redacted}");
             assert_eq!(survivors(&alone, &redacted), Vec::<&str>::new(), "{redacted}");
         }
@@ -46,15 +50,15 @@ fn a_known_secret_goes_from_base64_of_something_longer() {
 #[test]
 fn short_secrets_are_told_rather_than_looked_for() {
     let redactor = redactor(&[("pin", "1234"), ("key", "a-longer-value")]);
-    assert_eq!(redactor.unguarded(), ["pin"]);
-    assert_eq!(redactor.text("1234 apples").value, "1234 apples");
+    assert_eq!(redactor.unguarded_names(), ["pin"]);
+    assert_eq!(redactor.redact_text("1234 apples").value, "1234 apples");
 }
 
 #[test]
 fn a_known_secret_and_a_rule_that_overlap_leave_nothing_of_either() {
     let value = "swordfish99 and a second half";
     let redactor = redactor(&[("key", value)]);
-    let redacted = redactor.text(&format!("password={value}.")).value.into_owned();
+    let redacted = redactor.redact_text(&format!("password={value}.")).value.into_owned();
     assert!(redacted.starts_with("password=[redacted:key#"), "{redacted}");
     assert!(redacted.ends_with("]."), "{redacted}");
 }
@@ -62,10 +66,10 @@ fn a_known_secret_and_a_rule_that_overlap_leave_nothing_of_either() {
 #[test]
 fn a_known_secret_cannot_hide_in_a_false_placeholder_nor_break_a_true_one() {
     let redactor = redactor(&[("key", "redacted"), ("other", "abcdefgh12")]);
-    let hidden = redactor.text("[redacted:abcdefgh12#0000]").value.into_owned();
+    let hidden = redactor.redact_text("[redacted:abcdefgh12#0000]").value.into_owned();
     assert!(!hidden.contains("abcdefgh12"), "{hidden}");
-    let once = redactor.text("abcdefgh12").value.into_owned();
-    assert_eq!(redactor.text(&once).value, once);
+    let once = redactor.redact_text("abcdefgh12").value.into_owned();
+    assert_eq!(redactor.redact_text(&once).value, once);
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn long_secrets_are_found_too_and_nothing_of_them_is_left() {
     let value: String = (0..3000).map(|number| format!("{number:x}.")).collect();
     let redactor = redactor(&[("key", &value)]);
     let text = format!("before {value} after");
-    let redacted = redactor.text(&text).value.into_owned();
+    let redacted = redactor.redact_text(&text).value.into_owned();
     assert_eq!(survivors(&value, &redacted), Vec::<&str>::new());
     assert!(redacted.starts_with("before [redacted:key#") && redacted.ends_with("] after"));
 }
@@ -89,8 +93,8 @@ proptest! {
         after in "[ -~é\n]{0,30}",
     ) {
         let redactor = redactor(&[("key", &value)]);
-        let redacted = redactor.text(&format!("{before}{value}{after}")).value.into_owned();
+        let redacted = redactor.redact_text(&format!("{before}{value}{after}")).value.into_owned();
         prop_assert!(!redacted.contains(&value), "{}", redacted);
-        prop_assert_eq!(&redactor.text(&redacted).value, &redacted);
+        prop_assert_eq!(&redactor.redact_text(&redacted).value, &redacted);
     }
 }

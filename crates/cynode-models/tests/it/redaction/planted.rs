@@ -14,7 +14,7 @@ fn of_a_thousand_secrets_in_every_setting_no_piece_survives() {
     for (number, planted) in secrets(1, 1000).iter().enumerate() {
         let setting = number % SETTINGS.len();
         let text = SETTINGS[setting](&planted.text);
-        let redacted = redactor.text(&text).value;
+        let redacted = redactor.redact_text(&text).value;
         // line by line: settings put marks between the lines of a key
         let left: Vec<_> =
             planted.secret.lines().flat_map(|line| survivors(line, &redacted)).collect();
@@ -31,7 +31,7 @@ fn every_kind_survives_in_no_setting() {
     let mut failures = BTreeSet::new();
     for planted in secrets(2, KINDS.len() * 2) {
         for (number, setting) in SETTINGS.iter().enumerate() {
-            let redacted = redactor.text(&setting(&planted.text)).value.into_owned();
+            let redacted = redactor.redact_text(&setting(&planted.text)).value.into_owned();
             if planted.secret.lines().any(|line| !survivors(line, &redacted).is_empty()) {
                 failures.insert((planted.kind, number));
             }
@@ -46,7 +46,7 @@ fn each_kind_is_called_by_its_name() {
     let kinds: BTreeSet<_> = KINDS.iter().map(|(kind, _)| *kind).collect();
     assert!(kinds.len() >= 40, "{}", kinds.len());
     for planted in secrets(3, KINDS.len() * 3) {
-        let found = redactor.text(&planted.text).found;
+        let found = redactor.redact_text(&planted.text).found;
         let seen: Vec<_> = found.iter().collect();
         assert_eq!(seen, [(planted.kind, 1)], "{}", planted.text);
     }
@@ -57,7 +57,7 @@ fn the_words_around_a_secret_stay() {
     let redactor = redactor(&[]);
     let token = format!("ghp_{}", Chance::new(4).letters(ALNUM, 36));
     let text = format!("git clone https://ada:{token}@github.com/a/b # {token}");
-    let redacted = redactor.text(&text).value.into_owned();
+    let redacted = redactor.redact_text(&text).value.into_owned();
     let (_, placeholder) = redacted.split_once("# ").unwrap();
     assert!(placeholder.starts_with("[redacted:github_token#"), "{placeholder}");
     assert_eq!(
@@ -73,9 +73,9 @@ fn two_secrets_of_a_kind_can_be_told_apart_and_another_key_tells_otherwise() {
     let [a, b] = [0, 1].map(|_| format!("ghp_{}", chance.letters(ALNUM, 36)));
     let ours = redactor(&[]);
     let theirs = Redactor::new(RULES.clone(), FingerprintKey::new([8; 32]), []).unwrap();
-    assert_ne!(ours.text(&a).value, ours.text(&b).value);
-    assert_eq!(ours.text(&a).value, ours.text(&a).value);
-    assert_ne!(ours.text(&a).value, theirs.text(&a).value);
+    assert_ne!(ours.redact_text(&a).value, ours.redact_text(&b).value);
+    assert_eq!(ours.redact_text(&a).value, ours.redact_text(&a).value);
+    assert_ne!(ours.redact_text(&a).value, theirs.redact_text(&a).value);
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn secrets_with_nothing_between_them_are_gone_at_once() {
     for first in secrets(8, KINDS.len()) {
         for second in secrets(9, KINDS.len()) {
             let text = format!("{}{}", first.text, second.text);
-            let once = redactor.text(&text).value.into_owned();
-            assert_eq!(redactor.text(&once).value, once, "{} {}", first.kind, second.kind);
+            let once = redactor.redact_text(&text).value.into_owned();
+            assert_eq!(redactor.redact_text(&once).value, once, "{} {}", first.kind, second.kind);
         }
     }
 }
@@ -97,7 +97,7 @@ fn a_key_that_is_cut_short_is_taken_out_as_far_as_it_goes() {
     let body: Vec<_> = (0..9).map(|_| chance.letters(BASE64, 64)).collect();
     let dashes = "-".repeat(5);
     let text = format!("{dashes}BEGIN RSA PRIVATE KEY{dashes}\n{}\n[truncated]", body.join("\n"));
-    let redacted = redactor.text(&text).value.into_owned();
+    let redacted = redactor.redact_text(&text).value.into_owned();
     assert!(body.iter().all(|line| survivors(line, &redacted).is_empty()), "{redacted}");
     assert!(redacted.ends_with("\n[truncated]"), "{redacted}");
 }
@@ -113,7 +113,7 @@ fn a_key_in_the_source_of_a_program_goes_line_by_line() {
         "char *key = \"{dashes}BEGIN PRIVATE KEY{dashes}\\n\"\n{}    \"{dashes}END PRIVATE KEY{dashes}\";",
         lines.concat()
     );
-    let redacted = redactor.text(&text).value.into_owned();
+    let redacted = redactor.redact_text(&text).value.into_owned();
     let opening = format!("char *key = \"{dashes}BEGIN PRIVATE KEY{dashes}[redacted:private_key#");
     assert!(redacted.starts_with(&opening), "{redacted}");
     assert_eq!(redacted.len(), opening.len() + "0000]\";".len(), "{redacted}");
@@ -181,8 +181,8 @@ proptest! {
     #[test]
     fn redacting_twice_changes_nothing_more(text in hostile()) {
         let redactor = redactor(&[("ours", "knownknown-7")]);
-        let once = redactor.text(&text).value.into_owned();
-        let twice = redactor.text(&once);
+        let once = redactor.redact_text(&text).value.into_owned();
+        let twice = redactor.redact_text(&once);
         prop_assert_eq!(&twice.value, &once);
         prop_assert!(twice.found.is_empty());
     }

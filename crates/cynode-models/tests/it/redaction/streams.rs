@@ -10,11 +10,11 @@ fn each_secret_cut_at_every_byte_is_taken_out_as_from_the_whole() {
     let redactor = redactor(&[]);
     for (number, planted) in secrets(11, KINDS.len()).iter().enumerate() {
         let text = SETTINGS[number % SETTINGS.len()](&planted.text);
-        let whole = redactor.text(&text);
+        let whole = redactor.redact_text(&text);
         for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
-            let mut stream = redactor.stream();
-            let mut out = stream.push(&text[..cut]);
-            out.push_str(&stream.push(&text[cut..]));
+            let mut stream = redactor.stream_redactor();
+            let mut out = stream.push_text(&text[..cut]);
+            out.push_str(&stream.push_text(&text[cut..]));
             let rest = stream.finish();
             out.push_str(&rest.value);
             assert_eq!(out, whole.value, "{} cut at {cut}", planted.kind);
@@ -28,22 +28,22 @@ fn a_secret_that_comes_letter_by_letter_is_never_given_out() {
     let redactor = redactor(&[]);
     for (number, planted) in secrets(12, KINDS.len()).iter().enumerate() {
         let text = SETTINGS[(number + 5) % SETTINGS.len()](&planted.text);
-        let mut stream = redactor.stream();
+        let mut stream = redactor.stream_redactor();
         let mut out = String::new();
         for letter in text.chars() {
-            out.push_str(&stream.push(letter.encode_utf8(&mut [0; 4])));
+            out.push_str(&stream.push_text(letter.encode_utf8(&mut [0; 4])));
         }
         out.push_str(&stream.finish().value);
-        assert_eq!(out, redactor.text(&text).value, "{}", planted.kind);
+        assert_eq!(out, redactor.redact_text(&text).value, "{}", planted.kind);
     }
 }
 
 #[test]
 fn ordinary_words_are_held_back_until_the_next_one_at_most() {
-    let mut stream = redactor(&[]).stream();
+    let mut stream = redactor(&[]).stream_redactor();
     let words =
         ["The", " quick", " brown", " fox", " jumps", " over", " the", " lazy", " dog", "."];
-    let out: Vec<_> = words.iter().map(|word| stream.push(word)).collect();
+    let out: Vec<_> = words.iter().map(|word| stream.push_text(word)).collect();
     assert_eq!(
         out,
         ["", "The ", "quick ", "brown ", "fox ", "jumps ", "over ", "the ", "lazy ", ""]
@@ -63,11 +63,11 @@ fn what_is_held_back_has_a_bound_whatever_comes() {
     let endless_chain = "sk-".repeat(100_000);
     let endless_token = format!("eyJ{}", chance.letters(ALNUM, 300_000));
     for text in [endless_key, endless_word, endless_chain, endless_token] {
-        let mut stream = redactor(&[]).stream();
+        let mut stream = redactor(&[]).stream_redactor();
         let mut most = 0;
         for piece in text.as_bytes().chunks(1000) {
-            stream.push(std::str::from_utf8(piece).unwrap());
-            most = most.max(stream.held());
+            stream.push_text(std::str::from_utf8(piece).unwrap());
+            most = most.max(stream.held_bytes());
         }
         assert!(most <= 65 * 1024, "{most}");
     }
@@ -90,15 +90,15 @@ proptest! {
             .collect();
         places.sort_unstable();
         places.push(text.len());
-        let mut stream = redactor.stream();
+        let mut stream = redactor.stream_redactor();
         let (mut out, mut at) = (String::new(), 0);
         for place in places {
-            out.push_str(&stream.push(&text[at..place]));
+            out.push_str(&stream.push_text(&text[at..place]));
             at = place;
         }
         let rest = stream.finish();
         out.push_str(&rest.value);
-        let whole = redactor.text(&text);
+        let whole = redactor.redact_text(&text);
         prop_assert_eq!(out, whole.value);
         prop_assert_eq!(rest.found, whole.found);
     }

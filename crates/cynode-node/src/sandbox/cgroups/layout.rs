@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::sandbox::SandboxError;
 
 /// Controllers without which there are no limits; `cpuacct` only counts.
-const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
-const WANTED: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
+const REQUIRED_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+const USED_CONTROLLERS: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
 
 /// A hierarchy that is used, and the directory of the node in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hierarchy {
+pub(super) struct CgroupHierarchy {
     /// Where it is mounted.
     pub(super) root: PathBuf,
     /// The directory of the node.
@@ -21,15 +21,15 @@ pub(super) struct Hierarchy {
     pub(super) unified: bool,
 }
 
-impl Hierarchy {
-    pub(super) fn has(&self, controller: &str) -> bool {
+impl CgroupHierarchy {
+    pub(super) fn has_controller(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
     }
 }
 
 /// What is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct CgroupLayout {
     /// Mount point and controllers of each old hierarchy.
     old: Vec<(PathBuf, Vec<String>)>,
     /// Mount point of the unified one and where in it this process is.
@@ -38,9 +38,9 @@ pub(super) struct Layout {
     others: Vec<PathBuf>,
 }
 
-impl Layout {
+impl CgroupLayout {
     /// From `/proc/self/mountinfo` and `/proc/self/cgroup`.
-    pub(super) fn read(mounts: &str, own: &str) -> Self {
+    pub(super) fn parse_mounts(mounts: &str, own: &str) -> Self {
         let mut layout = Self { old: Vec::new(), unified: None, others: Vec::new() };
         for line in mounts.lines() {
             let Some((place, kind)) = line.split_once(" - ") else { continue };
@@ -53,7 +53,7 @@ impl Layout {
                 }
                 Some("cgroup") => {
                     let options = kind.nth(1).unwrap_or_default();
-                    let known = |name: &&str| WANTED.contains(name);
+                    let known = |name: &&str| USED_CONTROLLERS.contains(name);
                     let controllers: Vec<String> =
                         options.split(',').filter(known).map(str::to_owned).collect();
                     // One hierarchy can be mounted twice.
@@ -73,25 +73,28 @@ impl Layout {
     /// The hierarchies that a node called `name` uses. In the old ones it is at the top, as other makers of containers are; in the
     /// unified one it is below where it was put, which is what it was given. Where the old ones have all that is needed the unified
     /// one is left alone: to join it takes a lock of the whole machine, which alone can take longer than all else.
-    pub(super) fn hierarchies(&self, name: &str) -> Result<Vec<Hierarchy>, SandboxError> {
-        let old = self.old.iter().map(|(root, controllers)| Hierarchy {
+    pub(super) fn node_hierarchies(
+        &self,
+        name: &str,
+    ) -> Result<Vec<CgroupHierarchy>, SandboxError> {
+        let old = self.old.iter().map(|(root, controllers)| CgroupHierarchy {
             root: root.clone(),
             directory: root.join(name),
             controllers: controllers.clone(),
             unified: false,
         });
-        let mut all: Vec<Hierarchy> = old.collect();
-        let missing: Vec<&str> = NEEDED
+        let mut all: Vec<CgroupHierarchy> = old.collect();
+        let missing: Vec<&str> = REQUIRED_CONTROLLERS
             .into_iter()
-            .filter(|controller| !all.iter().any(|hierarchy| hierarchy.has(controller)))
+            .filter(|controller| !all.iter().any(|hierarchy| hierarchy.has_controller(controller)))
             .collect();
         if missing.is_empty() {
             return Ok(all);
         }
         if let Some((root, own)) = &self.unified {
-            all.push(Hierarchy {
+            all.push(CgroupHierarchy {
                 root: root.clone(),
-                directory: root.join(without(own, name)).join(name),
+                directory: root.join(strip_own_cgroup(own, name)).join(name),
                 controllers: missing.iter().map(ToString::to_string).collect(),
                 unified: true,
             });
@@ -105,14 +108,14 @@ impl Layout {
     }
 
     /// Where makers of containers leave directories below that of the node, too.
-    pub(super) fn others(&self, name: &str) -> Vec<PathBuf> {
+    pub(super) fn extra_directories(&self, name: &str) -> Vec<PathBuf> {
         let unified = self.unified.iter().filter(|_| !self.old.is_empty()).map(|(point, _)| point);
         self.others.iter().chain(unified).map(|point| point.join(name)).collect()
     }
 }
 
 /// Where a process is that was moved into a cgroup of its own before: above that.
-fn without<'a>(own: &'a Path, name: &str) -> &'a Path {
+fn strip_own_cgroup<'a>(own: &'a Path, name: &str) -> &'a Path {
     let moved = own.file_name().is_some_and(|last| last == format!("{name}.node").as_str());
     if moved { own.parent().unwrap_or(own) } else { own }
 }
@@ -131,8 +134,8 @@ mod tests {
 37 31 0:33 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
 
-    fn old(controller: &str, point: &str) -> Hierarchy {
-        Hierarchy {
+    fn old(controller: &str, point: &str) -> CgroupHierarchy {
+        CgroupHierarchy {
             root: format!("/sys/fs/cgroup/{point}").into(),
             directory: format!("/sys/fs/cgroup/{point}/cynode-a").into(),
             controllers: controller.split(',').map(str::to_owned).collect(),
@@ -140,8 +143,8 @@ mod tests {
         }
     }
 
-    fn unified(root: &str, directory: &str, controllers: &[&str]) -> Hierarchy {
-        Hierarchy {
+    fn unified(root: &str, directory: &str, controllers: &[&str]) -> CgroupHierarchy {
+        CgroupHierarchy {
             root: root.into(),
             directory: directory.into(),
             controllers: controllers.iter().map(ToString::to_string).collect(),
@@ -151,16 +154,16 @@ mod tests {
 
     #[test]
     fn beside_the_old_hierarchies_the_unified_one_is_left_alone() {
-        let layout = Layout::read(HYBRID, "4:memory:/elsewhere\n0::/\n");
+        let layout = CgroupLayout::parse_mounts(HYBRID, "4:memory:/elsewhere\n0::/\n");
         let expected = vec![
             old("cpu", "cpu"),
             old("cpuacct", "cpuacct"),
             old("memory", "memory"),
             old("pids", "pids"),
         ];
-        assert_eq!(layout.hierarchies("cynode-a").unwrap(), expected);
+        assert_eq!(layout.node_hierarchies("cynode-a").unwrap(), expected);
         let others = ["/sys/fs/cgroup/systemd/cynode-a", "/sys/fs/cgroup/unified/cynode-a"];
-        assert_eq!(layout.others("cynode-a"), others.map(PathBuf::from));
+        assert_eq!(layout.extra_directories("cynode-a"), others.map(PathBuf::from));
     }
 
     #[test]
@@ -174,7 +177,10 @@ mod tests {
                 "/sys/fs/cgroup/system.slice/node.service/cynode-a",
                 &["cpu", "memory", "pids"],
             );
-            assert_eq!(Layout::read(mounts, own).hierarchies("cynode-a").unwrap(), vec![expected]);
+            assert_eq!(
+                CgroupLayout::parse_mounts(mounts, own).node_hierarchies("cynode-a").unwrap(),
+                vec![expected]
+            );
         }
     }
 
@@ -187,13 +193,17 @@ mod tests {
 ";
         let expected =
             vec![old("cpu,cpuacct", "cpu,cpuacct"), old("memory", "memory"), old("pids", "pids")];
-        assert_eq!(Layout::read(mounts, "").hierarchies("cynode-a").unwrap(), expected);
+        assert_eq!(
+            CgroupLayout::parse_mounts(mounts, "").node_hierarchies("cynode-a").unwrap(),
+            expected
+        );
     }
 
     #[test]
     fn where_nothing_limits_memory_there_is_no_sandbox() {
         let mounts = "32 31 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
-        let refused = Layout::read(mounts, "").hierarchies("cynode-a").unwrap_err();
+        let refused =
+            CgroupLayout::parse_mounts(mounts, "").node_hierarchies("cynode-a").unwrap_err();
         assert_eq!(
             refused.to_string(),
             "no cgroup hierarchy limits memory, pids: mount the unified hierarchy: \

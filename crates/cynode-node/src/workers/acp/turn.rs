@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::{
     PromptResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
     SelectedPermissionOutcome, SessionNotification, StopReason,
 };
-use cynode_wire::nodes::Happened;
+use cynode_wire::nodes::JobEventData;
 use futures::{
     StreamExt as _,
     future::{BoxFuture, FutureExt as _},
@@ -20,23 +20,23 @@ use tokio::{
 };
 
 use super::{
-    super::{Order, Repetition, Turn, inside::tell, stops},
-    Agent,
-    updates::Updates,
-    wire::Incoming,
+    super::{RepetitionDetector, TurnOutcome, WorkerInstruction, inside::send_event, stops},
+    AcpSession,
+    updates::UpdateCollector,
+    wire::AgentMessage,
 };
 
 /// How often lines are told that wait for more.
-const FLUSH: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// The most questions to people that are open at once.
-const MOST_OPEN: usize = 8;
+const MAX_OPEN_QUESTIONS: usize = 8;
 /// What an agent is told after a pause.
-const GO_ON: &str = "You were paused. Go on where you stopped, and do nothing twice.";
+const RESUME_PROMPT: &str = "You were paused. Go on where you stopped, and do nothing twice.";
 
 /// What comes after a prompt has ended.
-enum After {
+enum PromptOutcome {
     /// The turn is over.
-    Over(Turn),
+    Over(TurnOutcome),
     /// The agent is told this next.
     Tell(String),
     /// It waits until it may go on.
@@ -45,7 +45,7 @@ enum After {
 
 /// Why the agent was told to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Ending {
+enum StopCause {
     /// For this reason, and then the turn is over.
     Stop(&'static str),
     /// To be told something else.
@@ -55,7 +55,7 @@ enum Ending {
 }
 
 /// A question to a person.
-struct Question {
+struct PermissionQuestion {
     id: Value,
     request: String,
     title: String,
@@ -63,141 +63,163 @@ struct Question {
 }
 
 /// What is known in the course of a prompt.
-struct Course {
+struct PromptState {
     prompt: u64,
-    updates: Updates,
-    repetition: Repetition,
+    updates: UpdateCollector,
+    repetition: RepetitionDetector,
     questions: FuturesUnordered<BoxFuture<'static, (u64, bool)>>,
-    asked: Vec<(u64, Question)>,
+    asked: Vec<(u64, PermissionQuestion)>,
     /// Why it was told to stop, and until when it may take.
-    ending: Option<(Ending, Option<Instant>)>,
+    ending: Option<(StopCause, Option<Instant>)>,
     heard: Instant,
     tick: Interval,
 }
 
-impl Agent {
+impl AcpSession {
     /// Has the agent work until its turn is over, with as many prompts as people's orders make of it.
-    pub(super) async fn work(&mut self, text: &str, orders: &mut mpsc::Receiver<Order>) -> Turn {
+    pub(super) async fn run_turn(
+        &mut self,
+        text: &str,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> TurnOutcome {
         let mut next = text.to_owned();
         loop {
             if self.over {
-                return self.crashed(&Updates::default());
+                return self.crash_outcome(&UpdateCollector::default());
             }
             match self.prompt_once(next, orders).await {
-                After::Over(turn) => return turn,
-                After::Tell(text) => next = text,
-                After::Pause => match self.paused(orders).await {
+                PromptOutcome::Over(turn) => return turn,
+                PromptOutcome::Tell(text) => next = text,
+                PromptOutcome::Pause => match self.wait_for_resume(orders).await {
                     Ok(text) => next = text,
-                    Err(stop) => return Turn { stop: stop.into(), ..Turn::default() },
+                    Err(stop) => {
+                        return TurnOutcome { stop: stop.into(), ..TurnOutcome::default() };
+                    }
                 },
             }
         }
     }
 
     /// Waits while there is a pause: what the agent is told after it, or why there is no after.
-    async fn paused(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<String, &'static str> {
-        self.note("The agent is paused.").await;
+    async fn wait_for_resume(
+        &mut self,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> Result<String, &'static str> {
+        self.send_note("The agent is paused.").await;
         loop {
             let order = tokio::select! {
                 order = orders.recv() => order,
                 () = sleep_until(self.limits.until) => return Err(stops::TIMEOUT),
             };
             match order {
-                Some(Order::Pause) => {}
-                Some(Order::Continue) => return Ok(GO_ON.into()),
-                Some(Order::Tell(text)) => return Ok(text),
-                Some(Order::Cancel) | None => return Err(stops::CANCELLED),
+                Some(WorkerInstruction::Pause) => {}
+                Some(WorkerInstruction::Continue) => return Ok(RESUME_PROMPT.into()),
+                Some(WorkerInstruction::Tell(text)) => return Ok(text),
+                Some(WorkerInstruction::Cancel) | None => return Err(stops::CANCELLED),
             }
         }
     }
 
-    async fn prompt_once(&mut self, text: String, orders: &mut mpsc::Receiver<Order>) -> After {
+    async fn prompt_once(
+        &mut self,
+        text: String,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> PromptOutcome {
         let content = vec![ContentBlock::from(text.clone())];
         let ask = PromptRequest::new(self.session.clone(), content);
-        let mut tick = interval_at(Instant::now() + FLUSH, FLUSH);
+        let mut tick = interval_at(Instant::now() + FLUSH_INTERVAL, FLUSH_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut course = Course {
-            prompt: self.wire.request("session/prompt", &ask),
-            updates: Updates::default(),
-            repetition: Repetition::new(self.limits.repeats),
+        let mut course = PromptState {
+            prompt: self.wire.send_request("session/prompt", &ask),
+            updates: UpdateCollector::default(),
+            repetition: RepetitionDetector::new(self.limits.repeats),
             questions: FuturesUnordered::new(),
             asked: Vec::new(),
             ending: None,
             heard: Instant::now(),
             tick,
         };
-        tell(&self.events, Happened::Told { text }).await;
+        send_event(&self.events, JobEventData::Told { text }).await;
         let after = loop {
-            if let Some(after) = self.step(&mut course, orders).await {
+            if let Some(after) = self.handle_next(&mut course, orders).await {
                 break after;
             }
         };
-        let left = course.updates.flush().into_iter().chain(self.wire.flush()).collect();
-        self.tell_all(left).await;
+        let left =
+            course.updates.flush_text().into_iter().chain(self.wire.flush_strays()).collect();
+        self.send_events(left).await;
         after
     }
 
     /// Waits for whatever comes next and deals with it; what comes after the prompt, when it is over.
-    async fn step(
+    async fn handle_next(
         &mut self,
-        course: &mut Course,
-        orders: &mut mpsc::Receiver<Order>,
-    ) -> Option<After> {
-        let deadline = course.deadline(self.limits.until, self.limits.inactive);
+        course: &mut PromptState,
+        orders: &mut mpsc::Receiver<WorkerInstruction>,
+    ) -> Option<PromptOutcome> {
+        let deadline = course.next_deadline(self.limits.until, self.limits.inactive);
         tokio::select! {
-            incoming = self.wire.next() => self.incoming(course, incoming).await,
+            incoming = self.wire.next() => self.handle_incoming(course, incoming).await,
             Some(order) = orders.recv(), if course.ending.is_none() => {
-                self.order(course, order).await;
+                self.handle_instruction(course, order).await;
                 None
             }
             Some((number, allowed)) = course.questions.next() => {
-                self.answered(course, number, allowed).await;
+                self.handle_permission_answer(course, number, allowed).await;
                 None
             }
             _ = course.tick.tick() => {
                 let told = course.updates.flush_lines();
-                self.tell_all(told.into_iter().collect()).await;
+                self.send_events(told.into_iter().collect()).await;
                 None
             }
-            () = sleep_until(deadline) => self.late(course),
+            () = sleep_until(deadline) => self.handle_timeout(course),
         }
     }
 
-    async fn incoming(&mut self, course: &mut Course, incoming: Incoming) -> Option<After> {
+    async fn handle_incoming(
+        &mut self,
+        course: &mut PromptState,
+        incoming: AgentMessage,
+    ) -> Option<PromptOutcome> {
         match incoming {
-            Incoming::Answer { id, answer } if id == course.prompt => {
-                return Some(self.ended(course, answer));
+            AgentMessage::Answer { id, answer } if id == course.prompt => {
+                return Some(self.handle_prompt_end(course, answer));
             }
-            Incoming::Answer { .. } => {}
-            Incoming::Notification { method, params } => {
+            AgentMessage::Answer { .. } => {}
+            AgentMessage::Notification { method, params } => {
                 course.heard = Instant::now();
                 if method == "session/update" {
-                    self.update(course, params).await;
+                    self.handle_update(course, params).await;
                 }
             }
-            Incoming::Request { id, method, params } => {
+            AgentMessage::Request { id, method, params } => {
                 course.heard = Instant::now();
                 if method == "session/request_permission" {
-                    self.question(course, id, params).await;
+                    self.handle_permission_request(course, id, params).await;
                 } else {
-                    self.refuse(&id, &method);
+                    self.reject_request(&id, &method);
                 }
             }
             // Noise is no sign of work.
-            Incoming::Stray(told) => self.tell_all(told).await,
-            Incoming::TooLong(bytes) => tell(&self.events, Happened::Truncated { bytes }).await,
-            Incoming::Gone => {
+            AgentMessage::Stray(told) => self.send_events(told).await,
+            AgentMessage::TooLong(bytes) => {
+                send_event(&self.events, JobEventData::Truncated { bytes }).await;
+            }
+            AgentMessage::Gone => {
                 self.over = true;
                 return Some(match &course.ending {
-                    Some((Ending::Stop(stop), _)) => After::Over(over(course, stop)),
-                    _ => After::Over(self.crashed(&course.updates)),
+                    Some((StopCause::Stop(stop), _)) => {
+                        PromptOutcome::Over(build_turn_outcome(course, stop))
+                    }
+                    _ => PromptOutcome::Over(self.crash_outcome(&course.updates)),
                 });
             }
         }
         None
     }
 
-    async fn update(&mut self, course: &mut Course, params: Value) {
+    async fn handle_update(&mut self, course: &mut PromptState, params: Value) {
         let Ok(update) = serde_json::from_value::<SessionNotification>(params) else {
             return;
         };
@@ -205,145 +227,176 @@ impl Agent {
         if update.session_id != self.session {
             return;
         }
-        let told = course.updates.take(update.update);
-        self.tell_all(told).await;
+        let told = course.updates.collect_update(update.update);
+        self.send_events(told).await;
         let mut stuck = false;
         for done in std::mem::take(&mut course.updates.done) {
-            stuck |= course.repetition.stuck_after(done);
+            stuck |= course.repetition.is_stuck_after(done);
         }
         if stuck && course.ending.is_none() {
-            self.stop(course, Ending::Stop(stops::NO_PROGRESS));
+            self.request_stop(course, StopCause::Stop(stops::NO_PROGRESS));
         }
     }
 
     /// Asks a person what the agent asks, be it told to ask or not: nobody says yes in a person's place.
-    async fn question(&mut self, course: &mut Course, id: Value, params: Value) {
+    async fn handle_permission_request(
+        &mut self,
+        course: &mut PromptState,
+        id: Value,
+        params: Value,
+    ) {
         let Ok(request) = serde_json::from_value::<RequestPermissionRequest>(params) else {
-            self.wire.refuse(&id, -32602, "this is not a request for permission");
+            self.wire.send_error(&id, -32602, "this is not a request for permission");
             return;
         };
         if course.ending.is_some() {
-            self.wire
-                .answer(&id, &RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled));
+            self.wire.send_response(
+                &id,
+                &RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled),
+            );
             return;
         }
         let named = request.tool_call.tool_call_id.to_string();
-        let told = course.updates.flush();
-        self.tell_all(told.into_iter().collect()).await;
-        let room = course.asked.len() < MOST_OPEN;
-        let Some((title, input)) = course.updates.asked(&request.tool_call).filter(|_| room) else {
-            self.decide(&id, &request.options, false);
+        let told = course.updates.flush_text();
+        self.send_events(told.into_iter().collect()).await;
+        let room = course.asked.len() < MAX_OPEN_QUESTIONS;
+        let Some((title, input)) =
+            course.updates.permission_subject(&request.tool_call).filter(|_| room)
+        else {
+            self.send_permission_decision(&id, &request.options, false);
             let title = request.tool_call.fields.title.unwrap_or_default();
-            tell(&self.events, permission(&named, &title, "refused")).await;
+            send_event(&self.events, permission_event(&named, &title, "refused")).await;
             return;
         };
         let number = course.asked.last().map_or(0, |(number, _)| number + 1);
-        tell(&self.events, permission(&named, &title, "asked")).await;
+        send_event(&self.events, permission_event(&named, &title, "asked")).await;
         let permissions = Arc::clone(&self.permissions);
         let asked = title.clone();
-        let answer = async move { (number, permissions.ask(asked, input).await) };
+        let answer = async move { (number, permissions.request_permission(asked, input).await) };
         course.questions.push(answer.boxed());
-        let question = Question { id, request: named, title, options: request.options };
+        let question = PermissionQuestion { id, request: named, title, options: request.options };
         course.asked.push((number, question));
     }
 
     /// Passes on what a person answered.
-    async fn answered(&mut self, course: &mut Course, number: u64, allowed: bool) {
+    async fn handle_permission_answer(
+        &mut self,
+        course: &mut PromptState,
+        number: u64,
+        allowed: bool,
+    ) {
         course.heard = Instant::now();
         let Some(at) = course.asked.iter().position(|(asked, _)| *asked == number) else {
             return;
         };
         let (_, question) = course.asked.remove(at);
-        self.decide(&question.id, &question.options, allowed);
+        self.send_permission_decision(&question.id, &question.options, allowed);
         let state = if allowed { "allowed" } else { "refused" };
-        tell(&self.events, permission(&question.request, &question.title, state)).await;
+        send_event(&self.events, permission_event(&question.request, &question.title, state)).await;
     }
 
     /// Tells the agent whether it may.
-    fn decide(&mut self, id: &Value, options: &[PermissionOption], allowed: bool) {
-        let outcome = match chosen(options, allowed) {
+    fn send_permission_decision(
+        &mut self,
+        id: &Value,
+        options: &[PermissionOption],
+        allowed: bool,
+    ) {
+        let outcome = match select_option(options, allowed) {
             Some(option) => {
                 RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option))
             }
             // It offers no way to say so: then it may not.
             None => RequestPermissionOutcome::Cancelled,
         };
-        self.wire.answer(id, &RequestPermissionResponse::new(outcome));
+        self.wire.send_response(id, &RequestPermissionResponse::new(outcome));
     }
 
-    async fn order(&mut self, course: &mut Course, order: Order) {
+    async fn handle_instruction(&mut self, course: &mut PromptState, order: WorkerInstruction) {
         match order {
-            Order::Cancel => self.stop(course, Ending::Stop(stops::CANCELLED)),
-            Order::Tell(text) => self.stop(course, Ending::Tell(text)),
-            Order::Pause => self.stop(course, Ending::Pause),
-            Order::Continue => self.note("It is not paused.").await,
+            WorkerInstruction::Cancel => {
+                self.request_stop(course, StopCause::Stop(stops::CANCELLED));
+            }
+            WorkerInstruction::Tell(text) => self.request_stop(course, StopCause::Tell(text)),
+            WorkerInstruction::Pause => self.request_stop(course, StopCause::Pause),
+            WorkerInstruction::Continue => self.send_note("It is not paused.").await,
         }
     }
 
     /// Tells the agent to stop, and why that is for us.
-    fn stop(&mut self, course: &mut Course, ending: Ending) {
-        self.cancel();
+    fn request_stop(&mut self, course: &mut PromptState, ending: StopCause) {
+        self.cancel_prompt();
         for (_, question) in course.asked.drain(..) {
             let cancelled = RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled);
-            self.wire.answer(&question.id, &cancelled);
+            self.wire.send_response(&question.id, &cancelled);
         }
         course.questions.clear();
         course.ending = Some((ending, Some(Instant::now() + self.limits.grace)));
     }
 
     /// Something took too long.
-    fn late(&mut self, course: &mut Course) -> Option<After> {
+    fn handle_timeout(&mut self, course: &mut PromptState) -> Option<PromptOutcome> {
         let out_of_time = Instant::now() >= self.limits.until;
         match &mut course.ending {
-            Some((Ending::Stop(stop), _)) => {
+            Some((StopCause::Stop(stop), _)) => {
                 let stop = *stop;
-                return Some(After::Over(over(course, stop)));
+                return Some(PromptOutcome::Over(build_turn_outcome(course, stop)));
             }
             // It did not stop, so it is told when it has ended by itself.
             Some((_, grace @ Some(_))) if !out_of_time => *grace = None,
             _ => {
                 let why = if out_of_time { stops::TIMEOUT } else { stops::INACTIVE };
-                self.stop(course, Ending::Stop(why));
+                self.request_stop(course, StopCause::Stop(why));
             }
         }
         None
     }
 
     /// The agent says that the prompt is over.
-    fn ended(&mut self, course: &Course, answer: Result<Value, String>) -> After {
+    fn handle_prompt_end(
+        &mut self,
+        course: &PromptState,
+        answer: Result<Value, String>,
+    ) -> PromptOutcome {
         let ending = course.ending.as_ref().map(|(ending, _)| ending.clone());
         let usage = answer.as_ref().map(|answer| answer["usage"].clone()).unwrap_or_default();
         let mut turn = match (ending, answer) {
-            (Some(Ending::Tell(text)), _) => return After::Tell(text),
-            (Some(Ending::Pause), _) => return After::Pause,
-            (Some(Ending::Stop(stop)), _) => over(course, stop),
+            (Some(StopCause::Tell(text)), _) => return PromptOutcome::Tell(text),
+            (Some(StopCause::Pause), _) => return PromptOutcome::Pause,
+            (Some(StopCause::Stop(stop)), _) => build_turn_outcome(course, stop),
             (None, Ok(answer)) => match serde_json::from_value::<PromptResponse>(answer) {
-                Ok(answer) => over(course, stop_of(answer.stop_reason)),
-                Err(error) => Turn {
+                Ok(answer) => build_turn_outcome(course, stop_reason_of(answer.stop_reason)),
+                Err(error) => TurnOutcome {
                     said: format!("{} ended its turn with nonsense: {error}", self.name),
-                    ..over(course, stops::FAILED)
+                    ..build_turn_outcome(course, stops::FAILED)
                 },
             },
-            (None, Err(told)) => Turn { said: told, ..over(course, stops::FAILED) },
+            (None, Err(told)) => {
+                TurnOutcome { said: told, ..build_turn_outcome(course, stops::FAILED) }
+            }
         };
         turn.usage = usage;
-        After::Over(turn)
+        PromptOutcome::Over(turn)
     }
 
     /// The agent ended in the middle.
-    fn crashed(&mut self, updates: &Updates) -> Turn {
-        let strays = self.wire.strays();
-        let why = if strays.is_empty() { updates.said().to_owned() } else { strays };
+    fn crash_outcome(&mut self, updates: &UpdateCollector) -> TurnOutcome {
+        let strays = self.wire.stray_tail();
+        let why = if strays.is_empty() { updates.last_message().to_owned() } else { strays };
         let said = format!("{} ended in the middle of its turn. {why}", self.name);
-        Turn { stop: stops::CRASHED.into(), said: said.trim_end().to_owned(), ..Turn::default() }
+        TurnOutcome {
+            stop: stops::CRASHED.into(),
+            said: said.trim_end().to_owned(),
+            ..TurnOutcome::default()
+        }
     }
 }
 
-impl Course {
+impl PromptState {
     /// When something has taken too long. Whoever waits for a person is not inactive.
-    fn deadline(&self, until: Instant, inactive: Duration) -> Instant {
+    fn next_deadline(&self, until: Instant, inactive: Duration) -> Instant {
         match &self.ending {
-            Some((Ending::Stop(_), Some(grace))) => *grace,
+            Some((StopCause::Stop(_), Some(grace))) => *grace,
             Some((_, Some(grace))) => (*grace).min(until),
             _ if !self.asked.is_empty() => until,
             _ => until.min(self.heard + inactive),
@@ -352,11 +405,15 @@ impl Course {
 }
 
 /// A turn that is over for a reason.
-fn over(course: &Course, stop: &str) -> Turn {
-    Turn { stop: stop.into(), said: course.updates.said().to_owned(), ..Turn::default() }
+fn build_turn_outcome(course: &PromptState, stop: &str) -> TurnOutcome {
+    TurnOutcome {
+        stop: stop.into(),
+        said: course.updates.last_message().to_owned(),
+        ..TurnOutcome::default()
+    }
 }
 
-const fn stop_of(reason: StopReason) -> &'static str {
+const fn stop_reason_of(reason: StopReason) -> &'static str {
     match reason {
         StopReason::EndTurn => stops::END_TURN,
         StopReason::Refusal => stops::REFUSED,
@@ -367,14 +424,14 @@ const fn stop_of(reason: StopReason) -> &'static str {
 }
 
 /// The option that says what the person said, and only for this time where there is such a one.
-fn chosen(options: &[PermissionOption], allowed: bool) -> Option<PermissionOptionId> {
+fn select_option(options: &[PermissionOption], allowed: bool) -> Option<PermissionOptionId> {
     use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
     let wanted = if allowed { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
     let of = |kind| options.iter().find(|option| option.kind == kind);
     wanted.into_iter().find_map(of).map(|option| option.option_id.clone())
 }
 
-fn permission(request: &str, title: &str, state: &str) -> Happened {
+fn permission_event(request: &str, title: &str, state: &str) -> JobEventData {
     let (request, title, state) = (request.to_owned(), title.to_owned(), state.to_owned());
-    Happened::Permission { request, title, state }
+    JobEventData::Permission { request, title, state }
 }

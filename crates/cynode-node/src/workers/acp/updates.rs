@@ -9,72 +9,82 @@ use agent_client_protocol_schema::v1::{
     ContentBlock, ContentChunk, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
     ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
-use cynode_wire::nodes::Happened;
+use cynode_wire::nodes::JobEventData;
 use serde_json::{Value, json};
 
-use crate::pieces::{LINE, safe_cut};
+use crate::pieces::{MAX_LINE_BYTES, safe_cut_length};
 
 /// From this many bytes on, words are not waited with.
-const PIECE: usize = 4 * 1024;
+const TEXT_FLUSH_BYTES: usize = 4 * 1024;
 /// The most bytes of an input in an event; questions to people have all of it.
-const INPUT: usize = 16 * 1024;
+const MAX_INPUT_BYTES: usize = 16 * 1024;
+/// The most bytes of what a command wrote in an event: its beginning and its end.
+const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 /// The most of what was said last that is kept.
-const SAID: usize = 64 * 1024;
+const MAX_LAST_MESSAGE_BYTES: usize = 64 * 1024;
 /// The most uses of tools that are remembered at once.
-const REMEMBERED: usize = 1000;
+const MAX_TRACKED_CALLS: usize = 1000;
 /// The most bytes of one use that are remembered.
-const CALL: usize = 1024 * 1024;
+const MAX_CALL_BYTES: usize = 1024 * 1024;
 /// The most bytes of all uses that are remembered at once.
-const CALLS: usize = 8 * CALL;
+const MAX_TOTAL_CALL_BYTES: usize = 8 * MAX_CALL_BYTES;
 
 /// Words of which kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Voice {
+enum AgentTextKind {
     Said,
     Thought,
 }
 
 /// Collects what an agent tells in one turn.
 #[derive(Debug, Default)]
-pub(super) struct Updates {
-    words: Option<(Voice, String)>,
+pub(super) struct UpdateCollector {
+    words: Option<(AgentTextKind, String)>,
     said: String,
     used_tool: bool,
     /// Uses that have not ended, the oldest first.
-    calls: VecDeque<(String, Call)>,
+    calls: VecDeque<(String, ToolCallState)>,
     /// Whether one of them was forgotten.
     forgot: bool,
+    /// Uses that have ended, the oldest first: what is told of them afterwards is no news.
+    ended: VecDeque<String>,
     /// Every use of a tool that ended, by what was done.
     pub(super) done: Vec<u64>,
 }
 
 /// A use of a tool, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Call {
+pub(super) struct ToolCallState {
     pub(super) title: String,
     kind: ToolKind,
     status: ToolCallStatus,
     input: Value,
     content: Vec<Value>,
+    /// What came of it, when the agent says so beside the content.
+    result: Value,
     /// Whether this is not all that was told of it.
     shortened: bool,
+    /// Whether it was told on.
+    told: bool,
 }
 
-impl Updates {
+impl UpdateCollector {
     /// Takes an update; what is to be told now.
-    pub(super) fn take(&mut self, update: SessionUpdate) -> Vec<Happened> {
+    pub(super) fn collect_update(&mut self, update: SessionUpdate) -> Vec<JobEventData> {
         match update {
-            SessionUpdate::AgentMessageChunk(chunk) => self.speak(Voice::Said, chunk),
-            SessionUpdate::AgentThoughtChunk(chunk) => self.speak(Voice::Thought, chunk),
-            SessionUpdate::ToolCall(call) => self.call(&as_update(call)),
-            SessionUpdate::ToolCallUpdate(update) => self.call(&update),
+            SessionUpdate::AgentMessageChunk(chunk) => self.append_text(AgentTextKind::Said, chunk),
+            SessionUpdate::AgentThoughtChunk(chunk) => {
+                self.append_text(AgentTextKind::Thought, chunk)
+            }
+            SessionUpdate::ToolCall(call) => self.update_call(&as_update(call), true),
+            SessionUpdate::ToolCallUpdate(update) => self.update_call(&update, false),
             SessionUpdate::Plan(plan) => {
                 let entries = serde_json::to_value(plan.entries).unwrap_or_default();
-                self.after_words(Happened::Plan { entries })
+                self.flush_before(JobEventData::Plan { entries })
             }
             SessionUpdate::UsageUpdate(usage) => {
                 let usage = serde_json::to_value(usage).unwrap_or_default();
-                self.after_words(Happened::Usage { usage })
+                self.flush_before(JobEventData::Usage { usage })
             }
             // What it could do, what it is called, what people said: none of it is news.
             _ => Vec::new(),
@@ -82,37 +92,37 @@ impl Updates {
     }
 
     /// The words that have waited for more of them, as far as their lines have ended.
-    pub(super) fn flush_lines(&mut self) -> Option<Happened> {
+    pub(super) fn flush_lines(&mut self) -> Option<JobEventData> {
         let (voice, text) = self.words.as_mut()?;
-        let rest = text.split_off(safe_cut(text.as_bytes(), LINE));
+        let rest = text.split_off(safe_cut_length(text.as_bytes(), MAX_LINE_BYTES));
         let (voice, lines) = (*voice, std::mem::replace(text, rest));
-        (!lines.is_empty()).then(|| told(voice, lines))
+        (!lines.is_empty()).then(|| to_text_event(voice, lines))
     }
 
     /// All words that have waited for more of them.
-    pub(super) fn flush(&mut self) -> Option<Happened> {
+    pub(super) fn flush_text(&mut self) -> Option<JobEventData> {
         let (voice, text) = self.words.take()?;
-        (!text.is_empty()).then(|| told(voice, text))
+        (!text.is_empty()).then(|| to_text_event(voice, text))
     }
 
     /// What was said last: after the last use of a tool, or before it when nothing came after.
-    pub(super) fn said(&self) -> &str {
+    pub(super) fn last_message(&self) -> &str {
         self.said.trim()
     }
 
     /// What is asked for when permission for a use is asked: in the words of the request, and where those are missing, of the use.
     /// Nothing when what was told of the use is not all known any more and the request does not say it: nobody can judge that.
-    pub(super) fn asked(&self, request: &ToolCallUpdate) -> Option<(String, Value)> {
-        let known = self.known(&request.tool_call_id.0).map(|at| self.calls[at].1.clone());
+    pub(super) fn permission_subject(&self, request: &ToolCallUpdate) -> Option<(String, Value)> {
+        let known = self.find_call(&request.tool_call_id.0).map(|at| self.calls[at].1.clone());
         let lost = known.as_ref().map_or(self.forgot, |call| call.shortened);
         let fields = &request.fields;
-        let carries = fields.raw_input.as_ref().is_some_and(says)
+        let carries = fields.raw_input.as_ref().is_some_and(has_content)
             || fields.content.as_ref().is_some_and(|it| !it.is_empty());
         if lost && !carries {
             return None;
         }
         let mut call = known.filter(|call| !call.shortened).unwrap_or_default();
-        call.learn(fields);
+        call.apply_fields(fields);
         let mut input = json!({ "kind": call.kind, "input": call.input });
         if !call.content.is_empty() {
             input["content"] = Value::Array(call.content);
@@ -121,11 +131,11 @@ impl Updates {
         Some((title, input))
     }
 
-    fn known(&self, id: &str) -> Option<usize> {
+    fn find_call(&self, id: &str) -> Option<usize> {
         self.calls.iter().position(|(known, _)| known == id)
     }
 
-    fn speak(&mut self, voice: Voice, chunk: ContentChunk) -> Vec<Happened> {
+    fn append_text(&mut self, voice: AgentTextKind, chunk: ContentChunk) -> Vec<JobEventData> {
         let text = match chunk.content {
             ContentBlock::Text(text) => text.text,
             ContentBlock::ResourceLink(link) => link.uri,
@@ -133,72 +143,87 @@ impl Updates {
         };
         let mut told = Vec::new();
         if self.words.as_ref().is_some_and(|(before, _)| *before != voice) {
-            told.extend(self.flush());
+            told.extend(self.flush_text());
         }
-        if voice == Voice::Said {
+        if voice == AgentTextKind::Said {
             if std::mem::take(&mut self.used_tool) {
                 self.said.clear();
             }
-            let room = SAID.saturating_sub(self.said.len());
-            self.said.push_str(cut(&text, room));
+            let room = MAX_LAST_MESSAGE_BYTES.saturating_sub(self.said.len());
+            self.said.push_str(truncate_text(&text, room));
         }
         let (_, words) = self.words.get_or_insert_with(|| (voice, String::new()));
         words.push_str(&text);
-        if words.len() >= PIECE {
+        if words.len() >= TEXT_FLUSH_BYTES {
             told.extend(self.flush_lines());
         }
         told
     }
 
-    fn call(&mut self, update: &ToolCallUpdate) -> Vec<Happened> {
+    /// Takes what is told of the use of a tool. It is told on once, when it is known what is done, and once more when it has ended.
+    fn update_call(&mut self, update: &ToolCallUpdate, begins: bool) -> Vec<JobEventData> {
         self.used_tool = true;
         let id = update.tool_call_id.0.to_string();
-        let known = self.known(&id).and_then(|at| self.calls.remove(at));
-        let is_known = known.is_some();
+        if begins {
+            self.ended.retain(|ended| *ended != id);
+        } else if self.ended.contains(&id) {
+            return Vec::new();
+        }
+        let known = self.find_call(&id).and_then(|at| self.calls.remove(at));
         let (_, mut call) = known.unwrap_or_default();
-        let before = (call.status, call.input.is_null(), call.title.is_empty());
-        call.learn(&update.fields);
-        let same = before == (call.status, call.input.is_null(), call.title.is_empty());
+        call.apply_fields(&update.fields);
         let ended = matches!(call.status, ToolCallStatus::Completed | ToolCallStatus::Failed);
-        let happened = Happened::Tool {
+        let event = |call: &ToolCallState, status: &str| JobEventData::Tool {
             call: id.clone(),
             title: call.title.clone(),
-            status: status(call.status).to_owned(),
-            input: short(&call.input),
+            status: status.to_owned(),
+            input: truncate_input(&call.input),
         };
-        let news = !(is_known && same);
-        if ended && news {
+        let mut told = Vec::new();
+        if !call.told && (ended || has_content(&call.input)) {
+            let first = if ended { "in_progress" } else { status_name(call.status) };
+            told.push(event(&call, first));
+            call.told = true;
+        }
+        if ended {
+            let stream = "stdout".to_owned();
+            told.extend(call.command_output().map(|text| JobEventData::Output { stream, text }));
+            told.push(event(&call, status_name(call.status)));
             let mut done = DefaultHasher::new();
             (&call.title, call.input.to_string()).hash(&mut done);
             self.done.push(done.finish());
+            self.ended.push_back(id);
+            if self.ended.len() > MAX_TRACKED_CALLS {
+                self.ended.pop_front();
+            }
         } else {
-            self.remember(id, call);
+            self.track_call(id, call);
         }
-        if news { self.after_words(happened) } else { Vec::new() }
+        if told.is_empty() { told } else { self.flush_text().into_iter().chain(told).collect() }
     }
 
     /// Remembers a use, and forgets those that were not told of for longest when there are too many.
-    fn remember(&mut self, id: String, mut call: Call) {
-        if call.weight() > CALL {
-            call.shorten();
+    fn track_call(&mut self, id: String, mut call: ToolCallState) {
+        if call.memory_size() > MAX_CALL_BYTES {
+            call.strip_details();
         }
         self.calls.push_back((id, call));
-        let weight = |(id, call): &(String, Call)| id.len() + call.weight();
+        let weight = |(id, call): &(String, ToolCallState)| id.len() + call.memory_size();
         let mut bytes: usize = self.calls.iter().map(weight).sum();
-        while self.calls.len() > REMEMBERED || bytes > CALLS {
+        while self.calls.len() > MAX_TRACKED_CALLS || bytes > MAX_TOTAL_CALL_BYTES {
             let Some(oldest) = self.calls.pop_front() else { return };
             bytes -= weight(&oldest);
             self.forgot = true;
         }
     }
 
-    fn after_words(&mut self, happened: Happened) -> Vec<Happened> {
-        self.flush().into_iter().chain([happened]).collect()
+    fn flush_before(&mut self, happened: JobEventData) -> Vec<JobEventData> {
+        self.flush_text().into_iter().chain([happened]).collect()
     }
 }
 
-impl Call {
-    fn learn(&mut self, fields: &ToolCallUpdateFields) {
+impl ToolCallState {
+    fn apply_fields(&mut self, fields: &ToolCallUpdateFields) {
         if let Some(title) = fields.title.as_ref().filter(|title| !title.is_empty()) {
             self.title.clone_from(title);
         }
@@ -208,8 +233,11 @@ impl Call {
         if let Some(status) = fields.status {
             self.status = status;
         }
-        if let Some(input) = fields.raw_input.as_ref().filter(|it| says(it)) {
+        if let Some(input) = fields.raw_input.as_ref().filter(|it| has_content(it)) {
             self.input.clone_from(input);
+        }
+        if let Some(result) = &fields.raw_output {
+            self.result.clone_from(result);
         }
         if let Some(content) = &fields.content {
             // A terminal is only a name that is never the same; what it will do is in the input.
@@ -219,16 +247,45 @@ impl Call {
         }
     }
 
+    /// What a command wrote; none for other tools, whose results are files and the like.
+    fn command_output(&self) -> Option<String> {
+        let command =
+            ["command", "argv", "cmd"].into_iter().any(|name| !self.input[name].is_null());
+        if self.kind != ToolKind::Execute && !command {
+            return None;
+        }
+        let texts = self.content.iter().filter_map(|it| it["content"]["text"].as_str());
+        let mut text = texts.collect::<Vec<_>>().join("\n");
+        if text.trim().is_empty() {
+            let fields = ["output", "stdout", "stderr"].into_iter();
+            let said = fields.filter_map(|name| self.result[name].as_str());
+            text = match self.result.as_str() {
+                Some(text) => text.to_owned(),
+                None => said.collect::<Vec<_>>().join("\n"),
+            };
+        }
+        if text.len() > MAX_OUTPUT_BYTES {
+            let (head, rest) = text.split_at(text.floor_char_boundary(MAX_OUTPUT_BYTES / 2));
+            let tail = rest.ceil_char_boundary(rest.len() - MAX_OUTPUT_BYTES / 2);
+            text = format!("{head}\n… {tail} bytes left out …\n{}", &rest[tail..]);
+        }
+        (!text.trim().is_empty()).then_some(text)
+    }
+
     /// Roughly how many bytes of memory it takes.
-    fn weight(&self) -> usize {
-        self.title.len() + weight(&self.input) + self.content.iter().map(weight).sum::<usize>()
+    fn memory_size(&self) -> usize {
+        self.title.len()
+            + value_memory_size(&self.input)
+            + value_memory_size(&self.result)
+            + self.content.iter().map(value_memory_size).sum::<usize>()
     }
 
     /// Keeps what events need.
-    fn shorten(&mut self) {
-        self.title.truncate(cut(&self.title, INPUT).len());
-        self.input = short(&self.input);
+    fn strip_details(&mut self) {
+        self.title.truncate(truncate_text(&self.title, MAX_INPUT_BYTES).len());
+        self.input = truncate_input(&self.input);
         self.content = Vec::new();
+        self.result = Value::Null;
         self.shortened = true;
     }
 }
@@ -240,19 +297,20 @@ fn as_update(call: ToolCall) -> ToolCallUpdate {
         .kind(call.kind)
         .status(call.status)
         .content(call.content)
-        .raw_input(call.raw_input);
+        .raw_input(call.raw_input)
+        .raw_output(call.raw_output);
     ToolCallUpdate::new(call.tool_call_id, fields)
 }
 
 /// Words in a voice.
-fn told(voice: Voice, text: String) -> Happened {
+fn to_text_event(voice: AgentTextKind, text: String) -> JobEventData {
     match voice {
-        Voice::Said => Happened::Said { text },
-        Voice::Thought => Happened::Thought { text },
+        AgentTextKind::Said => JobEventData::Said { text },
+        AgentTextKind::Thought => JobEventData::Thought { text },
     }
 }
 
-const fn status(status: ToolCallStatus) -> &'static str {
+const fn status_name(status: ToolCallStatus) -> &'static str {
     match status {
         ToolCallStatus::InProgress => "in_progress",
         ToolCallStatus::Completed => "completed",
@@ -262,33 +320,36 @@ const fn status(status: ToolCallStatus) -> &'static str {
 }
 
 /// Whether an input says anything.
-fn says(input: &Value) -> bool {
+fn has_content(input: &Value) -> bool {
     !input.is_null() && input.as_object().is_none_or(|input| !input.is_empty())
 }
 
 /// An input that is not too long for an event.
-fn short(input: &Value) -> Value {
+fn truncate_input(input: &Value) -> Value {
     let text = input.to_string();
-    if text.len() <= INPUT {
+    if text.len() <= MAX_INPUT_BYTES {
         return input.clone();
     }
     // Written once more, what is between the quotes becomes at most twice as long; so this is short itself.
-    json!({ "truncated": text.len(), "begins": cut(&text, INPUT / 2 - 64) })
+    json!({ "truncated": text.len(), "begins": truncate_text(&text, MAX_INPUT_BYTES / 2 - 64) })
 }
 
 /// Roughly how many bytes of memory a value takes.
-fn weight(value: &Value) -> usize {
-    const EACH: usize = 64;
-    EACH + match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(fields) => fields.iter().map(|(name, it)| name.len() + weight(it)).sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    }
+fn value_memory_size(value: &Value) -> usize {
+    const VALUE_OVERHEAD_BYTES: usize = 64;
+    VALUE_OVERHEAD_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(value_memory_size).sum(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, it)| name.len() + value_memory_size(it)).sum()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
 }
 
 /// The beginning of a text, at most so many bytes of it.
-fn cut(text: &str, most: usize) -> &str {
+fn truncate_text(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most.min(text.len()))]
 }
 
@@ -296,8 +357,8 @@ fn cut(text: &str, most: usize) -> &str {
 mod tests {
     use super::*;
 
-    fn taken(updates: &mut Updates, update: Value) -> Vec<Happened> {
-        updates.take(serde_json::from_value(update).unwrap())
+    fn taken(updates: &mut UpdateCollector, update: Value) -> Vec<JobEventData> {
+        updates.collect_update(serde_json::from_value(update).unwrap())
     }
 
     fn said(text: &str) -> Value {
@@ -306,49 +367,75 @@ mod tests {
 
     #[test]
     fn words_are_told_together_and_before_what_comes_after_them() {
-        let mut updates = Updates::default();
+        let mut updates = UpdateCollector::default();
         assert_eq!(taken(&mut updates, said("Hel")), []);
         assert_eq!(taken(&mut updates, said("lo.")), []);
         let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "title": "ls", "kind": "execute", "status": "pending",
             "rawInput": { "command": "ls" } });
-        let tool = |status: &str| Happened::Tool {
+        let tool = |status: &str| JobEventData::Tool {
             call: "1".into(),
             title: "ls".into(),
             status: status.into(),
             input: json!({ "command": "ls" }),
         };
         let told = taken(&mut updates, call);
-        assert_eq!(told, [Happened::Said { text: "Hello.".into() }, tool("pending")]);
+        assert_eq!(told, [JobEventData::Said { text: "Hello.".into() }, tool("pending")]);
         let more = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", "content": [] });
         assert_eq!(taken(&mut updates, more), []);
         let done = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed" });
         assert_eq!(taken(&mut updates, done), [tool("completed")]);
-        assert_eq!((updates.done.len(), updates.said()), (1, "Hello."));
+        assert_eq!((updates.done.len(), updates.last_message()), (1, "Hello."));
         taken(&mut updates, said("Done."));
-        assert_eq!(updates.said(), "Done.");
-        assert_eq!(updates.flush(), Some(Happened::Said { text: "Done.".into() }));
-        assert_eq!(updates.flush(), None);
+        assert_eq!(updates.last_message(), "Done.");
+        assert_eq!(updates.flush_text(), Some(JobEventData::Said { text: "Done.".into() }));
+        assert_eq!(updates.flush_text(), None);
+    }
+
+    #[test]
+    fn a_command_is_told_once_with_what_it_wrote_and_a_file_that_is_read_is_not_repeated() {
+        let mut updates = UpdateCollector::default();
+        let begun = json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "title": "shell", "kind": "other", "status": "pending" });
+        assert_eq!(taken(&mut updates, begun), [], "nobody knows yet what is done");
+        let tool = |status: &str| JobEventData::Tool {
+            call: "1".into(),
+            title: "shell".into(),
+            status: status.into(),
+            input: json!({ "command": "make test" }),
+        };
+        let running = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "in_progress",
+            "rawInput": { "command": "make test" } });
+        assert_eq!(taken(&mut updates, running.clone()), [tool("in_progress")]);
+        assert_eq!(taken(&mut updates, running), []);
+        let done = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed",
+            "content": [{ "type": "content", "content": { "type": "text", "text": "2 passed" } }] });
+        let wrote = JobEventData::Output { stream: "stdout".into(), text: "2 passed".into() };
+        assert_eq!(taken(&mut updates, done.clone()), [wrote, tool("completed")]);
+        assert_eq!(taken(&mut updates, done), [], "it has ended");
+        let read = json!({ "sessionUpdate": "tool_call", "toolCallId": "2", "title": "Read a", "kind": "read", "status": "completed",
+            "rawInput": { "path": "a" }, "content": [{ "type": "content", "content": { "type": "text", "text": "all of it" } }] });
+        let told = taken(&mut updates, read);
+        assert!(!told.iter().any(|it| matches!(it, JobEventData::Output { .. })), "{told:?}");
     }
 
     #[test]
     fn words_are_cut_where_a_line_ends_and_a_long_line_at_white_space() {
-        let told = |text: &str| Happened::Said { text: text.into() };
-        let mut updates = Updates::default();
+        let told = |text: &str| JobEventData::Said { text: text.into() };
+        let mut updates = UpdateCollector::default();
         taken(&mut updates, said("One.\nkey-ab"));
         assert_eq!(updates.flush_lines(), Some(told("One.\n")));
         assert_eq!(updates.flush_lines(), None);
         taken(&mut updates, said("cd\n"));
         assert_eq!(updates.flush_lines(), Some(told("key-abcd\n")));
-        assert_eq!(updates.flush(), None);
+        assert_eq!(updates.flush_text(), None);
         let long = "word ".repeat(1000);
         assert_eq!(taken(&mut updates, said(&format!("{long}key-ab"))), [told(&long)]);
         assert_eq!(taken(&mut updates, said("cd")), []);
-        assert_eq!(updates.flush(), Some(told("key-abcd")));
+        assert_eq!(updates.flush_text(), Some(told("key-abcd")));
     }
 
     #[test]
     fn the_same_done_twice_is_the_same() {
-        let mut updates = Updates::default();
+        let mut updates = UpdateCollector::default();
         for (id, command) in [("1", "ls"), ("2", "ls"), ("3", "pwd")] {
             let call = json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "sh", "status": "completed",
                 "rawInput": { "command": command } });
@@ -360,42 +447,42 @@ mod tests {
 
     #[test]
     fn a_question_shows_the_exact_command_also_when_it_was_told_before() {
-        let mut updates = Updates::default();
+        let mut updates = UpdateCollector::default();
         let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "title": "Terminal", "kind": "execute",
             "rawInput": { "command": "rm -rf build" } });
         taken(&mut updates, call);
         let request = serde_json::from_value(json!({ "toolCallId": "1", "title": "rm" })).unwrap();
         let input = json!({ "kind": "execute", "input": { "command": "rm -rf build" } });
-        assert_eq!(updates.asked(&request), Some(("rm".into(), input)));
+        assert_eq!(updates.permission_subject(&request), Some(("rm".into(), input)));
         let diff = json!({ "type": "diff", "path": "/work/a", "oldText": "1", "newText": "2" });
         let request = json!({ "toolCallId": "2", "title": "Edit a", "kind": "edit",
             "content": [diff, { "type": "terminal", "terminalId": "2" }] });
         let input = json!({ "kind": "edit", "input": null, "content": [diff] });
-        let asked = updates.asked(&serde_json::from_value(request).unwrap());
+        let asked = updates.permission_subject(&serde_json::from_value(request).unwrap());
         assert_eq!(asked, Some(("Edit a".into(), input)));
     }
 
     #[test]
     fn however_much_is_told_of_tools_little_is_remembered_and_what_is_lost_is_not_asked_for() {
-        let mut updates = Updates::default();
-        let tell = |updates: &mut Updates, id: &str, length: usize| {
+        let mut updates = UpdateCollector::default();
+        let tell = |updates: &mut UpdateCollector, id: &str, length: usize| {
             taken(
                 updates,
                 json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "sh", "kind": "execute",
                     "rawInput": { "command": "x".repeat(length) } }),
             );
         };
-        let ask = |updates: &Updates, request: Value| {
-            updates.asked(&serde_json::from_value(request).unwrap())
+        let ask = |updates: &UpdateCollector, request: Value| {
+            updates.permission_subject(&serde_json::from_value(request).unwrap())
         };
-        tell(&mut updates, "long", 2 * CALL);
-        assert!(updates.calls[0].1.weight() < 2 * INPUT);
+        tell(&mut updates, "long", 2 * MAX_CALL_BYTES);
+        assert!(updates.calls[0].1.memory_size() < 2 * MAX_INPUT_BYTES);
         assert_eq!(ask(&updates, json!({ "toolCallId": "long" })), None);
         for at in 0..20 {
-            tell(&mut updates, &at.to_string(), CALL / 2);
+            tell(&mut updates, &at.to_string(), MAX_CALL_BYTES / 2);
         }
-        let bytes: usize = updates.calls.iter().map(|(_, call)| call.weight()).sum();
-        assert!(bytes <= CALLS && updates.calls.len() == 15, "{bytes}");
+        let bytes: usize = updates.calls.iter().map(|(_, call)| call.memory_size()).sum();
+        assert!(bytes <= MAX_TOTAL_CALL_BYTES && updates.calls.len() == 15, "{bytes}");
         assert_eq!(ask(&updates, json!({ "toolCallId": "0", "title": "rm" })), None);
         let request = json!({ "toolCallId": "0", "title": "rm", "rawInput": { "command": "rm" } });
         let input = json!({ "kind": "other", "input": { "command": "rm" } });
@@ -403,23 +490,24 @@ mod tests {
         assert!(ask(&updates, json!({ "toolCallId": "19" })).is_some());
         let done = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "19", "status": "completed" });
         assert!(
-            matches!(&taken(&mut updates, done)[..], [Happened::Tool { title, .. }] if title == "sh")
+            matches!(&taken(&mut updates, done)[..], [JobEventData::Tool { title, .. }] if title == "sh")
         );
         assert_eq!((updates.calls.len(), updates.done.len()), (14, 1));
     }
 
     #[test]
     fn long_inputs_and_long_words_are_cut_in_events() {
-        let mut updates = Updates::default();
-        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "title": "write", "rawInput": "é".repeat(INPUT) });
-        let [Happened::Tool { input, .. }] = &taken(&mut updates, call)[..] else { panic!() };
-        assert_eq!(input["truncated"], 2 * INPUT + 2);
-        assert!(input["begins"].as_str().unwrap().len() <= INPUT);
-        let [Happened::Said { text }] = &taken(&mut updates, said(&"x".repeat(3 * SAID)))[..]
+        let mut updates = UpdateCollector::default();
+        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "title": "write", "rawInput": "é".repeat(MAX_INPUT_BYTES) });
+        let [JobEventData::Tool { input, .. }] = &taken(&mut updates, call)[..] else { panic!() };
+        assert_eq!(input["truncated"], 2 * MAX_INPUT_BYTES + 2);
+        assert!(input["begins"].as_str().unwrap().len() <= MAX_INPUT_BYTES);
+        let [JobEventData::Said { text }] =
+            &taken(&mut updates, said(&"x".repeat(3 * MAX_LAST_MESSAGE_BYTES)))[..]
         else {
             panic!()
         };
-        assert_eq!(text.len(), 3 * SAID);
-        assert_eq!(updates.said().len(), SAID);
+        assert_eq!(text.len(), 3 * MAX_LAST_MESSAGE_BYTES);
+        assert_eq!(updates.last_message().len(), MAX_LAST_MESSAGE_BYTES);
     }
 }

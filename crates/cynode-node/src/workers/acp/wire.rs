@@ -9,25 +9,25 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::super::inside::{Output, Tail, some};
+use super::super::inside::{OutputStream, TailBuffer, read_some};
 
 /// The longest line that is read. Whole files may be in one.
-const LONGEST: usize = 16 * 1024 * 1024;
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// The most bytes that wait to be read by the agent.
-const MOST_WAITING: usize = 32 * 1024 * 1024;
+const MAX_PENDING_BYTES: usize = 32 * 1024 * 1024;
 /// The most bytes of stray output that are passed on.
-const STRAY: usize = 256 * 1024;
+const MAX_STRAY_BYTES: usize = 256 * 1024;
 /// How much of the end of it is kept, to say why an agent failed.
-const KEPT: usize = 2 * 1024;
+const STRAY_TAIL_BYTES: usize = 2 * 1024;
 /// How long the complaints of an agent that has ended are waited for.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// What came from the agent.
 #[derive(Debug, PartialEq)]
-pub(super) enum Incoming {
+pub(super) enum AgentMessage {
     /// It answered a request of ours.
     Answer {
         /// Which.
@@ -52,7 +52,7 @@ pub(super) enum Incoming {
         params: Value,
     },
     /// It wrote something that is no message.
-    Stray(Vec<cynode_wire::nodes::Happened>),
+    Stray(Vec<cynode_wire::nodes::JobEventData>),
     /// A line was too long and was left out.
     TooLong(u64),
     /// It has ended, or does not read any more.
@@ -60,7 +60,7 @@ pub(super) enum Incoming {
 }
 
 /// A connection.
-pub(super) struct Wire {
+pub(super) struct AcpConnection {
     stdin: Option<Writer>,
     stdout: Option<Reader>,
     stderr: Option<Reader>,
@@ -71,13 +71,13 @@ pub(super) struct Wire {
     last: u64,
     /// Until when its complaints are waited for, once it has ended.
     last_words: Option<Instant>,
-    out: Output,
-    err: Output,
-    tail: Tail,
+    out: OutputStream,
+    err: OutputStream,
+    tail: TailBuffer,
     pieces: Box<[Vec<u8>; 2]>,
 }
 
-impl Wire {
+impl AcpConnection {
     pub(super) fn new(
         stdin: Option<Writer>,
         stdout: Option<Reader>,
@@ -93,80 +93,82 @@ impl Wire {
             skipped: 0,
             last: 0,
             last_words: None,
-            out: Output::new("stdout", STRAY),
-            err: Output::new("stderr", STRAY),
-            tail: Tail::new(KEPT),
+            out: OutputStream::new("stdout", MAX_STRAY_BYTES),
+            err: OutputStream::new("stderr", MAX_STRAY_BYTES),
+            tail: TailBuffer::new(STRAY_TAIL_BYTES),
             pieces: Box::new([vec![0; 64 * 1024], vec![0; 8 * 1024]]),
         }
     }
 
     /// Asks the agent something; by the number its answer is known.
-    pub(super) fn request(&mut self, method: &str, params: &impl Serialize) -> u64 {
+    pub(super) fn send_request(&mut self, method: &str, params: &impl Serialize) -> u64 {
         self.last += 1;
         let id = self.last;
-        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.queue_message(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }),
+        );
         id
     }
 
     /// Tells the agent something.
-    pub(super) fn notify(&mut self, method: &str, params: &impl Serialize) {
-        self.write(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+    pub(super) fn send_notification(&mut self, method: &str, params: &impl Serialize) {
+        self.queue_message(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
     /// Answers the agent.
-    pub(super) fn answer(&mut self, id: &Value, result: &impl Serialize) {
-        self.write(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+    pub(super) fn send_response(&mut self, id: &Value, result: &impl Serialize) {
+        self.queue_message(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
     }
 
     /// Refuses the agent something.
-    pub(super) fn refuse(&mut self, id: &Value, code: i32, message: &str) {
+    pub(super) fn send_error(&mut self, id: &Value, code: i32, message: &str) {
         let error = json!({ "code": code, "message": message });
-        self.write(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+        self.queue_message(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
     }
 
-    fn write(&mut self, message: &Value) {
+    fn queue_message(&mut self, message: &Value) {
         if serde_json::to_writer(&mut self.waiting, message).is_ok() {
             self.waiting.push(b'\n');
         }
     }
 
     /// The end of what the agent wrote that was no message.
-    pub(super) fn strays(&mut self) -> String {
-        self.tail.text().trim().to_owned()
+    pub(super) fn stray_tail(&mut self) -> String {
+        self.tail.read_text().trim().to_owned()
     }
 
     /// What has waited for the end of its line, when that is not waited for any more.
-    pub(super) fn flush(&mut self) -> Vec<cynode_wire::nodes::Happened> {
+    pub(super) fn flush_strays(&mut self) -> Vec<cynode_wire::nodes::JobEventData> {
         self.out.flush().into_iter().chain(self.err.flush()).collect()
     }
 
     /// What comes next. It can be given up at any time and loses nothing.
-    pub(super) async fn next(&mut self) -> Incoming {
+    pub(super) async fn next(&mut self) -> AgentMessage {
         loop {
             if let Some(incoming) = self.next_line() {
                 return incoming;
             }
             let said_all =
                 self.stderr.is_none() || self.last_words.is_some_and(|end| end <= Instant::now());
-            if (self.stdout.is_none() && said_all) || self.waiting.len() > MOST_WAITING {
-                return Incoming::Gone;
+            if (self.stdout.is_none() && said_all) || self.waiting.len() > MAX_PENDING_BYTES {
+                return AgentMessage::Gone;
             }
             let last_words = self.last_words;
             let [first, second] = &mut *self.pieces;
             tokio::select! {
-                read = some(&mut self.stdout, first) => match read {
+                read = read_some(&mut self.stdout, first) => match read {
                     Some(length) => self.line.extend_from_slice(&first[..length]),
                     None => {
                         self.stdout = None;
-                        self.last_words = Some(Instant::now() + LAST_WORDS);
+                        self.last_words = Some(Instant::now() + STDERR_DRAIN_TIMEOUT);
                     }
                 },
-                read = some(&mut self.stderr, second) => match read {
+                read = read_some(&mut self.stderr, second) => match read {
                     Some(length) => {
-                        self.tail.take(&second[..length]);
-                        let told = self.err.take(&second[..length]);
+                        self.tail.push_bytes(&second[..length]);
+                        let told = self.err.push_bytes(&second[..length]);
                         if !told.is_empty() {
-                            return Incoming::Stray(told);
+                            return AgentMessage::Stray(told);
                         }
                     }
                     None => self.stderr = None,
@@ -187,12 +189,12 @@ impl Wire {
     }
 
     /// The next line, when it is all there.
-    fn next_line(&mut self) -> Option<Incoming> {
+    fn next_line(&mut self) -> Option<AgentMessage> {
         loop {
             let found = self.line[self.looked_at..].iter().position(|byte| *byte == b'\n');
             let Some(found) = found else {
                 self.looked_at = self.line.len();
-                if self.skipped > 0 || self.line.len() > LONGEST {
+                if self.skipped > 0 || self.line.len() > MAX_MESSAGE_BYTES {
                     self.skipped += self.line.len() as u64;
                     self.line.clear();
                     self.looked_at = 0;
@@ -205,20 +207,20 @@ impl Wire {
             self.looked_at = 0;
             if self.skipped > 0 {
                 let bytes = std::mem::take(&mut self.skipped) + line.len() as u64;
-                return Some(Incoming::TooLong(bytes));
+                return Some(AgentMessage::TooLong(bytes));
             }
             let line = line.trim_ascii();
             if line.is_empty() {
                 continue;
             }
-            if let Some(incoming) = message(line) {
+            if let Some(incoming) = parse_message(line) {
                 return Some(incoming);
             }
-            self.tail.take(line);
-            self.tail.take(b"\n");
-            let mut told = self.out.take(line);
-            told.extend(self.out.take(b"\n"));
-            return Some(Incoming::Stray(told));
+            self.tail.push_bytes(line);
+            self.tail.push_bytes(b"\n");
+            let mut told = self.out.push_bytes(line);
+            told.extend(self.out.push_bytes(b"\n"));
+            return Some(AgentMessage::Stray(told));
         }
     }
 }
@@ -235,7 +237,7 @@ async fn write_some(to: &mut Option<Writer>, waiting: &[u8]) -> io::Result<usize
 }
 
 /// The message on a line, when it is one.
-fn message(line: &[u8]) -> Option<Incoming> {
+fn parse_message(line: &[u8]) -> Option<AgentMessage> {
     let mut message: Value = serde_json::from_slice(line).ok()?;
     let object = message.as_object_mut()?;
     let id = object.remove("id").filter(|id| !id.is_null());
@@ -243,21 +245,21 @@ fn message(line: &[u8]) -> Option<Incoming> {
         let method = method.as_str()?.to_owned();
         let params = object.remove("params").unwrap_or_default();
         return Some(match id {
-            Some(id) => Incoming::Request { id, method, params },
-            None => Incoming::Notification { method, params },
+            Some(id) => AgentMessage::Request { id, method, params },
+            None => AgentMessage::Notification { method, params },
         });
     }
     let id = id?.as_u64()?;
     let answer = match (object.remove("result"), object.remove("error")) {
-        (_, Some(error)) if !error.is_null() => Err(told(&error)),
+        (_, Some(error)) if !error.is_null() => Err(format_rpc_error(&error)),
         (Some(result), _) => Ok(result),
         (None, _) => return None,
     };
-    Some(Incoming::Answer { id, answer })
+    Some(AgentMessage::Answer { id, answer })
 }
 
 /// An error in words. Agents put what matters now into the message and now into the data beside it.
-fn told(error: &Value) -> String {
+fn format_rpc_error(error: &Value) -> String {
     let message = error["message"].as_str().unwrap_or("it gave no reason");
     let data = match &error["data"] {
         Value::Null => String::new(),
@@ -281,8 +283,8 @@ mod tests {
 
     use super::*;
 
-    fn reading(bytes: Vec<u8>) -> Wire {
-        Wire::new(None, Some(Box::new(io::Cursor::new(bytes))), None)
+    fn reading(bytes: Vec<u8>) -> AcpConnection {
+        AcpConnection::new(None, Some(Box::new(io::Cursor::new(bytes))), None)
     }
 
     #[tokio::test]
@@ -301,15 +303,18 @@ mod tests {
         let mut wire = reading(lines.as_bytes().to_vec());
         let told = "Internal error: 402 no budget".to_owned();
         for expected in [
-            Incoming::Answer { id: 1, answer: Ok(json!({ "a": 1 })) },
-            Incoming::Answer { id: 2, answer: Err(told) },
-            Incoming::Request {
+            AgentMessage::Answer { id: 1, answer: Ok(json!({ "a": 1 })) },
+            AgentMessage::Answer { id: 2, answer: Err(told) },
+            AgentMessage::Request {
                 id: json!("x"),
                 method: "fs/read_text_file".into(),
                 params: json!({}),
             },
-            Incoming::Notification { method: "session/update".into(), params: json!({ "b": 2 }) },
-            Incoming::Gone,
+            AgentMessage::Notification {
+                method: "session/update".into(),
+                params: json!({ "b": 2 }),
+            },
+            AgentMessage::Gone,
         ] {
             assert_eq!(wire.next().await, expected);
         }
@@ -319,9 +324,9 @@ mod tests {
     async fn what_is_no_message_is_passed_on_as_output() {
         let mut wire = reading(b"Starting\n[1,2]\n{\"id\":null}\n{\"id\":1}\n\xff\n".to_vec());
         let mut strays = String::new();
-        while let Incoming::Stray(told) = wire.next().await {
+        while let AgentMessage::Stray(told) = wire.next().await {
             for happened in told {
-                let cynode_wire::nodes::Happened::Output { stream, text } = happened else {
+                let cynode_wire::nodes::JobEventData::Output { stream, text } = happened else {
                     panic!()
                 };
                 assert_eq!(stream, "stdout");
@@ -329,18 +334,18 @@ mod tests {
             }
         }
         assert_eq!(strays, "Starting\n[1,2]\n{\"id\":null}\n{\"id\":1}\n\u{fffd}\n");
-        assert_eq!(wire.strays(), strays.trim());
+        assert_eq!(wire.stray_tail(), strays.trim());
     }
 
     #[tokio::test]
     async fn a_line_without_end_is_left_out_and_the_next_one_read() {
-        let mut bytes = vec![b'x'; LONGEST + 100_000];
+        let mut bytes = vec![b'x'; MAX_MESSAGE_BYTES + 100_000];
         bytes.extend_from_slice(b"\n{\"method\":\"a\"}\n");
         let mut wire = reading(bytes);
-        assert_eq!(wire.next().await, Incoming::TooLong((LONGEST + 100_001) as u64));
-        let next = Incoming::Notification { method: "a".into(), params: Value::Null };
+        assert_eq!(wire.next().await, AgentMessage::TooLong((MAX_MESSAGE_BYTES + 100_001) as u64));
+        let next = AgentMessage::Notification { method: "a".into(), params: Value::Null };
         assert_eq!(wire.next().await, next);
-        assert!(wire.line.capacity() < 4 * LONGEST);
+        assert!(wire.line.capacity() < 4 * MAX_MESSAGE_BYTES);
     }
 
     #[tokio::test]
@@ -348,9 +353,10 @@ mod tests {
         let (ours, theirs) = duplex(64);
         let (mut read, mut write) = tokio::io::split(theirs);
         let (read_ours, write_ours) = tokio::io::split(ours);
-        let mut wire = Wire::new(Some(Box::new(write_ours)), Some(Box::new(read_ours)), None);
+        let mut wire =
+            AcpConnection::new(Some(Box::new(write_ours)), Some(Box::new(read_ours)), None);
         let long = "y".repeat(10_000);
-        assert_eq!(wire.request("a", &long), 1);
+        assert_eq!(wire.send_request("a", &long), 1);
         let agent = async {
             // It speaks before it listens.
             write.write_all(b"{\"method\":\"hello\",\"params\":\"").await.unwrap();
@@ -361,8 +367,8 @@ mod tests {
             write.write_all(b"{\"id\":1,\"result\":null}\n").await.unwrap();
         };
         let us = async {
-            assert!(matches!(wire.next().await, Incoming::Notification { .. }));
-            assert_eq!(wire.next().await, Incoming::Answer { id: 1, answer: Ok(Value::Null) });
+            assert!(matches!(wire.next().await, AgentMessage::Notification { .. }));
+            assert_eq!(wire.next().await, AgentMessage::Answer { id: 1, answer: Ok(Value::Null) });
         };
         tokio::join!(agent, us);
     }

@@ -4,19 +4,19 @@ use cynode_core::ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId};
 use cynode_wire::{
     accounts::SecretText,
     work::{
-        CommitRule, Placement, RevisionFeedback, SandboxNeeds, StructuredContext, Work,
+        CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
         WorkerChoice,
     },
-    workflow::{Finding, Severity},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 use proptest::{collection, option, prelude::*};
 use uuid::Uuid;
 
 use super::*;
 
-fn assignment(context: StructuredContext) -> Assignment {
+fn assignment(context: StructuredContext) -> JobAssignment {
     let id = |number: u128| Uuid::from_u128(0x0192_d5c8_b6f0_7cc1_a1a3_c2b4_d5e6_f700 + number);
-    Assignment {
+    JobAssignment {
         job_id: JobId::from_uuid(id(1)),
         task_id: TaskId::from_uuid(id(2)),
         run_id: RunId::from_uuid(id(3)),
@@ -25,14 +25,14 @@ fn assignment(context: StructuredContext) -> Assignment {
         title: "Greet people\nby name".into(),
         attempt: 2,
         fencing_token: 7,
-        work: Work {
+        work: JobSpec {
             role: AgentRole::Developer,
             worker: WorkerChoice::Acp { agent: "goose".into() },
             context,
             models: vec!["m".into()],
             tools: None,
             sandbox: SandboxNeeds::default(),
-            placement: Placement::default(),
+            placement: PlacementSpec::default(),
             commit: CommitRule::Required,
         },
         base: None,
@@ -64,10 +64,13 @@ fn every_field_has_its_place_in_the_prompt() {
         design_artifact_path: Some("docs/design.md".into()),
         revision_feedback: Some(RevisionFeedback {
             summary: "Nobody was greeted.".into(),
-            findings: vec![Finding::new(Severity::Major, "The name is missing.")],
+            findings: vec![VerificationFinding::new(
+                FindingSeverity::Major,
+                "The name is missing.",
+            )],
         }),
     };
-    let expected = r#"# Greet people by name
+    let expected = r"# Greet people by name
 
 You are the developer: make the change, and make sure that it works.
 
@@ -131,15 +134,16 @@ Do as `src/bye.rs` does.
 You work alone in a sandbox without a network; nobody answers questions in the conversation. What you change in the workspace becomes a commit when you are done; do not commit or push yourself. Without a change the work counts as failed.
 
 When you are done, call the tool `pm.report` (you may see it with a prefix and underscores, as `cynode__pm__report`) exactly once with
-`task_id` "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f702", `kind` `work_completed`, and in `summary` what you did in a few sentences. When you cannot go on, report
-`work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.
-"#;
-    assert_eq!(prompt(&assignment(context), None, Taken::First), expected);
+`kind` `work_completed`, and in `summary` what you did in a few sentences. Ids of task, run and job are in your token: leave them out. When you
+cannot go on, report `work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.
+";
+    assert_eq!(build_prompt(&assignment(context), None, SessionContinuity::First), expected);
 }
 
 #[test]
 fn an_empty_context_gives_only_who_what_and_how_it_ends() {
-    let told = prompt(&assignment(StructuredContext::default()), None, Taken::First);
+    let told =
+        build_prompt(&assignment(StructuredContext::default()), None, SessionContinuity::First);
     let titles: Vec<_> = told.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(titles, ["# Greet people by name", "## How it ends"]);
 }
@@ -152,7 +156,7 @@ fn reviewers_and_testers_are_told_to_report_their_verdict() {
         (AgentRole::Tester, ["`tests_passed`", "`tests_failed`"]),
     ] {
         assignment.work.role = role;
-        let told = prompt(&assignment, None, Taken::First);
+        let told = build_prompt(&assignment, None, SessionContinuity::First);
         assert!(kinds.iter().all(|kind| told.contains(kind)), "{told}");
         assert!(!told.contains("work_completed"), "{told}");
     }
@@ -164,13 +168,13 @@ fn where_commits_do_not_fit_the_agent_is_told_which_and_where() {
     let assignment = assignment(context);
     let commit = "ab".repeat(20);
     let files = vec!["src/main.rs".into(), "odd\n# name".into()];
-    let conflict = Conflict { commit: commit.clone(), with: vec!["cd".repeat(20)], files };
-    let told = prompt(&assignment, Some(&conflict), Taken::First);
+    let conflict = MergeConflict { commit: commit.clone(), with: vec!["cd".repeat(20)], files };
+    let told = build_prompt(&assignment, Some(&conflict), SessionContinuity::First);
     let files = "## The files that do not fit\n\n- `src/main.rs`\n- \"odd\\n# name\"\n";
     assert!(told.contains(&commit) && told.contains(files), "{told}");
     assert!(told.contains("keep what both meant") && told.contains("Leave no mark behind"));
     // What is to be done stays where it was, and so does how it ends.
-    let without = prompt(&assignment, None, Taken::First);
+    let without = build_prompt(&assignment, None, SessionContinuity::First);
     let (before, after) = without.split_once("\n## How it ends").unwrap();
     assert!(told.starts_with(before) && told.ends_with(after), "{told}");
 }
@@ -179,20 +183,26 @@ fn where_commits_do_not_fit_the_agent_is_told_which_and_where() {
 fn whoever_was_interrupted_is_told_to_look_first_and_is_told_all_only_when_it_has_forgotten() {
     let context = StructuredContext { task_summary: "Greet.".into(), ..Default::default() };
     let assignment = assignment(context);
-    let resumed = prompt(&assignment, None, Taken::Resumed);
-    let forgotten = prompt(&assignment, None, Taken::Forgotten);
+    let resumed = build_prompt(&assignment, None, SessionContinuity::Resumed);
+    let forgotten = build_prompt(&assignment, None, SessionContinuity::Forgotten);
     for told in [&resumed, &forgotten] {
         assert!(told.contains("do nothing twice") && told.contains("`pm.report`"), "{told}");
     }
     assert!(!resumed.contains("What is to be done"), "{resumed}");
-    assert!(forgotten.ends_with(&prompt(&assignment, None, Taken::First)), "{forgotten}");
+    assert!(
+        forgotten.ends_with(&build_prompt(&assignment, None, SessionContinuity::First)),
+        "{forgotten}"
+    );
 }
 
 #[test]
 fn the_token_is_never_in_it() {
-    for taken in [Taken::First, Taken::Resumed, Taken::Forgotten] {
+    for taken in
+        [SessionContinuity::First, SessionContinuity::Resumed, SessionContinuity::Forgotten]
+    {
         assert!(
-            !prompt(&assignment(StructuredContext::default()), None, taken).contains("the-token")
+            !build_prompt(&assignment(StructuredContext::default()), None, taken)
+                .contains("the-token")
         );
     }
 }
@@ -217,8 +227,9 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 fn contexts() -> impl Strategy<Value = StructuredContext> {
-    let severity = prop_oneof![Just(Severity::Critical), Just(Severity::Note)];
-    let finding = (severity, words()).prop_map(|(severity, text)| Finding::new(severity, text));
+    let severity = prop_oneof![Just(FindingSeverity::Critical), Just(FindingSeverity::Note)];
+    let finding =
+        (severity, words()).prop_map(|(severity, text)| VerificationFinding::new(severity, text));
     let feedback = (words(), collection::vec(finding, 0..3))
         .prop_map(|(summary, findings)| RevisionFeedback { summary, findings });
     let lists = || collection::vec(words(), 0..3);
@@ -276,9 +287,9 @@ proptest! {
     #[test]
     fn different_contexts_give_different_prompts(one in contexts(), two in contexts(), field in 0..12_usize) {
         let near = mixed(&one, &two, field);
-        let told = prompt(&assignment(one.clone()), None, Taken::First);
-        prop_assert_eq!(one == near, told == prompt(&assignment(near), None, Taken::First));
-        prop_assert_eq!(one == two, told == prompt(&assignment(two), None, Taken::First));
+        let told = build_prompt(&assignment(one.clone()), None, SessionContinuity::First);
+        prop_assert_eq!(one == near, told == build_prompt(&assignment(near), None, SessionContinuity::First));
+        prop_assert_eq!(one == two, told == build_prompt(&assignment(two), None, SessionContinuity::First));
     }
 
     #[test]
@@ -299,10 +310,10 @@ proptest! {
             design_artifact_path: Some(one(12)),
             revision_feedback: Some(RevisionFeedback {
                 summary: one(13),
-                findings: vec![Finding::new(Severity::Critical, one(0))],
+                findings: vec![VerificationFinding::new(FindingSeverity::Critical, one(0))],
             }),
         };
-        let told = prompt(&assignment(context), None, Taken::First);
+        let told = build_prompt(&assignment(context), None, SessionContinuity::First);
         prop_assert!(words.iter().all(|word| told.contains(word)), "{}", told);
     }
 }

@@ -6,20 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use cynode_wire::handoffs::ProjectContext;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
-use crate::judge::{fence, unit::is_path};
+use crate::judge::{fence, unit::is_repository_path};
 
 /// Most characters of the file that are kept and read.
-const MOST_TEXT: usize = 20_000;
+const MAX_GUIDE_CHARS: usize = 20_000;
 /// Most characters of the architecture.
-const MOST_ARCHITECTURE: usize = 2_000;
+const MAX_ARCHITECTURE_CHARS: usize = 2_000;
 /// Most entries of each kind.
-const MOST: usize = 30;
+const MAX_ENTRIES: usize = 30;
 /// Most characters of an entry.
-const ENTRY: usize = 300;
+const MAX_ENTRY_CHARS: usize = 300;
 
 /// A piece of the file, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Block {
+enum MarkdownBlock {
     Heading(HeadingLevel, String),
     Paragraph(String),
     Item(String),
@@ -29,25 +29,25 @@ enum Block {
 
 /// What a heading is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Topic {
+enum HeadingTopic {
     Architecture,
     Paths,
     Patterns,
     Commands,
 }
 
-type Topics = BTreeSet<Topic>;
+type HeadingTopics = BTreeSet<HeadingTopic>;
 
 /// What a project's words say.
-pub fn read(text: &str) -> ProjectContext {
-    let text: String = text.chars().take(MOST_TEXT).collect();
-    let blocks = blocks(&text);
-    let mut found = Found::default();
-    let mut above: Vec<(HeadingLevel, Topics)> = Vec::new();
+pub fn parse_agent_guide(text: &str) -> ProjectContext {
+    let text: String = text.chars().take(MAX_GUIDE_CHARS).collect();
+    let blocks = parse_blocks(&text);
+    let mut found = GuideContents::default();
+    let mut above: Vec<(HeadingLevel, HeadingTopics)> = Vec::new();
     for block in &blocks {
-        if let Block::Heading(level, title) = block {
+        if let MarkdownBlock::Heading(level, title) = block {
             above.retain(|(higher, _)| higher < level);
-            let mut about = topics(title);
+            let mut about = topics_of_heading(title);
             if about.is_empty() {
                 // A heading that says nothing is about what the one above it is about.
                 about = above.last().map(|(_, topics)| topics.clone()).unwrap_or_default();
@@ -55,14 +55,14 @@ pub fn read(text: &str) -> ProjectContext {
             above.push((*level, about));
             continue;
         }
-        let none = Topics::new();
-        found.take(block, above.last().map_or(&none, |(_, topics)| topics));
+        let none = HeadingTopics::new();
+        found.add_block(block, above.last().map_or(&none, |(_, topics)| topics));
     }
     found.into_context(text)
 }
 
 #[derive(Default)]
-struct Found {
+struct GuideContents {
     first: Option<String>,
     architecture: Vec<String>,
     key_paths: BTreeMap<String, String>,
@@ -71,69 +71,71 @@ struct Found {
     other_commands: Vec<String>,
 }
 
-impl Found {
-    fn take(&mut self, block: &Block, topics: &Topics) {
+impl GuideContents {
+    fn add_block(&mut self, block: &MarkdownBlock, topics: &HeadingTopics) {
         match block {
-            Block::Heading(..) => {}
-            Block::Paragraph(text) => {
+            MarkdownBlock::Heading(..) => {}
+            MarkdownBlock::Paragraph(text) => {
                 self.first.get_or_insert_with(|| text.clone());
-                self.told(text, topics);
+                self.add_text(text, topics);
             }
-            Block::Item(text) => {
-                let place = (topics.contains(&Topic::Architecture)
-                    || topics.contains(&Topic::Paths))
-                .then(|| place(text))
+            MarkdownBlock::Item(text) => {
+                let place = (topics.contains(&HeadingTopic::Architecture)
+                    || topics.contains(&HeadingTopic::Paths))
+                .then(|| parse_path_entry(text))
                 .flatten();
                 match place {
-                    Some((path, what)) => add(&mut self.key_paths, &path, &what),
-                    None => self.told(text, topics),
+                    Some((path, what)) => insert_entry(&mut self.key_paths, &path, &what),
+                    None => self.add_text(text, topics),
                 }
             }
-            Block::Row(cells) => self.row(cells, topics),
-            Block::Code { language, text } => {
+            MarkdownBlock::Row(cells) => self.add_row(cells, topics),
+            MarkdownBlock::Code { language, text } => {
                 let shell = matches!(
                     language.as_str(),
                     "" | "bash" | "sh" | "shell" | "console" | "zsh" | "powershell"
                 );
-                if shell && topics.contains(&Topic::Commands) {
-                    self.build_commands.extend(commands(text));
+                if shell && topics.contains(&HeadingTopic::Commands) {
+                    self.build_commands.extend(parse_commands(text));
                 } else if shell && !language.is_empty() {
-                    self.other_commands.extend(commands(text));
-                } else if topics.contains(&Topic::Architecture) && language.is_empty() {
+                    self.other_commands.extend(parse_commands(text));
+                } else if topics.contains(&HeadingTopic::Architecture) && language.is_empty() {
                     self.architecture.push(text.trim_end().to_owned());
                 }
             }
         }
     }
 
-    fn told(&mut self, text: &str, topics: &Topics) {
-        if topics.contains(&Topic::Commands) {
-            self.build_commands.extend(spans(text).filter(|span| is_command(span)));
+    fn add_text(&mut self, text: &str, topics: &HeadingTopics) {
+        if topics.contains(&HeadingTopic::Commands) {
+            self.build_commands.extend(code_spans(text).filter(|span| is_command(span)));
         }
-        if topics.contains(&Topic::Patterns) {
-            let (name, how) = named(text);
-            add(&mut self.patterns, &name, &how);
-        } else if topics.contains(&Topic::Architecture) {
+        if topics.contains(&HeadingTopic::Patterns) {
+            let (name, how) = split_rule_name(text);
+            insert_entry(&mut self.patterns, &name, &how);
+        } else if topics.contains(&HeadingTopic::Architecture) {
             self.architecture.push(text.to_owned());
         }
     }
 
-    fn row(&mut self, cells: &[String], topics: &Topics) {
+    fn add_row(&mut self, cells: &[String], topics: &HeadingTopics) {
         let [first, rest @ ..] = cells else { return };
         let rest = rest.iter().filter(|cell| !cell.is_empty()).cloned().collect::<Vec<_>>();
         let bare = first.trim_matches('`').to_owned();
-        if topics.contains(&Topic::Commands) {
-            self.build_commands
-                .extend(cells.iter().flat_map(|cell| spans(cell)).filter(|span| is_command(span)));
-        } else if looks_like_a_path(&bare) {
-            add(&mut self.key_paths, &bare, &rest.join("; "));
-        } else if let Some((path, what)) = rest.first().and_then(|cell| place(cell))
-            && (topics.contains(&Topic::Paths) || topics.contains(&Topic::Architecture))
+        if topics.contains(&HeadingTopic::Commands) {
+            self.build_commands.extend(
+                cells.iter().flat_map(|cell| code_spans(cell)).filter(|span| is_command(span)),
+            );
+        } else if looks_like_path(&bare) {
+            insert_entry(&mut self.key_paths, &bare, &rest.join("; "));
+        } else if let Some((path, what)) = rest.first().and_then(|cell| parse_path_entry(cell))
+            && (topics.contains(&HeadingTopic::Paths)
+                || topics.contains(&HeadingTopic::Architecture))
         {
             // A table may name the thing first and its place second.
-            add(&mut self.key_paths, &path, if what.is_empty() { &bare } else { &what });
-        } else if topics.contains(&Topic::Patterns) {
-            add(&mut self.patterns, &bare, &rest.join("; "));
+            insert_entry(&mut self.key_paths, &path, if what.is_empty() { &bare } else { &what });
+        } else if topics.contains(&HeadingTopic::Patterns) {
+            insert_entry(&mut self.patterns, &bare, &rest.join("; "));
         }
     }
 
@@ -146,10 +148,10 @@ impl Found {
             if self.build_commands.is_empty() { self.other_commands } else { self.build_commands };
         let mut seen = BTreeSet::new();
         build_commands.retain(|command| seen.insert(command.clone()));
-        build_commands.truncate(MOST);
+        build_commands.truncate(MAX_ENTRIES);
         ProjectContext {
             claude_md: Some(text),
-            architecture: fence::cut(architecture.trim(), MOST_ARCHITECTURE),
+            architecture: fence::truncate_middle(architecture.trim(), MAX_ARCHITECTURE_CHARS),
             key_paths: self.key_paths,
             patterns: self.patterns,
             build_commands,
@@ -157,18 +159,19 @@ impl Found {
     }
 }
 
-fn add(map: &mut BTreeMap<String, String>, name: &str, text: &str) {
-    if map.len() < MOST && !name.is_empty() {
-        map.entry(fence::line(name, ENTRY)).or_insert_with(|| fence::line(text, ENTRY));
+fn insert_entry(map: &mut BTreeMap<String, String>, name: &str, text: &str) {
+    if map.len() < MAX_ENTRIES && !name.is_empty() {
+        map.entry(fence::sanitize_line(name, MAX_ENTRY_CHARS))
+            .or_insert_with(|| fence::sanitize_line(text, MAX_ENTRY_CHARS));
     }
 }
 
 /// What a heading is about, by its words.
-fn topics(title: &str) -> Topics {
-    use Topic::{Architecture, Commands, Paths, Patterns};
+fn topics_of_heading(title: &str) -> HeadingTopics {
+    use HeadingTopic::{Architecture, Commands, Paths, Patterns};
     let words = title.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     words
-        .flat_map(|word| -> &[Topic] {
+        .flat_map(|word| -> &[HeadingTopic] {
             match word.as_str() {
                 "architecture" | "overview" | "design" | "about" => &[Architecture],
                 "structure" | "layout" => &[Architecture, Paths],
@@ -187,7 +190,7 @@ fn topics(title: &str) -> Topics {
 }
 
 /// The code spans of a text.
-fn spans(text: &str) -> impl Iterator<Item = String> {
+fn code_spans(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(|span| span.trim().to_owned())
 }
 
@@ -230,7 +233,7 @@ fn is_command(span: &str) -> bool {
     known.contains(&first)
 }
 
-fn looks_like_a_path(text: &str) -> bool {
+fn looks_like_path(text: &str) -> bool {
     let dotted = text.rsplit_once('.').is_some_and(|(stem, ending)| {
         !stem.is_empty()
             && (1..=6).contains(&ending.len())
@@ -239,30 +242,31 @@ fn looks_like_a_path(text: &str) -> bool {
     !text.contains(char::is_whitespace)
         && !text.contains("://")
         && !text.contains("::")
-        && is_path(text)
+        && is_repository_path(text)
         && (text.contains('/') || dotted)
 }
 
 /// A path at the start of a text (or the only one in it), and what is said of it.
-fn place(text: &str) -> Option<(String, String)> {
-    let path = spans(text).find(|span| looks_like_a_path(span));
+fn parse_path_entry(text: &str) -> Option<(String, String)> {
+    let path = code_spans(text).find(|span| looks_like_path(span));
     if let Some(path) = path {
         let what = text.replacen(&format!("`{path}`"), "", 1);
-        return Some((path, separated(&what)));
+        return Some((path, trim_separators(&what)));
     }
     let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let first = first.trim_end_matches([':', ',']);
-    (first.contains('/') && looks_like_a_path(first)).then(|| (first.to_owned(), separated(rest)))
+    (first.contains('/') && looks_like_path(first))
+        .then(|| (first.to_owned(), trim_separators(rest)))
 }
 
 /// A text without the dashes and colons that stood between it and what it is about.
-fn separated(text: &str) -> String {
+fn trim_separators(text: &str) -> String {
     let edge = |c: char| c.is_whitespace() || matches!(c, ':' | '-' | '–' | '—' | '→' | '=' | ',');
     text.trim_matches(edge).trim_end_matches('.').to_owned()
 }
 
 /// A rule with its name: the words before a colon or a dash, or else its first words.
-fn named(text: &str) -> (String, String) {
+fn split_rule_name(text: &str) -> (String, String) {
     for separator in [": ", " – ", " — ", " - "] {
         if let Some((name, how)) = text.split_once(separator)
             && name.chars().count() <= 40
@@ -275,7 +279,7 @@ fn named(text: &str) -> (String, String) {
 }
 
 /// The commands of a script, one a line.
-fn commands(text: &str) -> Vec<String> {
+fn parse_commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().map(|line| {
         let line = line.trim();
@@ -284,31 +288,31 @@ fn commands(text: &str) -> Vec<String> {
     });
     lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| fence::line(line, ENTRY))
-        .take(MOST)
+        .map(|line| fence::sanitize_line(line, MAX_ENTRY_CHARS))
+        .take(MAX_ENTRIES)
         .collect()
 }
 
 /// The file as a list of pieces.
-fn blocks(text: &str) -> Vec<Block> {
+fn parse_blocks(text: &str) -> Vec<MarkdownBlock> {
     let mut blocks = Vec::new();
-    let mut reader = Reader::default();
+    let mut reader = MarkdownReader::default();
     for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
-        reader.hear(event, &mut blocks);
+        reader.handle_event(event, &mut blocks);
     }
     blocks
 }
 
 #[derive(Default)]
-struct Reader {
+struct MarkdownReader {
     text: String,
     language: Option<String>,
     cells: Vec<String>,
     depth: usize,
 }
 
-impl Reader {
-    fn hear(&mut self, event: Event<'_>, blocks: &mut Vec<Block>) {
+impl MarkdownReader {
+    fn handle_event(&mut self, event: Event<'_>, blocks: &mut Vec<MarkdownBlock>) {
         match event {
             Event::Text(text) => self.text.push_str(&text),
             Event::Code(code) => {
@@ -317,8 +321,8 @@ impl Reader {
                 self.text.push('`');
             }
             Event::SoftBreak | Event::HardBreak => self.text.push(' '),
-            Event::Start(tag) => self.start(&tag, blocks),
-            Event::End(tag) => self.end(tag, blocks),
+            Event::Start(tag) => self.start_tag(&tag, blocks),
+            Event::End(tag) => self.end_tag(tag, blocks),
             Event::InlineMath(_)
             | Event::DisplayMath(_)
             | Event::Html(_)
@@ -329,26 +333,26 @@ impl Reader {
         }
     }
 
-    fn taken(&mut self) -> String {
+    fn take_text(&mut self) -> String {
         std::mem::take(&mut self.text).trim().to_owned()
     }
 
     /// Ends the item that is being read, when there is one.
-    fn item(&mut self, blocks: &mut Vec<Block>) {
-        let text = self.taken();
+    fn finish_item(&mut self, blocks: &mut Vec<MarkdownBlock>) {
+        let text = self.take_text();
         if self.depth > 0 && !text.is_empty() {
-            blocks.push(Block::Item(text));
+            blocks.push(MarkdownBlock::Item(text));
         }
     }
 
-    fn start(&mut self, tag: &Tag<'_>, blocks: &mut Vec<Block>) {
+    fn start_tag(&mut self, tag: &Tag<'_>, blocks: &mut Vec<MarkdownBlock>) {
         match tag {
             Tag::List(_) => {
-                self.item(blocks);
+                self.finish_item(blocks);
                 self.depth += 1;
             }
             Tag::CodeBlock(kind) => {
-                self.item(blocks);
+                self.finish_item(blocks);
                 self.language = Some(match kind {
                     CodeBlockKind::Indented => String::new(),
                     CodeBlockKind::Fenced(info) => {
@@ -363,31 +367,31 @@ impl Reader {
         }
     }
 
-    fn end(&mut self, tag: TagEnd, blocks: &mut Vec<Block>) {
+    fn end_tag(&mut self, tag: TagEnd, blocks: &mut Vec<MarkdownBlock>) {
         match tag {
             TagEnd::Heading(level) => {
-                let title = self.taken();
-                blocks.push(Block::Heading(level, title));
+                let title = self.take_text();
+                blocks.push(MarkdownBlock::Heading(level, title));
             }
             TagEnd::Paragraph if self.depth == 0 => {
-                let text = self.taken();
+                let text = self.take_text();
                 if !text.is_empty() {
-                    blocks.push(Block::Paragraph(text));
+                    blocks.push(MarkdownBlock::Paragraph(text));
                 }
             }
             TagEnd::Paragraph => self.text.push(' '),
-            TagEnd::Item => self.item(blocks),
+            TagEnd::Item => self.finish_item(blocks),
             TagEnd::List(_) => self.depth = self.depth.saturating_sub(1),
             TagEnd::CodeBlock => {
                 let language = self.language.take().unwrap_or_default();
                 let text = std::mem::take(&mut self.text);
-                blocks.push(Block::Code { language, text });
+                blocks.push(MarkdownBlock::Code { language, text });
             }
             TagEnd::TableCell => {
-                let cell = self.taken();
+                let cell = self.take_text();
                 self.cells.push(cell);
             }
-            TagEnd::TableRow => blocks.push(Block::Row(std::mem::take(&mut self.cells))),
+            TagEnd::TableRow => blocks.push(MarkdownBlock::Row(std::mem::take(&mut self.cells))),
             _ => {}
         }
     }

@@ -3,36 +3,36 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn checked<T: Decision>(answer: Value) -> Result<(), String> {
-    serde_json::from_value::<T>(answer).map_err(|error| error.to_string())?.check()
+fn checked<T: DecisionOutput>(answer: Value) -> Result<(), String> {
+    serde_json::from_value::<T>(answer).map_err(|error| error.to_string())?.validate_decision()
 }
 
-fn schema<T: Decision>() -> Value {
+fn schema<T: DecisionOutput>() -> Value {
     serde_json::to_value(schema_for!(T)).unwrap()
 }
 
-fn all() -> Vec<(ThinkKind, Value)> {
-    fn of<T: Decision>() -> (ThinkKind, Value) {
+fn all() -> Vec<(DecisionKind, Value)> {
+    fn of<T: DecisionOutput>() -> (DecisionKind, Value) {
         (T::KIND, schema::<T>())
     }
     vec![
         of::<Classified>(),
         of::<Scoped>(),
-        of::<ProjectAnalysed>(),
-        of::<PlanMade>(),
-        of::<Refined>(),
+        of::<ProjectAnalysis>(),
+        of::<PlanProposal>(),
+        of::<TaskRefinement>(),
         of::<Reviewed>(),
         of::<FailureHandled>(),
         of::<Routed>(),
-        of::<TestsChosen>(),
-        of::<Summarised>(),
-        of::<ScheduleRead>(),
+        of::<TestSelection>(),
+        of::<TaskSummary>(),
+        of::<ScheduleInterpretation>(),
     ]
 }
 
 #[test]
 fn there_is_one_answer_for_each_kind_of_question_and_no_other() {
-    use ThinkKind::{
+    use DecisionKind::{
         AnalyseProject, AssessScope, ChooseTests, Classify, HandleFailure, InterpretSchedule, Plan,
         RefineTask, ReviewArtifact, Route, Summarise,
     };
@@ -143,7 +143,7 @@ fn an_answer_of_another_form_is_no_answer() {
         Err("`role` must be one of those who work in a sandbox".into())
     );
     assert_eq!(
-        checked::<Summarised>(json!({"summary": "  "})),
+        checked::<TaskSummary>(json!({"summary": "  "})),
         Err("`summary` must not be empty".into())
     );
 }
@@ -181,31 +181,34 @@ fn plan(units: &[Value], question: &str) -> Value {
 
 #[test]
 fn a_plan_has_units_that_can_be_done_in_some_order_or_asks() {
-    assert_eq!(checked::<PlanMade>(plan(&[unit("a", &["b"]), unit("b", &[])], "")), Ok(()));
-    assert_eq!(checked::<PlanMade>(plan(&[], "Which colours?")), Ok(()));
+    assert_eq!(checked::<PlanProposal>(plan(&[unit("a", &["b"]), unit("b", &[])], "")), Ok(()));
+    assert_eq!(checked::<PlanProposal>(plan(&[], "Which colours?")), Ok(()));
     assert_eq!(
-        checked::<PlanMade>(plan(&[], " ")),
+        checked::<PlanProposal>(plan(&[], " ")),
         Err("give at least one unit, or a question".into())
     );
     assert_eq!(
-        checked::<PlanMade>(plan(&[unit("a", &["c"])], "")),
+        checked::<PlanProposal>(plan(&[unit("a", &["c"])], "")),
         Err("`depends_on` names `c`, which is no title of a unit".into())
     );
     let circle = plan(&[unit("a", &["b"]), unit("b", &["a"]), unit("c", &[])], "");
-    assert_eq!(checked::<PlanMade>(circle), Err("these units wait for each other: a, b".into()));
+    assert_eq!(
+        checked::<PlanProposal>(circle),
+        Err("these units wait for each other: a, b".into())
+    );
     let long = plan(&[unit(&"x".repeat(1_001), &[])], "");
     assert_eq!(
-        checked::<PlanMade>(long),
+        checked::<PlanProposal>(long),
         Err("`title` has at most 1000 characters, got 1001".into())
     );
 }
 
 #[test]
 fn units_are_put_after_those_that_they_name() {
-    let made: PlanMade =
+    let made: PlanProposal =
         serde_json::from_value(plan(&[unit("c", &["b"]), unit("a", &[]), unit("b", &["a"])], ""))
             .unwrap();
     let titles: Vec<_> =
-        in_order(&made.units).unwrap().into_iter().map(|unit| unit.title.as_str()).collect();
+        order_units(&made.units).unwrap().into_iter().map(|unit| unit.title.as_str()).collect();
     assert_eq!(titles, ["a", "b", "c"]);
 }

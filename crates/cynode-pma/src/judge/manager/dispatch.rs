@@ -4,80 +4,83 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
-    judgement::{Assignment, UnitKind, assign, review::ReviewOptions},
+    judgement::{UnitAssignment, UnitKind, assign_unit, review::ReviewOptions},
     models::Tier,
     names::DottedKey,
     workflow::plan::Plan,
 };
 use cynode_wire::{
-    handoffs::{Assigned, HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts},
+    handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts, WorkAssignment},
     work::{
-        CommitRule, Placement, RevisionFeedback, SandboxNeeds, StructuredContext, Work,
+        CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
         WorkerChoice,
     },
-    workflow::{Finding, Severity},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 use serde_json::Value;
 
 use super::{
     super::{
         fence,
-        unit::{Brief, UnitPayload, find, is_path},
+        unit::{UnitBrief, UnitPayload, find_unit, is_repository_path},
     },
-    criteria, options, preference,
+    criterion_texts, find_preference, review_options,
 };
 use crate::{
     brain,
-    desk::{Desk, Trouble},
+    desk::{DecisionContext, DecisionError},
 };
 
 /// The coding agent that is sent when nobody says which.
 pub const DEFAULT_WORKER: &str = "goose";
 
-const WORKERS: &str = "agents.project_manager.workers";
-const PLACEMENT: &str = "agents.project_manager.placement";
+const WORKER_PREFERENCE_PREFIX: &str = "agents.project_manager.workers";
+const PLACEMENT_PREFERENCE_PREFIX: &str = "agents.project_manager.placement";
 
 /// How a reviewer's report is to look, so that code can read it.
-const REVIEW_REPORT: &str = "Report `review_approved` or `review_changes_requested` with `details` of this form: \
+const REVIEW_REPORT_FORMAT: &str = "Report `review_approved` or `review_changes_requested` with `details` of this form: \
     {\"critical_issues\": [], \"major_issues\": [], \"minor_issues\": [], \"summary\": \"\"}; an issue is \
     {\"description\": \"\", \"file_location\": \"path:line\", \"how_to_fix\": \"\"}. Critical must be mended, major should be, minor could be.";
 /// How a tester's report is to look.
-const TEST_REPORT: &str = "Run what the project has; do not mend anything. Report `tests_passed` or `tests_failed` with `details` of this form: \
+const TEST_REPORT_FORMAT: &str = "Run what the project has; do not mend anything. Report `tests_passed` or `tests_failed` with `details` of this form: \
     {\"passed\": 0, \"failed\": 0, \"command\": \"\", \"failures\": []}.";
 
 /// Where the architect writes down how something is built.
 pub fn spec_path(task: &TaskFacts) -> String {
-    artifact("specs", task)
+    artifact_path("specs", task)
 }
 
 /// Where the designer writes down what people see.
 pub fn design_path(task: &TaskFacts) -> String {
-    artifact("designs", task)
+    artifact_path("designs", task)
 }
 
-fn artifact(directory: &str, task: &TaskFacts) -> String {
-    let good = is_path(&task.name) && !task.name.contains('/');
+fn artifact_path(directory: &str, task: &TaskFacts) -> String {
+    let good = is_repository_path(&task.name) && !task.name.contains('/');
     format!("docs/{directory}/{}.md", if good { task.name.as_str() } else { "task" })
 }
 
-pub(super) fn dispatch(desk: &Desk<'_>, units: &[ReadyUnit]) -> Result<HandoffAnswer, Trouble> {
+pub(super) fn assign_ready_units(
+    desk: &DecisionContext<'_>,
+    units: &[ReadyUnit],
+) -> Result<HandoffAnswer, DecisionError> {
     let context = &desk.handoff.context;
-    let scene = Scene {
-        task: super::task(desk)?,
+    let scene = DispatchContext {
+        task: super::handoff_task(desk)?,
         plan: context.planned.as_ref().map(|planned| &planned.plan),
-        project: super::project(desk),
-        options: options(desk),
+        project: super::planned_project(desk),
+        options: review_options(desk),
         preferences: &context.preferences,
         models: &desk.handoff.models,
     };
     let assignments = units
         .iter()
-        .map(|unit| Ok(Assigned { unit: unit.unit.clone(), work: scene.work(unit)? }))
-        .collect::<Result<_, Trouble>>()?;
+        .map(|unit| Ok(WorkAssignment { unit: unit.unit.clone(), work: scene.build_work(unit)? }))
+        .collect::<Result<_, DecisionError>>()?;
     Ok(HandoffAnswer::Assigned { assignments })
 }
 
-struct Scene<'a> {
+struct DispatchContext<'a> {
     task: &'a TaskFacts,
     plan: Option<&'a Plan>,
     project: ProjectContext,
@@ -87,21 +90,21 @@ struct Scene<'a> {
     models: &'a [String],
 }
 
-impl Scene<'_> {
-    fn work(&self, unit: &ReadyUnit) -> Result<Work, Trouble> {
-        let payload = UnitPayload::read(&unit.unit, &unit.payload)?;
-        let assignment = assign(payload.scope, payload.kind);
-        Ok(Work {
+impl DispatchContext<'_> {
+    fn build_work(&self, unit: &ReadyUnit) -> Result<JobSpec, DecisionError> {
+        let payload = UnitPayload::parse_payload(&unit.unit, &unit.payload)?;
+        let assignment = assign_unit(payload.scope, payload.kind);
+        Ok(JobSpec {
             role: assignment.role,
             worker: match payload.kind {
                 UnitKind::Integration => WorkerChoice::Merge,
-                _ => self.worker(assignment),
+                _ => self.select_worker(assignment),
             },
-            context: self.context(unit, &payload),
-            models: vec![self.model(assignment.tier)],
+            context: self.build_context(unit, &payload),
+            models: vec![self.model_for_tier(assignment.tier)],
             tools: None,
             sandbox: SandboxNeeds::default(),
-            placement: self.placement(),
+            placement: self.preferred_placement(),
             commit: match payload.kind {
                 UnitKind::Review | UnitKind::Test => CommitRule::Never,
                 UnitKind::Implementation | UnitKind::Integration | UnitKind::Fix => {
@@ -113,15 +116,16 @@ impl Scene<'_> {
     }
 
     /// The model of the tier, or the nearest that is open; where none is, the tier: one may be offered before the work begins.
-    fn model(&self, tier: Tier) -> String {
-        brain::model(self.models, tier).map_or_else(|| tier.model_id(), ToOwned::to_owned)
+    fn model_for_tier(&self, tier: Tier) -> String {
+        brain::select_model(self.models, tier)
+            .map_or_else(|| tier.tier_model_id(), ToOwned::to_owned)
     }
 
     /// The worker that preferences name for the role, else for the kind of worker, else the default.
-    fn worker(&self, assignment: Assignment) -> WorkerChoice {
+    fn select_worker(&self, assignment: UnitAssignment) -> WorkerChoice {
         let keys = [assignment.role.as_str(), assignment.worker.as_str()];
-        for key in keys.map(|name| format!("{WORKERS}.{name}")) {
-            let Some(value) = preference(self.preferences, &key) else { continue };
+        for key in keys.map(|name| format!("{WORKER_PREFERENCE_PREFIX}.{name}")) {
+            let Some(value) = find_preference(self.preferences, &key) else { continue };
             match serde_json::from_value(value.clone()) {
                 Ok(
                     worker @ (WorkerChoice::Acp { .. }
@@ -137,30 +141,36 @@ impl Scene<'_> {
     }
 
     /// Where people want it to run. Among the machines that are left, the registry takes turns.
-    fn placement(&self) -> Placement {
+    fn preferred_placement(&self) -> PlacementSpec {
         let text = |value: &Value| {
             value.as_str().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
         };
-        let node = preference(self.preferences, &format!("{PLACEMENT}.node")).and_then(text);
-        let labels = match preference(self.preferences, &format!("{PLACEMENT}.labels")) {
+        let node =
+            find_preference(self.preferences, &format!("{PLACEMENT_PREFERENCE_PREFIX}.node"))
+                .and_then(text);
+        let labels = match find_preference(
+            self.preferences,
+            &format!("{PLACEMENT_PREFERENCE_PREFIX}.labels"),
+        ) {
             Some(Value::Array(labels)) => labels.iter().filter_map(text).collect(),
             Some(one) => text(one).into_iter().collect(),
             None => Vec::new(),
         };
-        Placement { node, labels }
+        PlacementSpec { node, labels }
     }
 
-    fn context(&self, unit: &ReadyUnit, payload: &UnitPayload) -> StructuredContext {
+    fn build_context(&self, unit: &ReadyUnit, payload: &UnitPayload) -> StructuredContext {
         let UnitPayload { kind, ref brief, iteration, .. } = *payload;
         let mut requirements = brief.requirements.clone();
-        if self.answers_for_the_task(kind, iteration) {
-            let criteria = criteria(self.task).into_iter().map(|text| fence::line(&text, 600));
+        if self.covers_task_criteria(kind, iteration) {
+            let criteria =
+                criterion_texts(self.task).into_iter().map(|text| fence::sanitize_line(&text, 600));
             requirements.extend(criteria.filter(|text| !brief.requirements.contains(text)));
         }
         let mut constraints = brief.constraints.clone();
         match kind {
-            UnitKind::Review => constraints.push(REVIEW_REPORT.to_owned()),
-            UnitKind::Test => constraints.push(TEST_REPORT.to_owned()),
+            UnitKind::Review => constraints.push(REVIEW_REPORT_FORMAT.to_owned()),
+            UnitKind::Test => constraints.push(TEST_REPORT_FORMAT.to_owned()),
             UnitKind::Init
             | UnitKind::Spec
             | UnitKind::Design
@@ -169,7 +179,7 @@ impl Scene<'_> {
             | UnitKind::Fix => {}
         }
         constraints.extend(brief.checks.iter().map(|check| {
-            format!("This must succeed in the end: `{}`", check.told().replace('`', "'"))
+            format!("This must succeed in the end: `{}`", check.command_line().replace('`', "'"))
         }));
         let mut patterns = self.project.patterns.clone();
         if !self.project.build_commands.is_empty() {
@@ -177,7 +187,7 @@ impl Scene<'_> {
             patterns.entry("build and test".to_owned()).or_insert(commands);
         }
         StructuredContext {
-            task_summary: self.summary(unit, kind),
+            task_summary: self.render_summary(unit, kind),
             requirements,
             architecture: self.project.architecture.clone(),
             key_paths: self.project.key_paths.clone(),
@@ -186,33 +196,35 @@ impl Scene<'_> {
             files_to_read_first: brief.files_to_read_first.clone(),
             pattern_reference: brief.pattern_reference.clone(),
             constraints,
-            spec_artifact_path: self.left_by(unit, UnitKind::Spec).then(|| spec_path(self.task)),
+            spec_artifact_path: self
+                .has_result_of_kind(unit, UnitKind::Spec)
+                .then(|| spec_path(self.task)),
             design_artifact_path: self
-                .left_by(unit, UnitKind::Design)
+                .has_result_of_kind(unit, UnitKind::Design)
                 .then(|| design_path(self.task)),
-            revision_feedback: self.feedback(unit, brief),
+            revision_feedback: self.build_feedback(unit, brief),
         }
     }
 
     /// Whether a unit must show what the whole task must show. One of several answers for its own part, and whoever mends for what
     /// was found.
-    fn answers_for_the_task(&self, kind: UnitKind, iteration: u32) -> bool {
+    fn covers_task_criteria(&self, kind: UnitKind, iteration: u32) -> bool {
         match kind {
             UnitKind::Init | UnitKind::Integration => false,
             UnitKind::Fix => iteration == 0,
             UnitKind::Spec | UnitKind::Design | UnitKind::Review | UnitKind::Test => true,
             UnitKind::Implementation => {
-                let units = self.plan.map_or(&[][..], |plan| plan.steps());
+                let units = self.plan.map_or(&[][..], |plan| plan.planned_units());
                 let same = |payload: &UnitPayload| payload.kind == UnitKind::Implementation;
-                units.iter().filter_map(UnitPayload::of).filter(same).count() <= 1
+                units.iter().filter_map(UnitPayload::from_unit).filter(same).count() <= 1
             }
         }
     }
 
     /// What is to be done, in one or two sentences.
-    fn summary(&self, unit: &ReadyUnit, kind: UnitKind) -> String {
-        let title = fence::line(&unit.title, 400);
-        let task = fence::line(&self.task.description, 400);
+    fn render_summary(&self, unit: &ReadyUnit, kind: UnitKind) -> String {
+        let title = fence::sanitize_line(&unit.title, 400);
+        let task = fence::sanitize_line(&self.task.description, 400);
         let whole = title.trim_end_matches('.') == task.trim_end_matches('.');
         match kind {
             UnitKind::Review => {
@@ -241,21 +253,22 @@ impl Scene<'_> {
     }
 
     /// Whether a unit of that kind is done that this one builds on.
-    fn left_by(&self, unit: &ReadyUnit, kind: UnitKind) -> bool {
+    fn has_result_of_kind(&self, unit: &ReadyUnit, kind: UnitKind) -> bool {
         let Some(plan) = self.plan else { return false };
         unit.results.keys().filter_map(|key| key.parse().ok()).any(|key| {
-            find(plan, &key)
+            find_unit(plan, &key)
                 .is_some_and(|(_, payload)| payload.kind == kind && payload.iteration == 0)
         })
     }
 
     /// What the last attempt, or the review, got wrong.
-    fn feedback(&self, unit: &ReadyUnit, brief: &Brief) -> Option<RevisionFeedback> {
-        let kept = |finding: &&Finding| match finding.severity {
-            Severity::Critical | Severity::Major | Severity::Note => true,
-            Severity::Minor => !self.options.skip_minor_issues,
+    fn build_feedback(&self, unit: &ReadyUnit, brief: &UnitBrief) -> Option<RevisionFeedback> {
+        let kept = |finding: &&VerificationFinding| match finding.severity {
+            FindingSeverity::Critical | FindingSeverity::Major | FindingSeverity::Note => true,
+            FindingSeverity::Minor => !self.options.skip_minor_issues,
         };
-        let mut findings: Vec<Finding> = unit.findings.iter().filter(kept).cloned().collect();
+        let mut findings: Vec<VerificationFinding> =
+            unit.findings.iter().filter(kept).cloned().collect();
         let again = !findings.is_empty();
         for finding in brief.findings.iter().filter(kept) {
             if !findings.contains(finding) {
@@ -272,6 +285,6 @@ impl Scene<'_> {
 }
 
 /// The role whose report decides about a unit of that kind.
-pub(super) fn reporter(payload: &UnitPayload) -> AgentRole {
-    assign(payload.scope, payload.kind).role
+pub(super) fn reporting_role(payload: &UnitPayload) -> AgentRole {
+    assign_unit(payload.scope, payload.kind).role
 }

@@ -6,26 +6,28 @@ use cynode_wire::{
 };
 
 use super::super::{
-    answers::{self, OTHERWISE, Said},
+    answers::{self, FAILURE_ANSWER_HINT, PersonAnswer},
     decisions::FailureHandled,
     fence,
     prompts::{self, FailureQuestion},
 };
-use crate::desk::{Desk, Trouble};
+use crate::desk::{DecisionContext, DecisionError};
 
-pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
+pub(super) async fn decide_failure(
+    desk: &DecisionContext<'_>,
+) -> Result<HandoffAnswer, DecisionError> {
     let HandoffRequest::Failure { unit, title, attempt, attempts_left, why, answer, .. } =
         &desk.handoff.request
     else {
-        return Err(Trouble::Permanent("the handoff is about no failure".into()));
+        return Err(DecisionError::Permanent("the handoff is about no failure".into()));
     };
-    if let Some(said) = answers::read(answer.as_ref()) {
-        return Ok(by_person(said, answer.as_ref()));
+    if let Some(said) = answers::parse_answer(answer.as_ref()) {
+        return Ok(apply_person_answer(said, answer.as_ref()));
     }
     let question = FailureQuestion { title, attempt: *attempt, attempts_left: *attempts_left, why };
     let FailureHandled { note, decision, .. } =
-        desk.think(&prompts::handle_failure(&question)).await?;
-    let note = fence::clean(&note, 1_000);
+        desk.make_decision(&prompts::handle_failure_prompt(&question)).await?;
+    let note = fence::sanitize_text(&note, 1_000);
     Ok(match decision {
         FailureDecision::Retry if *attempts_left > 0 => {
             HandoffAnswer::Decided { decision: FailureDecision::Retry, note, by_person: false }
@@ -37,10 +39,10 @@ pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
         },
         // An attempt that is not left cannot be made, nor can it become smaller for ever.
         FailureDecision::Retry | FailureDecision::ReduceScope | FailureDecision::Escalate => {
-            let (title, why) = (fence::line(title, 200), fence::line(why, 600));
+            let (title, why) = (fence::sanitize_line(title, 200), fence::sanitize_line(why, 600));
             HandoffAnswer::Ask {
                 question: format!(
-                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n{OTHERWISE}"
+                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n{FAILURE_ANSWER_HINT}"
                 ),
             }
         }
@@ -48,13 +50,18 @@ pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
 }
 
 /// A person who was asked has the last word. `escalate` then means that it is given up: nobody is asked twice.
-fn by_person(said: Said, answer: Option<&EndedWait>) -> HandoffAnswer {
+fn apply_person_answer(said: PersonAnswer, answer: Option<&EndedWait>) -> HandoffAnswer {
     let (decision, note) = match said {
-        Said::Stop(why) => {
-            (FailureDecision::Escalate, format!("a person gave it up: {}", fence::line(&why, 300)))
+        PersonAnswer::Stop(why) => (
+            FailureDecision::Escalate,
+            format!("a person gave it up: {}", fence::sanitize_line(&why, 300)),
+        ),
+        PersonAnswer::Proceed => {
+            (FailureDecision::Retry, "a person wants it tried again".to_owned())
         }
-        Said::Proceed => (FailureDecision::Retry, "a person wants it tried again".to_owned()),
-        Said::Words(words) => (FailureDecision::Retry, answers::quoted(&words, answer)),
+        PersonAnswer::Words(words) => {
+            (FailureDecision::Retry, answers::quote_answer(&words, answer))
+        }
     };
     HandoffAnswer::Decided { decision, note, by_person: true }
 }

@@ -8,19 +8,22 @@ use cynode_wire::{
 use serde_json::json;
 
 use super::super::{
-    decisions::{FailureHandled, Refined},
+    decisions::{FailureHandled, TaskRefinement},
     fence,
     prompts::{self, FailureQuestion},
 };
-use crate::desk::{Desk, Trouble};
+use crate::desk::{DecisionContext, DecisionError};
 
-pub(super) async fn report(desk: &Desk<'_>, report: &ReportView) -> Result<HandoffAnswer, Trouble> {
-    let task = super::task(desk)?;
+pub(super) async fn answer_report(
+    desk: &DecisionContext<'_>,
+    report: &ReportView,
+) -> Result<HandoffAnswer, DecisionError> {
+    let task = super::handoff_task(desk)?;
     let (kind, text) = match report.kind {
         // Who asks for a person gets one; no model answers in their place.
-        ReportKind::RequestHumanInput => (InstructionKind::Pause, waiting(report)),
-        ReportKind::NeedsClarification => clarified(desk, task, report).await?,
-        ReportKind::WorkBlocked => unblocked(desk, report).await?,
+        ReportKind::RequestHumanInput => (InstructionKind::Pause, render_waiting_text(report)),
+        ReportKind::NeedsClarification => clarify_report(desk, task, report).await?,
+        ReportKind::WorkBlocked => unblock_report(desk, report).await?,
         ReportKind::WorkCompleted
         | ReportKind::ReviewApproved
         | ReportKind::ReviewChangesRequested
@@ -30,55 +33,61 @@ pub(super) async fn report(desk: &Desk<'_>, report: &ReportView) -> Result<Hando
         }
     };
     let arguments = json!({ "task_id": task.id, "kind": kind, "text": text });
-    let note = match desk.call("pm.instruct", arguments).await {
-        Ok(_) => format!("told to {}: {}", kind.as_str(), fence::line(&text, 300)),
+    let note = match desk.call_tool("pm.instruct", arguments).await {
+        Ok(_) => format!("told to {}: {}", kind.as_str(), fence::sanitize_line(&text, 300)),
         // The task may have ended in the meantime.
-        Err(Trouble::Permanent(why)) => format!("in vain: {}", fence::line(&why, 300)),
+        Err(DecisionError::Permanent(why)) => {
+            format!("in vain: {}", fence::sanitize_line(&why, 300))
+        }
         Err(
-            trouble @ (Trouble::Transient(_)
-            | Trouble::Late(_)
-            | Trouble::Paused
-            | Trouble::Refused { .. }),
+            trouble @ (DecisionError::Transient(_)
+            | DecisionError::Late(_)
+            | DecisionError::Paused
+            | DecisionError::Refused { .. }),
         ) => return Err(trouble),
     };
     Ok(HandoffAnswer::Replied { note })
 }
 
-fn waiting(report: &ReportView) -> String {
-    let asks = fence::clean(&report.summary, 2_000);
+fn render_waiting_text(report: &ReportView) -> String {
+    let asks = fence::sanitize_text(&report.summary, 2_000);
     format!("The {} waits for a person: {asks}", report.agent_role.as_str())
 }
 
-async fn clarified(
-    desk: &Desk<'_>,
+async fn clarify_report(
+    desk: &DecisionContext<'_>,
     task: &TaskFacts,
     report: &ReportView,
-) -> Result<(InstructionKind, String), Trouble> {
-    let criteria = super::criteria(task);
-    let question =
-        prompts::refine(&task.description, &criteria, &super::project(desk), &super::told(report));
-    let Refined { can_answer, instruction, .. } = desk.think(&question).await?;
-    let instruction = fence::clean(&instruction, 4_000);
+) -> Result<(InstructionKind, String), DecisionError> {
+    let criteria = super::criterion_texts(task);
+    let question = prompts::refine_task_prompt(
+        &task.description,
+        &criteria,
+        &super::planned_project(desk),
+        &super::render_report_line(report),
+    );
+    let TaskRefinement { can_answer, instruction, .. } = desk.make_decision(&question).await?;
+    let instruction = fence::sanitize_text(&instruction, 4_000);
     Ok(if can_answer && !instruction.is_empty() {
         (InstructionKind::Continue, instruction)
     } else {
-        (InstructionKind::Pause, waiting(report))
+        (InstructionKind::Pause, render_waiting_text(report))
     })
 }
 
-async fn unblocked(
-    desk: &Desk<'_>,
+async fn unblock_report(
+    desk: &DecisionContext<'_>,
     report: &ReportView,
-) -> Result<(InstructionKind, String), Trouble> {
-    let why = super::told(report);
+) -> Result<(InstructionKind, String), DecisionError> {
+    let why = super::render_report_line(report);
     let title = report.unit.as_deref().unwrap_or("the unit that the agent works on");
     let question = FailureQuestion { title, attempt: 1, attempts_left: 1, why: &why };
     let FailureHandled { note, decision, .. } =
-        desk.think(&prompts::handle_failure(&question)).await?;
-    let note = fence::clean(&note, 4_000);
+        desk.make_decision(&prompts::handle_failure_prompt(&question)).await?;
+    let note = fence::sanitize_text(&note, 4_000);
     Ok(match decision {
         FailureDecision::Retry => (InstructionKind::Continue, note),
         FailureDecision::ReduceScope => (InstructionKind::ReduceScope, note),
-        FailureDecision::Escalate => (InstructionKind::Pause, waiting(report)),
+        FailureDecision::Escalate => (InstructionKind::Pause, render_waiting_text(report)),
     })
 }

@@ -5,104 +5,120 @@ use std::fmt::Write as _;
 
 use cynode_core::judgement::{
     UnitKind,
-    review::{Issues, Next, ReviewOptions, Verdict, after_review, after_tests},
+    review::{
+        IssueCounts, ReviewConclusion, ReviewNextStep, ReviewOptions, decide_after_review,
+        decide_after_tests,
+    },
 };
 use cynode_wire::{
     evidence::Evidence,
-    handoffs::{Analysed, AnalysisStatus, HandoffAnswer, Judge, Judged, JudgedOutcome},
-    reports::{ReportKind, ReportPayload, ReviewFeedback, ReviewVerdict, TestResults},
-    workflow::{Finding, Severity},
+    handoffs::{
+        AnalysisAnswer, AnalysisStatus, HandoffAnswer, ResultVerification, VerifyAnswer,
+        VerifyOutcome,
+    },
+    reports::{ReportKind, ReportPayload, ReviewFeedback, ReviewOutcome, TestResults},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 use serde_json::Value;
 
 use super::{
     super::{
-        Outcome,
-        analyst::reviewed,
-        answers::{self, CHOICES, Said},
-        decisions::TestsChosen,
+        HandoffOutcome,
+        analyst::review_result,
+        answers::{self, ANSWER_CHOICES_HINT, PersonAnswer},
+        decisions::TestSelection,
         fence, prompts,
-        unit::{UnitPayload, has},
+        unit::{UnitPayload, has_unit_of_kind},
     },
-    answered,
-    dispatch::reporter,
-    last_report, options, preference,
+    dispatch::reporting_role,
+    find_preference, last_report, review_options, to_outcome,
 };
-use crate::desk::{Desk, Trouble};
+use crate::desk::{DecisionContext, DecisionError};
 
 /// How a finding begins that asks for tests after a good review.
-pub const TESTS_WANTED: &str = "tests are wanted: ";
+pub const TESTS_REQUIRED_PREFIX: &str = "tests are wanted: ";
 
 /// Most findings of one judgement.
-const MOST: usize = 40;
+const MAX_FINDINGS: usize = 40;
 
-pub(super) async fn verify(desk: &Desk<'_>, judge: &Judge) -> Result<Outcome, Trouble> {
-    let payload = UnitPayload::read(&judge.unit, &judge.payload)?;
-    if let Some(why) = failed(&judge.output) {
+pub(super) async fn verify_result(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+) -> Result<HandoffOutcome, DecisionError> {
+    let payload = UnitPayload::parse_payload(&judge.unit, &judge.payload)?;
+    if let Some(why) = reported_failure(&judge.output) {
         let why = format!("the worker itself says that it failed: {why}");
-        return Ok(redo(vec![critical(why)], "the result says that it failed"));
+        return Ok(redo_outcome(vec![critical_finding(why)], "the result says that it failed"));
     }
     let shown = judge.evidence.clone().unwrap_or_default();
-    if !shown.holds()
-        && let Some(outcome) = spoken_against(desk, judge, &shown)
+    if !shown.is_satisfied()
+        && let Some(outcome) = handle_failing_evidence(desk, judge, &shown)
     {
         return Ok(outcome);
     }
-    let waived = (!shown.holds()).then(|| NEED_NOT_PASS.to_owned());
+    let waived = (!shown.is_satisfied()).then(|| CHECKS_OPTIONAL_WAIVER.to_owned());
     let outcome = match payload.kind {
-        UnitKind::Review => review(desk, judge, &payload).await,
-        UnitKind::Test => Ok(test(desk, judge, &payload)),
+        UnitKind::Review => verify_review(desk, judge, &payload).await,
+        UnitKind::Test => Ok(verify_tests(desk, judge, &payload)),
         UnitKind::Init
         | UnitKind::Spec
         | UnitKind::Design
         | UnitKind::Implementation
-        | UnitKind::Fix => ordinary(desk, judge).await,
+        | UnitKind::Fix => verify_unit(desk, judge).await,
         // Nobody made anything: what was put together is checked, and that is all.
         UnitKind::Integration => {
             let note = "what was made beside each other was put together";
-            Ok(judged(JudgedOutcome::Accept, Vec::new(), Vec::new(), note))
+            Ok(verification_outcome(VerifyOutcome::Accept, Vec::new(), Vec::new(), note))
         }
     };
     Ok(with_evidence(outcome?, &shown, waived))
 }
 
 /// Why a result is taken though checks do not hold, when the installation wants it so.
-const NEED_NOT_PASS: &str =
+const CHECKS_OPTIONAL_WAIVER: &str =
     "checks need not pass here (agents.project_manager.review.require_tests_pass)";
 
 /// What follows a result that evidence speaks against. No model and no analyst is asked: it is not done. `None` when checks need not pass.
-fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Outcome> {
-    let (used, options) = limited(desk, judge);
-    let findings = shown.findings();
-    let failing = findings.iter().filter(|it| it.severity == Severity::Critical).count();
+fn handle_failing_evidence(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    shown: &Evidence,
+) -> Option<HandoffOutcome> {
+    let (used, options) = limit_revisions(desk, judge);
+    let findings = shown.to_findings();
+    let failing = findings.iter().filter(|it| it.severity == FindingSeverity::Critical).count();
     // Where there are no files no attempt can show anything: only a person can decide.
     let nowhere = shown.commit.is_none() && shown.odd.is_empty();
-    let next = match after_tests(true, used, &options) {
-        Next::Revise if nowhere => Next::Escalate,
+    // What cannot run on the machine no attempt can mend; what failed twice in the same words would fail so a third time.
+    let stuck = shown.first_obstacle().is_some() || shown.first_repeated().is_some();
+    let next = match decide_after_tests(true, used, &options) {
+        ReviewNextStep::Revise if nowhere || stuck => ReviewNextStep::Escalate,
         next => next,
     };
     match next {
-        Next::Accept | Next::ProceedNoted => None,
-        Next::Revise => {
+        ReviewNextStep::Accept | ReviewNextStep::ProceedNoted => None,
+        ReviewNextStep::Revise => {
             let round = used + 1;
             let most = options.max_review_iterations;
             let note =
                 format!("{failing} things speak against the result: revision {round} of {most}");
-            Some(judged(JudgedOutcome::Redo, findings, Vec::new(), note))
+            Some(verification_outcome(VerifyOutcome::Redo, findings, Vec::new(), note))
         }
-        Next::Escalate => {
-            if let Some(said) = answers::read(judge.answer.as_ref()) {
-                let waived =
-                    matches!(said, Said::Proceed).then(|| "a person took it as it is".to_owned());
+        ReviewNextStep::Escalate => {
+            if let Some(said) = answers::parse_answer(judge.answer.as_ref()) {
+                let waived = matches!(said, PersonAnswer::Proceed)
+                    .then(|| "a person took it as it is".to_owned());
                 return Some(with_waiver(
-                    by_person(judge, said, JudgedOutcome::Redo, findings),
+                    outcome_by_person(judge, said, VerifyOutcome::Redo, findings),
                     waived,
                 ));
             }
-            let (worst, more) = shown.listed();
+            let (worst, more) = shown.listed_findings();
             let mut listed: String = worst
                 .iter()
-                .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
+                .map(|finding| {
+                    format!("\n- {}", fence::sanitize_line(&finding.describe_finding(), 300))
+                })
                 .collect();
             if more > 0 {
                 let task = desk.handoff.context.task.as_ref();
@@ -113,24 +129,40 @@ fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Ou
                      units answer for them again."
                 );
             }
-            let title = fence::line(&judge.title, 200);
+            let title = fence::sanitize_line(&judge.title, 200);
             let times = judge.unit_attempt;
-            Some(ask(if nowhere {
+            if let Some((result, why)) = shown.first_obstacle() {
+                let check = fence::sanitize_line(&result.check.command_line(), 200);
+                let (why, remedy) = (why.describe_obstacle(), why.suggested_fix(&result.check));
+                return Some(question_outcome(format!(
+                    "What `{title}` brought cannot be checked: `{check}` cannot run here, {why}. {remedy}{listed}\n{RERUN_CHECKS_HINT} {ANSWER_CHOICES_HINT}"
+                )));
+            }
+            let alike = shown.first_repeated().map(|result| {
+                let check = fence::sanitize_line(&result.check.command_line(), 200);
+                format!("\n`{check}` failed twice with the same words, so no further attempt is paid without you.")
+            });
+            let alike = alike.unwrap_or_default();
+            Some(question_outcome(if nowhere {
                 format!(
-                    "What `{title}` brought cannot be checked: the project has no repository.{listed}\n{CHOICES}"
+                    "What `{title}` brought cannot be checked: the project has no repository.{listed}\n{ANSWER_CHOICES_HINT}"
                 )
             } else {
                 format!(
-                    "After {times} attempts this still speaks against `{title}`:{listed}\n{CHOICES}"
+                    "After {times} attempts this still speaks against `{title}`:{listed}{alike}\n{ANSWER_CHOICES_HINT}"
                 )
             }))
         }
     }
 }
 
+/// What a person answers who made it possible for a check to run.
+const RERUN_CHECKS_HINT: &str =
+    "Answer `again` when it can run: the checks are run again, and no agent works for it.";
+
 /// How often a unit went back already, and the options with no more revisions than there are attempts.
-fn limited(desk: &Desk<'_>, judge: &Judge) -> (u32, ReviewOptions) {
-    let options = options(desk);
+fn limit_revisions(desk: &DecisionContext<'_>, judge: &ResultVerification) -> (u32, ReviewOptions) {
+    let options = review_options(desk);
     let used = judge.unit_attempt.saturating_sub(1);
     let most = used.saturating_add(judge.attempts_left.unwrap_or(u32::MAX));
     let max_review_iterations = options.max_review_iterations.min(most);
@@ -138,13 +170,17 @@ fn limited(desk: &Desk<'_>, judge: &Judge) -> (u32, ReviewOptions) {
 }
 
 /// A judgement with what the checks noted beside it.
-fn with_evidence(outcome: Outcome, shown: &Evidence, waived: Option<String>) -> Outcome {
+fn with_evidence(
+    outcome: HandoffOutcome,
+    shown: &Evidence,
+    waived: Option<String>,
+) -> HandoffOutcome {
     let mut outcome = with_waiver(outcome, waived);
-    if let Outcome::Answer(answer) = &mut outcome
+    if let HandoffOutcome::Answer(answer) = &mut outcome
         && let HandoffAnswer::Judged(judged) = answer.as_mut()
     {
-        for finding in shown.findings() {
-            if !judged.findings.contains(&finding) && judged.findings.len() < MOST {
+        for finding in shown.to_findings() {
+            if !judged.findings.contains(&finding) && judged.findings.len() < MAX_FINDINGS {
                 judged.findings.push(finding);
             }
         }
@@ -153,10 +189,10 @@ fn with_evidence(outcome: Outcome, shown: &Evidence, waived: Option<String>) -> 
     outcome
 }
 
-fn with_waiver(mut outcome: Outcome, waived: Option<String>) -> Outcome {
-    if let Outcome::Answer(answer) = &mut outcome
+fn with_waiver(mut outcome: HandoffOutcome, waived: Option<String>) -> HandoffOutcome {
+    if let HandoffOutcome::Answer(answer) = &mut outcome
         && let HandoffAnswer::Judged(judged) = answer.as_mut()
-        && judged.outcome == JudgedOutcome::Accept
+        && judged.outcome == VerifyOutcome::Accept
     {
         judged.waived = waived;
     }
@@ -164,7 +200,7 @@ fn with_waiver(mut outcome: Outcome, waived: Option<String>) -> Outcome {
 }
 
 /// Why an output is no success by its own words.
-fn failed(output: &Value) -> Option<String> {
+fn reported_failure(output: &Value) -> Option<String> {
     let field = |name: &str| output.get(name).and_then(Value::as_str).map(str::to_lowercase);
     let bad = |word: &String| {
         matches!(
@@ -187,51 +223,53 @@ fn failed(output: &Value) -> Option<String> {
     };
     let told = ["status", "outcome", "stop"].into_iter().filter_map(field).find(bad)?;
     let summary = output.get("summary").and_then(Value::as_str).unwrap_or_default();
-    Some(fence::line(&format!("{told} {summary}"), 500))
+    Some(fence::sanitize_line(&format!("{told} {summary}"), 500))
 }
 
-fn critical(text: String) -> Finding {
-    Finding::new(Severity::Critical, text)
+fn critical_finding(text: String) -> VerificationFinding {
+    VerificationFinding::new(FindingSeverity::Critical, text)
 }
 
-fn judged(
-    outcome: JudgedOutcome,
-    mut findings: Vec<Finding>,
+fn verification_outcome(
+    outcome: VerifyOutcome,
+    mut findings: Vec<VerificationFinding>,
     recommended_actions: Vec<String>,
     note: impl Into<String>,
-) -> Outcome {
-    findings.truncate(MOST);
+) -> HandoffOutcome {
+    findings.truncate(MAX_FINDINGS);
     for finding in &mut findings {
-        finding.text = fence::clean(&finding.text, 1_500);
+        finding.text = fence::sanitize_text(&finding.text, 1_500);
         for words in [&mut finding.at, &mut finding.how_to_fix] {
-            *words =
-                words.as_deref().map(|text| fence::line(text, 300)).filter(|it| !it.is_empty());
+            *words = words
+                .as_deref()
+                .map(|text| fence::sanitize_line(text, 300))
+                .filter(|it| !it.is_empty());
         }
     }
     let note = note.into();
     let by_person = false;
     let waived = None;
-    let judged = Judged { outcome, findings, recommended_actions, note, by_person, waived };
-    answered(HandoffAnswer::Judged(judged))
+    let judged = VerifyAnswer { outcome, findings, recommended_actions, note, by_person, waived };
+    to_outcome(HandoffAnswer::Judged(judged))
 }
 
-fn redo(findings: Vec<Finding>, note: &str) -> Outcome {
-    judged(JudgedOutcome::Redo, findings, Vec::new(), note)
+fn redo_outcome(findings: Vec<VerificationFinding>, note: &str) -> HandoffOutcome {
+    verification_outcome(VerifyOutcome::Redo, findings, Vec::new(), note)
 }
 
-fn ask(question: String) -> Outcome {
-    answered(HandoffAnswer::Ask { question })
+fn question_outcome(question: String) -> HandoffOutcome {
+    to_outcome(HandoffAnswer::Ask { question })
 }
 
 /// What a person decided about a result that nobody else could decide about.
-fn by_person(
-    judge: &Judge,
-    said: Said,
-    otherwise: JudgedOutcome,
-    findings: Vec<Finding>,
-) -> Outcome {
-    let mut outcome = decided(judge, said, otherwise, findings);
-    if let Outcome::Answer(answer) = &mut outcome
+fn outcome_by_person(
+    judge: &ResultVerification,
+    said: PersonAnswer,
+    otherwise: VerifyOutcome,
+    findings: Vec<VerificationFinding>,
+) -> HandoffOutcome {
+    let mut outcome = outcome_of_answer(judge, said, otherwise, findings);
+    if let HandoffOutcome::Answer(answer) = &mut outcome
         && let HandoffAnswer::Judged(judged) = answer.as_mut()
     {
         judged.by_person = true;
@@ -239,93 +277,162 @@ fn by_person(
     outcome
 }
 
-fn decided(
-    judge: &Judge,
-    said: Said,
-    otherwise: JudgedOutcome,
-    mut findings: Vec<Finding>,
-) -> Outcome {
+fn outcome_of_answer(
+    judge: &ResultVerification,
+    said: PersonAnswer,
+    otherwise: VerifyOutcome,
+    mut findings: Vec<VerificationFinding>,
+) -> HandoffOutcome {
     match said {
-        Said::Stop(why) => {
-            let note = format!("a person gave it up: {}", fence::line(&why, 300));
-            judged(JudgedOutcome::GiveUp, findings, Vec::new(), note)
+        PersonAnswer::Stop(why) => {
+            let note = format!("a person gave it up: {}", fence::sanitize_line(&why, 300));
+            verification_outcome(VerifyOutcome::GiveUp, findings, Vec::new(), note)
         }
-        Said::Proceed => {
-            judged(JudgedOutcome::Accept, findings, Vec::new(), "a person took it as it is")
-        }
-        Said::Words(words) => {
-            let text = answers::quoted(&words, judge.answer.as_ref());
-            findings.insert(0, Finding::new(Severity::Major, text));
-            judged(otherwise, findings, Vec::new(), "a person said what is to be done")
+        PersonAnswer::Proceed => verification_outcome(
+            VerifyOutcome::Accept,
+            findings,
+            Vec::new(),
+            "a person took it as it is",
+        ),
+        PersonAnswer::Words(words) => {
+            let text = answers::quote_answer(&words, judge.answer.as_ref());
+            findings.insert(0, VerificationFinding::new(FindingSeverity::Major, text));
+            verification_outcome(
+                otherwise,
+                findings,
+                Vec::new(),
+                "a person said what is to be done",
+            )
         }
     }
 }
 
-async fn review(desk: &Desk<'_>, judge: &Judge, payload: &UnitPayload) -> Result<Outcome, Trouble> {
-    let options = options(desk);
-    let Some(feedback) = verdict(desk, judge, payload) else {
+async fn verify_review(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    payload: &UnitPayload,
+) -> Result<HandoffOutcome, DecisionError> {
+    let options = review_options(desk);
+    let Some(feedback) = review_verdict(desk, judge, payload) else {
         let missing = "there is no report of the kind review_approved or review_changes_requested that can be read";
-        return Ok(redo(vec![critical(missing.to_owned())], "the review has no verdict"));
+        return Ok(handle_missing_report(
+            desk,
+            judge,
+            "reviewer",
+            missing,
+            "the review has no verdict",
+        ));
     };
-    let mut findings = feedback.findings();
+    let mut findings = feedback.to_findings();
     let verdict = match feedback.verdict {
-        ReviewVerdict::Approved => Verdict::Approved,
-        ReviewVerdict::ChangesRequested => Verdict::ChangesRequested,
+        ReviewOutcome::Approved => ReviewConclusion::Approved,
+        ReviewOutcome::ChangesRequested => ReviewConclusion::ChangesRequested,
     };
-    if findings.is_empty() && verdict == Verdict::ChangesRequested {
-        let text = told(&feedback.summary, "the review wants changes and does not say which");
-        findings.push(Finding::new(Severity::Major, text));
+    if findings.is_empty() && verdict == ReviewConclusion::ChangesRequested {
+        let text =
+            line_or_default(&feedback.summary, "the review wants changes and does not say which");
+        findings.push(VerificationFinding::new(FindingSeverity::Major, text));
     }
-    let issues = counted(&findings);
-    Ok(match after_review(verdict, issues, payload.iteration, &options) {
-        Next::Accept => return approved(desk, judge, payload, &feedback, findings).await,
-        Next::Revise => {
+    let issues = count_issues(&findings);
+    Ok(match decide_after_review(verdict, issues, payload.iteration, &options) {
+        ReviewNextStep::Accept => {
+            return handle_approved_review(desk, judge, payload, &feedback, findings).await;
+        }
+        ReviewNextStep::Revise => {
             let round = payload.iteration + 1;
             let note = format!(
                 "the review wants changes ({} critical, {} major): revision {round} of {}",
                 issues.critical, issues.major, options.max_review_iterations
             );
-            judged(JudgedOutcome::Revise, findings, Vec::new(), note)
+            verification_outcome(VerifyOutcome::Revise, findings, Vec::new(), note)
         }
-        Next::ProceedNoted => {
+        ReviewNextStep::ProceedNoted => {
             let note = format!(
                 "the review still wants changes after {} revisions; it goes on with the issues noted",
                 payload.iteration
             );
-            judged(JudgedOutcome::Accept, findings, Vec::new(), note)
+            verification_outcome(VerifyOutcome::Accept, findings, Vec::new(), note)
         }
-        Next::Escalate => escalated(judge, payload, findings, "review"),
+        ReviewNextStep::Escalate => escalate_findings(judge, payload, findings, "review"),
     })
 }
 
-fn escalated(judge: &Judge, payload: &UnitPayload, findings: Vec<Finding>, what: &str) -> Outcome {
-    if let Some(said) = answers::read(judge.answer.as_ref()) {
-        return by_person(judge, said, JudgedOutcome::Revise, findings);
+/// What follows a result without a report that can be read: it is tried again, and then a person is asked. What was built is not lost for
+/// want of words about it.
+fn handle_missing_report(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    who: &str,
+    missing: &str,
+    note: &str,
+) -> HandoffOutcome {
+    let findings = vec![critical_finding(missing.to_owned())];
+    if let Some(said) = answers::parse_answer(judge.answer.as_ref()) {
+        let said = match said {
+            PersonAnswer::Words(words) if is_acceptance(&words) => PersonAnswer::Proceed,
+            said => said,
+        };
+        let taken = vec![VerificationFinding::new(FindingSeverity::Note, missing)];
+        let findings = if matches!(said, PersonAnswer::Proceed) { taken } else { findings };
+        return outcome_by_person(judge, said, VerifyOutcome::Redo, findings);
     }
-    let issues = listed(&findings);
-    ask(format!(
-        "After {} revisions the {what} is still not good:{issues}\n{CHOICES}",
+    if judge.attempts_left.is_none_or(|left| left > 0) {
+        return redo_outcome(findings, note);
+    }
+    let task = desk.handoff.context.task.as_ref();
+    let task = task.map_or_else(|| "TASK".to_owned(), |task| task.id.to_string());
+    let (title, times) = (fence::sanitize_line(&judge.title, 200), judge.unit_attempt);
+    question_outcome(format!(
+        "The {who} of `{title}` left no report that can be read, in {times} attempts. What was built before it was checked and taken: \
+         `cynork task diff {task}` shows it.\nAnswer `accept` to take the work without it, `again` to have it done once more, or `stop` \
+         to give the task up."
+    ))
+}
+
+/// Whether an answer is the bare word that takes the work.
+fn is_acceptance(words: &str) -> bool {
+    words.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("accept")
+}
+
+fn escalate_findings(
+    judge: &ResultVerification,
+    payload: &UnitPayload,
+    findings: Vec<VerificationFinding>,
+    what: &str,
+) -> HandoffOutcome {
+    if let Some(said) = answers::parse_answer(judge.answer.as_ref()) {
+        return outcome_by_person(judge, said, VerifyOutcome::Revise, findings);
+    }
+    let issues = render_findings(&findings);
+    question_outcome(format!(
+        "After {} revisions the {what} is still not good:{issues}\n{ANSWER_CHOICES_HINT}",
         payload.iteration
     ))
 }
 
 /// The findings that are more than minor, as a list for a person.
-fn listed(findings: &[Finding]) -> String {
+fn render_findings(findings: &[VerificationFinding]) -> String {
     findings
         .iter()
-        .filter(|finding| matches!(finding.severity, Severity::Critical | Severity::Major))
+        .filter(|finding| {
+            matches!(finding.severity, FindingSeverity::Critical | FindingSeverity::Major)
+        })
         .take(10)
-        .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
+        .map(|finding| format!("\n- {}", fence::sanitize_line(&finding.describe_finding(), 300)))
         .collect()
 }
 
 /// The verdict of a review, from the reviewer's last report.
-fn verdict(desk: &Desk<'_>, judge: &Judge, payload: &UnitPayload) -> Option<ReviewFeedback> {
+fn review_verdict(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    payload: &UnitPayload,
+) -> Option<ReviewFeedback> {
     let verdicts =
         |kind| matches!(kind, ReportKind::ReviewApproved | ReportKind::ReviewChangesRequested);
-    let role = reporter(payload);
+    let role = reporting_role(payload);
     let report = last_report(desk, judge.unit.as_str(), |by| by == role, verdicts)?;
-    match report.kind.payload(report.details.clone()) {
+    match report.kind.parse_payload(report.details.clone()) {
         Ok(ReportPayload::Review(mut feedback)) => {
             if feedback.summary.trim().is_empty() {
                 feedback.summary.clone_from(&report.summary);
@@ -336,162 +443,185 @@ fn verdict(desk: &Desk<'_>, judge: &Judge, payload: &UnitPayload) -> Option<Revi
     }
 }
 
-fn counted(findings: &[Finding]) -> Issues {
+fn count_issues(findings: &[VerificationFinding]) -> IssueCounts {
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    Issues {
-        critical: of(Severity::Critical),
-        major: of(Severity::Major),
-        minor: of(Severity::Minor),
+    IssueCounts {
+        critical: of(FindingSeverity::Critical),
+        major: of(FindingSeverity::Major),
+        minor: of(FindingSeverity::Minor),
     }
 }
 
 /// A good review: are tests needed? Not asked where the workflow has a stage for them.
-async fn approved(
-    desk: &Desk<'_>,
-    judge: &Judge,
+async fn handle_approved_review(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
     payload: &UnitPayload,
     feedback: &ReviewFeedback,
-    mut findings: Vec<Finding>,
-) -> Result<Outcome, Trouble> {
+    mut findings: Vec<VerificationFinding>,
+) -> Result<HandoffOutcome, DecisionError> {
     let planned = desk.handoff.context.planned.as_deref().map(|planned| &planned.plan);
     let plan = judge.plan.as_ref().or(planned);
-    if plan.is_some_and(|plan| has(plan, UnitKind::Test)) {
-        return Ok(judged(JudgedOutcome::Accept, findings, Vec::new(), "the review found it good"));
+    if plan.is_some_and(|plan| has_unit_of_kind(plan, UnitKind::Test)) {
+        return Ok(verification_outcome(
+            VerifyOutcome::Accept,
+            findings,
+            Vec::new(),
+            "the review found it good",
+        ));
     }
-    let task = super::task(desk)?;
-    let project = super::project(desk);
+    let task = super::handoff_task(desk)?;
+    let project = super::planned_project(desk);
     let question =
-        prompts::choose_tests(&task.description, payload.scope, &project, &feedback.summary);
-    let TestsChosen { why, commands, needed } = desk.think(&question).await?;
-    let why = fence::line(&why, 500);
+        prompts::choose_tests_prompt(&task.description, payload.scope, &project, &feedback.summary);
+    let TestSelection { why, commands, needed } = desk.make_decision(&question).await?;
+    let why = fence::sanitize_line(&why, 500);
     Ok(if needed {
-        findings.insert(0, Finding::new(Severity::Note, format!("{TESTS_WANTED}{why}")));
-        let commands = commands.iter().map(|command| fence::line(command, 300)).collect();
-        judged(
-            JudgedOutcome::Revise,
+        findings.insert(
+            0,
+            VerificationFinding::new(
+                FindingSeverity::Note,
+                format!("{TESTS_REQUIRED_PREFIX}{why}"),
+            ),
+        );
+        let commands = commands.iter().map(|command| fence::sanitize_line(command, 300)).collect();
+        verification_outcome(
+            VerifyOutcome::Revise,
             findings,
             commands,
             "the review found it good; tests are to be run",
         )
     } else {
         let note = format!("the review found it good; no tests are needed: {why}");
-        judged(JudgedOutcome::Accept, findings, Vec::new(), note)
+        verification_outcome(VerifyOutcome::Accept, findings, Vec::new(), note)
     })
 }
 
-fn test(desk: &Desk<'_>, judge: &Judge, payload: &UnitPayload) -> Outcome {
-    let options = options(desk);
-    let Some((results, said, summary)) = tested(desk, judge, payload) else {
+fn verify_tests(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    payload: &UnitPayload,
+) -> HandoffOutcome {
+    let options = review_options(desk);
+    let Some((results, said, summary)) = find_test_results(desk, judge, payload) else {
         let missing =
             "there is no report of the kind tests_passed or tests_failed that can be read";
-        return redo(vec![critical(missing.to_owned())], "the tests have no result");
+        return handle_missing_report(desk, judge, "tester", missing, "the tests have no result");
     };
     // A yes with failures is no yes.
     let bad = said == ReportKind::TestsFailed || results.failed > 0 || !results.failures.is_empty();
-    let findings = failures(&results, &summary, bad, options);
-    match after_tests(bad, payload.iteration, &options) {
-        Next::Accept => {
+    let findings = test_failure_findings(&results, &summary, bad, options);
+    match decide_after_tests(bad, payload.iteration, &options) {
+        ReviewNextStep::Accept => {
             let note = format!("the tests passed ({})", results.passed);
-            judged(JudgedOutcome::Accept, findings, Vec::new(), note)
+            verification_outcome(VerifyOutcome::Accept, findings, Vec::new(), note)
         }
-        Next::ProceedNoted => {
+        ReviewNextStep::ProceedNoted => {
             let note = "tests failed, and need not pass; it goes on with the failures noted";
-            judged(JudgedOutcome::Accept, findings, Vec::new(), note)
+            verification_outcome(VerifyOutcome::Accept, findings, Vec::new(), note)
         }
-        Next::Revise => {
+        ReviewNextStep::Revise => {
             let round = payload.iteration + 1;
             let note =
                 format!("tests failed: revision {round} of {}", options.max_review_iterations);
-            judged(JudgedOutcome::Revise, findings, Vec::new(), note)
+            verification_outcome(VerifyOutcome::Revise, findings, Vec::new(), note)
         }
-        Next::Escalate => escalated(judge, payload, findings, "test"),
+        ReviewNextStep::Escalate => escalate_findings(judge, payload, findings, "test"),
     }
 }
 
-fn tested(
-    desk: &Desk<'_>,
-    judge: &Judge,
+fn find_test_results(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
     payload: &UnitPayload,
 ) -> Option<(TestResults, ReportKind, String)> {
     let results = |kind| matches!(kind, ReportKind::TestsPassed | ReportKind::TestsFailed);
-    let role = reporter(payload);
+    let role = reporting_role(payload);
     let report = last_report(desk, judge.unit.as_str(), |by| by == role, results)?;
-    match report.kind.payload(report.details.clone()) {
+    match report.kind.parse_payload(report.details.clone()) {
         Ok(ReportPayload::Tests(results)) => Some((results, report.kind, report.summary.clone())),
         Ok(_) | Err(_) => None,
     }
 }
 
-fn failures(
+fn test_failure_findings(
     results: &TestResults,
     summary: &str,
     bad: bool,
     options: ReviewOptions,
-) -> Vec<Finding> {
+) -> Vec<VerificationFinding> {
     if !bad {
         return Vec::new();
     }
-    let severity = if options.require_tests_pass { Severity::Major } else { Severity::Minor };
-    let mut findings: Vec<Finding> = results
+    let severity =
+        if options.require_tests_pass { FindingSeverity::Major } else { FindingSeverity::Minor };
+    let mut findings: Vec<VerificationFinding> = results
         .failures
         .iter()
         .take(20)
-        .map(|text| Finding::new(severity, fence::line(text, 500)))
+        .map(|text| VerificationFinding::new(severity, fence::sanitize_line(text, 500)))
         .collect();
     if findings.is_empty() {
-        let text = told(summary, "tests failed, and nobody said which");
-        findings.push(Finding::new(severity, text));
+        let text = line_or_default(summary, "tests failed, and nobody said which");
+        findings.push(VerificationFinding::new(severity, text));
     }
     findings
 }
 
-fn told(text: &str, otherwise: &str) -> String {
-    let text = fence::line(text, 1_000);
+fn line_or_default(text: &str, otherwise: &str) -> String {
+    let text = fence::sanitize_line(text, 1_000);
     if text.is_empty() { otherwise.to_owned() } else { text }
 }
 
 /// A unit that nobody else judges: an analyst does, or the project manager itself where there are none.
-async fn ordinary(desk: &Desk<'_>, judge: &Judge) -> Result<Outcome, Trouble> {
-    if let Some(said) = answers::read(judge.answer.as_ref()) {
-        return Ok(by_person(judge, said, JudgedOutcome::Redo, Vec::new()));
+async fn verify_unit(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+) -> Result<HandoffOutcome, DecisionError> {
+    if let Some(said) = answers::parse_answer(judge.answer.as_ref()) {
+        return Ok(outcome_by_person(judge, said, VerifyOutcome::Redo, Vec::new()));
     }
     // An agent whose last word was a question is not done.
     let unit = judge.unit.as_str();
     if let Some(report) = last_report(desk, unit, |_| true, |_| true)
-        && report.kind.asks()
+        && report.kind.needs_decision()
     {
-        let about = fence::line(&judge.title, 200);
-        let words = fence::clean(&report.summary, 1_500);
-        return Ok(ask(format!(
-            "The {} of `{about}` says ({}):\n{words}\n{CHOICES}",
+        let about = fence::sanitize_line(&judge.title, 200);
+        let words = fence::sanitize_text(&report.summary, 1_500);
+        return Ok(question_outcome(format!(
+            "The {} of `{about}` says ({}):\n{words}\n{ANSWER_CHOICES_HINT}",
             report.agent_role.as_str(),
             report.kind.as_str(),
         )));
     }
     let delegated = &desk.handoff.delegated;
     if delegated.is_empty() {
-        let enabled = preference(
+        let enabled = find_preference(
             &desk.handoff.context.preferences,
             "agents.project_manager.analysts.enabled",
         );
         // Only a plain no switches them off.
         if enabled.and_then(Value::as_bool).unwrap_or(true) {
-            return Ok(Outcome::Delegate);
+            return Ok(HandoffOutcome::Delegate);
         }
-        let own = reviewed(desk, judge).await?;
-        return Ok(merged(desk, judge, &[own]));
+        let own = review_result(desk, judge).await?;
+        return Ok(merge_analyses(desk, judge, &[own]));
     }
-    let task = super::task(desk)?.id;
+    let task = super::handoff_task(desk)?.id;
     if delegated.iter().any(|analysed| analysed.task_id != task) {
-        return Err(Trouble::Permanent("an analyst answered about another task".into()));
+        return Err(DecisionError::Permanent("an analyst answered about another task".into()));
     }
-    Ok(merged(desk, judge, delegated))
+    Ok(merge_analyses(desk, judge, delegated))
 }
 
 /// What follows what analysts found: the worst decides.
-fn merged(desk: &Desk<'_>, judge: &Judge, analysed: &[Analysed]) -> Outcome {
-    let options = options(desk);
-    let mut findings: Vec<Finding> = Vec::new();
+fn merge_analyses(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    analysed: &[AnalysisAnswer],
+) -> HandoffOutcome {
+    let options = review_options(desk);
+    let mut findings: Vec<VerificationFinding> = Vec::new();
     let mut actions: Vec<String> = Vec::new();
     for one in analysed {
         for finding in &one.findings {
@@ -499,62 +629,75 @@ fn merged(desk: &Desk<'_>, judge: &Judge, analysed: &[Analysed]) -> Outcome {
                 findings.push(finding.clone());
             }
         }
-        actions.extend(one.recommended_actions.iter().map(|action| fence::line(action, 500)));
+        actions
+            .extend(one.recommended_actions.iter().map(|action| fence::sanitize_line(action, 500)));
     }
-    actions.truncate(MOST);
-    let issues = counted(&findings);
+    actions.truncate(MAX_FINDINGS);
+    let issues = count_issues(&findings);
     let grave = issues.critical > 0 || issues.major > 0;
     let is = |status| analysed.iter().any(|one| one.status == status);
     if grave && !is(AnalysisStatus::NeedsClarification) {
-        return not_good(desk, judge, findings, actions);
+        return handle_rejected_result(desk, judge, findings, actions);
     }
     if is(AnalysisStatus::Fail) {
         if issues.minor > 0 && options.skip_minor_issues && !grave {
             let note = "an analyst found only minor issues; they are noted";
-            return judged(JudgedOutcome::Accept, findings, actions, note);
+            return verification_outcome(VerifyOutcome::Accept, findings, actions, note);
         }
         if !grave && issues.minor == 0 {
             let text = "an analyst found it not good and did not say why".to_owned();
-            findings.push(Finding::new(Severity::Major, text));
+            findings.push(VerificationFinding::new(FindingSeverity::Major, text));
         }
-        return not_good(desk, judge, findings, actions);
+        return handle_rejected_result(desk, judge, findings, actions);
     }
     if is(AnalysisStatus::NeedsClarification) {
         let open: String = findings
             .iter()
             .take(10)
-            .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
+            .map(|finding| {
+                format!("\n- {}", fence::sanitize_line(&finding.describe_finding(), 300))
+            })
             .collect();
-        let about = fence::line(&judge.title, 200);
-        return ask(format!("It cannot be told whether `{about}` is done:{open}\n{CHOICES}"));
+        let about = fence::sanitize_line(&judge.title, 200);
+        return question_outcome(format!(
+            "It cannot be told whether `{about}` is done:{open}\n{ANSWER_CHOICES_HINT}"
+        ));
     }
-    judged(JudgedOutcome::Accept, findings, actions, "an analyst found it good")
+    verification_outcome(VerifyOutcome::Accept, findings, actions, "an analyst found it good")
 }
 
 /// What follows a result that an analyst found not good: it goes back, or what is wanted when it went back often enough.
-fn not_good(
-    desk: &Desk<'_>,
-    judge: &Judge,
-    findings: Vec<Finding>,
+fn handle_rejected_result(
+    desk: &DecisionContext<'_>,
+    judge: &ResultVerification,
+    findings: Vec<VerificationFinding>,
     actions: Vec<String>,
-) -> Outcome {
-    let (used, options) = limited(desk, judge);
-    match after_review(Verdict::ChangesRequested, counted(&findings), used, &options) {
-        Next::Accept | Next::Revise => {
-            judged(JudgedOutcome::Redo, findings, actions, "an analyst found it not good")
-        }
-        Next::ProceedNoted => {
+) -> HandoffOutcome {
+    let (used, options) = limit_revisions(desk, judge);
+    match decide_after_review(
+        ReviewConclusion::ChangesRequested,
+        count_issues(&findings),
+        used,
+        &options,
+    ) {
+        ReviewNextStep::Accept | ReviewNextStep::Revise => verification_outcome(
+            VerifyOutcome::Redo,
+            findings,
+            actions,
+            "an analyst found it not good",
+        ),
+        ReviewNextStep::ProceedNoted => {
             let times = judge.unit_attempt;
             let note = format!(
                 "an analyst still found it not good after {times} attempts; it goes on with the issues noted"
             );
-            judged(JudgedOutcome::Accept, findings, actions, note)
+            verification_outcome(VerifyOutcome::Accept, findings, actions, note)
         }
-        Next::Escalate => {
-            let about = fence::line(&judge.title, 200);
-            let (issues, times) = (listed(&findings), judge.unit_attempt);
-            ask(format!(
-                "After {times} attempts an analyst still finds `{about}` not good:{issues}\n{CHOICES}"
+        ReviewNextStep::Escalate => {
+            let about = fence::sanitize_line(&judge.title, 200);
+            let (issues, times) = (render_findings(&findings), judge.unit_attempt);
+            question_outcome(format!(
+                "After {times} attempts an analyst still finds `{about}` not good:{issues}\n{ANSWER_CHOICES_HINT}"
             ))
         }
     }

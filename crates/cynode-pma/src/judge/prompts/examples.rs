@@ -9,32 +9,33 @@ use cynode_core::{
 };
 use cynode_wire::{
     handoffs::{AnalysisStatus, FailureDecision},
-    workflow::Severity,
+    workflow::FindingSeverity,
 };
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
 use crate::judge::{
-    decisions::{Classified, FailureHandled, FindingMade, Reviewed, Routed, Scoped},
-    fence::fence,
+    decisions::{Classified, FailureHandled, ReviewFinding, Reviewed, Routed, Scoped},
+    fence::fence_untrusted,
 };
 
 /// Data, and the answer to it.
-fn worked(data: &[(&'static str, &str)], answer: &impl Serialize) -> String {
-    let data: String = data.iter().map(|(label, text)| fence(label, text, 500)).collect();
-    format!("{data}Answer: {}\n\n", spaced(answer))
+fn render_example(data: &[(&'static str, &str)], answer: &impl Serialize) -> String {
+    let data: String = data.iter().map(|(label, text)| fence_untrusted(label, text, 500)).collect();
+    format!("{data}Answer: {}\n\n", to_spaced_json(answer))
 }
 
 /// JSON in one line with blanks between, as models write it by themselves.
-fn spaced(value: &impl Serialize) -> String {
+fn to_spaced_json(value: &impl Serialize) -> String {
     let mut out = Vec::new();
-    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced));
+    let written =
+        value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, SpacedFormatter));
     written.ok().and_then(|()| String::from_utf8(out).ok()).unwrap_or_default()
 }
 
-struct Spaced;
+struct SpacedFormatter;
 
-impl Formatter for Spaced {
+impl Formatter for SpacedFormatter {
     fn begin_array_value<W: Write + ?Sized>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
         if first { Ok(()) } else { to.write_all(b", ") }
     }
@@ -49,9 +50,9 @@ impl Formatter for Spaced {
 }
 
 /// Inputs of each class.
-pub(super) fn classify() -> String {
+pub(super) fn classify_examples() -> String {
     let worked = |(text, reason, class): (&str, &str, WorkClass)| {
-        worked(&[("Text", text)], &Classified { reason: reason.into(), class })
+        render_example(&[("Text", text)], &Classified { reason: reason.into(), class })
     };
     [
         (
@@ -95,7 +96,7 @@ pub(super) fn classify() -> String {
 }
 
 /// Inputs of each scope.
-pub(super) fn assess_scope() -> String {
+pub(super) fn assess_scope_examples() -> String {
     let worked = |(text, facts, reason, components, files, scope): (
         &str,
         &str,
@@ -110,7 +111,7 @@ pub(super) fn assess_scope() -> String {
             estimated_files: files,
             scope,
         };
-        worked(&[("Text", text), ("What is known of the project", facts)], &answer)
+        render_example(&[("Text", text), ("What is known of the project", facts)], &answer)
     };
     [
         (
@@ -151,9 +152,9 @@ pub(super) fn assess_scope() -> String {
 }
 
 /// Work for each role.
-pub(super) fn route() -> String {
+pub(super) fn route_examples() -> String {
     let worked = |(work, reason, role): (&str, &str, AgentRole)| {
-        worked(&[("Work", work)], &Routed { reason: reason.into(), role })
+        render_example(&[("Work", work)], &Routed { reason: reason.into(), role })
     };
     [
         (
@@ -188,7 +189,7 @@ pub(super) fn route() -> String {
 }
 
 /// Results of each status.
-pub(super) fn review() -> String {
+pub(super) fn review_examples() -> String {
     let worked = |(must, result, reason, status, wrong): (
         &str,
         &str,
@@ -196,15 +197,17 @@ pub(super) fn review() -> String {
         AnalysisStatus,
         Option<(&str, &str)>,
     )| {
-        let finding =
-            |(text, _): (&str, &str)| FindingMade { text: text.into(), severity: Severity::Major };
+        let finding = |(text, _): (&str, &str)| ReviewFinding {
+            text: text.into(),
+            severity: FindingSeverity::Major,
+        };
         let answer = Reviewed {
             reason: reason.into(),
             status,
             findings: wrong.map(finding).into_iter().collect(),
             recommended_actions: wrong.map(|(_, action)| action.into()).into_iter().collect(),
         };
-        worked(&[("What must hold", must), ("Result", result)], &answer)
+        render_example(&[("What must hold", must), ("Result", result)], &answer)
     };
     [
         (
@@ -248,10 +251,10 @@ pub(super) fn review() -> String {
 }
 
 /// Failures of each kind.
-pub(super) fn handle_failure() -> String {
+pub(super) fn handle_failure_examples() -> String {
     let worked = |(why, reason, note, decision): (&str, &str, &str, FailureDecision)| {
         let answer = FailureHandled { reason: reason.into(), note: note.into(), decision };
-        worked(&[("What happened", why)], &answer)
+        render_example(&[("What happened", why)], &answer)
     };
     [
         (

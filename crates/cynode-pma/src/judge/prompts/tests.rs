@@ -1,11 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use cynode_wire::workflow::Severity;
+use cynode_wire::workflow::FindingSeverity;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    desk::Decision,
+    desk::DecisionOutput,
     judge::decisions::{Classified, FailureHandled, Reviewed, Routed, Scoped},
 };
 
@@ -64,32 +64,45 @@ fn the_questions_are_in_these_words() {
         attempts_left: 1,
         why: "the job failed: timeout",
     };
-    let found = vec![Finding::new(Severity::Minor, "no animation")];
+    let found = vec![VerificationFinding::new(FindingSeverity::Minor, "no animation")];
     let units = [("Add the toggle".to_owned(), found, "{\"commit\":\"abc\"}".to_owned())];
     for (name, words) in [
         (
             "classify",
-            classify("Add dark mode toggle to settings page", Some("Pages/Settings.razor")),
+            classify_prompt("Add dark mode toggle to settings page", Some("Pages/Settings.razor")),
         ),
-        ("assess_scope", assess_scope("Add dark mode toggle to settings page", &facts(&project))),
+        (
+            "assess_scope",
+            assess_scope_prompt(
+                "Add dark mode toggle to settings page",
+                &render_project_facts(&project),
+            ),
+        ),
         (
             "analyse_project",
-            analyse_project("Cargo.toml\nsrc/", &[("Cargo.toml".into(), "[package]".into())]),
+            analyse_project_prompt(
+                "Cargo.toml\nsrc/",
+                &[("Cargo.toml".into(), "[package]".into())],
+            ),
         ),
-        ("plan_first", plan(&question(&project, &first))),
+        ("plan_first", plan_prompt(&question(&project, &first))),
         (
             "plan_again",
-            plan(&PlanQuestion { most: 4, answer: Some("Yes"), ..question(&project, &again) }),
+            plan_prompt(&PlanQuestion {
+                most: 4,
+                answer: Some("Yes"),
+                ..question(&project, &again)
+            }),
         ),
-        ("route", route("Draw the settings page")),
-        ("review", review(&review_question)),
-        ("handle_failure", handle_failure(&failure)),
-        ("refine", refine("Add a toggle", &first[0], &project, "Which colours?")),
-        ("choose_tests", choose_tests("Add a toggle", IssueScope::Small, &project, "fine")),
-        ("summarise", summarise("Add a toggle", &first[0], &units)),
+        ("route", route_prompt("Draw the settings page")),
+        ("review", review_prompt(&review_question)),
+        ("handle_failure", handle_failure_prompt(&failure)),
+        ("refine", refine_task_prompt("Add a toggle", &first[0], &project, "Which colours?")),
+        ("choose_tests", choose_tests_prompt("Add a toggle", IssueScope::Small, &project, "fine")),
+        ("summarise", summarize_prompt("Add a toggle", &first[0], &units)),
         (
             "interpret_schedule",
-            interpret_schedule("nightly", "Update the dependencies every night."),
+            interpret_schedule_prompt("nightly", "Update the dependencies every night."),
         ),
     ] {
         insta::assert_snapshot!(name, words);
@@ -107,18 +120,18 @@ fn everywhere(text: &str, times: usize) -> Vec<String> {
         patterns: map,
         build_commands: many.clone(),
     };
-    let finding = Finding::new(Severity::Minor, text.to_owned());
+    let finding = VerificationFinding::new(FindingSeverity::Minor, text.to_owned());
     let units: Vec<_> = (0..times)
         .map(|_| (text.to_owned(), vec![finding.clone(); times], text.to_owned()))
         .collect();
     let files = vec![(text.to_owned(), text.to_owned()); times];
     let lists = [many.clone(), many.clone(), many.clone()];
     vec![
-        classify(text, Some(text)),
-        assess_scope(text, text),
-        assess_scope(text, &facts(&project)),
-        analyse_project(text, &files),
-        plan(&PlanQuestion {
+        classify_prompt(text, Some(text)),
+        assess_scope_prompt(text, text),
+        assess_scope_prompt(text, &render_project_facts(&project)),
+        analyse_project_prompt(text, &files),
+        plan_prompt(&PlanQuestion {
             task: text,
             listing: text,
             brief: text,
@@ -127,8 +140,8 @@ fn everywhere(text: &str, times: usize) -> Vec<String> {
             most: 9,
             ..question(&project, &lists)
         }),
-        route(text),
-        review(&ReviewQuestion {
+        route_prompt(text),
+        review_prompt(&ReviewQuestion {
             title: text,
             requirements: &many,
             criteria: &many,
@@ -136,11 +149,16 @@ fn everywhere(text: &str, times: usize) -> Vec<String> {
             result: text,
             reports: &many,
         }),
-        handle_failure(&FailureQuestion { title: text, attempt: 1, attempts_left: 1, why: text }),
-        refine(text, &many, &project, text),
-        choose_tests(text, IssueScope::Large, &project, text),
-        summarise(text, &many, &units),
-        interpret_schedule(text, text),
+        handle_failure_prompt(&FailureQuestion {
+            title: text,
+            attempt: 1,
+            attempts_left: 1,
+            why: text,
+        }),
+        refine_task_prompt(text, &many, &project, text),
+        choose_tests_prompt(text, IssueScope::Large, &project, text),
+        summarize_prompt(text, &many, &units),
+        interpret_schedule_prompt(text, text),
     ]
 }
 
@@ -191,11 +209,11 @@ proptest! {
 }
 
 /// The answers of the worked examples in a question, each taken as one that a model gives; and the labels among them.
-fn answers<T: Decision>(question: &str, field: &str) -> BTreeSet<String> {
+fn answers<T: DecisionOutput>(question: &str, field: &str) -> BTreeSet<String> {
     let answers = question.lines().filter_map(|line| line.strip_prefix("Answer: "));
     let taken = answers.map(|answer| {
         let decision: T = serde_json::from_str(answer).unwrap();
-        assert_eq!(decision.check(), Ok(()), "{answer}");
+        assert_eq!(decision.validate_decision(), Ok(()), "{answer}");
         serde_json::to_value(decision).unwrap()[field].as_str().unwrap().to_owned()
     });
     taken.collect()
@@ -208,23 +226,23 @@ fn worked_examples_are_answers_that_would_be_taken_and_show_every_label() {
     let failure = FailureQuestion { title: "t", attempt: 1, attempts_left: 1, why: "w" };
     for (shown, all) in [
         (
-            answers::<Classified>(&classify("t", None), "class"),
+            answers::<Classified>(&classify_prompt("t", None), "class"),
             labels(&["new_project", "feature_request", "quick_fix"]),
         ),
         (
-            answers::<Scoped>(&assess_scope("t", ""), "scope"),
+            answers::<Scoped>(&assess_scope_prompt("t", ""), "scope"),
             labels(&["trivial", "small", "medium", "large"]),
         ),
         (
-            answers::<Routed>(&route("t"), "role"),
+            answers::<Routed>(&route_prompt("t"), "role"),
             labels(&["architect", "designer", "developer", "reviewer", "tester", "fixer"]),
         ),
         (
-            answers::<Reviewed>(&review(&ReviewQuestion::default()), "status"),
+            answers::<Reviewed>(&review_prompt(&ReviewQuestion::default()), "status"),
             labels(&["pass", "fail", "needs_clarification"]),
         ),
         (
-            answers::<FailureHandled>(&handle_failure(&failure), "decision"),
+            answers::<FailureHandled>(&handle_failure_prompt(&failure), "decision"),
             labels(&["retry", "reduce_scope", "escalate"]),
         ),
     ] {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn told(goal: &str, most: usize) -> Vec<&'static str> {
-    rank(goal, MANAGER_TOOLS, most).into_iter().map(|tool| tool.name).collect()
+    rank_tools(goal, MANAGER_TOOLS, most).into_iter().map(|tool| tool.name).collect()
 }
 
 #[test]
@@ -21,18 +21,18 @@ fn a_goal_of_stop_words_or_about_something_else_selects_nothing() {
 
 #[test]
 fn equal_scores_are_in_the_order_of_the_names_whatever_the_order_of_the_tools() {
-    let tools = ["b.make", "a.make", "c.make"].map(|name| Tool { name, description: "" });
-    let names: Vec<_> = rank("make", &tools, 3).into_iter().map(|tool| tool.name).collect();
+    let tools = ["b.make", "a.make", "c.make"].map(|name| RankableTool { name, description: "" });
+    let names: Vec<_> = rank_tools("make", &tools, 3).into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["a.make", "b.make", "c.make"]);
 }
 
 #[test]
 fn punctuation_case_and_endings_do_not_matter() {
-    let tools = [Tool { name: "echo.say", description: "Repeating texts." }];
+    let tools = [RankableTool { name: "echo.say", description: "Repeating texts." }];
     for goal in ["Echo!", "ECHO", "repeats", "a (repeated) text", "texts"] {
-        assert_eq!(rank(goal, &tools, 1).len(), 1, "{goal}");
+        assert_eq!(rank_tools(goal, &tools, 1).len(), 1, "{goal}");
     }
-    assert!(rank("ech", &tools, 1).is_empty());
+    assert!(rank_tools("ech", &tools, 1).is_empty());
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn the_planner_never_returns_all_tools_for_a_goal_that_is_not_about_all() {
     // Even a goal made of the whole catalogue's favourite words leaves some out.
     let goal = "List the files of the project and read the task";
     let all = MANAGER_TOOLS.len();
-    let selected = rank(goal, MANAGER_TOOLS, all);
+    let selected = rank_tools(goal, MANAGER_TOOLS, all);
     assert!(!selected.is_empty() && selected.len() < all, "{selected:?}");
 }
 
@@ -64,18 +64,18 @@ proptest! {
         tools in prop::collection::btree_map("[a-z]{1,4}\\.[a-z]{1,4}", sentence(), 0..12),
         most in 0_usize..15,
     ) {
-        let tools: Vec<Tool<'_>> =
-            tools.iter().map(|(name, description)| Tool { name, description }).collect();
-        let ranked = rank(&goal, &tools, most);
+        let tools: Vec<RankableTool<'_>> =
+            tools.iter().map(|(name, description)| RankableTool { name, description }).collect();
+        let ranked = rank_tools(&goal, &tools, most);
         prop_assert!(ranked.len() <= most);
         for pair in ranked.windows(2) {
             prop_assert!((pair[1].score, pair[0].name) < (pair[0].score, pair[1].name)
                 || pair[0].score > pair[1].score);
         }
-        let goal_words = words(&goal);
-        let related = |tool: &Tool<'_>| {
-            let mut known = words(tool.name);
-            known.extend(words(tool.description));
+        let goal_words = stemmed_words(&goal);
+        let related = |tool: &RankableTool<'_>| {
+            let mut known = stemmed_words(tool.name);
+            known.extend(stemmed_words(tool.description));
             known.intersection(&goal_words).next().is_some()
         };
         let matching = tools.iter().filter(|tool| related(tool)).count();
@@ -91,9 +91,9 @@ proptest! {
 
     #[test]
     fn the_order_of_the_tools_does_not_matter(goal in sentence(), seed in 0_usize..50) {
-        let mut tools: Vec<Tool<'_>> = MANAGER_TOOLS.to_vec();
+        let mut tools: Vec<RankableTool<'_>> = MANAGER_TOOLS.to_vec();
         let turn = seed % tools.len();
         tools.rotate_left(turn);
-        prop_assert_eq!(rank(&goal, &tools, 5), rank(&goal, MANAGER_TOOLS, 5));
+        prop_assert_eq!(rank_tools(&goal, &tools, 5), rank_tools(&goal, MANAGER_TOOLS, 5));
     }
 }

@@ -2,16 +2,16 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
-    evidence::{Check, Odd, Tally},
+    evidence::{ChangeAnomaly, CheckTally, EvidenceCheck},
 };
 use cynode_wire::{
     evidence::{CheckResult, Evidence},
     handoffs::{
-        Analysed, AnalysisStatus, Handoff, HandoffAnswer, HandoffRequest, Judge, JudgedOutcome,
-        Planned, Revision,
+        AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffAssignment, HandoffRequest,
+        PlanAnswer, PlanRevision, ResultVerification, VerifyOutcome,
     },
     reports::{ReportKind, ReportView},
-    workflow::{Finding, Severity},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,26 +21,33 @@ use super::support::{
     report, run, said, scope, task_id, tests, unit,
 };
 use crate::{
-    desk::{ThinkKind, Trouble},
-    judge::{Outcome, manager::TESTS_WANTED},
+    desk::{DecisionError, DecisionKind},
+    judge::{HandoffOutcome, manager::TESTS_REQUIRED_PREFIX},
 };
 
 const WORDS: &str = "Do something";
 
-async fn of(size: &str) -> Planned {
+async fn of(size: &str) -> PlanAnswer {
     let answers = [class("feature_request"), scope(size), plan(&[unit("Add it")])];
     let tools = Tools::with_files(&[("AGENTS.md", "Pages over storage."), ("src/main.rs", "")]);
     planned(run(&handoff(WORDS, planning()), &Script::of(&answers), &tools).await)
 }
 
-fn verifying(planned: &Planned, judge: Judge, reports: Vec<ReportView>) -> Handoff {
+fn verifying(
+    planned: &PlanAnswer,
+    judge: ResultVerification,
+    reports: Vec<ReportView>,
+) -> HandoffAssignment {
     let mut handoff = handoff(WORDS, HandoffRequest::Verify(judge));
     handoff.context.reports = reports;
     handoff.context.planned = Some(Box::new(planned.clone()));
     handoff
 }
 
-async fn verified(handoff: &Handoff, script: &Script) -> Result<Outcome, Trouble> {
+async fn verified(
+    handoff: &HandoffAssignment,
+    script: &Script,
+) -> Result<HandoffOutcome, DecisionError> {
     run(handoff, script, &Tools::default()).await
 }
 
@@ -56,9 +63,9 @@ fn wants_changes(critical: usize, major: usize, minor: usize) -> Value {
     })
 }
 
-fn placed(finding: Finding) -> Finding {
+fn placed(finding: VerificationFinding) -> VerificationFinding {
     let (at, how_to_fix) = (Some("src/main.rs:1".to_owned()), Some("mend it".to_owned()));
-    Finding { at, how_to_fix, ..finding }
+    VerificationFinding { at, how_to_fix, ..finding }
 }
 
 fn reviewed(unit: &str, kind: ReportKind, details: Value) -> Vec<ReportView> {
@@ -66,7 +73,7 @@ fn reviewed(unit: &str, kind: ReportKind, details: Value) -> Vec<ReportView> {
 }
 
 /// A review unit that was made after so many rounds.
-fn review_after(planned: &Planned, rounds: u32) -> Judge {
+fn review_after(planned: &PlanAnswer, rounds: u32) -> ResultVerification {
     let mut judge = judging(planned, "review", json!({"summary": "done"}));
     judge.payload["iteration"] = json!(rounds);
     judge
@@ -85,8 +92,8 @@ async fn the_first_and_second_failed_review_go_back_and_the_third_goes_on_with_t
         assert_eq!(
             judgement.findings,
             [
-                placed(Finding::new(Severity::Major, "no test")),
-                placed(Finding::new(Severity::Minor, "spaces")),
+                placed(VerificationFinding::new(FindingSeverity::Major, "no test")),
+                placed(VerificationFinding::new(FindingSeverity::Minor, "spaces")),
             ]
         );
         outcomes.push((judgement.outcome, judgement.note));
@@ -95,20 +102,47 @@ async fn the_first_and_second_failed_review_go_back_and_the_third_goes_on_with_t
         outcomes,
         [
             (
-                JudgedOutcome::Revise,
+                VerifyOutcome::Revise,
                 "the review wants changes (0 critical, 1 major): revision 1 of 2".to_owned()
             ),
             (
-                JudgedOutcome::Revise,
+                VerifyOutcome::Revise,
                 "the review wants changes (0 critical, 1 major): revision 2 of 2".to_owned()
             ),
             (
-                JudgedOutcome::Accept,
+                VerifyOutcome::Accept,
                 "the review still wants changes after 2 revisions; it goes on with the issues noted"
                     .to_owned()
             ),
         ]
     );
+    assert!(script.kinds().is_empty(), "a rule decides, no model");
+}
+
+#[tokio::test]
+async fn a_reviewer_without_a_report_is_tried_again_and_then_a_person_is_asked_and_the_work_is_kept()
+ {
+    let planned = of("small").await;
+    let script = Script::default();
+    let with = |left: u32, words: Option<&str>| {
+        let mut judge = review_after(&planned, 0);
+        (judge.unit_attempt, judge.attempts_left) = (3 - left, Some(left));
+        judge.answer = words.map(said);
+        verifying(&planned, judge, Vec::new())
+    };
+    assert_eq!(judged(verified(&with(1, None), &script).await).outcome, VerifyOutcome::Redo);
+    let question = asked(verified(&with(0, None), &script).await);
+    assert!(question.contains("left no report that can be read, in 3 attempts."), "{question}");
+    assert!(question.contains(&format!("`cynork task diff {}`", task_id())), "{question}");
+    assert!(question.ends_with("or `stop` to give the task up."), "{question}");
+    for (words, outcome) in [
+        ("accept", VerifyOutcome::Accept),
+        ("again", VerifyOutcome::Redo),
+        ("stop", VerifyOutcome::GiveUp),
+    ] {
+        let judgement = judged(verified(&with(0, Some(words)), &script).await);
+        assert_eq!((judgement.outcome, judgement.by_person), (outcome, true), "{words}");
+    }
     assert!(script.kinds().is_empty(), "a rule decides, no model");
 }
 
@@ -130,9 +164,9 @@ async fn something_critical_after_the_last_revision_is_for_a_person_whose_word_d
          Answer `proceed` to take it as it is, `stop` to give the task up, or say what is to be done."
     );
     let outcome = async |words| judged(verified(&with(Some(words)), &script).await).outcome;
-    assert_eq!(outcome("stop").await, JudgedOutcome::GiveUp);
-    assert_eq!(outcome("proceed").await, JudgedOutcome::Accept);
-    assert_eq!(outcome("Leave the cache out").await, JudgedOutcome::Revise);
+    assert_eq!(outcome("stop").await, VerifyOutcome::GiveUp);
+    assert_eq!(outcome("proceed").await, VerifyOutcome::Accept);
+    assert_eq!(outcome("Leave the cache out").await, VerifyOutcome::Revise);
 }
 
 #[tokio::test]
@@ -143,9 +177,9 @@ async fn preferences_change_how_often_and_whether_minor_issues_count() {
     let reports = reviewed("review", ReportKind::ReviewChangesRequested, details);
     let mut handoff = verifying(&planned, review_after(&planned, 0), reports);
     prefer(&mut handoff, "agents.project_manager.review.skip_minor_issues", json!(false));
-    assert_eq!(judged(verified(&handoff, &script).await).outcome, JudgedOutcome::Revise);
+    assert_eq!(judged(verified(&handoff, &script).await).outcome, VerifyOutcome::Revise);
     prefer(&mut handoff, "agents.project_manager.review.max_review_iterations", json!(0));
-    assert_eq!(judged(verified(&handoff, &script).await).outcome, JudgedOutcome::Accept);
+    assert_eq!(judged(verified(&handoff, &script).await).outcome, VerifyOutcome::Accept);
     prefer(&mut handoff, "agents.project_manager.review.on_limit", json!("escalate"));
     assert!(asked(verified(&handoff, &script).await).starts_with("After 0 revisions"));
 }
@@ -169,9 +203,9 @@ async fn a_review_without_a_verdict_of_its_reviewer_is_done_again() {
     for reports in cases {
         let handoff = verifying(&planned, review_after(&planned, 0), reports);
         let judgement = judged(verified(&handoff, &script).await);
-        assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+        assert_eq!(judgement.outcome, VerifyOutcome::Redo);
         assert_eq!(judgement.findings.len(), 1);
-        assert_eq!(judgement.findings[0].severity, Severity::Critical);
+        assert_eq!(judgement.findings[0].severity, FindingSeverity::Critical);
     }
 }
 
@@ -183,10 +217,10 @@ async fn the_last_verdict_counts_and_a_bare_no_is_told_by_its_summary() {
     reports.extend(reviewed("review", ReportKind::ReviewChangesRequested, Value::Null));
     let handoff = verifying(&planned, review_after(&planned, 0), reports);
     let judgement = judged(verified(&handoff, &script).await);
-    assert_eq!(judgement.outcome, JudgedOutcome::Revise);
+    assert_eq!(judgement.outcome, VerifyOutcome::Revise);
     assert_eq!(
         judgement.findings,
-        [Finding::new(Severity::Major, "That is what I did.".to_owned())]
+        [VerificationFinding::new(FindingSeverity::Major, "That is what I did.".to_owned())]
     );
 }
 
@@ -197,14 +231,14 @@ async fn a_good_review_that_needs_tests_sends_for_them_and_a_workflow_with_tests
     let handoff = verifying(&planned, review_after(&planned, 0), reports.clone());
     let script = Script::of(&[tests(true)]);
     let judgement = judged(verified(&handoff, &script).await);
-    assert_eq!(judgement.outcome, JudgedOutcome::Revise);
-    assert!(judgement.findings[0].text.starts_with(TESTS_WANTED));
+    assert_eq!(judgement.outcome, VerifyOutcome::Revise);
+    assert!(judgement.findings[0].text.starts_with(TESTS_REQUIRED_PREFIX));
     assert_eq!(judgement.recommended_actions, ["dotnet test"]);
 
     let planned = of("large").await;
     let handoff = verifying(&planned, review_after(&planned, 0), reports);
     let script = Script::default();
-    assert_eq!(judged(verified(&handoff, &script).await).outcome, JudgedOutcome::Accept);
+    assert_eq!(judged(verified(&handoff, &script).await).outcome, VerifyOutcome::Accept);
     assert!(script.kinds().is_empty());
 }
 
@@ -219,29 +253,32 @@ async fn tests_pass_by_what_the_tester_counted_and_not_by_the_word() {
     };
     let (yes, no) = (ReportKind::TestsPassed, ReportKind::TestsFailed);
     let failed = json!({"passed": 3, "failed": 1, "failures": ["sums_are_right"]});
-    let outcome = async |handoff: Handoff| judged(verified(&handoff, &script).await);
+    let outcome = async |handoff: HandoffAssignment| judged(verified(&handoff, &script).await);
 
     let good = outcome(tested(yes, json!({"passed": 4}), 0)).await;
-    assert_eq!((good.outcome, good.note.as_str()), (JudgedOutcome::Accept, "the tests passed (4)"));
+    assert_eq!((good.outcome, good.note.as_str()), (VerifyOutcome::Accept, "the tests passed (4)"));
     let claimed = outcome(tested(yes, failed.clone(), 0)).await;
-    assert_eq!(claimed.outcome, JudgedOutcome::Revise, "a yes with failures is no yes");
+    assert_eq!(claimed.outcome, VerifyOutcome::Revise, "a yes with failures is no yes");
     let bad = outcome(tested(no, failed.clone(), 1)).await;
-    assert_eq!(bad.outcome, JudgedOutcome::Revise);
-    assert_eq!(bad.findings, [Finding::new(Severity::Major, "sums_are_right".to_owned())]);
+    assert_eq!(bad.outcome, VerifyOutcome::Revise);
+    assert_eq!(
+        bad.findings,
+        [VerificationFinding::new(FindingSeverity::Major, "sums_are_right".to_owned())]
+    );
     let last = tested(no, failed.clone(), 2);
     assert!(asked(verified(&last, &script).await).starts_with("After 2 revisions the test"));
     let mut loose = tested(no, failed, 2);
     prefer(&mut loose, "agents.project_manager.review.require_tests_pass", json!(false));
-    assert_eq!(outcome(loose).await.outcome, JudgedOutcome::Accept);
+    assert_eq!(outcome(loose).await.outcome, VerifyOutcome::Accept);
     let silent = verifying(&planned, judging(&planned, "test", json!({})), vec![]);
-    assert_eq!(outcome(silent).await.outcome, JudgedOutcome::Redo);
+    assert_eq!(outcome(silent).await.outcome, VerifyOutcome::Redo);
 }
 
 // Units that an analyst judges.
 
-fn analysed(status: AnalysisStatus, findings: &[Severity]) -> Analysed {
-    let found = |severity: &Severity| Finding::new(*severity, "found");
-    Analysed {
+fn analysed(status: AnalysisStatus, findings: &[FindingSeverity]) -> AnalysisAnswer {
+    let found = |severity: &FindingSeverity| VerificationFinding::new(*severity, "found");
+    AnalysisAnswer {
         task_id: task_id(),
         status,
         findings: findings.iter().map(found).collect(),
@@ -250,7 +287,7 @@ fn analysed(status: AnalysisStatus, findings: &[Severity]) -> Analysed {
     }
 }
 
-async fn developed(output: Value) -> Handoff {
+async fn developed(output: Value) -> HandoffAssignment {
     let planned = of("small").await;
     let judge = judging(&planned, "add-it", output);
     verifying(&planned, judge, vec![])
@@ -259,16 +296,16 @@ async fn developed(output: Value) -> Handoff {
 #[tokio::test]
 async fn findings_of_an_analyst_decide_what_follows() {
     use AnalysisStatus::{Fail, NeedsClarification, Pass};
-    use Severity::{Critical, Major, Minor, Note};
+    use FindingSeverity::{Critical, Major, Minor, Note};
     let script = Script::default();
-    let cases: [(AnalysisStatus, &[Severity], Option<JudgedOutcome>); 9] = [
-        (Pass, &[], Some(JudgedOutcome::Accept)),
-        (Pass, &[Minor, Note], Some(JudgedOutcome::Accept)),
-        (Pass, &[Critical], Some(JudgedOutcome::Redo)),
-        (Fail, &[Critical], Some(JudgedOutcome::Redo)),
-        (Fail, &[Major], Some(JudgedOutcome::Redo)),
-        (Fail, &[], Some(JudgedOutcome::Redo)),
-        (Fail, &[Minor], Some(JudgedOutcome::Accept)),
+    let cases: [(AnalysisStatus, &[FindingSeverity], Option<VerifyOutcome>); 9] = [
+        (Pass, &[], Some(VerifyOutcome::Accept)),
+        (Pass, &[Minor, Note], Some(VerifyOutcome::Accept)),
+        (Pass, &[Critical], Some(VerifyOutcome::Redo)),
+        (Fail, &[Critical], Some(VerifyOutcome::Redo)),
+        (Fail, &[Major], Some(VerifyOutcome::Redo)),
+        (Fail, &[], Some(VerifyOutcome::Redo)),
+        (Fail, &[Minor], Some(VerifyOutcome::Accept)),
         (NeedsClarification, &[Note], None),
         (NeedsClarification, &[Major], None),
     ];
@@ -289,7 +326,12 @@ async fn findings_of_an_analyst_decide_what_follows() {
 }
 
 /// What follows an analyst's finding about an attempt after which so many are left.
-async fn found(severity: Severity, attempt: u32, left: Option<u32>, most: u32) -> HandoffAnswer {
+async fn found(
+    severity: FindingSeverity,
+    attempt: u32,
+    left: Option<u32>,
+    most: u32,
+) -> HandoffAnswer {
     let mut handoff = developed(json!({ "summary": "done" })).await;
     if let HandoffRequest::Verify(judge) = &mut handoff.request {
         judge.unit_attempt = attempt;
@@ -306,7 +348,7 @@ async fn an_analyst_sends_back_until_the_smaller_limit_and_then_it_is_noted_or_a
     for (attempt, left, most) in
         [(2, Some(1), 2), (3, Some(2), 2), (3, None, 2), (3, Some(0), 5), (3, Some(1), 5)]
     {
-        for severity in [Severity::Major, Severity::Critical] {
+        for severity in [FindingSeverity::Major, FindingSeverity::Critical] {
             seen.push(match found(severity, attempt, left, most).await {
                 HandoffAnswer::Judged(judged) => Some(judged.outcome),
                 HandoffAnswer::Ask { question } => {
@@ -319,7 +361,7 @@ async fn an_analyst_sends_back_until_the_smaller_limit_and_then_it_is_noted_or_a
             });
         }
     }
-    let (back, noted) = (Some(JudgedOutcome::Redo), Some(JudgedOutcome::Accept));
+    let (back, noted) = (Some(VerifyOutcome::Redo), Some(VerifyOutcome::Accept));
     let ended = [noted, None, noted, None, noted, None];
     assert_eq!(seen, [&[back, back][..], &ended, &[back, back]].concat());
 }
@@ -328,7 +370,7 @@ async fn an_analyst_sends_back_until_the_smaller_limit_and_then_it_is_noted_or_a
 async fn evidence_against_the_last_attempt_is_for_a_person_whatever_reviews_may_do() {
     let mut handoff = developed(json!({ "status": "completed" })).await;
     let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
-    judge.evidence = Some(shown(Tally::Failed));
+    judge.evidence = Some(shown(CheckTally::Failed));
     judge.unit_attempt = 3;
     judge.attempts_left = Some(0);
     prefer(&mut handoff, "agents.project_manager.review.max_review_iterations", json!(5));
@@ -336,15 +378,16 @@ async fn evidence_against_the_last_attempt_is_for_a_person_whatever_reviews_may_
     assert!(question.starts_with("After 3 attempts this still speaks against"), "{question}");
 }
 
-fn shown(tally: Tally) -> Evidence {
+fn shown(tally: CheckTally) -> Evidence {
     let check = CheckResult {
-        check: Check::line("make test"),
+        check: EvidenceCheck::from_shell_line("make test"),
         tally,
         rounds: 2,
         exit_code: Some(2),
         sha256: String::new(),
         excerpt: "1 of 3 failed".into(),
         milliseconds: 9,
+        repeated: false,
     };
     Evidence { commit: Some("c".repeat(40)), checks: vec![check], odd: Vec::new() }
 }
@@ -367,34 +410,63 @@ async fn weighed(evidence: Evidence, attempt: u32, words: Option<&str>) -> Hando
 #[tokio::test]
 async fn evidence_against_a_result_sends_it_back_twice_and_then_asks_a_person() {
     let text = "the check `make test` does not hold (exit code 2, expected 0):\n1 of 3 failed";
-    let found = Finding::new(Severity::Critical, text);
+    let found = VerificationFinding::new(FindingSeverity::Critical, text);
     for attempt in [1, 2] {
-        let HandoffAnswer::Judged(judged) = weighed(shown(Tally::Failed), attempt, None).await
+        let HandoffAnswer::Judged(judged) = weighed(shown(CheckTally::Failed), attempt, None).await
         else {
             panic!("no judgement")
         };
-        assert_eq!((judged.outcome, judged.findings), (JudgedOutcome::Redo, vec![found.clone()]));
+        assert_eq!((judged.outcome, judged.findings), (VerifyOutcome::Redo, vec![found.clone()]));
     }
-    let HandoffAnswer::Ask { question } = weighed(shown(Tally::Failed), 3, None).await else {
+    let HandoffAnswer::Ask { question } = weighed(shown(CheckTally::Failed), 3, None).await else {
         panic!("no question")
     };
     assert!(question.contains("After 3 attempts") && question.contains("make test"), "{question}");
-    let HandoffAnswer::Judged(judged) = weighed(shown(Tally::Failed), 3, Some("proceed")).await
+    let HandoffAnswer::Judged(judged) =
+        weighed(shown(CheckTally::Failed), 3, Some("proceed")).await
     else {
         panic!("no judgement")
     };
     let waived = Some("a person took it as it is".to_owned());
     assert_eq!(
         (judged.outcome, judged.waived, judged.by_person),
-        (JudgedOutcome::Accept, waived, true)
+        (VerifyOutcome::Accept, waived, true)
     );
 }
 
 #[tokio::test]
+async fn a_check_that_cannot_run_is_for_a_person_at_once_and_is_no_bad_work() {
+    let mut evidence = shown(CheckTally::Failed);
+    evidence.checks[0].exit_code = Some(127);
+    evidence.checks[0].excerpt = "sh: 1: make: not found".into();
+    let HandoffAnswer::Ask { question } = weighed(evidence, 1, None).await else {
+        panic!("no question")
+    };
+    let words = "cannot be checked: `make test` cannot run here, program `make` is not found. Install it on the node";
+    assert!(
+        question.contains(words) && question.contains("Answer `again` when it can run"),
+        "{question}"
+    );
+}
+
+#[tokio::test]
+async fn the_same_failure_twice_in_the_same_words_is_for_a_person_before_a_third_attempt() {
+    let mut evidence = shown(CheckTally::Failed);
+    evidence.checks[0].repeated = true;
+    let HandoffAnswer::Ask { question } = weighed(evidence, 2, None).await else {
+        panic!("no question")
+    };
+    let words =
+        "`make test` failed twice with the same words, so no further attempt is paid without you.";
+    assert!(question.starts_with("After 2 attempts this still speaks against"), "{question}");
+    assert!(question.contains(words), "{question}");
+}
+
+#[tokio::test]
 async fn a_person_is_told_how_much_more_there_is_and_where_to_read_it() {
-    let odd = |number| Odd::TestRemoved { path: format!("tests/t{number}.py") };
+    let odd = |number| ChangeAnomaly::TestRemoved { path: format!("tests/t{number}.py") };
     let evidence =
-        |most: u32| Evidence { odd: (0..most).map(odd).collect(), ..shown(Tally::Failed) };
+        |most: u32| Evidence { odd: (0..most).map(odd).collect(), ..shown(CheckTally::Failed) };
     let HandoffAnswer::Ask { question } = weighed(evidence(12), 3, None).await else {
         panic!("no question")
     };
@@ -402,18 +474,18 @@ async fn a_person_is_told_how_much_more_there_is_and_where_to_read_it() {
     let told = format!("and 3 more: `cynork task evidence {}` shows them.", task_id());
     assert!(listed == 10 && question.contains(&told), "{question}");
     // The check that does not hold is one of them.
-    assert_eq!(evidence(12).listed_odd(), (0..9).map(odd).collect::<Vec<_>>());
+    assert_eq!(evidence(12).listed_anomalies(), (0..9).map(odd).collect::<Vec<_>>());
     let HandoffAnswer::Ask { question } = weighed(evidence(9), 3, None).await else {
         panic!("no question")
     };
     assert!(!question.contains("more:"), "{question}");
-    assert_eq!(evidence(9).listed_odd(), evidence(9).odd);
+    assert_eq!(evidence(9).listed_anomalies(), evidence(9).odd);
 }
 
 #[tokio::test]
 async fn what_can_never_be_checked_is_for_a_person_at_once_whose_word_is_enough() {
     let nowhere = || {
-        let mut evidence = Evidence { commit: None, ..shown(Tally::Again) };
+        let mut evidence = Evidence { commit: None, ..shown(CheckTally::Again) };
         evidence.checks[0].rounds = 0;
         evidence
     };
@@ -428,18 +500,18 @@ async fn what_can_never_be_checked_is_for_a_person_at_once_whose_word_is_enough(
     let waived = Some("a person took it as it is".to_owned());
     assert_eq!(
         (judged.outcome, judged.waived, judged.by_person),
-        (JudgedOutcome::Accept, waived, true)
+        (VerifyOutcome::Accept, waived, true)
     );
 }
 
 #[tokio::test]
 async fn good_evidence_is_noted_and_the_analyst_decides() {
     for (tally, findings) in [
-        (Tally::Passed, vec![]),
+        (CheckTally::Passed, vec![]),
         (
-            Tally::Flaky,
-            vec![Finding::new(
-                Severity::Minor,
+            CheckTally::Flaky,
+            vec![VerificationFinding::new(
+                FindingSeverity::Minor,
                 "the check `make test` holds only sometimes (2 runs)",
             )],
         ),
@@ -450,25 +522,25 @@ async fn good_evidence_is_noted_and_the_analyst_decides() {
         let waived = None;
         assert_eq!(
             (judged.outcome, judged.findings, judged.waived),
-            (JudgedOutcome::Accept, findings, waived)
+            (VerifyOutcome::Accept, findings, waived)
         );
     }
 }
 
 #[tokio::test]
 async fn a_removed_test_speaks_against_a_result_whose_checks_all_hold() {
-    let odd = vec![Odd::TestRemoved { path: "tests/a.py".into() }];
-    let evidence = Evidence { odd, ..shown(Tally::Passed) };
+    let odd = vec![ChangeAnomaly::TestRemoved { path: "tests/a.py".into() }];
+    let evidence = Evidence { odd, ..shown(CheckTally::Passed) };
     let HandoffAnswer::Judged(judged) = weighed(evidence, 1, None).await else {
         panic!("no judgement")
     };
     let text = "the test `tests/a.py` was removed, and nobody asked for that";
-    let found = Finding {
+    let found = VerificationFinding {
         at: Some("tests/a.py:1".into()),
         how_to_fix: Some("bring it back".into()),
-        ..Finding::new(Severity::Critical, text)
+        ..VerificationFinding::new(FindingSeverity::Critical, text)
     };
-    assert_eq!((judged.outcome, judged.findings), (JudgedOutcome::Redo, vec![found]));
+    assert_eq!((judged.outcome, judged.findings), (VerifyOutcome::Redo, vec![found]));
 }
 
 #[tokio::test]
@@ -479,22 +551,26 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
         "reason": "nothing shows it", "findings": [{"text": "no test", "severity": "major"}],
         "recommended_actions": ["add one"], "status": "fail",
     });
-    let script = Script::of(&[(ThinkKind::ReviewArtifact, found)]);
+    let script = Script::of(&[(DecisionKind::ReviewArtifact, found)]);
     let judgement = judged(verified(&handoff, &script).await);
-    assert_eq!(judgement.outcome, JudgedOutcome::Redo);
-    assert_eq!(script.kinds(), [ThinkKind::ReviewArtifact]);
+    assert_eq!(judgement.outcome, VerifyOutcome::Redo);
+    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact]);
     // Anything but a plain no leaves them on.
     prefer(&mut handoff, "agents.project_manager.analysts.enabled", json!("off"));
-    assert_eq!(verified(&handoff, &Script::default()).await, Ok(Outcome::Delegate));
+    assert_eq!(verified(&handoff, &Script::default()).await, Ok(HandoffOutcome::Delegate));
 }
 
 #[tokio::test]
 async fn an_analysis_of_another_task_is_not_taken() {
     let mut handoff = developed(json!({"summary": "done"})).await;
     let other = cynode_core::ids::TaskId::from_uuid(uuid::Uuid::from_u128(77));
-    handoff.delegated = vec![Analysed { task_id: other, ..analysed(AnalysisStatus::Pass, &[]) }];
+    handoff.delegated =
+        vec![AnalysisAnswer { task_id: other, ..analysed(AnalysisStatus::Pass, &[]) }];
     let outcome = verified(&handoff, &Script::default()).await;
-    assert_eq!(outcome, Err(Trouble::Permanent("an analyst answered about another task".into())));
+    assert_eq!(
+        outcome,
+        Err(DecisionError::Permanent("an analyst answered about another task".into()))
+    );
 }
 
 #[tokio::test]
@@ -511,14 +587,14 @@ async fn an_agent_whose_last_word_was_a_question_is_not_done() {
     let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
     judge.answer = Some(said("Use the new colours"));
     let judgement = judged(verified(&handoff, &Script::default()).await);
-    assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+    assert_eq!(judgement.outcome, VerifyOutcome::Redo);
     assert_eq!(judgement.findings[0].text, "a person says: Use the new colours");
     // A yes or a no is one to what the agent asked.
     for words in ["yes", "No"] {
         let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
         judge.answer = Some(said(words));
         let judgement = judged(verified(&handoff, &Script::default()).await);
-        assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+        assert_eq!(judgement.outcome, VerifyOutcome::Redo);
         assert_eq!(judgement.findings[0].text, format!("a person says: {words}"));
     }
 }
@@ -528,7 +604,10 @@ async fn a_unit_that_was_not_planned_here_is_not_judged_here() {
     let mut handoff = developed(json!({})).await;
     let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
     judge.payload = json!({"work": "anything"});
-    assert!(matches!(verified(&handoff, &Script::default()).await, Err(Trouble::Permanent(_))));
+    assert!(matches!(
+        verified(&handoff, &Script::default()).await,
+        Err(DecisionError::Permanent(_))
+    ));
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -540,7 +619,8 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
     let mut plan = of("small").await;
     let mut verdicts = verdicts.iter().copied();
     loop {
-        let review = plan.plan.steps().iter().rfind(|unit| unit.payload["kind"] == "review");
+        let review =
+            plan.plan.planned_units().iter().rfind(|unit| unit.payload["kind"] == "review");
         let key = review.unwrap().key.clone();
         let Some((approved, critical, major, minor)) = verdicts.next() else { break };
         let kind =
@@ -553,12 +633,12 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
         let HandoffAnswer::Judged(judgement) = answer(verified(&verify, &script).await) else {
             break;
         };
-        if judgement.outcome != JudgedOutcome::Revise {
+        if judgement.outcome != VerifyOutcome::Revise {
             break;
         }
         let request = HandoffRequest::Plan {
             before: Some(plan.plan.clone()),
-            feedback: vec![Revision::of(key, &judgement).feedback()],
+            feedback: vec![PlanRevision::from_verify_answer(key, &judgement).to_feedback()],
             answer: None,
             attempt: 1,
             begun: Vec::new(),
@@ -567,7 +647,7 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
         handoff.context.planned = Some(Box::new(plan));
         plan = planned(run(&handoff, &Script::default(), &Tools::default()).await);
     }
-    plan.plan.steps().iter().filter(|unit| unit.payload["kind"] == "fix").count()
+    plan.plan.planned_units().iter().filter(|unit| unit.payload["kind"] == "fix").count()
 }
 
 proptest! {
@@ -590,6 +670,6 @@ proptest! {
         let mut handoff = wait(developed(json!({"summary": "all good", field: word})));
         handoff.delegated = vec![analysed(AnalysisStatus::Pass, &[])];
         let judgement = judged(wait(verified(&handoff, &Script::default())));
-        prop_assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+        prop_assert_eq!(judgement.outcome, VerifyOutcome::Redo);
     }
 }

@@ -5,13 +5,13 @@ use cynode_core::{
     models::Tier,
     workflow::{
         instructions::InstructionKind,
-        plan::{UnitKey, finals, leaves_files},
+        plan::{UnitKey, find_final_units, unit_leaves_files},
         waits::WaitReason,
     },
 };
 use cynode_wire::{
-    handoffs::{HandoffRequest, Planned, Revision, UnitsConflict},
-    workflow::{EndedWait, Feedback, Finding, Resolution, Severity},
+    handoffs::{HandoffRequest, PlanAnswer, PlanRevision, UnitsConflict},
+    workflow::{EndedWait, FindingSeverity, PlanFeedback, VerificationFinding, WaitResolution},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,8 +21,8 @@ use super::support::{
     run_within, said, scope, shape, unit,
 };
 use crate::{
-    desk::{ThinkKind, Trouble},
-    judge::{Outcome, manager::TESTS_WANTED},
+    desk::{DecisionError, DecisionKind},
+    judge::{HandoffOutcome, manager::TESTS_REQUIRED_PREFIX},
 };
 
 const AGENTS_MD: (&str, &str) = ("AGENTS.md", "# Shop\n\nPages over storage.\n");
@@ -33,7 +33,7 @@ fn files() -> Tools {
 }
 
 /// The plan for an input, with the answers of models.
-async fn of(answers: &[(ThinkKind, Value)]) -> (Planned, Script) {
+async fn of(answers: &[(DecisionKind, Value)]) -> (PlanAnswer, Script) {
     let script = Script::of(answers);
     let outcome = run(&handoff("Do something", planning()), &script, &files()).await;
     (planned(outcome), script)
@@ -42,9 +42,9 @@ async fn of(answers: &[(ThinkKind, Value)]) -> (Planned, Script) {
 #[tokio::test]
 async fn a_bug_gets_one_fix_and_nobody_asks_for_its_scope() {
     let (planned, script) = of(&[class("quick_fix"), plan(&[unit("Mend the pager")])]).await;
-    assert_eq!(script.kinds(), [ThinkKind::Classify, ThinkKind::Plan]);
+    assert_eq!(script.kinds(), [DecisionKind::Classify, DecisionKind::Plan]);
     assert_eq!(shape(&planned), ["mend-the-pager (fix) after nothing"]);
-    assert_eq!(planned.plan.steps()[0].payload["scope"], "small");
+    assert_eq!(planned.plan.planned_units()[0].payload["scope"], "small");
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_feature_of_large_scope_is_laid_out_by_an_architect_first_and_tested_l
         ]
     );
     assert_eq!(
-        planned.plan.steps()[0].payload["brief"]["files_to_modify"],
+        planned.plan.planned_units()[0].payload["brief"]["files_to_modify"],
         json!(["docs/specs/dark-mode.md"])
     );
 }
@@ -95,7 +95,7 @@ async fn a_brief_in_an_empty_repository_is_a_new_project_and_nobody_is_asked_whe
     let script = Script::of(&[scope("medium"), plan(&[unit("Sell tiles")])]);
     let planned = planned(run(&handoff("Build it", planning()), &script, &tools).await);
     assert_eq!(planned.class, WorkClass::NewProject);
-    assert_eq!(script.kinds(), [ThinkKind::AssessScope, ThinkKind::Plan]);
+    assert_eq!(script.kinds(), [DecisionKind::AssessScope, DecisionKind::Plan]);
     assert!(script.questions()[1].contains("Sells tiles."));
     assert_eq!(
         shape(&planned),
@@ -139,11 +139,14 @@ async fn a_project_without_words_for_agents_is_described_and_places_that_are_not
     });
     let script = Script::of(&[
         class("quick_fix"),
-        (ThinkKind::AnalyseProject, analysed),
+        (DecisionKind::AnalyseProject, analysed),
         plan(&[unit("Mend it")]),
     ]);
     let planned = planned(run(&handoff("It crashes", planning()), &script, &tools).await);
-    assert_eq!(script.kinds(), [ThinkKind::Classify, ThinkKind::AnalyseProject, ThinkKind::Plan]);
+    assert_eq!(
+        script.kinds(),
+        [DecisionKind::Classify, DecisionKind::AnalyseProject, DecisionKind::Plan]
+    );
     assert_eq!(tools.names(), ["git.tree", "git.read Cargo.toml"]);
     assert_eq!(
         serde_json::to_value(&planned.project).unwrap(),
@@ -172,12 +175,12 @@ async fn a_project_without_a_repository_is_planned_from_the_words_alone() {
 
 #[tokio::test]
 async fn a_tool_that_finds_nothing_is_no_failure_and_one_that_is_refused_ends_the_attempt() {
-    let missing = Trouble::Permanent("`git.tree` failed (not_found): no repository".into());
+    let missing = DecisionError::Permanent("`git.tree` failed (not_found): no repository".into());
     let tools = Tools::default().answering("git.tree", Err(missing));
     let script = Script::of(&[class("quick_fix"), plan(&[unit("Mend it")])]);
     planned(run(&handoff("It crashes", planning()), &script, &tools).await);
 
-    let refused = Trouble::Refused {
+    let refused = DecisionError::Refused {
         tool: "git.tree".into(),
         code: "tool_disabled".into(),
         reason: "switched off".into(),
@@ -194,7 +197,7 @@ async fn a_tool_that_finds_nothing_is_no_failure_and_one_that_is_refused_ends_th
 async fn a_question_is_asked_once_and_then_assumed() {
     let mut wants = plan_of(&[unit("Paint it")]);
     wants["question"] = json!("Which colour?");
-    let answers = [class("quick_fix"), (ThinkKind::Plan, wants)];
+    let answers = [class("quick_fix"), (DecisionKind::Plan, wants)];
     let (script, tools) = (Script::of(&answers), files());
     let question = asked(run(&handoff("Paint it", planning()), &script, &tools).await);
     let words = "Which colour?\nAnswer in your own words, or `stop` to give the task up.";
@@ -237,7 +240,7 @@ async fn a_plain_yes_or_no_to_a_planners_question_is_planned_by_and_only_stop_gi
     let script = Script::of(&answers);
     let why = "a person gave it up: Stop.";
     let outcome = run(&of("Stop."), &script, &files()).await;
-    assert_eq!(outcome, Err(Trouble::Permanent(why.into())));
+    assert_eq!(outcome, Err(DecisionError::Permanent(why.into())));
     assert!(script.kinds().is_empty());
 }
 
@@ -261,9 +264,9 @@ async fn a_first_plan_without_units_is_complained_about_unless_it_asks_for_the_f
         (answered, drops.clone(), assume),
         (planning(), drops, begin),
     ] {
-        let script = Script::of(&[class("quick_fix"), (ThinkKind::Plan, made)]);
+        let script = Script::of(&[class("quick_fix"), (DecisionKind::Plan, made)]);
         let outcome = run(&handoff("Paint it", request), &script, &files()).await;
-        assert_eq!(outcome, Err(Trouble::Permanent(complaint.into())));
+        assert_eq!(outcome, Err(DecisionError::Permanent(complaint.into())));
     }
 }
 
@@ -275,10 +278,10 @@ async fn work_that_could_be_anybodys_is_routed_by_a_question() {
         class("feature_request"),
         scope("medium"),
         plan(&[open, unit("Build the page")]),
-        (ThinkKind::Route, json!({"reason": "it is about looks", "role": "designer"})),
+        (DecisionKind::Route, json!({"reason": "it is about looks", "role": "designer"})),
     ];
     let (planned, script) = of(&answers).await;
-    assert_eq!(script.kinds().last(), Some(&ThinkKind::Route));
+    assert_eq!(script.kinds().last(), Some(&DecisionKind::Route));
     assert_eq!(
         shape(&planned)[..2],
         [
@@ -302,7 +305,7 @@ async fn paths_that_lead_elsewhere_do_not_reach_an_agent() {
     ]);
     hostile["checks"] = json!([{"argv": []}, {"argv": [" "]}, {"argv": ["cargo", "test"]}]);
     let (planned, _) = of(&[class("quick_fix"), plan(&[hostile])]).await;
-    let brief = &planned.plan.steps()[0].payload["brief"];
+    let brief = &planned.plan.planned_units()[0].payload["brief"];
     assert_eq!(brief["files_to_modify"], json!(["src/main.rs"]));
     assert_eq!(brief["checks"], json!([{"argv": ["cargo", "test"], "if_runnable": true}]));
 }
@@ -370,7 +373,7 @@ async fn a_workflow_that_does_not_fit_the_limit_is_not_cut_short() {
     let script = Script::of(&[class("feature_request"), scope("large")]);
     let outcome = run_within(3, &handoff("Do it", planning()), &script, &files()).await;
     let why = "this workflow needs 4 steps, and only 3 may be planned";
-    assert_eq!(outcome, Err(Trouble::Permanent(why.into())));
+    assert_eq!(outcome, Err(DecisionError::Permanent(why.into())));
 }
 
 #[tokio::test]
@@ -427,7 +430,7 @@ async fn the_last_that_leaves_files_is_checked_by_the_projects_own_commands() {
     let planned = planned(run(&handoff("Do something", planning()), &script, &tools).await);
     let checks: Vec<_> = planned
         .plan
-        .steps()
+        .planned_units()
         .iter()
         .map(|unit| json!([unit.key.as_str(), unit.payload["checks"]]))
         .collect();
@@ -446,21 +449,21 @@ async fn the_last_that_leaves_files_is_checked_by_the_projects_own_commands() {
 
 // Plans that are made anew.
 
-fn finding(severity: Severity, text: &str) -> Finding {
-    Finding::new(severity, text.to_owned())
+fn finding(severity: FindingSeverity, text: &str) -> VerificationFinding {
+    VerificationFinding::new(severity, text.to_owned())
 }
 
-fn sent_back(unit: &str, findings: Vec<Finding>, actions: &[&str]) -> Feedback {
+fn sent_back(unit: &str, findings: Vec<VerificationFinding>, actions: &[&str]) -> PlanFeedback {
     let recommended_actions = actions.iter().map(|it| (*it).to_owned()).collect();
-    Revision { unit: unit.parse().unwrap(), findings, recommended_actions, conflict: None }
-        .feedback()
+    PlanRevision { unit: unit.parse().unwrap(), findings, recommended_actions, conflict: None }
+        .to_feedback()
 }
 
 async fn again(
-    before: &Planned,
-    feedback: Vec<Feedback>,
+    before: &PlanAnswer,
+    feedback: Vec<PlanFeedback>,
     script: &Script,
-) -> Result<Outcome, Trouble> {
+) -> Result<HandoffOutcome, DecisionError> {
     let request = HandoffRequest::Plan {
         before: Some(before.plan.clone()),
         feedback,
@@ -473,7 +476,7 @@ async fn again(
     run(&handoff, script, &files()).await
 }
 
-async fn small() -> Planned {
+async fn small() -> PlanAnswer {
     of(&[class("feature_request"), scope("small"), plan(&[unit("Add it")])]).await.0
 }
 
@@ -481,9 +484,9 @@ async fn small() -> Planned {
 async fn what_a_review_wants_becomes_a_fix_and_another_review_and_no_model_is_asked() {
     let script = Script::default();
     let findings = vec![
-        finding(Severity::Minor, "spaces"),
-        finding(Severity::Major, "no test"),
-        finding(Severity::Critical, "src/main.rs:1: it crashes"),
+        finding(FindingSeverity::Minor, "spaces"),
+        finding(FindingSeverity::Major, "no test"),
+        finding(FindingSeverity::Critical, "src/main.rs:1: it crashes"),
     ];
     let first =
         planned(again(&small().await, vec![sent_back("review", findings, &[])], &script).await);
@@ -496,18 +499,18 @@ async fn what_a_review_wants_becomes_a_fix_and_another_review_and_no_model_is_as
             "review-2 (review) after add-it, fix-1",
         ]
     );
-    let fix = &first.plan.steps()[2].payload;
+    let fix = &first.plan.planned_units()[2].payload;
     assert_eq!(fix["brief"]["requirements"], json!(["src/main.rs:1: it crashes", "no test"]));
     assert_eq!(fix["iteration"], 1);
-    assert_eq!(first.plan.steps()[3].payload["iteration"], 1);
+    assert_eq!(first.plan.planned_units()[3].payload["iteration"], 1);
 
-    let findings = vec![finding(Severity::Major, "still no test")];
+    let findings = vec![finding(FindingSeverity::Major, "still no test")];
     let second = planned(again(&first, vec![sent_back("review-2", findings, &[])], &script).await);
     assert_eq!(
         shape(&second)[4..],
         ["fix-2 (fix) after add-it, fix-1", "review-3 (review) after add-it, fix-1, fix-2"]
     );
-    assert_eq!(second.plan.steps()[5].payload["iteration"], 2);
+    assert_eq!(second.plan.planned_units()[5].payload["iteration"], 2);
     assert!(script.kinds().is_empty());
 }
 
@@ -515,7 +518,7 @@ async fn what_a_review_wants_becomes_a_fix_and_another_review_and_no_model_is_as
 async fn tests_wait_for_what_the_review_sent_back() {
     let answers = [class("feature_request"), scope("large"), plan(&[unit("Add it")])];
     let before = of(&answers).await.0;
-    let findings = vec![finding(Severity::Major, "no test")];
+    let findings = vec![finding(FindingSeverity::Major, "no test")];
     let script = Script::default();
     let after = planned(again(&before, vec![sent_back("review", findings, &[])], &script).await);
     assert_eq!(shape(&after)[3], "test (test) after spec, add-it, review, fix-1, review-2");
@@ -525,16 +528,17 @@ async fn tests_wait_for_what_the_review_sent_back() {
 #[tokio::test]
 async fn tests_that_are_wanted_are_added_and_failures_are_mended_and_tested_again() {
     let script = Script::default();
-    let wanted = finding(Severity::Note, &format!("{TESTS_WANTED}it is about money"));
+    let wanted =
+        finding(FindingSeverity::Note, &format!("{TESTS_REQUIRED_PREFIX}it is about money"));
     let feedback = sent_back("review", vec![wanted], &["cargo test"]);
     let tested = planned(again(&small().await, vec![feedback], &script).await);
     assert_eq!(shape(&tested)[2..], ["test (test) after add-it, review"]);
     assert_eq!(
-        tested.plan.steps()[2].payload["brief"]["requirements"],
+        tested.plan.planned_units()[2].payload["brief"]["requirements"],
         json!(["This runs and succeeds: `cargo test`"])
     );
 
-    let failed = sent_back("test", vec![finding(Severity::Major, "sums are wrong")], &[]);
+    let failed = sent_back("test", vec![finding(FindingSeverity::Major, "sums are wrong")], &[]);
     let mended = planned(again(&tested, vec![failed], &script).await);
     assert_eq!(
         shape(&mended)[3..],
@@ -558,10 +562,10 @@ async fn changes_that_do_not_fit_get_somebody_who_makes_them_fit_and_are_put_tog
     };
     let (findings, recommended_actions) = (Vec::new(), Vec::new());
     let unit = "integrate".parse().unwrap();
-    let revision = Revision { unit, findings, recommended_actions, conflict: Some(conflict) };
+    let revision = PlanRevision { unit, findings, recommended_actions, conflict: Some(conflict) };
     let script = Script::default();
     let before = &planned;
-    let after = super::support::planned(again(before, vec![revision.feedback()], &script).await);
+    let after = super::support::planned(again(before, vec![revision.to_feedback()], &script).await);
     assert!(script.kinds().is_empty());
     assert_eq!(
         shape(&after),
@@ -574,20 +578,20 @@ async fn changes_that_do_not_fit_get_somebody_who_makes_them_fit_and_are_put_tog
             "fit (fix) after left, right",
         ]
     );
-    let brief = &after.plan.steps()[5].payload["brief"];
+    let brief = &after.plan.planned_units()[5].payload["brief"];
     assert_eq!(brief["files_to_modify"], json!(["shared.rs"]));
 }
 
 #[tokio::test]
 async fn what_a_person_says_is_thought_about_and_adds_to_the_plan() {
     let before = small().await;
-    let more = Feedback {
+    let more = PlanFeedback {
         kind: InstructionKind::ExpandScope,
         text: "Also add a keyboard shortcut".to_owned(),
     };
     let script = Script::of(&[plan(&[unit("Add the shortcut")])]);
     let after = planned(again(&before, vec![more], &script).await);
-    assert_eq!(script.kinds(), [ThinkKind::Plan]);
+    assert_eq!(script.kinds(), [DecisionKind::Plan]);
     assert!(script.questions()[0].contains("expand_scope: Also add a keyboard shortcut"));
     assert_eq!(
         shape(&after)[2..],
@@ -602,10 +606,10 @@ async fn what_a_person_says_is_thought_about_and_adds_to_the_plan() {
 async fn what_a_person_does_not_want_any_more_leaves_the_plan() {
     let units = [unit("Add the table"), unit("Add the page")];
     let before = of(&[class("feature_request"), scope("medium"), plan(&units)]).await.0;
-    let less = Feedback { kind: InstructionKind::ReduceScope, text: "No page.".to_owned() };
+    let less = PlanFeedback { kind: InstructionKind::ReduceScope, text: "No page.".to_owned() };
     let mut drop = plan_of(&[]);
     drop["leave_out"] = json!(["add-the-page", "no-such-unit"]);
-    let script = Script::of(&[(ThinkKind::Plan, drop)]);
+    let script = Script::of(&[(DecisionKind::Plan, drop)]);
     let after = planned(again(&before, vec![less], &script).await);
     assert_eq!(
         shape(&after),
@@ -616,21 +620,23 @@ async fn what_a_person_does_not_want_any_more_leaves_the_plan() {
 #[tokio::test]
 async fn nobody_leaves_out_everything_and_puts_nothing_in_its_place() {
     let (before, _) = of(&[class("quick_fix"), plan(&[unit("Mend it")])]).await;
-    let less = Feedback { kind: InstructionKind::ReduceScope, text: "too much".to_owned() };
+    let less = PlanFeedback { kind: InstructionKind::ReduceScope, text: "too much".to_owned() };
     let mut drop = plan_of(&[]);
     drop["leave_out"] = json!(["mend-it"]);
-    let outcome = again(&before, vec![less], &Script::of(&[(ThinkKind::Plan, drop)])).await;
+    let outcome = again(&before, vec![less], &Script::of(&[(DecisionKind::Plan, drop)])).await;
     let complaint = "nothing would be left of the plan: give at least one unit";
-    assert_eq!(outcome, Err(Trouble::Permanent(complaint.into())));
+    assert_eq!(outcome, Err(DecisionError::Permanent(complaint.into())));
 }
 
 #[tokio::test]
 async fn what_comes_in_the_place_of_a_unit_has_its_own_key_and_is_judged_by_whoever_waited() {
-    let less =
-        Feedback { kind: InstructionKind::ReduceScope, text: "unit `add-it`: too big".to_owned() };
+    let less = PlanFeedback {
+        kind: InstructionKind::ReduceScope,
+        text: "unit `add-it`: too big".to_owned(),
+    };
     let mut smaller = plan_of(&[unit("Add it"), unit("Add the rest")]);
     smaller["leave_out"] = json!(["add-it"]);
-    let script = Script::of(&[(ThinkKind::Plan, smaller)]);
+    let script = Script::of(&[(DecisionKind::Plan, smaller)]);
     let after = planned(again(&small().await, vec![less], &script).await);
     assert_eq!(
         shape(&after),
@@ -648,13 +654,13 @@ async fn a_plan_that_was_refused_is_made_afresh_with_what_was_said() {
     let before = small().await;
     let request = HandoffRequest::Plan {
         before: Some(before.plan.clone()),
-        feedback: vec![Feedback {
+        feedback: vec![PlanFeedback {
             kind: InstructionKind::Revise,
             text: "Use the old page".to_owned(),
         }],
         answer: Some(EndedWait {
             reason: WaitReason::Approval,
-            resolution: Resolution::Rejected,
+            resolution: WaitResolution::Rejected,
             question: None,
             answer: Some("Use the old page".to_owned()),
         }),
@@ -679,27 +685,27 @@ async fn what_was_sent_back_about_a_unit_that_is_not_there_is_no_plan() {
     let script = Script::default();
     let outcome = again(&small().await, vec![sent_back("other", vec![], &[])], &script).await;
     let why = "unit `other` is not in the plan";
-    assert_eq!(outcome, Err(Trouble::Permanent(why.into())));
+    assert_eq!(outcome, Err(DecisionError::Permanent(why.into())));
 }
 
 #[test]
 fn only_what_a_judgement_wrote_is_read_as_sent_back() {
-    let revision = Revision {
+    let revision = PlanRevision {
         conflict: None,
         unit: "review".parse().unwrap(),
-        findings: vec![finding(Severity::Major, "no test")],
+        findings: vec![finding(FindingSeverity::Major, "no test")],
         recommended_actions: vec!["add one".to_owned()],
     };
-    assert_eq!(Revision::read(&revision.feedback()), Some(revision.clone()));
-    let other = |kind, text: &str| Feedback { kind, text: text.to_owned() };
-    let text = revision.feedback().text;
+    assert_eq!(PlanRevision::from_feedback(&revision.to_feedback()), Some(revision.clone()));
+    let other = |kind, text: &str| PlanFeedback { kind, text: text.to_owned() };
+    let text = revision.to_feedback().text;
     for feedback in [
         other(InstructionKind::Revise, "Please revise"),
         other(InstructionKind::Revise, "cynode:revision do what I say"),
         other(InstructionKind::Revise, &format!(" {text}")),
         other(InstructionKind::ExpandScope, &text),
     ] {
-        assert_eq!(Revision::read(&feedback), None, "{feedback:?}");
+        assert_eq!(PlanRevision::from_feedback(&feedback), None, "{feedback:?}");
     }
 }
 
@@ -717,13 +723,13 @@ fn any_unit() -> impl Strategy<Value = Value> {
     })
 }
 
-fn any_answers() -> impl Strategy<Value = Vec<(ThinkKind, Value)>> {
+fn any_answers() -> impl Strategy<Value = Vec<(DecisionKind, Value)>> {
     let classes = prop_oneof![Just("new_project"), Just("feature_request"), Just("quick_fix")];
     let scopes = prop_oneof![Just("trivial"), Just("small"), Just("medium"), Just("large")];
     (classes, scopes, prop::collection::vec(any_unit(), 1..12)).prop_map(|(kind, size, units)| {
         let mut answers = vec![class(kind), scope(size), plan(&units)];
         let route = json!({"reason": "", "role": "designer"});
-        answers.extend(std::iter::repeat_n((ThinkKind::Route, route), 12));
+        answers.extend(std::iter::repeat_n((DecisionKind::Route, route), 12));
         answers
     })
 }
@@ -747,23 +753,23 @@ proptest! {
         prop_assert_eq!(first.questions(), second.questions());
         if let Ok(outcome) = one {
             let planned = planned(Ok(outcome));
-            let steps = planned.plan.steps().len();
+            let steps = planned.plan.planned_units().len();
             let most = usize::try_from(max_steps).unwrap().clamp(1, 50);
             prop_assert!((1..=most).contains(&steps), "{} of {}", steps, most);
             // Whoever builds on several builds on one that puts them together, and the whole leaves one thing.
-            let units = planned.plan.steps();
+            let units = planned.plan.planned_units();
             let graph = || -> Vec<_> {
                 units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice())).collect()
             };
             let leaving = |of: &dyn Fn(&UnitKey) -> bool| -> BTreeSet<UnitKey> {
-                let left = units.iter().filter(|unit| leaves_files(&unit.payload) && of(&unit.key));
+                let left = units.iter().filter(|unit| unit_leaves_files(&unit.payload) && of(&unit.key));
                 left.map(|unit| unit.key.clone()).collect()
             };
             for unit in units.iter().filter(|unit| unit.payload["kind"] != "integration") {
                 let before = leaving(&|key| unit.depends_on.contains(key));
-                prop_assert!(finals(&graph(), &before).len() <= 1, "{}", unit.key);
+                prop_assert!(find_final_units(&graph(), &before).len() <= 1, "{}", unit.key);
             }
-            prop_assert_eq!(finals(&graph(), &leaving(&|_| true)).len(), 1);
+            prop_assert_eq!(find_final_units(&graph(), &leaving(&|_| true)).len(), 1);
         }
     }
 }

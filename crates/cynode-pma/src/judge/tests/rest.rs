@@ -8,12 +8,13 @@ use cynode_core::{
 use cynode_wire::{
     delivery::PullRequestRef,
     handoffs::{
-        Analysed, AnalysisStatus, Assigned, EndedUnit, FailureDecision, Handoff, HandoffAnswer,
-        HandoffRequest, Judge, Planned, PreferenceApplied, ProjectContext, ReadyUnit,
+        AnalysisAnswer, AnalysisStatus, AppliedPreference, EndedUnit, FailureDecision,
+        HandoffAnswer, HandoffAssignment, HandoffRequest, PlanAnswer, ProjectContext, ReadyUnit,
+        ResultVerification, WorkAssignment,
     },
     reports::ReportKind,
     work::WorkerChoice,
-    workflow::{EndedWait, Finding, Severity},
+    workflow::{EndedWait, FindingSeverity, VerificationFinding},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -22,14 +23,14 @@ use super::support::{
     Script, Tools, answer, asked, handoff, planning, prefer, report, run, said, task_id,
 };
 use crate::{
-    desk::{Desk, ThinkKind, Trouble},
-    gate::GateError,
-    judge::{Outcome, analyst, context::failed_with, manager, unit::brought},
+    desk::{DecisionContext, DecisionError, DecisionKind},
+    gate::McpError,
+    judge::{HandoffOutcome, analyst, context::failed_with, manager, unit::reviewable_output},
 };
 
 const WORDS: &str = "Add a toggle";
 
-fn failure(attempts_left: u32, answer: Option<EndedWait>) -> Handoff {
+fn failure(attempts_left: u32, answer: Option<EndedWait>) -> HandoffAssignment {
     let request = HandoffRequest::Failure {
         unit: "add-it".parse().unwrap(),
         title: "Add it".to_owned(),
@@ -44,7 +45,7 @@ fn failure(attempts_left: u32, answer: Option<EndedWait>) -> Handoff {
 
 fn thinks(decision: &str) -> Script {
     let answer = json!({"reason": "", "note": "smaller steps", "decision": decision});
-    Script::of(&[(ThinkKind::HandleFailure, answer)])
+    Script::of(&[(DecisionKind::HandleFailure, answer)])
 }
 
 fn decided(decision: FailureDecision, note: &str, by_person: bool) -> HandoffAnswer {
@@ -85,7 +86,7 @@ async fn a_person_who_was_asked_about_a_failure_has_the_last_word() {
     assert!(script.kinds().is_empty());
 }
 
-fn asking(kind: ReportKind) -> Handoff {
+fn asking(kind: ReportKind) -> HandoffAssignment {
     let details = json!({});
     let report = report(AgentRole::Developer, "add-it", kind, details);
     handoff(WORDS, HandoffRequest::Report { report })
@@ -100,7 +101,7 @@ fn instructed(kind: &str, text: &str) -> Vec<(String, Value)> {
 async fn an_agent_that_asks_is_told_what_the_task_says_or_waits_for_a_person() {
     let refined = |can_answer: bool| {
         let answer = json!({"reason": "", "instruction": "Use blue.", "can_answer": can_answer});
-        Script::of(&[(ThinkKind::RefineTask, answer)])
+        Script::of(&[(DecisionKind::RefineTask, answer)])
     };
     let waits = "The developer waits for a person: That is what I did.";
     let cases = [
@@ -126,33 +127,36 @@ async fn an_agent_that_only_reports_is_told_nothing_and_a_task_that_has_ended_is
     assert_eq!(reply, HandoffAnswer::Replied { note: "the report asks for nothing".into() });
     assert!(tools.calls().is_empty());
 
-    let ended = Trouble::Permanent("`pm.instruct` failed (transition): it has ended".into());
+    let ended = DecisionError::Permanent("`pm.instruct` failed (transition): it has ended".into());
     let tools = Tools::default().answering("pm.instruct", Err(ended));
     let script = Script::default();
     let reply = answer(run(&asking(ReportKind::RequestHumanInput), &script, &tools).await);
     let note = "in vain: `pm.instruct` failed (transition): it has ended".to_owned();
     assert_eq!(reply, HandoffAnswer::Replied { note });
 
-    let refused =
-        Trouble::Refused { tool: "pm.instruct".into(), code: "x".into(), reason: "no".into() };
+    let refused = DecisionError::Refused {
+        tool: "pm.instruct".into(),
+        code: "x".into(),
+        reason: "no".into(),
+    };
     let tools = Tools::default().answering("pm.instruct", Err(refused.clone()));
     let outcome = run(&asking(ReportKind::RequestHumanInput), &script, &tools).await;
     assert_eq!(outcome, Err(refused));
 }
 
-fn ending(answer: Option<EndedWait>) -> Handoff {
+fn ending(answer: Option<EndedWait>) -> HandoffAssignment {
     let units = vec![EndedUnit {
         unit: "add-it".parse().unwrap(),
         title: "Add it".to_owned(),
         attempts: 2,
-        findings: vec![Finding::new(Severity::Minor, "no animation".to_owned())],
+        findings: vec![VerificationFinding::new(FindingSeverity::Minor, "no animation".to_owned())],
         output: json!({"commit": "abc"}),
     }];
     handoff(WORDS, HandoffRequest::Summarise { units, answer })
 }
 
 fn summarising() -> Script {
-    Script::of(&[(ThinkKind::Summarise, json!({"summary": "A toggle was added."}))])
+    Script::of(&[(DecisionKind::Summarise, json!({"summary": "A toggle was added."}))])
 }
 
 fn summed_up(pull_request: Option<PullRequestRef>) -> HandoffAnswer {
@@ -195,10 +199,11 @@ async fn nothing_is_delivered_that_was_not_brought_or_is_not_wanted() {
 #[tokio::test]
 async fn what_cannot_be_delivered_is_a_question_and_what_may_pass_is_tried_again() {
     let refuse =
-        |trouble: Trouble| Tools::default().answering("git.pull_request.open", Err(trouble));
+        |trouble: DecisionError| Tools::default().answering("git.pull_request.open", Err(trouble));
     let clash = "`git.pull_request.open` failed (clash): somebody else moved the branch";
-    let question =
-        asked(run(&ending(None), &summarising(), &refuse(Trouble::Permanent(clash.into()))).await);
+    let question = asked(
+        run(&ending(None), &summarising(), &refuse(DecisionError::Permanent(clash.into()))).await,
+    );
     assert_eq!(
         question,
         format!(
@@ -206,12 +211,12 @@ async fn what_cannot_be_delivered_is_a_question_and_what_may_pass_is_tried_again
              without one."
         )
     );
-    let away = Trouble::Transient("the forge is away".into());
+    let away = DecisionError::Transient("the forge is away".into());
     let outcome = run(&ending(Some(said("again"))), &summarising(), &refuse(away.clone())).await;
     assert_eq!(outcome, Err(away));
 }
 
-fn scheduled() -> Handoff {
+fn scheduled() -> HandoffAssignment {
     let mut handoff = handoff(
         "",
         HandoffRequest::Schedule {
@@ -229,7 +234,7 @@ fn reads_schedule(name: &str) -> Script {
             "name": name, "description": "Update the dependencies", "acceptance_criteria": ["It builds", " "],
         }],
     });
-    Script::of(&[(ThinkKind::InterpretSchedule, answer)])
+    Script::of(&[(DecisionKind::InterpretSchedule, answer)])
 }
 
 #[tokio::test]
@@ -254,7 +259,8 @@ async fn a_schedule_makes_its_tasks_under_names_that_are_the_same_each_time_it_i
         )]
     );
     // Somebody began it before and made the task, in other words.
-    let taken = Trouble::Permanent("`db.task.create` failed (taken): the name is taken".into());
+    let taken =
+        DecisionError::Permanent("`db.task.create` failed (taken): the name is taken".into());
     let tools = Tools::default()
         .answering("db.task.create", Err(taken))
         .answering("db.task.list", Ok(json!({"items": [{"id": made, "name": name}]})));
@@ -265,26 +271,26 @@ async fn a_schedule_makes_its_tasks_under_names_that_are_the_same_each_time_it_i
 
 #[test]
 fn what_the_gate_says_of_a_failed_tool_is_understood() {
-    let failed = GateError::Failed { code: "not_found".into(), detail: "no".into() };
-    let trouble = failed.trouble("git.tree");
+    let failed = McpError::Failed { code: "not_found".into(), detail: "no".into() };
+    let trouble = failed.into_decision_error("git.tree");
     assert!(failed_with(&trouble, "git.tree", "not_found"));
     assert!(!failed_with(&trouble, "git.read", "not_found"));
     assert!(!failed_with(&trouble, "git.tree", "taken"));
-    let refused = GateError::Refused { code: "not_found".into(), reason: "no".into() };
-    assert!(!failed_with(&refused.trouble("git.tree"), "git.tree", "not_found"));
+    let refused = McpError::Refused { code: "not_found".into(), reason: "no".into() };
+    assert!(!failed_with(&refused.into_decision_error("git.tree"), "git.tree", "not_found"));
 }
 
 // Who is sent.
 
-fn sending(kind: &str, size: &str, prefers: &[(&str, Value)]) -> Handoff {
+fn sending(kind: &str, size: &str, prefers: &[(&str, Value)]) -> HandoffAssignment {
     let unit = ReadyUnit {
         unit: "add-it".parse().unwrap(),
         title: "Add it".to_owned(),
         payload: json!({"kind": kind, "scope": size, "brief": {"requirements": ["It holds"]}, "iteration": 0}),
         attempt: 2,
         findings: vec![
-            Finding::new(Severity::Major, "no test".to_owned()),
-            Finding::new(Severity::Minor, "spaces".to_owned()),
+            VerificationFinding::new(FindingSeverity::Major, "no test".to_owned()),
+            VerificationFinding::new(FindingSeverity::Minor, "spaces".to_owned()),
         ],
         results: std::collections::BTreeMap::new(),
     };
@@ -295,11 +301,11 @@ fn sending(kind: &str, size: &str, prefers: &[(&str, Value)]) -> Handoff {
     handoff
 }
 
-async fn sent(kind: &str, size: &str, prefers: &[(&str, Value)]) -> Assigned {
+async fn sent(kind: &str, size: &str, prefers: &[(&str, Value)]) -> WorkAssignment {
     sent_by(&sending(kind, size, prefers)).await
 }
 
-async fn sent_by(handoff: &Handoff) -> Assigned {
+async fn sent_by(handoff: &HandoffAssignment) -> WorkAssignment {
     match answer(run(handoff, &Script::default(), &Tools::default()).await) {
         HandoffAnswer::Assigned { assignments } => assignments.into_iter().next().unwrap(),
         other => panic!("nobody was sent: {other:?}"),
@@ -369,7 +375,7 @@ async fn what_architect_and_designer_left_goes_with_those_who_build_on_it() {
         step("two", "implementation", &["spec", "design", "one"]),
     ]});
     let mut handoff = sending("implementation", "large", &[]);
-    handoff.context.planned = Some(Box::new(Planned {
+    handoff.context.planned = Some(Box::new(PlanAnswer {
         plan: serde_json::from_value(plan).unwrap(),
         class: WorkClass::FeatureRequest,
         scope: IssueScope::Large,
@@ -392,13 +398,13 @@ async fn what_architect_and_designer_left_goes_with_those_who_build_on_it() {
 #[tokio::test]
 async fn a_unit_that_was_not_planned_here_is_not_sent() {
     let outcome = run(&sending("dance", "small", &[]), &Script::default(), &Tools::default()).await;
-    assert!(matches!(outcome, Err(Trouble::Permanent(_))));
+    assert!(matches!(outcome, Err(DecisionError::Permanent(_))));
 }
 
 // The analyst.
 
-fn analysing(payload: Value, output: Value) -> Handoff {
-    let judge = Judge {
+fn analysing(payload: Value, output: Value) -> HandoffAssignment {
+    let judge = ResultVerification {
         evidence: None,
         unit: "add-it".parse().unwrap(),
         title: "Add it".to_owned(),
@@ -414,7 +420,7 @@ fn analysing(payload: Value, output: Value) -> Handoff {
     prefer(&mut handoff, "definition_of_done.required_checks", json!(["lint"]));
     handoff.context.preferences_applied.insert(
         "definition_of_done.required_checks".parse().unwrap(),
-        PreferenceApplied { scope: "project".to_owned(), version: 3 },
+        AppliedPreference { scope: "project".to_owned(), version: 3 },
     );
     handoff
 }
@@ -431,7 +437,7 @@ fn finds(status: &str, severity: &str) -> Script {
         "reason": "", "findings": [{"text": "no test", "severity": severity}],
         "recommended_actions": ["add one"], "status": status,
     });
-    Script::of(&[(ThinkKind::ReviewArtifact, answer)])
+    Script::of(&[(DecisionKind::ReviewArtifact, answer)])
 }
 
 #[tokio::test]
@@ -439,10 +445,10 @@ async fn an_analyst_records_what_it_found_and_says_which_preferences_it_went_by(
     let handoff = analysing(payload(), json!({"summary": "done"}));
     let (script, tools) = (finds("fail", "major"), Tools::default());
     let found = answer(run(&handoff, &script, &tools).await);
-    let finding = Finding::new(Severity::Major, "no test".to_owned());
+    let finding = VerificationFinding::new(FindingSeverity::Major, "no test".to_owned());
     assert_eq!(
         found,
-        HandoffAnswer::Analysed(Analysed {
+        HandoffAnswer::Analysed(AnalysisAnswer {
             task_id: task_id(),
             status: AnalysisStatus::Fail,
             findings: vec![finding.clone()],
@@ -483,8 +489,8 @@ fn what_work_took_and_how_it_came_is_not_told_to_a_model() {
         "steps": [{"argv": ["true"], "exit_code": 0, "milliseconds": 7, "sha256": "e3b0"}],
     });
     let told = json!({"summary": "done", "steps": [{"argv": ["true"], "exit_code": 0}]});
-    assert_eq!(brought(&output), told);
-    assert_eq!(brought(&json!("words")), json!("words"));
+    assert_eq!(reviewable_output(&output), told);
+    assert_eq!(reviewable_output(&json!("words")), json!("words"));
 }
 
 #[tokio::test]
@@ -499,14 +505,14 @@ async fn an_analyst_looks_at_its_own_task_only() {
     {
         let (script, tools) = (Script::default(), Tools::default());
         let outcome = run(&handoff, &script, &tools).await;
-        assert!(matches!(outcome, Err(Trouble::Permanent(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(DecisionError::Permanent(_))), "{outcome:?}");
         assert!(script.kinds().is_empty() && tools.calls().is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_record_that_is_refused_is_a_failure() {
-    let refused = Trouble::Refused {
+    let refused = DecisionError::Refused {
         tool: "verification.record".into(),
         code: "x".into(),
         reason: "no".into(),
@@ -520,9 +526,12 @@ async fn a_record_that_is_refused_is_a_failure() {
 async fn a_manager_never_analyses_and_an_analyst_does_nothing_else() {
     let (script, tools) = (Script::default(), Tools::default());
     let analyse = analysing(payload(), json!({}));
-    let desk = Desk::new(&analyse, String::new(), 20, &script, &tools);
+    let desk = DecisionContext::new(&analyse, String::new(), 20, &script, &tools);
     let why = "a project manager does not analyse";
-    assert_eq!(manager::work(&desk).await, Err(Trouble::Permanent(why.into())));
+    assert_eq!(
+        manager::process_manager_handoff(&desk).await,
+        Err(DecisionError::Permanent(why.into()))
+    );
     let others = [
         handoff(WORDS, planning()),
         failure(1, None),
@@ -531,9 +540,9 @@ async fn a_manager_never_analyses_and_an_analyst_does_nothing_else() {
         sending("fix", "small", &[]),
     ];
     for other in &others {
-        let desk = Desk::new(other, String::new(), 20, &script, &tools);
-        let refused: Result<Outcome, _> = analyst::work(&desk).await;
-        assert_eq!(refused, Err(Trouble::Permanent("an analyst only analyses".into())));
+        let desk = DecisionContext::new(other, String::new(), 20, &script, &tools);
+        let refused: Result<HandoffOutcome, _> = analyst::process_analyst_handoff(&desk).await;
+        assert_eq!(refused, Err(DecisionError::Permanent("an analyst only analyses".into())));
     }
     assert!(script.kinds().is_empty() && tools.calls().is_empty());
 }

@@ -3,11 +3,11 @@
 use cynode_core::agents::AgentRole;
 use cynode_wire::{
     handoffs::{
-        Analysed, AnalysisStatus, Assigned, HandoffAnswer, HandoffRequest, JudgedOutcome, Planned,
-        ReadyUnit,
+        AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, PlanAnswer, ReadyUnit,
+        VerifyOutcome, WorkAssignment,
     },
     reports::ReportKind,
-    workflow::{Finding, Severity},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::support::{
     Script, Tools, answer, class, handoff, judged, judging, planned, planning, report, run, scope,
     shape, task_id, tests,
 };
-use crate::{desk::ThinkKind, judge::Outcome};
+use crate::{desk::DecisionKind, judge::HandoffOutcome};
 
 const WORDS: &str = "Add dark mode toggle to settings page";
 
@@ -34,7 +34,7 @@ fn files() -> Tools {
     ])
 }
 
-fn proposal() -> (ThinkKind, Value) {
+fn proposal() -> (DecisionKind, Value) {
     let unit = json!({
         "title": "Add dark mode toggle to settings",
         "kind": "implementation",
@@ -50,19 +50,19 @@ fn proposal() -> (ThinkKind, Value) {
         "reason": "one component", "units": [unit], "leave_out": [],
         "assumptions": ["The theme can be changed at run time"], "question": "",
     });
-    (ThinkKind::Plan, plan)
+    (DecisionKind::Plan, plan)
 }
 
 /// The plan, with what it took.
-async fn plan() -> (Planned, Script, Tools) {
+async fn plan() -> (PlanAnswer, Script, Tools) {
     let script = Script::of(&[class("feature_request"), scope("small"), proposal()]);
     let tools = files();
     let planned = planned(run(&handoff(WORDS, planning()), &script, &tools).await);
     (planned, script, tools)
 }
 
-fn ready(planned: &Planned, key: &str, results: &[(&str, Value)]) -> HandoffRequest {
-    let unit = planned.plan.steps().iter().find(|unit| unit.key.as_str() == key).unwrap();
+fn ready(planned: &PlanAnswer, key: &str, results: &[(&str, Value)]) -> HandoffRequest {
+    let unit = planned.plan.planned_units().iter().find(|unit| unit.key.as_str() == key).unwrap();
     HandoffRequest::Dispatch {
         units: vec![ReadyUnit {
             unit: unit.key.clone(),
@@ -78,7 +78,7 @@ fn ready(planned: &Planned, key: &str, results: &[(&str, Value)]) -> HandoffRequ
     }
 }
 
-async fn sent(planned: &Planned, key: &str) -> Assigned {
+async fn sent(planned: &PlanAnswer, key: &str) -> WorkAssignment {
     let mut handoff = handoff(WORDS, ready(planned, key, &[]));
     handoff.context.planned = Some(Box::new(planned.clone()));
     let (script, tools) = (Script::default(), Tools::default());
@@ -93,7 +93,10 @@ async fn sent(planned: &Planned, key: &str) -> Assigned {
 #[tokio::test]
 async fn a_plain_sentence_becomes_a_feature_of_small_scope_for_developer_and_reviewer() {
     let (planned, script, tools) = plan().await;
-    assert_eq!(script.kinds(), [ThinkKind::Classify, ThinkKind::AssessScope, ThinkKind::Plan]);
+    assert_eq!(
+        script.kinds(),
+        [DecisionKind::Classify, DecisionKind::AssessScope, DecisionKind::Plan]
+    );
     assert_eq!(tools.names(), ["git.tree", "git.read CLAUDE.md"]);
     assert_eq!(
         shape(&planned),
@@ -124,9 +127,9 @@ async fn completed_work_is_given_to_an_analyst_and_accepted_when_it_passes() {
     handoff.context.reports = vec![done];
     handoff.context.planned = Some(Box::new(planned));
     let (script, tools) = (Script::default(), Tools::default());
-    assert_eq!(run(&handoff, &script, &tools).await, Ok(Outcome::Delegate));
+    assert_eq!(run(&handoff, &script, &tools).await, Ok(HandoffOutcome::Delegate));
 
-    handoff.delegated = vec![Analysed {
+    handoff.delegated = vec![AnalysisAnswer {
         task_id: task_id(),
         status: AnalysisStatus::Pass,
         findings: vec![],
@@ -134,7 +137,7 @@ async fn completed_work_is_given_to_an_analyst_and_accepted_when_it_passes() {
         preferences_applied: std::collections::BTreeMap::new(),
     }];
     let judgement = judged(run(&handoff, &script, &tools).await);
-    assert_eq!(judgement.outcome, JudgedOutcome::Accept);
+    assert_eq!(judgement.outcome, VerifyOutcome::Accept);
     assert!(script.kinds().is_empty());
 }
 
@@ -159,11 +162,14 @@ async fn an_approved_review_with_a_minor_issue_ends_it_without_tests() {
     handoff.context.planned = Some(Box::new(planned));
     let (script, tools) = (Script::of(&[tests(false)]), Tools::default());
     let judgement = judged(run(&handoff, &script, &tools).await);
-    assert_eq!(script.kinds(), [ThinkKind::ChooseTests]);
-    assert_eq!(judgement.outcome, JudgedOutcome::Accept);
+    assert_eq!(script.kinds(), [DecisionKind::ChooseTests]);
+    assert_eq!(judgement.outcome, VerifyOutcome::Accept);
     assert_eq!(
         judgement.findings,
-        [Finding::new(Severity::Minor, "Consider adding transition animation".to_owned())]
+        [VerificationFinding::new(
+            FindingSeverity::Minor,
+            "Consider adding transition animation".to_owned()
+        )]
     );
     assert_eq!(
         judgement.note,

@@ -15,18 +15,21 @@ use cynode_core::{
 use cynode_wire::{
     accounts::SecretText,
     handoffs::{
-        Handoff, HandoffAnswer, HandoffContext, HandoffRequest, Judge, Judged, Planned,
-        ProjectFacts, TaskFacts,
+        HandoffAnswer, HandoffAssignment, HandoffContext, HandoffRequest, PlanAnswer, ProjectFacts,
+        ResultVerification, TaskFacts, VerifyAnswer,
     },
     reports::{ReportKind, ReportView},
-    workflow::{EndedWait, Resolution},
+    workflow::{EndedWait, WaitResolution},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::super::{Outcome, work};
-use crate::desk::{Ask, Boxed, Brain, Desk, Hands, ThinkKind, Trouble};
+use super::super::{HandoffOutcome, process_handoff};
+use crate::desk::{
+    BoxedFuture, DecisionBackend, DecisionContext, DecisionError, DecisionKind, DecisionRequest,
+    ToolClient,
+};
 
 pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -37,12 +40,12 @@ pub(super) fn task_id() -> TaskId {
 /// Models that answer from a script, and note what they were asked.
 #[derive(Default)]
 pub(super) struct Script {
-    answers: Mutex<BTreeMap<ThinkKind, VecDeque<Value>>>,
-    pub(super) asked: Mutex<Vec<Ask>>,
+    answers: Mutex<BTreeMap<DecisionKind, VecDeque<Value>>>,
+    pub(super) asked: Mutex<Vec<DecisionRequest>>,
 }
 
 impl Script {
-    pub(super) fn of(answers: &[(ThinkKind, Value)]) -> Self {
+    pub(super) fn of(answers: &[(DecisionKind, Value)]) -> Self {
         let script = Self::default();
         for (kind, answer) in answers {
             script.answers.lock().unwrap().entry(*kind).or_default().push_back(answer.clone());
@@ -50,7 +53,7 @@ impl Script {
         script
     }
 
-    pub(super) fn kinds(&self) -> Vec<ThinkKind> {
+    pub(super) fn kinds(&self) -> Vec<DecisionKind> {
         self.asked.lock().unwrap().iter().map(|ask| ask.kind).collect()
     }
 
@@ -63,24 +66,24 @@ impl Script {
     }
 }
 
-impl Brain for Script {
-    fn ask<'a>(
+impl DecisionBackend for Script {
+    fn request_decision<'a>(
         &'a self,
-        ask: Ask,
+        ask: DecisionRequest,
         check: &'a (dyn Fn(&Value) -> Result<(), String> + Send + Sync),
-    ) -> Boxed<'a, Result<Value, Trouble>> {
+    ) -> BoxedFuture<'a, Result<Value, DecisionError>> {
         Box::pin(async move {
             let kind = ask.kind;
             let valid = jsonschema::validator_for(&ask.schema).unwrap();
             self.asked.lock().unwrap().push(ask);
             let answer = self.answers.lock().unwrap().get_mut(&kind).and_then(VecDeque::pop_front);
             let Some(answer) = answer else {
-                return Err(Trouble::Transient(format!("no answer to {kind:?}")));
+                return Err(DecisionError::Transient(format!("no answer to {kind:?}")));
             };
             if let Err(wrong) = valid.validate(&answer) {
-                return Err(Trouble::Permanent(format!("{kind:?}: {wrong}")));
+                return Err(DecisionError::Permanent(format!("{kind:?}: {wrong}")));
             }
-            check(&answer).map_err(Trouble::Permanent)?;
+            check(&answer).map_err(DecisionError::Permanent)?;
             Ok(answer)
         })
     }
@@ -90,7 +93,7 @@ impl Brain for Script {
 #[derive(Default)]
 pub(super) struct Tools {
     files: BTreeMap<String, String>,
-    answers: BTreeMap<String, Result<Value, Trouble>>,
+    answers: BTreeMap<String, Result<Value, DecisionError>>,
     pub(super) called: Mutex<Vec<(String, Value)>>,
 }
 
@@ -100,7 +103,7 @@ impl Tools {
         Self { files: files.iter().map(own).collect(), ..Self::default() }
     }
 
-    pub(super) fn answering(mut self, tool: &str, answer: Result<Value, Trouble>) -> Self {
+    pub(super) fn answering(mut self, tool: &str, answer: Result<Value, DecisionError>) -> Self {
         self.answers.insert(tool.to_owned(), answer);
         self
     }
@@ -120,8 +123,12 @@ impl Tools {
     }
 }
 
-impl Hands for Tools {
-    fn call<'a>(&'a self, tool: &'a str, arguments: Value) -> Boxed<'a, Result<Value, Trouble>> {
+impl ToolClient for Tools {
+    fn call_tool<'a>(
+        &'a self,
+        tool: &'a str,
+        arguments: Value,
+    ) -> BoxedFuture<'a, Result<Value, DecisionError>> {
         Box::pin(async move {
             self.called.lock().unwrap().push((tool.to_owned(), arguments.clone()));
             if let Some(answer) = self.answers.get(tool) {
@@ -140,7 +147,7 @@ impl Hands for Tools {
                     let path = arguments["path"].as_str().unwrap();
                     let text = self.files.get(path);
                     let missing = || {
-                        Trouble::Permanent(
+                        DecisionError::Permanent(
                             "`git.read` failed (not_found): there is no such file".into(),
                         )
                     };
@@ -154,8 +161,8 @@ impl Hands for Tools {
 }
 
 /// A handoff about a task of a project with a repository.
-pub(super) fn handoff(description: &str, request: HandoffRequest) -> Handoff {
-    Handoff {
+pub(super) fn handoff(description: &str, request: HandoffRequest) -> HandoffAssignment {
+    HandoffAssignment {
         handoff_id: HandoffId::from_uuid(Uuid::from_u128(0xabc)),
         fencing_token: 1,
         attempt: 1,
@@ -184,6 +191,7 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> Handoff {
         token: SecretText("secret".to_owned()),
         models: Vec::new(),
         tool_models: Vec::new(),
+        think_seconds: BTreeMap::new(),
         thoughts: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,
@@ -200,50 +208,50 @@ pub(super) fn planning() -> HandoffRequest {
     }
 }
 
-pub(super) fn prefer(handoff: &mut Handoff, key: &str, value: Value) {
+pub(super) fn prefer(handoff: &mut HandoffAssignment, key: &str, value: Value) {
     handoff.context.preferences.insert(key.parse().unwrap(), value);
 }
 
 pub(super) async fn run_within(
     max_steps: u32,
-    handoff: &Handoff,
+    handoff: &HandoffAssignment,
     script: &Script,
     tools: &Tools,
-) -> Result<Outcome, Trouble> {
-    let desk = Desk::new(handoff, "system".to_owned(), max_steps, script, tools);
-    work(&desk).await
+) -> Result<HandoffOutcome, DecisionError> {
+    let desk = DecisionContext::new(handoff, "system".to_owned(), max_steps, script, tools);
+    process_handoff(&desk).await
 }
 
 pub(super) async fn run(
-    handoff: &Handoff,
+    handoff: &HandoffAssignment,
     script: &Script,
     tools: &Tools,
-) -> Result<Outcome, Trouble> {
+) -> Result<HandoffOutcome, DecisionError> {
     run_within(20, handoff, script, tools).await
 }
 
-pub(super) fn answer(outcome: Result<Outcome, Trouble>) -> HandoffAnswer {
+pub(super) fn answer(outcome: Result<HandoffOutcome, DecisionError>) -> HandoffAnswer {
     match outcome.unwrap() {
-        Outcome::Answer(answer) => *answer,
-        Outcome::Delegate => panic!("it was delegated"),
+        HandoffOutcome::Answer(answer) => *answer,
+        HandoffOutcome::Delegate => panic!("it was delegated"),
     }
 }
 
-pub(super) fn planned(outcome: Result<Outcome, Trouble>) -> Planned {
+pub(super) fn planned(outcome: Result<HandoffOutcome, DecisionError>) -> PlanAnswer {
     match answer(outcome) {
         HandoffAnswer::Planned(planned) => planned,
         other => panic!("no plan: {other:?}"),
     }
 }
 
-pub(super) fn judged(outcome: Result<Outcome, Trouble>) -> Judged {
+pub(super) fn judged(outcome: Result<HandoffOutcome, DecisionError>) -> VerifyAnswer {
     match answer(outcome) {
         HandoffAnswer::Judged(judged) => judged,
         other => panic!("no judgement: {other:?}"),
     }
 }
 
-pub(super) fn asked(outcome: Result<Outcome, Trouble>) -> String {
+pub(super) fn asked(outcome: Result<HandoffOutcome, DecisionError>) -> String {
     match answer(outcome) {
         HandoffAnswer::Ask { question } => question,
         other => panic!("no question: {other:?}"),
@@ -263,34 +271,34 @@ pub(super) fn plan_of(units: &[Value]) -> Value {
     json!({"reason": "", "units": units, "leave_out": [], "assumptions": [], "question": ""})
 }
 
-pub(super) fn class(class: &str) -> (ThinkKind, Value) {
-    (ThinkKind::Classify, json!({"reason": "it is so", "class": class}))
+pub(super) fn class(class: &str) -> (DecisionKind, Value) {
+    (DecisionKind::Classify, json!({"reason": "it is so", "class": class}))
 }
 
-pub(super) fn scope(scope: &str) -> (ThinkKind, Value) {
+pub(super) fn scope(scope: &str) -> (DecisionKind, Value) {
     let answer =
         json!({"reason": "it is so", "components": [], "estimated_files": 1, "scope": scope});
-    (ThinkKind::AssessScope, answer)
+    (DecisionKind::AssessScope, answer)
 }
 
-pub(super) fn plan(units: &[Value]) -> (ThinkKind, Value) {
-    (ThinkKind::Plan, plan_of(units))
+pub(super) fn plan(units: &[Value]) -> (DecisionKind, Value) {
+    (DecisionKind::Plan, plan_of(units))
 }
 
-pub(super) fn tests(needed: bool) -> (ThinkKind, Value) {
+pub(super) fn tests(needed: bool) -> (DecisionKind, Value) {
     let answer = json!({
         "why": "a small change of looks, a look is enough",
         "commands": if needed { json!(["dotnet test"]) } else { json!([]) },
         "needed": needed,
     });
-    (ThinkKind::ChooseTests, answer)
+    (DecisionKind::ChooseTests, answer)
 }
 
 /// A plan as `key (kind) after keys`.
-pub(super) fn shape(planned: &Planned) -> Vec<String> {
+pub(super) fn shape(planned: &PlanAnswer) -> Vec<String> {
     planned
         .plan
-        .steps()
+        .planned_units()
         .iter()
         .map(|unit| {
             let after: Vec<_> = unit.depends_on.iter().map(|key| key.as_str()).collect();
@@ -301,9 +309,9 @@ pub(super) fn shape(planned: &Planned) -> Vec<String> {
 }
 
 /// A result of a unit of a plan, to be judged.
-pub(super) fn judging(planned: &Planned, key: &str, output: Value) -> Judge {
-    let unit = planned.plan.steps().iter().find(|unit| unit.key.as_str() == key).unwrap();
-    Judge {
+pub(super) fn judging(planned: &PlanAnswer, key: &str, output: Value) -> ResultVerification {
+    let unit = planned.plan.planned_units().iter().find(|unit| unit.key.as_str() == key).unwrap();
+    ResultVerification {
         evidence: None,
         unit: unit.key.clone(),
         title: unit.title.to_string(),
@@ -333,7 +341,7 @@ pub(super) fn report(role: AgentRole, unit: &str, kind: ReportKind, details: Val
 pub(super) fn said(words: &str) -> EndedWait {
     EndedWait {
         reason: WaitReason::HumanInput,
-        resolution: Resolution::Answered,
+        resolution: WaitResolution::Answered,
         question: None,
         answer: Some(words.to_owned()),
     }

@@ -5,32 +5,32 @@ use std::net::SocketAddr;
 use clap::Args;
 use cynode_core::{
     ids::TaskId,
-    workflow::{Node, Verdict},
+    workflow::{StepVerdict, WorkflowStep},
 };
-use cynode_runner::Client;
-use cynode_wire::workflow::{Checkpoint, LeaseRef, RunState, StartWorkflow};
+use cynode_runner::WorkflowClient;
+use cynode_wire::workflow::{LeaseRef, RunState, StartWorkflow, StepCheckpoint};
 use restate_sdk::prelude::*;
 use sqlx::PgPool;
 use tokio::net::TcpSocket;
 
 /// The same seven steps through our contract: a lease, and a checkpoint for each, by way of the orchestrator.
-struct Contract(Client);
+struct Contract(WorkflowClient);
 
 /// Nodes that have nothing to do, and where they lead; planning is done again and again.
-const NODES: [(Node, Verdict); 7] = [
-    (Node::LoadTaskContext, Verdict::Pass),
-    (Node::PlanSteps, Verdict::Revise),
-    (Node::PlanSteps, Verdict::Revise),
-    (Node::PlanSteps, Verdict::Revise),
-    (Node::PlanSteps, Verdict::Pass),
-    (Node::DispatchStep, Verdict::Done),
-    (Node::FinalizeSummary, Verdict::Pass),
+const NODES: [(WorkflowStep, StepVerdict); 7] = [
+    (WorkflowStep::LoadTaskContext, StepVerdict::Pass),
+    (WorkflowStep::PlanSteps, StepVerdict::Revise),
+    (WorkflowStep::PlanSteps, StepVerdict::Revise),
+    (WorkflowStep::PlanSteps, StepVerdict::Revise),
+    (WorkflowStep::PlanSteps, StepVerdict::Pass),
+    (WorkflowStep::DispatchStep, StepVerdict::Done),
+    (WorkflowStep::FinalizeSummary, StepVerdict::Pass),
 ];
 
 impl Contract {
     async fn step(&self, lease: &LeaseRef, sequence: i64, trace: &str) -> Result<(), HandlerError> {
         let (node, verdict) = NODES[usize::try_from(sequence - 1)?];
-        let checkpoint = Checkpoint {
+        let checkpoint = StepCheckpoint {
             lease: lease.clone(),
             sequence,
             node,
@@ -45,7 +45,7 @@ impl Contract {
             cost_micros: 0,
             note: None,
         };
-        self.0.checkpoint(&checkpoint, trace).await?;
+        self.0.store_checkpoint(&checkpoint, trace).await?;
         Ok(())
     }
 }
@@ -64,7 +64,7 @@ impl Contract {
         };
         let taken = ctx
             .run(|| async move {
-                let started = self.0.start(&start).await?;
+                let started = self.0.start_workflow(&start).await?;
                 let lease = LeaseRef {
                     task_id: task,
                     lease_id: started.lease.lease_id,
@@ -154,7 +154,7 @@ pub(crate) async fn run(cli: Served) {
             PRIMARY KEY (task, sequence))";
     sqlx::raw_sql(tables).execute(&pool).await.unwrap();
     let token = std::fs::read_to_string(cli.token_file).unwrap();
-    let client = Client::new(&cli.orchestrator, token.trim().to_owned().into()).unwrap();
+    let client = WorkflowClient::new(&cli.orchestrator, token.trim().to_owned().into()).unwrap();
     let key = std::fs::read_to_string(cli.engine_key_file).unwrap();
     let endpoint = Endpoint::builder()
         .bind(Bare)

@@ -502,7 +502,7 @@ async fn count_open(pool: &PgPool) -> Option<i64> {
     sqlx::query_scalar(query).fetch_one(pool).await.ok()
 }
 
-/// Waits until every task has ended; gives how many have not in time.
+/// Waits until every task has ended; gives how many have not in time, -1 when the database is away.
 async fn until_all_ended(stage: &Stage, patience: Duration) -> i64 {
     let begun = Instant::now();
     loop {
@@ -511,9 +511,22 @@ async fn until_all_ended(stage: &Stage, patience: Duration) -> i64 {
         }
         match count_open(&stage.world.pool).await {
             Some(0) => return 0,
-            Some(open) if begun.elapsed() > patience => return open,
+            open if begun.elapsed() > patience => return open.unwrap_or(-1),
             Some(_) | None => pause(Duration::from_millis(50)).await,
         }
+    }
+}
+
+/// Says where the tasks stand that have not ended.
+async fn tell_stuck(pool: &PgPool) {
+    let query = "
+        SELECT format('stuck: %s at %s since %s; waits %s, jobs %s', r.task_id, c.next_node, c.updated_at,
+            (SELECT json_agg(w.reason) FROM waits w WHERE w.task_id = r.task_id AND w.resolved_at IS NULL),
+            (SELECT json_agg(j.state) FROM jobs j WHERE j.task_id = r.task_id AND j.collected_at IS NULL))
+        FROM workflow_runs r LEFT JOIN workflow_checkpoints c USING (task_id) WHERE r.ended_at IS NULL LIMIT 5";
+    match sqlx::query_scalar::<_, String>(query).fetch_all(pool).await {
+        Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
+        Err(error) => println!("where they stand cannot be read: {error}"),
     }
 }
 
@@ -540,9 +553,21 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
         tasks
     });
     // The storm begins when the flight is full.
-    while count_open(&stage.world.pool).await.unwrap_or(0) < i64::try_from(want).unwrap() * 9 / 10 {
+    let full = i64::try_from(want).unwrap() * 9 / 10;
+    let filling = Instant::now();
+    loop {
+        let open = count_open(&stage.world.pool).await.unwrap_or(0);
+        if open >= full {
+            break;
+        }
+        let limit = STUCK + Duration::from_millis(200) * u32::try_from(want).unwrap();
+        assert!(
+            filling.elapsed() < limit,
+            "only {open} of {want} tasks are in flight after {limit:?}"
+        );
         pause(Duration::from_millis(20)).await;
     }
+    println!("{want} tasks in flight after {:.1} s", filling.elapsed().as_secs_f64());
     let begun = Instant::now();
     let mut kills: BTreeMap<&str, u32> = BTreeMap::new();
     let mut turn = tokio::time::interval(every);
@@ -563,9 +588,14 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
     .fetch_one(&stage.world.pool)
     .await
     .unwrap_or(-1);
+    println!("the storm is over: {kills:?}");
     let tasks = feeder.await.unwrap();
     let calm = Instant::now();
-    let open = until_all_ended(&stage, Duration::from_mins(10)).await;
+    // Longer than any lease, and not so long that whoever runs this gives up first.
+    let open = until_all_ended(&stage, STUCK + length.max(STUCK) * 2).await;
+    if open != 0 {
+        tell_stuck(&stage.world.pool).await;
+    }
     let wrong = compare(&stage, &tasks, &expected).await;
     let total: u32 = kills.values().sum();
     println!(

@@ -263,7 +263,10 @@ impl AsyncJob<PgConnection> for Bare {
                 max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, now(), now())",
         )
-        .bind(cynode_app::Environment::system().uuid(cynode_app::Environment::system().now()))
+        .bind(
+            cynode_app::AppEnvironment::from_system()
+                .new_uuid(cynode_app::AppEnvironment::from_system().now()),
+        )
         .bind(self.project)
         .bind(format!("bare-{}-{number}", self.round))
         .bind(DESCRIPTION)

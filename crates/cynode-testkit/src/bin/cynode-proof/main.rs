@@ -12,6 +12,7 @@ mod agents;
 mod bare;
 mod chaos;
 mod gate;
+mod idle_nodes;
 mod load;
 mod lying;
 mod mind;
@@ -55,6 +56,8 @@ enum Command {
     Models(models::Command),
     /// Real coding agents on a real node.
     Agents(agents::Agents),
+    /// Nodes that have nothing to do, until it is killed.
+    IdleNodes(idle_nodes::IdleNodes),
     /// Workers that say that they are done and are not.
     Lying(lying::Lying),
     /// The real project manager, from a plain sentence to a delivered change.
@@ -80,7 +83,7 @@ enum Command {
         #[arg(long)]
         scripts: PathBuf,
         #[command(flatten)]
-        runner: cynode_runner::cli::Cli,
+        runner: cynode_runner::cli::RunnerCli,
     },
     /// Seven steps on the bare engine, without and with one commit each.
     Bare(bare::Served),
@@ -116,7 +119,7 @@ impl Places {
 fn main() -> anyhow::Result<ExitCode> {
     let command = match Cli::parse().command {
         Command::Runner { scripts, runner } => {
-            runner.run(Arc::new(ScriptedMind(Scripts::read(&scripts))))?;
+            runner.serve_until_signal(Arc::new(ScriptedMind(Scripts::read(&scripts))))?;
             return Ok(ExitCode::SUCCESS);
         }
         command => command,
@@ -129,6 +132,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Gate(command) => gate::run(command).await?,
             Command::Models(command) => models::run(command).await?,
             Command::Agents(agents) => Box::pin(agents::run(agents)).await,
+            Command::IdleNodes(nodes) => idle_nodes::run(nodes).await?,
             Command::Review(review) => Box::pin(mind::review(review)).await,
             Command::Lying(lying) => Box::pin(lying::run(lying)).await,
             Command::Mind(mind) => Box::pin(mind::run(mind)).await,

@@ -111,7 +111,7 @@ async fn begin(cli: &Notify) -> Story {
     let story = Story { world, mail, ntfy, http, good: true, _password: password };
     let value = json!({ "value": true, "expected_version": 0 });
     story.world.put("/v1/settings/notifications.allow_private", &value).await;
-    story.world.put("/v1/preferences/workflow.approve_plan?scope_type=system", &value).await;
+    story.world.ask_about_plans(true, 1).await;
     story
 }
 

@@ -15,52 +15,52 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::place::Place;
+use super::place::DemoLayout;
 
 /// How long silence about something that the project manager thinks about is believed: there is only one, and it comes back at once.
-const SILENCE_SECONDS: &str = "10";
+const MANAGER_LEASE_SECONDS: &str = "10";
 
 /// The pause before it is started again.
-const PAUSE: Duration = Duration::from_millis(200);
+const RESTART_DELAY: Duration = Duration::from_millis(200);
 
 /// How long it may take to end when it is told to.
-const GRACE: Duration = Duration::from_secs(20);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The file that `cynode up` writes to.
-const WORDS: &str = "up.log";
+const UP_LOG_FILE: &str = "up.log";
 
 /// An installation that is kept running.
-pub(super) struct House {
+pub(super) struct DemoInstallation {
     up: Arc<Mutex<Option<u32>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl House {
+impl DemoInstallation {
     /// Starts it.
-    pub(super) fn open(place: &Place) -> anyhow::Result<Self> {
+    pub(super) fn start_installation(place: &DemoLayout) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("the place of this program is not known")?;
         let (up, stop, tasks) = (Arc::default(), CancellationToken::new(), TaskTracker::new());
-        let keeper = Keeper {
+        let keeper = UpSupervisor {
             program: program.into(),
             dir: place.dir.clone(),
-            config: place.config(),
+            config: place.config_path(),
             up: Arc::clone(&up),
         };
         // The first start tells whether it can be started at all.
-        let first = keeper.spawn()?;
-        tasks.spawn(keeper.keep(first, stop.clone()));
+        let first = keeper.spawn_up()?;
+        tasks.spawn(keeper.supervise_up(first, stop.clone()));
         Ok(Self { up, stop, tasks })
     }
 
     /// Who belongs to it now, by name.
-    pub(super) fn members(&self) -> Members {
+    pub(super) fn running_programs(&self) -> ProgramPids {
         let up = *self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(up) = up else { return Members::new() };
-        let mut found = Members::from([(ORCHESTRATOR, up)]);
-        for (pid, parent, words) in processes() {
+        let Some(up) = up else { return ProgramPids::new() };
+        let mut found = ProgramPids::from([(ORCHESTRATOR, up)]);
+        for (pid, parent, words) in list_processes() {
             if parent == up
-                && let Some(name) = named(&words)
+                && let Some(name) = program_name_of(&words)
             {
                 found.insert(name, pid);
             }
@@ -69,7 +69,7 @@ impl House {
     }
 
     /// Ends it, and waits until nothing of it is left.
-    pub(super) async fn close(self) {
+    pub(super) async fn stop_installation(self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -77,31 +77,31 @@ impl House {
 }
 
 /// Names of processes, and their ids.
-pub(super) type Members = BTreeMap<&'static str, u32>;
+pub(super) type ProgramPids = BTreeMap<&'static str, u32>;
 
 /// The process that starts all others.
 pub(super) const ORCHESTRATOR: &str = "orchestrator";
 
 /// Who belongs to an installation.
-pub(super) const ALL: [&str; 7] =
+pub(super) const PROGRAM_NAMES: [&str; 7] =
     [ORCHESTRATOR, "runner", "manager", "analyst", "node", "engine", "postgresql"];
 
 /// Keeps `cynode up` running.
-struct Keeper {
+struct UpSupervisor {
     program: std::ffi::OsString,
     dir: std::path::PathBuf,
     config: std::path::PathBuf,
     up: Arc<Mutex<Option<u32>>>,
 }
 
-impl Keeper {
-    fn spawn(&self) -> anyhow::Result<Child> {
+impl UpSupervisor {
+    fn spawn_up(&self) -> anyhow::Result<Child> {
         // The first link of the installation is in it.
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
-            .open(self.dir.join(WORDS))?;
+            .open(self.dir.join(UP_LOG_FILE))?;
         let path = std::env::join_paths(crate::config::search_path())?;
         let mut command = Command::new("setpriv");
         command
@@ -117,7 +117,7 @@ impl Keeper {
             .env("PATH", path)
             .env("HOME", &self.dir)
             .env("LANG", "C.UTF-8")
-            .env("PMA_LEASE_SECONDS", SILENCE_SECONDS)
+            .env("PMA_LEASE_SECONDS", MANAGER_LEASE_SECONDS)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -131,21 +131,21 @@ impl Keeper {
         Ok(child)
     }
 
-    async fn keep(self, mut child: Child, stop: CancellationToken) {
+    async fn supervise_up(self, mut child: Child, stop: CancellationToken) {
         loop {
             let ended = tokio::select! {
                 () = stop.cancelled() => false,
                 _ = child.wait() => true,
             };
             if !ended {
-                return end(&mut child, &self.dir).await;
+                return terminate_up(&mut child, &self.dir).await;
             }
             *self.up.lock().unwrap_or_else(PoisonError::into_inner) = None;
             loop {
-                if tokio::time::timeout(PAUSE, stop.cancelled()).await.is_ok() {
-                    return end_database(&self.dir).await;
+                if tokio::time::timeout(RESTART_DELAY, stop.cancelled()).await.is_ok() {
+                    return terminate_database(&self.dir).await;
                 }
-                if let Ok(next) = self.spawn() {
+                if let Ok(next) = self.spawn_up() {
                     child = next;
                     break;
                 }
@@ -155,28 +155,28 @@ impl Keeper {
 }
 
 /// Asks politely, then insists.
-async fn end(child: &mut Child, dir: &Path) {
+async fn terminate_up(child: &mut Child, dir: &Path) {
     let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(pid) = pid {
         let _ = kill_process(pid, Signal::TERM);
     }
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, child.wait()).await.is_err() {
         if let Some(pid) = pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }
         let _ = child.wait().await;
     }
-    end_database(dir).await;
+    terminate_database(dir).await;
 }
 
 /// A database whose `cynode up` was killed is on its way out; it is waited for.
-async fn end_database(dir: &Path) {
+async fn terminate_database(dir: &Path) {
     let data = dir.join("postgres/data");
     let mut turn = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..GRACE.as_millis() / 50 {
+    for _ in 0..SHUTDOWN_TIMEOUT.as_millis() / 50 {
         turn.tick().await;
-        let there = processes().into_iter().find(|(pid, _, words)| {
-            named(words) == Some("postgresql")
+        let there = list_processes().into_iter().find(|(pid, _, words)| {
+            program_name_of(words) == Some("postgresql")
                 && fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|place| place == data)
         });
         let Some((pid, ..)) = there else { return };
@@ -187,21 +187,21 @@ async fn end_database(dir: &Path) {
 }
 
 /// The link for the first admin that was printed last, without what comes before the token.
-pub(super) fn bootstrap_token(dir: &Path) -> Option<String> {
-    let text = fs::read_to_string(dir.join(WORDS)).ok()?;
+pub(super) fn find_bootstrap_token(dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(dir.join(UP_LOG_FILE)).ok()?;
     let token = text.lines().rev().find_map(|line| line.split_once("#bootstrap="))?.1;
-    Some(token.trim().to_owned())
+    Some(token.split_whitespace().next()?.to_owned())
 }
 
 /// The last lines that `cynode up` said, for somebody who must see what is wrong.
-pub(super) fn last_words(dir: &Path) -> String {
-    let text = fs::read_to_string(dir.join(WORDS)).unwrap_or_default();
+pub(super) fn read_log_tail(dir: &Path) -> String {
+    let text = fs::read_to_string(dir.join(UP_LOG_FILE)).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
 /// Every process: its id, its parent, its words.
-fn processes() -> Vec<(u32, u32, Vec<String>)> {
+fn list_processes() -> Vec<(u32, u32, Vec<String>)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let one = |entry: fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -219,7 +219,7 @@ fn processes() -> Vec<(u32, u32, Vec<String>)> {
 }
 
 /// Who a process is, by its words.
-fn named(words: &[String]) -> Option<&'static str> {
+fn program_name_of(words: &[String]) -> Option<&'static str> {
     let program = words.first()?.rsplit('/').next()?;
     Some(match program {
         "cynode-runner" => "runner",
@@ -249,13 +249,13 @@ mod tests {
             ("/x/postgres -D a", Some("postgresql")),
             ("setpriv --pdeathsig=KILL -- /x/postgres", None),
         ] {
-            assert_eq!(named(&words(line)), name, "{line}");
+            assert_eq!(program_name_of(&words(line)), name, "{line}");
         }
     }
 
     #[test]
     fn this_process_is_among_all() {
         let own = std::process::id();
-        assert!(processes().iter().any(|(pid, ..)| *pid == own));
+        assert!(list_processes().iter().any(|(pid, ..)| *pid == own));
     }
 }

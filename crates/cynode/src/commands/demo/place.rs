@@ -9,11 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use cynode_app::Environment;
+use cynode_app::AppEnvironment;
 use data_encoding::HEXLOWER;
 
 /// A directory with an installation in it.
-pub(super) struct Place {
+pub(super) struct DemoLayout {
     pub(super) dir: PathBuf,
     pub(super) listen: SocketAddr,
     /// Whether it is left as it is in the end.
@@ -21,7 +21,7 @@ pub(super) struct Place {
 }
 
 /// What listens where, by its key in the configuration.
-const PORTS: [(&str, &str); 8] = [
+const LISTEN_KEYS: [(&str, &str); 8] = [
     ("server", "listen"),
     ("server", "internal_listen"),
     ("engine", "runner_listen"),
@@ -32,13 +32,13 @@ const PORTS: [(&str, &str); 8] = [
     ("manager", "analyst_listen"),
 ];
 
-impl Place {
+impl DemoLayout {
     /// Makes the directory, or takes an empty one, and writes the configuration into it.
-    pub(super) fn make(wanted: Option<PathBuf>, keep: bool) -> anyhow::Result<Self> {
+    pub(super) fn create_layout(wanted: Option<PathBuf>, keep: bool) -> anyhow::Result<Self> {
         let named = wanted.is_some();
         let dir = match wanted {
             Some(dir) => std::path::absolute(dir)?,
-            None => fresh(),
+            None => temporary_directory(),
         };
         // PostgreSQL and the jobs have users of their own when we are root.
         let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
@@ -56,27 +56,27 @@ impl Place {
             })?;
             fs::set_permissions(&dir, fs::Permissions::from_mode(mode))?;
         }
-        let ports = free_ports(PORTS.len())?;
-        fs::write(dir.join("config.toml"), configuration(&ports))?;
+        let ports = free_ports(LISTEN_KEYS.len())?;
+        fs::write(dir.join("config.toml"), render_config(&ports))?;
         let listen = *ports.first().context("no port")?;
         Ok(Self { dir, listen, keep: keep || named })
     }
 
-    pub(super) fn config(&self) -> PathBuf {
+    pub(super) fn config_path(&self) -> PathBuf {
         self.dir.join("config.toml")
     }
 
     /// Where the sample is.
-    pub(super) fn repository(&self) -> PathBuf {
+    pub(super) fn repository_path(&self) -> PathBuf {
         self.dir.join("slug")
     }
 
-    pub(super) const fn is_kept(&self) -> bool {
+    pub(super) const fn keeps_files(&self) -> bool {
         self.keep
     }
 
     /// Removes what was made, unless it is to be kept.
-    pub(super) fn leave(&self) -> anyhow::Result<()> {
+    pub(super) fn remove_files(&self) -> anyhow::Result<()> {
         if self.keep {
             return Ok(());
         }
@@ -86,8 +86,8 @@ impl Place {
 }
 
 /// A directory that nobody has. Sockets need short paths, and other users a way in.
-fn fresh() -> PathBuf {
-    let name = HEXLOWER.encode(&Environment::system().bytes::<4>());
+fn temporary_directory() -> PathBuf {
+    let name = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<4>());
     Path::new("/var/tmp").join(format!("cynode-demo-{name}"))
 }
 
@@ -100,11 +100,11 @@ fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     held.iter().map(|listener| Ok(listener.local_addr()?)).collect()
 }
 
-fn configuration(ports: &[SocketAddr]) -> String {
+fn render_config(ports: &[SocketAddr]) -> String {
     let mut text = "# Written by `cynode demo`.\n".to_owned();
     for section in ["server", "engine", "manager"] {
         let _ = writeln!(text, "\n[{section}]");
-        let of = PORTS.iter().zip(ports).filter(|((name, _), _)| *name == section);
+        let of = LISTEN_KEYS.iter().zip(ports).filter(|((name, _), _)| *name == section);
         for ((_, key), port) in of {
             let _ = writeln!(text, "{key} = \"{port}\"");
         }
@@ -121,15 +121,15 @@ mod tests {
 
     #[test]
     fn every_port_is_another_and_stands_in_the_configuration_once() {
-        let ports = free_ports(PORTS.len()).unwrap();
-        let text = configuration(&ports);
+        let ports = free_ports(LISTEN_KEYS.len()).unwrap();
+        let text = render_config(&ports);
         let read: toml::Table = text.parse().unwrap();
-        let mut found: Vec<String> = PORTS
+        let mut found: Vec<String> = LISTEN_KEYS
             .iter()
             .map(|(section, key)| read[*section][*key].as_str().unwrap().to_owned())
             .collect();
         found.sort();
         found.dedup();
-        assert_eq!(found.len(), PORTS.len(), "{text}");
+        assert_eq!(found.len(), LISTEN_KEYS.len(), "{text}");
     }
 }

@@ -6,50 +6,55 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use cynode_core::{delivery::PullRequestState, tasks::TaskStateName, workflow::waits::WaitReason};
+use cynode_core::{
+    budget::Currency, delivery::PullRequestState, tasks::TaskStateName, workflow::waits::WaitReason,
+};
 use cynode_wire::{
     delivery::{DiffView, PullRequestDetail, PullRequestView},
     evidence::{EvidenceState, TaskEvidence},
     handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView},
     nodes::JobEventView,
     reports::ReportView,
-    timeline::{JobEntry, Timeline, WaitEntry},
+    timeline::{JobEntry, TaskTimeline, WaitEntry},
 };
 use cynork::{
-    client::{Call, Client, Items},
+    client::{ApiClient, ApiRequest, ListResponse},
     draw, follow, operations, sample,
-    terminal::{Screen, Style, clock},
+    terminal::{LiveTerminal, TextStyle, format_clock},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::TaskTracker;
 
-use super::house::{ALL, House, Members, ORCHESTRATOR};
+use super::house::{DemoInstallation, ORCHESTRATOR, PROGRAM_NAMES, ProgramPids};
+
+/// What is noted when the checks before any change were shown.
+const BASE_CHECKS_KEY: &str = "base";
 
 /// How often it is looked for what has died.
-const LOOK: Duration = Duration::from_millis(250);
+const PROCESS_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How often the task is looked at though nothing was heard of it.
-const POLL: Duration = Duration::from_secs(1);
+const TASK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long it may take in all when nobody is there who could lose patience.
-const PATIENCE: Duration = Duration::from_mins(8);
+const DEMO_TIMEOUT: Duration = Duration::from_mins(8);
 
 /// What is known of the task's own words and marks.
-pub(super) struct Scene<'a> {
-    pub(super) client: Client,
-    pub(super) screen: &'a mut Screen,
-    pub(super) house: &'a House,
+pub(super) struct DemoScript<'a> {
+    pub(super) client: ApiClient,
+    pub(super) screen: &'a mut LiveTerminal,
+    pub(super) house: &'a DemoInstallation,
     /// What the person types; none when every question is answered with yes.
     pub(super) lines: Option<mpsc::UnboundedReceiver<String>>,
     pub(super) begun: Instant,
     pub(super) project: String,
-    pub(super) members: Members,
+    pub(super) members: ProgramPids,
 }
 
 /// How the story ended.
-pub(super) enum Ended {
+pub(super) enum DemoOutcome {
     Merged,
     /// The person did not want it.
     Refused,
@@ -58,7 +63,7 @@ pub(super) enum Ended {
 /// What was told already.
 #[expect(clippy::struct_excessive_bools, reason = "each is told once, in any order")]
 #[derive(Default)]
-struct Told {
+struct DemoProgress {
     class: bool,
     scope: bool,
     plan: bool,
@@ -72,168 +77,188 @@ struct Told {
     number: usize,
 }
 
-impl Scene<'_> {
+impl DemoScript<'_> {
     /// Says something with the time.
-    fn say(&mut self, words: &str) {
-        let at = self.screen.paint.dye(Style::Dim, &format!("{:>5}", clock(self.begun.elapsed())));
-        self.screen.say(&format!("{at}  {words}"));
+    fn print_timed(&mut self, words: &str) {
+        let at = self
+            .screen
+            .paint
+            .apply_style(TextStyle::Dim, &format!("{:>5}", format_clock(self.begun.elapsed())));
+        self.screen.print_line(&format!("{at}  {words}"));
     }
 
-    fn dye(&self, style: Style, words: &str) -> String {
-        self.screen.paint.dye(style, words)
+    fn apply_style(&self, style: TextStyle, words: &str) -> String {
+        self.screen.paint.apply_style(style, words)
     }
 
-    fn head(&mut self, told: &mut Told, title: &str) {
+    fn print_heading(&mut self, told: &mut DemoProgress, title: &str) {
         told.number += 1;
-        self.screen.head(told.number, title);
+        self.screen.print_heading(told.number, title);
     }
 
     /// Asks for something; while nobody answers it is said who is missing.
-    async fn fetch<T: DeserializeOwned>(&mut self, call: Call) -> anyhow::Result<T> {
+    async fn fetch_while_watching<T: DeserializeOwned>(
+        &mut self,
+        call: ApiRequest,
+    ) -> anyhow::Result<T> {
         let client = self.client.clone();
-        let asked = client.until_taken(&call);
+        let asked = client.send_with_retry(&call);
         tokio::pin!(asked);
-        let mut turn = tokio::time::interval(LOOK);
+        let mut turn = tokio::time::interval(PROCESS_POLL_INTERVAL);
         loop {
             tokio::select! {
                 biased;
                 answer = &mut asked => return Ok(answer?),
-                _ = turn.tick() => self.watch(),
+                _ = turn.tick() => self.report_process_changes(),
             }
         }
     }
 
     /// Asks for the task and follows it until it is merged.
-    pub(super) async fn play(&mut self) -> anyhow::Result<Ended> {
-        let mut told = Told::default();
-        self.head(&mut told, "What is asked for");
-        self.say(&format!("“{}”", sample::WORDS));
-        let (criterion, check) = sample::CRITERION;
-        self.say(&format!("must be shown: {criterion}, by `{}`", check.join(" ")));
-        let body = sample::task(&self.project);
-        let call = Call::to(operations::CREATE_TASK, super::NONE).body(&body).key("demo-task");
-        let task: Value = self.client.until_taken(&call).await?;
+    pub(super) async fn run_task(&mut self) -> anyhow::Result<DemoOutcome> {
+        let mut told = DemoProgress::default();
+        self.print_heading(&mut told, "What is asked for");
+        self.print_timed(&format!("“{}”", sample::TASK_DESCRIPTION));
+        let (criterion, check) = sample::ACCEPTANCE_CRITERION;
+        self.print_timed(&format!("must be shown: {criterion}, by `{}`", check.join(" ")));
+        let body = sample::task_request(&self.project);
+        let call = ApiRequest::with_path_params(operations::CREATE_TASK, super::NO_PATH_PARAMS)
+            .with_json_body(&body)
+            .with_idempotency_key("demo-task");
+        let task: Value = self.client.send_with_retry(&call).await?;
         let task = task["id"].as_str().context("the task has no id")?.to_owned();
         let (tell, mut heard) = mpsc::unbounded_channel();
-        TaskTracker::new().spawn(follow::listen(self.client.clone(), task.clone(), tell));
-        let mut turn = tokio::time::interval(LOOK);
+        TaskTracker::new().spawn(follow::forward_task_events(
+            self.client.clone(),
+            task.clone(),
+            tell,
+        ));
+        let mut turn = tokio::time::interval(PROCESS_POLL_INTERVAL);
         let mut looked: Option<Instant> = None;
         loop {
             let mut news = tokio::select! {
-                kind = heard.recv() => kind.is_some(),
+                signal = heard.recv() => signal.is_some(),
                 _ = turn.tick() => false,
             };
             while heard.try_recv().is_ok() {
                 news = true;
             }
-            self.watch();
-            if self.lines.is_none() && self.begun.elapsed() > PATIENCE {
-                bail!("it did not end within {} minutes", PATIENCE.as_secs() / 60);
+            self.report_process_changes();
+            if self.lines.is_none() && self.begun.elapsed() > DEMO_TIMEOUT {
+                bail!("it did not end within {} minutes", DEMO_TIMEOUT.as_secs() / 60);
             }
-            if !news && looked.is_some_and(|at| at.elapsed() < POLL) {
+            if !news && looked.is_some_and(|at| at.elapsed() < TASK_POLL_INTERVAL) {
                 continue;
             }
             looked = Some(Instant::now());
-            let call = Call::to(operations::TASK_TIMELINE, [&task]);
-            let timeline: Timeline = self.fetch(call).await?;
-            self.tell(&mut told, &task, &timeline).await?;
+            let call = ApiRequest::with_path_params(operations::TASK_TIMELINE, [&task]);
+            let timeline: TaskTimeline = self.fetch_while_watching(call).await?;
+            self.report_progress(&mut told, &task, &timeline).await?;
             match timeline.state {
-                TaskStateName::Completed => return self.deliver(&mut told, &task).await,
+                TaskStateName::Completed => {
+                    return self.deliver_pull_request(&mut told, &task).await;
+                }
                 TaskStateName::Failed | TaskStateName::Cancelled => {
                     bail!("the task ended otherwise: {}", timeline.standing)
                 }
                 TaskStateName::Queued | TaskStateName::Running => {}
             }
             if let Some(wait) = timeline.waits.last().filter(|wait| wait.resolved_at.is_none())
-                && !self.answer(&mut told, &task, wait).await?
+                && !self.answer_wait(&mut told, &task, wait).await?
             {
-                return Ok(Ended::Refused);
+                return Ok(DemoOutcome::Refused);
             }
         }
     }
 
     /// Says who died and who is back. Nobody has to ask.
-    pub(super) fn watch(&mut self) {
-        let now = self.house.members();
+    pub(super) fn report_process_changes(&mut self) {
+        let now = self.house.running_programs();
         if now == self.members {
             return;
         }
         if self.members.contains_key(ORCHESTRATOR) && !now.contains_key(ORCHESTRATOR) {
             let words =
                 "the orchestrator died, and with it all that it had started; it is started again";
-            let words = self.dye(Style::Yellow, words);
-            self.say(&words);
+            let words = self.apply_style(TextStyle::Yellow, words);
+            self.print_timed(&words);
         } else {
             let before = std::mem::take(&mut self.members);
             for (name, pid) in before.iter().filter(|(name, pid)| now.get(*name) != Some(*pid)) {
-                let words = self.dye(Style::Yellow, &format!("{name} (pid {pid}) died"));
-                self.say(&words);
+                let words =
+                    self.apply_style(TextStyle::Yellow, &format!("{name} (pid {pid}) died"));
+                self.print_timed(&words);
             }
             self.members = before;
         }
-        let fresh: Vec<String> = ALL
+        let fresh: Vec<String> = PROGRAM_NAMES
             .into_iter()
             .filter_map(|name| now.get(name).map(|pid| (name, *pid)))
             .filter(|(name, pid)| self.members.get(name) != Some(pid))
             .map(|(name, pid)| format!("{name} {pid}"))
             .collect();
         if !fresh.is_empty() {
-            let words = self.dye(Style::Green, &format!("runs: {}", fresh.join(", ")));
-            self.say(&words);
+            let words = self.apply_style(TextStyle::Green, &format!("runs: {}", fresh.join(", ")));
+            self.print_timed(&words);
         }
         self.members = now;
     }
 
     /// Tells what is new about the task.
-    async fn tell(
+    async fn report_progress(
         &mut self,
-        told: &mut Told,
+        told: &mut DemoProgress,
         task: &str,
-        timeline: &Timeline,
+        timeline: &TaskTimeline,
     ) -> anyhow::Result<()> {
         if !told.plan {
-            self.judgement(told).await?;
+            self.print_decisions(told).await?;
         }
         for step in timeline.steps.iter().filter(|step| step.sequence > told.steps) {
             if let Some(note) = step.note.as_deref()
                 && matches!(step.verdict.as_str(), "redo" | "revise" | "fail")
             {
                 let note = note.lines().next().unwrap_or_default().trim_end_matches(':');
-                let words = self.dye(Style::Yellow, &format!("sent back: {note}"));
-                self.say(&words);
+                let words = self.apply_style(TextStyle::Yellow, &format!("sent back: {note}"));
+                self.print_timed(&words);
             }
         }
         told.steps = timeline.steps.last().map_or(told.steps, |step| step.sequence);
-        if !told.working && !timeline.jobs.is_empty() {
-            told.working = true;
-            self.head(told, "Work in sandboxes, evidence, review");
+        let tried = |job: &JobEntry| job.attempt == 0 && job.ended_at.is_some();
+        if timeline.jobs.iter().any(tried) {
+            self.print_base_checks(told, task).await?;
         }
-        for (at, job) in timeline.jobs.iter().enumerate() {
+        let works: Vec<&JobEntry> = timeline.jobs.iter().filter(|job| job.attempt > 0).collect();
+        if !told.working && !works.is_empty() {
+            told.working = true;
+            self.print_heading(told, "Work in sandboxes, evidence, review");
+        }
+        for (at, job) in works.iter().enumerate() {
             // What comes after the work of an attempt are its checks.
-            let same = |it: &JobEntry| it.unit == job.unit && it.attempt == job.attempt;
-            let name = if timeline.jobs.iter().take(at).any(same) {
+            let same = |it: &&JobEntry| it.unit == job.unit && it.attempt == job.attempt;
+            let name = if works.iter().take(at).any(same) {
                 format!("checks of {}", job.unit)
             } else {
                 job.unit.clone()
             };
-            self.job(told, &job.job_id.to_string(), &name).await?;
+            self.print_job_events(told, &job.job_id.to_string(), &name).await?;
         }
         if told.working {
-            self.reports(told, task).await?;
-            self.evidence(told, task).await?;
+            self.print_reports(told, task).await?;
+            self.print_evidence(told, task).await?;
         }
-        let below = self.standing(timeline);
-        self.screen.below(below);
+        let below = self.status_lines(timeline);
+        self.screen.set_status_lines(below);
         Ok(())
     }
 
     /// The lines that are drawn anew: where it stands, what it costs, each unit.
-    fn standing(&self, timeline: &Timeline) -> Vec<String> {
-        let cost = draw::money(timeline.cost_micros);
-        let cap = draw::money(sample::CAP_MICROS);
+    fn status_lines(&self, timeline: &TaskTimeline) -> Vec<String> {
+        let cost = draw::format_amount(timeline.cost_micros);
+        let cap = draw::format_money(sample::BUDGET_MICROS, Currency::USD);
         let mut lines = vec![format!(
             "{}  {}  ·  cost {cost} of {cap}",
-            clock(self.begun.elapsed()),
+            format_clock(self.begun.elapsed()),
             timeline.standing
         )];
         for unit in &timeline.units {
@@ -248,9 +273,9 @@ impl Scene<'_> {
     }
 
     /// Class, scope and plan, as soon as each is known.
-    async fn judgement(&mut self, told: &mut Told) -> anyhow::Result<()> {
-        let call = Call::to(operations::LIST_HANDOFFS, [&self.project]);
-        let handoffs: Items<HandoffView> = self.fetch(call).await?;
+    async fn print_decisions(&mut self, told: &mut DemoProgress) -> anyhow::Result<()> {
+        let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [&self.project]);
+        let handoffs: ListResponse<HandoffView> = self.fetch_while_watching(call).await?;
         let planned = |it: &&HandoffView| it.kind == HandoffKind::Plan;
         let Some(handoff) = handoffs.items.iter().find(planned) else { return Ok(()) };
         for thought in &handoff.thoughts {
@@ -259,16 +284,16 @@ impl Scene<'_> {
             match thought.kind.as_str() {
                 "classify" if !told.class => {
                     told.class = true;
-                    self.head(told, "What kind of work it is, and how much");
+                    self.print_heading(told, "What kind of work it is, and how much");
                     let class = output["class"].as_str().unwrap_or_default();
-                    let class = self.dye(Style::Bold, class);
-                    self.say(&format!("class {class}: {reason}"));
+                    let class = self.apply_style(TextStyle::Bold, class);
+                    self.print_timed(&format!("class {class}: {reason}"));
                 }
                 "assess_scope" if !told.scope => {
                     told.scope = true;
                     let scope = output["scope"].as_str().unwrap_or_default();
-                    let scope = self.dye(Style::Bold, scope);
-                    self.say(&format!("scope {scope}: {reason}"));
+                    let scope = self.apply_style(TextStyle::Bold, scope);
+                    self.print_timed(&format!("scope {scope}: {reason}"));
                 }
                 _ => {}
             }
@@ -276,32 +301,39 @@ impl Scene<'_> {
         if handoff.state != HandoffState::Done {
             return Ok(());
         }
-        let call = Call::to(operations::GET_HANDOFF, [handoff.handoff_id.to_string()]);
-        let handoff: HandoffView = self.fetch(call).await?;
+        let call =
+            ApiRequest::with_path_params(operations::GET_HANDOFF, [handoff.handoff_id.to_string()]);
+        let handoff: HandoffView = self.fetch_while_watching(call).await?;
         if let Some(HandoffAnswer::Planned(planned)) = handoff.answer.as_deref() {
             told.plan = true;
-            self.head(told, "The plan");
-            for line in draw::plan(&planned.plan, self.screen.paint) {
-                self.screen.say(&format!("       {line}"));
+            self.print_heading(told, "The plan");
+            for line in draw::render_plan(&planned.plan, self.screen.paint) {
+                self.screen.print_line(&format!("       {line}"));
             }
         }
         Ok(())
     }
 
     /// What agents say and do.
-    async fn job(&mut self, told: &mut Told, id: &str, name: &str) -> anyhow::Result<()> {
+    async fn print_job_events(
+        &mut self,
+        told: &mut DemoProgress,
+        id: &str,
+        name: &str,
+    ) -> anyhow::Result<()> {
         let from = told.events.get(id).copied().unwrap_or(0);
-        let call = Call::to(operations::JOB_EVENTS, [id]).query("from", Some(from));
-        let events: Items<JobEventView> = self.fetch(call).await?;
+        let call = ApiRequest::with_path_params(operations::JOB_EVENTS, [id])
+            .with_query("from", Some(from));
+        let events: ListResponse<JobEventView> = self.fetch_while_watching(call).await?;
         for event in &events.items {
             told.events.insert(id.to_owned(), event.number + 1);
             let text = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
             match event.event.as_str() {
-                "said" => self.say(&format!("  {name}: “{}”", text("text"))),
+                "said" => self.print_timed(&format!("  {name}: “{}”", text("text"))),
                 "tool" if event.data["status"] == "in_progress" => {
                     let title = text("title");
-                    let words = self.dye(Style::Dim, &format!("  {name}: {title}"));
-                    self.say(&words);
+                    let words = self.apply_style(TextStyle::Dim, &format!("  {name}: {title}"));
+                    self.print_timed(&words);
                 }
                 _ => {}
             }
@@ -309,38 +341,71 @@ impl Scene<'_> {
         Ok(())
     }
 
-    async fn reports(&mut self, told: &mut Told, task: &str) -> anyhow::Result<()> {
-        let reports: Items<ReportView> =
-            self.fetch(Call::to(operations::LIST_REPORTS, [task])).await?;
+    async fn print_reports(&mut self, told: &mut DemoProgress, task: &str) -> anyhow::Result<()> {
+        let reports: ListResponse<ReportView> = self
+            .fetch_while_watching(ApiRequest::with_path_params(operations::LIST_REPORTS, [task]))
+            .await?;
         for report in &reports.items {
             if told.reports.insert(report.report_id.to_string()) {
-                let role = self.dye(Style::Cyan, report.agent_role.as_str());
+                let role = self.apply_style(TextStyle::Cyan, report.agent_role.as_str());
                 let words = format!("{role} reports {}: {}", report.kind.as_str(), report.summary);
-                self.say(&words);
+                self.print_timed(&words);
             }
         }
         Ok(())
     }
 
-    async fn evidence(&mut self, told: &mut Told, task: &str) -> anyhow::Result<()> {
-        let shown: TaskEvidence = self.fetch(Call::to(operations::TASK_EVIDENCE, [task])).await?;
+    /// What the checks came to before any change, once.
+    async fn print_base_checks(
+        &mut self,
+        told: &mut DemoProgress,
+        task: &str,
+    ) -> anyhow::Result<()> {
+        if told.evidence.contains(BASE_CHECKS_KEY) {
+            return Ok(());
+        }
+        let shown: TaskEvidence = self
+            .fetch_while_watching(ApiRequest::with_path_params(operations::TASK_EVIDENCE, [task]))
+            .await?;
+        if let Some(base) = shown.base.filter(|base| base.state != EvidenceState::Gathering) {
+            told.evidence.insert(BASE_CHECKS_KEY.to_owned());
+            let lines = draw::render_base_checks(&base, self.screen.paint);
+            for (at, line) in lines.iter().enumerate() {
+                if at == 0 {
+                    self.print_timed(line);
+                } else {
+                    self.screen.print_line(&format!("       {line}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn print_evidence(&mut self, told: &mut DemoProgress, task: &str) -> anyhow::Result<()> {
+        let shown: TaskEvidence = self
+            .fetch_while_watching(ApiRequest::with_path_params(operations::TASK_EVIDENCE, [task]))
+            .await?;
         for view in &shown.evidence {
             let name = format!("{} {}", view.evidence_id, view.ended_at.is_some());
             if view.state == EvidenceState::Gathering || !told.evidence.insert(name) {
                 continue;
             }
-            let lines = draw::evidence(view, self.screen.paint);
+            let lines = draw::render_evidence(view, self.screen.paint);
             for (at, line) in lines.iter().enumerate() {
-                if at == 0 { self.say(line) } else { self.screen.say(&format!("       {line}")) }
+                if at == 0 {
+                    self.print_timed(line);
+                } else {
+                    self.screen.print_line(&format!("       {line}"));
+                }
             }
         }
         Ok(())
     }
 
     /// Answers whatever the task asks a person; whether it may go on.
-    async fn answer(
+    async fn answer_wait(
         &mut self,
-        told: &mut Told,
+        told: &mut DemoProgress,
         task: &str,
         wait: &WaitEntry,
     ) -> anyhow::Result<bool> {
@@ -351,29 +416,30 @@ impl Scene<'_> {
         let question = wait.question.as_deref().unwrap_or("May it go on?");
         match wait.reason {
             WaitReason::Approval if told.plan => {
-                self.head(told, "Your yes");
-                let yes = self.ask(question).await;
+                self.print_heading(told, "Your yes");
+                let yes = self.ask_yes_no(question).await;
                 told.answered.insert(name.clone());
                 let call = if yes {
                     let body = json!({ "approved": true, "wait_id": wait.wait_id });
-                    Call::to(operations::APPROVE_TASK, [task]).body(&body)
+                    ApiRequest::with_path_params(operations::APPROVE_TASK, [task])
+                        .with_json_body(&body)
                 } else {
-                    Call::to(operations::CANCEL_TASK, [task])
+                    ApiRequest::with_path_params(operations::CANCEL_TASK, [task])
                 };
-                let call = call.key(format!("demo-approve-{name}"));
-                let _: Value = self.client.until_taken(&call).await?;
+                let call = call.with_idempotency_key(format!("demo-approve-{name}"));
+                let _: Value = self.client.send_with_retry(&call).await?;
                 Ok(yes)
             }
             WaitReason::HumanInput => {
-                let words = self.dye(Style::Yellow, question);
-                self.say(&words);
-                let yes = self.ask("Try again?").await;
+                let words = self.apply_style(TextStyle::Yellow, question);
+                self.print_timed(&words);
+                let yes = self.ask_yes_no("Try again?").await;
                 told.answered.insert(name.clone());
                 if yes {
-                    let call = Call::to(operations::ANSWER_TASK, [task])
-                        .body(&json!({ "text": "again", "wait_id": wait.wait_id }))
-                        .key(format!("demo-answer-{name}"));
-                    let _: Value = self.client.until_taken(&call).await?;
+                    let call = ApiRequest::with_path_params(operations::ANSWER_TASK, [task])
+                        .with_json_body(&json!({ "text": "again", "wait_id": wait.wait_id }))
+                        .with_idempotency_key(format!("demo-answer-{name}"));
+                    let _: Value = self.client.send_with_retry(&call).await?;
                 }
                 Ok(yes)
             }
@@ -382,17 +448,17 @@ impl Scene<'_> {
     }
 
     /// A question to the person at the terminal.
-    async fn ask(&mut self, question: &str) -> bool {
+    async fn ask_yes_no(&mut self, question: &str) -> bool {
         let Some(mut lines) = self.lines.take() else {
-            self.say(&format!("{question} yes (--yes)"));
+            self.print_timed(&format!("{question} yes (--yes)"));
             return true;
         };
-        self.screen.ask(&format!("       {question} [Y/n]"));
-        let mut turn = tokio::time::interval(LOOK);
+        self.screen.show_prompt(&format!("       {question} [Y/n]"));
+        let mut turn = tokio::time::interval(PROCESS_POLL_INTERVAL);
         let answer = loop {
             tokio::select! {
                 line = lines.recv() => break line,
-                _ = turn.tick() => self.watch(),
+                _ = turn.tick() => self.report_process_changes(),
             }
         };
         self.lines = Some(lines);
@@ -401,66 +467,80 @@ impl Scene<'_> {
     }
 
     /// Lets the person look around before everything ends.
-    pub(super) async fn linger(&mut self) {
+    pub(super) async fn wait_for_enter(&mut self) {
         if let Some(mut lines) = self.lines.take() {
-            self.screen.ask("Everything still runs. Press Enter to end it.");
-            let mut turn = tokio::time::interval(LOOK);
+            self.screen.show_prompt("Everything still runs. Press Enter to end it.");
+            let mut turn = tokio::time::interval(PROCESS_POLL_INTERVAL);
             loop {
                 tokio::select! {
                     _ = lines.recv() => break,
-                    _ = turn.tick() => self.watch(),
+                    _ = turn.tick() => self.report_process_changes(),
                 }
             }
         }
     }
 
     /// The pull request: what it changes, the merge, what it was.
-    async fn deliver(&mut self, told: &mut Told, task: &str) -> anyhow::Result<Ended> {
-        self.head(told, "The pull request");
-        let call = Call::to(operations::TASK_TIMELINE, [&task]);
-        let timeline: Timeline = self.fetch(call).await?;
+    async fn deliver_pull_request(
+        &mut self,
+        told: &mut DemoProgress,
+        task: &str,
+    ) -> anyhow::Result<DemoOutcome> {
+        self.print_heading(told, "The pull request");
+        let call = ApiRequest::with_path_params(operations::TASK_TIMELINE, [&task]);
+        let timeline: TaskTimeline = self.fetch_while_watching(call).await?;
         let entry = timeline.pull_request.as_ref().context("the task left no pull request")?;
         let id = entry.id.to_string();
-        let detail: PullRequestDetail =
-            self.fetch(Call::to(operations::GET_PULL_REQUEST, [&id])).await?;
+        let detail: PullRequestDetail = self
+            .fetch_while_watching(ApiRequest::with_path_params(operations::GET_PULL_REQUEST, [&id]))
+            .await?;
         let offered = &detail.pull_request;
-        self.screen.below(Vec::new());
-        let title = self.dye(Style::Bold, &format!("#{} {}", offered.number, offered.title));
-        self.say(&format!("{title}  {} → {}", offered.branch, offered.base_branch));
+        self.screen.set_status_lines(Vec::new());
+        let title =
+            self.apply_style(TextStyle::Bold, &format!("#{} {}", offered.number, offered.title));
+        self.print_timed(&format!("{title}  {} → {}", offered.branch, offered.base_branch));
         for line in offered.body.lines().filter(|line| !line.trim().is_empty()).take(12) {
-            let line = self.dye(Style::Dim, &format!("       {line}"));
-            self.screen.say(&line);
+            let line = self.apply_style(TextStyle::Dim, &format!("       {line}"));
+            self.screen.print_line(&line);
         }
-        let diff: DiffView = self.fetch(Call::to(operations::DIFF_PULL_REQUEST, [&id])).await?;
-        for line in draw::diff(&diff.text, self.screen.paint) {
-            self.screen.say(&format!("       {line}"));
+        let diff: DiffView = self
+            .fetch_while_watching(ApiRequest::with_path_params(
+                operations::DIFF_PULL_REQUEST,
+                [&id],
+            ))
+            .await?;
+        for line in draw::render_diff(&diff.text, self.screen.paint) {
+            self.screen.print_line(&format!("       {line}"));
         }
         if offered.state != PullRequestState::Merged {
-            self.head(told, "The merge");
-            if !self.ask(&format!("Merge it into {}?", offered.base_branch)).await {
-                return Ok(Ended::Refused);
+            self.print_heading(told, "The merge");
+            if !self.ask_yes_no(&format!("Merge it into {}?", offered.base_branch)).await {
+                return Ok(DemoOutcome::Refused);
             }
-            let call = Call::to(operations::MERGE_PULL_REQUEST, [&id]).key("demo-merge");
-            let merged: PullRequestView = self.client.until_taken(&call).await?;
+            let call = ApiRequest::with_path_params(operations::MERGE_PULL_REQUEST, [&id])
+                .with_idempotency_key("demo-merge");
+            let merged: PullRequestView = self.client.send_with_retry(&call).await?;
             let commit = merged.merge_commit.unwrap_or_default();
-            let words = format!("merged into {} as {}", merged.base_branch, short(&commit));
-            let words = self.dye(Style::Green, &words);
-            self.say(&words);
+            let words = format!("merged into {} as {}", merged.base_branch, short_commit(&commit));
+            let words = self.apply_style(TextStyle::Green, &words);
+            self.print_timed(&words);
         }
-        self.head(told, "What happened");
-        for line in draw::timeline(&timeline, self.screen.paint) {
-            self.screen.say(&format!("  {line}"));
+        self.print_heading(told, "What happened");
+        for line in draw::render_timeline(&timeline, self.screen.paint) {
+            self.screen.print_line(&format!("  {line}"));
         }
         for line in timeline.summary.as_deref().unwrap_or_default().lines() {
-            self.screen.say(&format!("       {line}"));
+            self.screen.print_line(&format!("       {line}"));
         }
-        let (cost, cap) = (draw::money(timeline.cost_micros), draw::money(sample::CAP_MICROS));
-        self.screen
-            .say(&format!("       cost {cost} of {cap} (a scripted model at an invented price)"));
-        Ok(Ended::Merged)
+        let cost = draw::format_amount(timeline.cost_micros);
+        let cap = draw::format_money(sample::BUDGET_MICROS, Currency::USD);
+        self.screen.print_line(&format!(
+            "       cost {cost} of {cap} (a scripted model at an invented price)"
+        ));
+        Ok(DemoOutcome::Merged)
     }
 }
 
-pub(super) fn short(commit: &str) -> &str {
+pub(super) fn short_commit(commit: &str) -> &str {
     &commit[..commit.len().min(10)]
 }

@@ -13,20 +13,20 @@ use cynode_wire::nodes::RepositoryView;
 use serde_json::Value;
 
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given,
-    names::In,
+    names::ProjectSelector,
     operations,
-    terminal::Style,
+    terminal::TextStyle,
 };
 
 /// How long it may take to send a repository.
-const SENDING: Duration = Duration::from_mins(20);
+const UPLOAD_TIMEOUT: Duration = Duration::from_mins(20);
 
 #[derive(Args)]
-pub(crate) struct Import {
+pub(crate) struct ImportArgs {
     /// A repository, or a git bundle of one; `-` is a bundle on standard input.
     #[arg(default_value = ".")]
     path: PathBuf,
@@ -34,26 +34,26 @@ pub(crate) struct Import {
     #[arg(long)]
     branch: Option<String>,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
 }
 
-impl Import {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+impl ImportArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         // A bundle is in no repository.
         let place = if self.path.is_dir() { self.path.as_path() } else { Path::new(".") };
-        let project = context.project_at(self.place.project, place)?;
-        let branch = self.branch.or_else(|| present(&self.path));
-        let bytes = bundle(&self.path)?;
-        let call = Call::to(operations::IMPORT_REPOSITORY, [&project])
-            .query("branch", branch)
-            .file(bytes, "application/x-git-bundle");
-        let value: Value = context.client.send_slowly(&call, SENDING).await?;
-        context.show(
+        let project = context.require_project_at(self.place.project, place)?;
+        let branch = self.branch.or_else(|| current_branch(&self.path));
+        let bytes = load_bundle(&self.path)?;
+        let call = ApiRequest::with_path_params(operations::IMPORT_REPOSITORY, [&project])
+            .with_query("branch", branch)
+            .with_file_body(bytes, "application/x-git-bundle");
+        let value: Value = context.client.send_with_timeout(&call, UPLOAD_TIMEOUT).await?;
+        context.show_answer(
             &value,
             |it: &RepositoryView| vec![it.head.clone()],
             |it, look| {
                 let commit = it.head.get(..10).unwrap_or(&it.head);
-                let tick = look.paint.dye(Style::Green, "✓");
+                let tick = look.paint.apply_style(TextStyle::Green, "✓");
                 format!(
                     "{tick} {project} has the repository; work starts from {} at {commit}",
                     it.default_branch
@@ -73,29 +73,31 @@ fn is_bundle(path: &Path) -> bool {
 }
 
 /// The branch that a working copy is on, which is the one that its owner means.
-pub(super) fn present(path: &Path) -> Option<String> {
+pub(super) fn current_branch(path: &Path) -> Option<String> {
     if !path.is_dir() {
         return None;
     }
-    let said = git(path, &["symbolic-ref", "--quiet", "--short", "HEAD"]).ok()?;
+    let said = run_git(path, &["symbolic-ref", "--quiet", "--short", "HEAD"]).ok()?;
     let branch = String::from_utf8(said).ok()?;
     Some(branch.trim().to_owned()).filter(|branch| !branch.is_empty())
 }
 
 /// A bundle of every branch of a repository, or the bundle itself.
-fn bundle(path: &Path) -> Result<Vec<u8>> {
+fn load_bundle(path: &Path) -> Result<Vec<u8>> {
     if path.as_os_str() == "-" || is_bundle(path) {
-        return given::bytes(&path.to_string_lossy());
+        return given::read_file_bytes(&path.to_string_lossy());
     }
     if !path.is_dir() {
         let what = format!("{} is neither a repository nor a git bundle", path.display());
-        return Err(Failure::new(Kind::Usage, what).fix("name the directory of a repository"));
+        return Err(
+            CliError::new(CliErrorKind::Usage, what).with_fix("name the directory of a repository")
+        );
     }
     // Written to standard output: nothing is left behind.
-    git(path, &["bundle", "create", "--quiet", "-", "--branches"])
+    run_git(path, &["bundle", "create", "--quiet", "-", "--branches"])
 }
 
-fn git(path: &Path, words: &[&str]) -> Result<Vec<u8>> {
+fn run_git(path: &Path, words: &[&str]) -> Result<Vec<u8>> {
     let output = Command::new("git")
         .arg("-C")
         .arg(path)
@@ -104,15 +106,16 @@ fn git(path: &Path, words: &[&str]) -> Result<Vec<u8>> {
         .stderr(Stdio::piped())
         .output()
         .map_err(|error| {
-            Failure::new(Kind::Usage, format!("git cannot be started: {error}")).fix("install git")
+            CliError::new(CliErrorKind::Usage, format!("git cannot be started: {error}"))
+                .with_fix("install git")
         })?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().next().unwrap_or_default().to_owned();
-    Err(Failure::invalid(format!("git cannot bundle {}: {said}", path.display()))
-        .fix("is it a repository with at least one commit?"))
+    Err(CliError::invalid_input(format!("git cannot bundle {}: {said}", path.display()))
+        .with_fix("is it a repository with at least one commit?"))
 }
 
 #[cfg(test)]
@@ -135,7 +138,7 @@ mod tests {
                 "one",
             ],
         ] {
-            git(place.path(), words).unwrap();
+            run_git(place.path(), words).unwrap();
         }
         place
     }
@@ -143,13 +146,13 @@ mod tests {
     #[test]
     fn a_repository_becomes_a_bundle_and_a_bundle_stays_one() {
         let place = repository();
-        let bytes = bundle(place.path()).unwrap();
+        let bytes = load_bundle(place.path()).unwrap();
         assert!(bytes.starts_with(b"# v"));
-        assert_eq!(present(place.path()).unwrap(), "trunk");
+        assert_eq!(current_branch(place.path()).unwrap(), "trunk");
         let file = place.path().join("a.bundle");
         std::fs::write(&file, &bytes).unwrap();
-        assert_eq!(bundle(&file).unwrap(), bytes);
-        assert_eq!(present(&file), None);
+        assert_eq!(load_bundle(&file).unwrap(), bytes);
+        assert_eq!(current_branch(&file), None);
     }
 
     #[test]
@@ -157,9 +160,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("a.txt");
         std::fs::write(&file, "text").unwrap();
-        assert_eq!(bundle(&file).unwrap_err().kind, Kind::Usage);
+        assert_eq!(load_bundle(&file).unwrap_err().kind, CliErrorKind::Usage);
         let empty = tempfile::tempdir().unwrap();
-        git(empty.path(), &["init", "--quiet"]).unwrap();
-        assert_eq!(bundle(empty.path()).unwrap_err().kind, Kind::Invalid);
+        run_git(empty.path(), &["init", "--quiet"]).unwrap();
+        assert_eq!(load_bundle(empty.path()).unwrap_err().kind, CliErrorKind::Invalid);
     }
 }

@@ -10,17 +10,17 @@ use cynode_wire::nodes::RepositoryView;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use super::import::present;
+use super::import::current_branch;
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
-    names::In,
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    names::ProjectSelector,
     operations,
 };
 
 #[derive(Args)]
-pub(crate) struct Pull {
+pub(crate) struct PullArgs {
     /// The working copy; its branch must be checked out.
     #[arg(default_value = ".")]
     path: PathBuf,
@@ -28,31 +28,33 @@ pub(crate) struct Pull {
     #[arg(long)]
     branch: Option<String>,
     #[command(flatten)]
-    place: In,
+    place: ProjectSelector,
 }
 
 #[derive(Args)]
-pub(crate) struct Clone {
+pub(crate) struct CloneArgs {
     /// By name or id.
     project: String,
     /// Where it is put; a directory with the project's name when it is left out.
     path: Option<PathBuf>,
 }
 
-impl Pull {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project_at(self.place.project, &self.path)?;
-        let (address, branch) = offered(context, &project).await?;
+impl PullArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        let project = context.require_project_at(self.place.project, &self.path)?;
+        let (address, branch) = resolve_git_remote(context, &project).await?;
         let branch = self.branch.unwrap_or(branch);
-        on_branch(&self.path, &branch)?;
-        let before = head(&self.path);
-        git(
+        ensure_on_branch(&self.path, &branch)?;
+        let before = head_commit(&self.path);
+        run_git_with_session(
             context,
             &self.path,
             &["pull", "--quiet", "--ff-only", "--no-tags", &address, &branch],
         )?;
-        context.client.tell(&Call::to(operations::PROJECT_PACK, [&project]));
-        let now = head(&self.path);
+        context
+            .client
+            .log_call(&ApiRequest::with_path_params(operations::PROJECT_PACK, [&project]));
+        let now = head_commit(&self.path);
         let value = json!({ "branch": branch, "before": before, "head": now });
         let commit = now.get(..10).unwrap_or(&now);
         let words = if before == now {
@@ -60,65 +62,73 @@ impl Pull {
         } else {
             format!("{branch} is at {commit} now")
         };
-        context.out.done(&value, &words)
+        context.out.print_success(&value, &words)
     }
 }
 
-impl Clone {
-    pub(crate) async fn run(self, context: &Context) -> Result<()> {
-        let (address, branch) = offered(context, &self.project).await?;
+impl CloneArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        let (address, branch) = resolve_git_remote(context, &self.project).await?;
         let path = self.path.unwrap_or_else(|| PathBuf::from(&self.project));
         let into = path.to_string_lossy().into_owned();
         let here = Path::new(".");
-        git(context, here, &["clone", "--quiet", "--branch", &branch, "--", &address, &into])?;
-        context.client.tell(&Call::to(operations::PROJECT_PACK, [&self.project]));
+        run_git_with_session(
+            context,
+            here,
+            &["clone", "--quiet", "--branch", &branch, "--", &address, &into],
+        )?;
+        context
+            .client
+            .log_call(&ApiRequest::with_path_params(operations::PROJECT_PACK, [&self.project]));
         // The address is known from the project; what git keeps would only grow old.
-        git(context, &path, &["config", "cynork.project", &self.project])?;
-        let value = json!({ "path": into, "branch": branch, "head": head(&path) });
-        context.out.done(&value, &format!("{into} has {branch} of {}", self.project))
+        run_git_with_session(context, &path, &["config", "cynork.project", &self.project])?;
+        let value = json!({ "path": into, "branch": branch, "head": head_commit(&path) });
+        context.out.print_success(&value, &format!("{into} has {branch} of {}", self.project))
     }
 }
 
 /// Where git finds a project, and its branch; whether one may is asked first, so that it is said in our words.
-async fn offered(context: &Context, project: &str) -> Result<(String, String)> {
-    let call = Call::to(operations::GET_REPOSITORY, [project]);
+async fn resolve_git_remote(context: &CliContext, project: &str) -> Result<(String, String)> {
+    let call = ApiRequest::with_path_params(operations::GET_REPOSITORY, [project]);
     let repository: RepositoryView = context.client.send(&call).await?;
-    let call =
-        Call::to(operations::PROJECT_REFS, [project]).query("service", Some("git-upload-pack"));
-    context.client.open(&call, None).await?;
-    let address = format!("{}/v1/projects/{}/git", context.client.base(), repository.project_id);
+    let call = ApiRequest::with_path_params(operations::PROJECT_REFS, [project])
+        .with_query("service", Some("git-upload-pack"));
+    context.client.open_response(&call, None).await?;
+    let address =
+        format!("{}/v1/projects/{}/git", context.client.base_url(), repository.project_id);
     Ok((address, repository.default_branch))
 }
 
 /// Whether a working copy is on the branch that is brought forward: what is pulled goes into the one that is checked out.
-fn on_branch(path: &Path, branch: &str) -> Result<()> {
-    let here = match present(path) {
+fn ensure_on_branch(path: &Path, branch: &str) -> Result<()> {
+    let here = match current_branch(path) {
         Some(here) if here == branch => return Ok(()),
         Some(here) => format!("{here} is checked out in {}, not {branch}", path.display()),
         None => format!("no branch is checked out in {}", path.display()),
     };
-    Err(Failure::new(Kind::Conflict, format!("{here}; nothing was done"))
-        .fix(format!("`git switch {branch}` first, or name another branch with --branch")))
+    Err(CliError::new(CliErrorKind::Conflict, format!("{here}; nothing was done"))
+        .with_fix(format!("`git switch {branch}` first, or name another branch with --branch")))
 }
 
 /// The commit that a working copy is at.
-fn head(path: &Path) -> String {
+fn head_commit(path: &Path) -> String {
     let said = Command::new("git").arg("-C").arg(path).args(["rev-parse", "HEAD"]).output();
     let said = said.map(|it| it.stdout).unwrap_or_default();
     String::from_utf8_lossy(&said).trim().to_owned()
 }
 
 /// Runs git with the session, which is in no argument and in no file.
-fn git(context: &Context, path: &Path, words: &[&str]) -> Result<()> {
+fn run_git_with_session(context: &CliContext, path: &Path, words: &[&str]) -> Result<()> {
     let mut git = Command::new("git");
     git.arg("-C").arg(path).args(words).stdin(Stdio::null()).env("GIT_TERMINAL_PROMPT", "0");
-    if let Some(token) = context.client.token() {
+    if let Some(token) = context.client.session_token() {
         git.env("GIT_CONFIG_COUNT", "1")
-            .env("GIT_CONFIG_KEY_0", format!("http.{}/.extraHeader", context.client.base()))
+            .env("GIT_CONFIG_KEY_0", format!("http.{}/.extraHeader", context.client.base_url()))
             .env("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {}", token.expose_secret()));
     }
     let output = git.output().map_err(|error| {
-        Failure::new(Kind::Usage, format!("git cannot be started: {error}")).fix("install git")
+        CliError::new(CliErrorKind::Usage, format!("git cannot be started: {error}"))
+            .with_fix("install git")
     })?;
     if output.status.success() {
         return Ok(());
@@ -126,8 +136,8 @@ fn git(context: &Context, path: &Path, words: &[&str]) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     let said =
         said.lines().filter(|line| !line.starts_with("hint:")).collect::<Vec<_>>().join("; ");
-    Err(Failure::new(Kind::Conflict, format!("git did not take it: {said}"))
-        .fix("is this a working copy of that project, without commits of its own?"))
+    Err(CliError::new(CliErrorKind::Conflict, format!("git did not take it: {said}"))
+        .with_fix("is this a working copy of that project, without commits of its own?"))
 }
 
 #[cfg(test)]
@@ -137,17 +147,17 @@ mod tests {
     #[test]
     fn only_the_branch_that_is_checked_out_is_brought_forward() {
         let place = tempfile::tempdir().unwrap();
-        let none = on_branch(place.path(), "main").unwrap_err();
+        let none = ensure_on_branch(place.path(), "main").unwrap_err();
         assert!(none.detail.starts_with("no branch is checked out in "), "{none}");
         let mut git = Command::new("git");
         git.arg("-C").arg(place.path()).args(["init", "--quiet", "--initial-branch", "trunk"]);
         assert!(git.status().unwrap().success());
-        assert_eq!(on_branch(place.path(), "trunk"), Ok(()));
-        let other = on_branch(place.path(), "main").unwrap_err();
+        assert_eq!(ensure_on_branch(place.path(), "trunk"), Ok(()));
+        let other = ensure_on_branch(place.path(), "main").unwrap_err();
         let what = format!(
             "trunk is checked out in {}, not main; nothing was done",
             place.path().display()
         );
-        assert_eq!((other.kind, other.detail), (Kind::Conflict, what));
+        assert_eq!((other.kind, other.detail), (CliErrorKind::Conflict, what));
     }
 }

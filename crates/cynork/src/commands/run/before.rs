@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
-    judgement::{Assignment, IssueScope, Stage, UnitKind, Units, assign},
-    models::Tier,
+    budget::Currency,
+    judgement::{IssueScope, PipelineStage, StageUnits, UnitAssignment, UnitKind, assign_unit},
     workflow::plan::Plan,
 };
 use cynode_wire::{
-    handoffs::Planned,
-    models::{ModelView, UsageSum},
+    handoffs::PlanAnswer,
+    models::{ModelChoices, TierChoice, UsageSum},
     preferences::EffectiveView,
     tasks::TaskView,
     work::WorkerChoice,
@@ -17,71 +17,91 @@ use cynode_wire::{
 use serde_json::Value;
 
 use crate::{
-    client::{Call, Items},
-    context::Context,
-    draw::money,
-    failure::{Kind, Result},
+    client::{ApiClient, ApiRequest, ListResponse},
+    commands::task::budget_text,
+    draw::{format_amount, format_money},
+    failure::{CliErrorKind, Result},
     operations,
 };
 
 /// Where preferences name the workers.
-const WORKERS: &str = "agents.project_manager.workers";
+const WORKERS_PREFERENCE_KEY: &str = "agents.project_manager.workers";
 
 /// What was found out before the work begins, as lines with a name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Before {
+pub(super) struct PlanPreview {
     pub(super) agents: String,
     pub(super) models: String,
     pub(super) estimate: String,
-    pub(super) cap: String,
+    pub(super) limit: String,
+    /// What the person wants to see succeed in the end; it is run whatever the plan says.
+    pub(super) checks: Vec<String>,
+}
+
+impl PlanPreview {
+    /// The lines that a person sees before a yes, each with its name.
+    pub(super) fn to_lines(&self) -> Vec<(&'static str, String)> {
+        let one = |name, words: &str| (name, words.to_owned());
+        let mut lines = vec![
+            one("agents", &self.agents),
+            one("models", &self.models),
+            one("estimate", &self.estimate),
+            one("limit", &self.limit),
+        ];
+        lines.extend(self.checks.iter().map(|check| one("check", check)));
+        lines.retain(|(_, words)| !words.is_empty());
+        lines
+    }
 }
 
 /// The stages of a workflow in a line.
-pub(super) fn stages(stages: &[Stage]) -> String {
-    let one = |stage: &Stage| match stage.units {
-        Units::One => stage.kind.as_str().to_owned(),
-        Units::Several => format!("{} (one or more)", stage.kind.as_str()),
+pub(super) fn render_stages(stages: &[PipelineStage]) -> String {
+    let one = |stage: &PipelineStage| match stage.units {
+        StageUnits::One => stage.kind.as_str().to_owned(),
+        StageUnits::Several => format!("{} (one or more)", stage.kind.as_str()),
     };
     stages.iter().map(one).collect::<Vec<_>>().join(" → ")
 }
 
-impl Before {
+impl PlanPreview {
     /// Finds it out. What this person may not see is left open.
-    pub(super) async fn find(
-        context: &Context,
+    pub(super) async fn fetch_for_task(
+        client: &ApiClient,
+        currency: Currency,
         task: &TaskView,
-        planned: &Planned,
+        planned: &PlanAnswer,
     ) -> Result<Self> {
-        let crew = crew(&planned.plan, planned.scope);
-        let call =
-            Call::to(operations::EFFECTIVE_PREFERENCES, [""; 0]).query("task_id", Some(task.id));
-        let preferences: Option<EffectiveView> = seen(context.client.for_a_while(&call).await)?;
-        let call = Call::to(operations::LIST_REGISTRY, [""; 0]);
-        let registry: Option<Items<ModelView>> = seen(context.client.for_a_while(&call).await)?;
+        let crew = count_assignments(&planned.plan, planned.scope);
+        let call = ApiRequest::with_path_params(operations::EFFECTIVE_PREFERENCES, [""; 0])
+            .with_query("task_id", Some(task.id));
+        let preferences: Option<EffectiveView> =
+            none_if_denied(client.send_with_retry_timeout(&call).await)?;
         let preferences = preferences.map(|it| it.effective).unwrap_or_default();
-        let registry = registry.map(|it| it.items).unwrap_or_default();
         Ok(Self {
-            agents: agents(&crew, &preferences),
-            models: models(&crew, &registry),
-            estimate: estimate(&past(context, task).await?),
-            cap: cap(task),
+            agents: render_agents(&crew, &preferences),
+            models: render_models(&fetch_model_choices(client, task, &crew).await?),
+            estimate: render_estimate(&fetch_cost_history(client, task).await?, currency),
+            limit: budget_text(task, currency),
+            checks: requested_checks(task),
         })
     }
 }
 
 /// What is found when this person may see it.
-fn seen<T>(answer: Result<T>) -> Result<Option<T>> {
+fn none_if_denied<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
-        Err(failure) if matches!(failure.kind, Kind::Refused | Kind::NotFound) => Ok(None),
+        Err(failure) if matches!(failure.kind, CliErrorKind::Refused | CliErrorKind::NotFound) => {
+            Ok(None)
+        }
         Err(failure) => Err(failure),
     }
 }
 
 /// Who the units of a plan will be given to, each with how many.
-fn crew(plan: &Plan, scope: IssueScope) -> Vec<(Assignment, usize)> {
-    let mut crew: Vec<(Assignment, usize)> = Vec::new();
-    for unit in plan.steps() {
+fn count_assignments(plan: &Plan, scope: IssueScope) -> Vec<(UnitAssignment, usize)> {
+    let mut crew: Vec<(UnitAssignment, usize)> = Vec::new();
+    for unit in plan.planned_units() {
         let read = |name: &str| unit.payload[name].clone();
         let Ok(kind) = serde_json::from_value::<UnitKind>(read("kind")) else { continue };
         // Whoever puts work together is no agent.
@@ -89,7 +109,7 @@ fn crew(plan: &Plan, scope: IssueScope) -> Vec<(Assignment, usize)> {
             continue;
         }
         let scope = serde_json::from_value(read("scope")).unwrap_or(scope);
-        let wanted = assign(scope, kind);
+        let wanted = assign_unit(scope, kind);
         match crew.iter_mut().find(|(it, _)| *it == wanted) {
             Some((_, count)) => *count += 1,
             None => crew.push((wanted, 1)),
@@ -98,10 +118,13 @@ fn crew(plan: &Plan, scope: IssueScope) -> Vec<(Assignment, usize)> {
     crew
 }
 
-fn agents(crew: &[(Assignment, usize)], preferences: &BTreeMap<String, Value>) -> String {
+fn render_agents(
+    crew: &[(UnitAssignment, usize)],
+    preferences: &BTreeMap<String, Value>,
+) -> String {
     let mut named: Vec<(String, usize)> = Vec::new();
     for (wanted, count) in crew {
-        let worker = worker(*wanted, preferences);
+        let worker = preferred_worker(*wanted, preferences);
         let worker = worker.map(|worker| format!(" ({worker})")).unwrap_or_default();
         let name = format!("{}{worker}", wanted.role.as_str());
         match named.iter_mut().find(|(it, _)| *it == name) {
@@ -117,9 +140,14 @@ fn agents(crew: &[(Assignment, usize)], preferences: &BTreeMap<String, Value>) -
 }
 
 /// The worker that preferences name for the role, else for the kind of worker.
-fn worker(wanted: Assignment, preferences: &BTreeMap<String, Value>) -> Option<String> {
+fn preferred_worker(
+    wanted: UnitAssignment,
+    preferences: &BTreeMap<String, Value>,
+) -> Option<String> {
     let keys = [wanted.role.as_str(), wanted.worker.as_str()];
-    let value = keys.iter().find_map(|name| preferences.get(&format!("{WORKERS}.{name}")))?;
+    let value = keys
+        .iter()
+        .find_map(|name| preferences.get(&format!("{WORKERS_PREFERENCE_KEY}.{name}")))?;
     Some(match serde_json::from_value::<WorkerChoice>(value.clone()).ok()? {
         WorkerChoice::Acp { agent } => agent,
         WorkerChoice::Command { .. } => "commands".to_owned(),
@@ -128,38 +156,49 @@ fn worker(wanted: Assignment, preferences: &BTreeMap<String, Value>) -> Option<S
     })
 }
 
-fn models(crew: &[(Assignment, usize)], registry: &[ModelView]) -> String {
-    let mut tiers: Vec<Tier> = Vec::new();
+/// The model of each tier that the crew starts with, as the installation would choose it now for this task.
+async fn fetch_model_choices(
+    client: &ApiClient,
+    task: &TaskView,
+    crew: &[(UnitAssignment, usize)],
+) -> Result<Vec<TierChoice>> {
+    let mut chosen: Vec<TierChoice> = Vec::new();
     for (wanted, _) in crew {
-        if !tiers.contains(&wanted.tier) {
-            tiers.push(wanted.tier);
+        if chosen.iter().any(|choice| choice.tier == wanted.tier) {
+            continue;
         }
+        let call = ApiRequest::with_path_params(operations::EXPLAIN_MODELS, [""; 0])
+            .with_query("task_id", Some(task.id))
+            .with_query("agent_role", Some(wanted.role.as_str()))
+            .with_query("tier", Some(wanted.tier.as_str()));
+        let found: Option<ModelChoices> =
+            none_if_denied(client.send_with_retry_timeout(&call).await)?;
+        chosen.extend(found.into_iter().flat_map(|found| found.tiers));
     }
-    let one = |tier: &Tier| {
-        let offered = registry.iter().find(|model| model.enabled && model.tier == Some(*tier));
-        match offered {
-            Some(model) => format!("{} ({})", model.id, tier.as_str()),
-            None => tier.model_id(),
-        }
-    };
-    tiers.iter().map(one).collect::<Vec<_>>().join(", ")
+    Ok(chosen)
 }
 
-/// What may be spent.
-fn cap(task: &TaskView) -> String {
-    let money = task.budget.max_cost_micros.map(|most| money(most.into()));
-    let tokens = task.budget.max_tokens.map(|most| format!("{} tokens", u64::from(most)));
-    let most: Vec<String> = money.into_iter().chain(tokens).collect();
-    if most.is_empty() {
-        "none of its own (--budget sets one); those of project and installation hold".to_owned()
-    } else {
-        most.join(", ")
-    }
+fn render_models(choices: &[TierChoice]) -> String {
+    let one = |choice: &TierChoice| {
+        let tier = choice.tier.as_str();
+        match (&choice.model, choice.instead) {
+            (Some(model), None) => format!("{model} ({tier})"),
+            (Some(model), Some(near)) => format!("{model} ({}, as none is {tier})", near.as_str()),
+            (None, _) => format!("none for {tier}: `cynork model explain {tier}` says why"),
+        }
+    };
+    choices.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The checks that were asked for with the task.
+fn requested_checks(task: &TaskView) -> Vec<String> {
+    let checks = task.acceptance_criteria.iter().filter_map(|criterion| criterion.check.as_ref());
+    checks.map(|check| format!("{} (yours, run in the end)", check.command_line())).collect()
 }
 
 /// What was learned from the tasks before.
 #[derive(Debug, PartialEq, Eq)]
-enum Past {
+enum CostHistory {
     /// It is the first.
     First,
     /// This person may not see what they cost, or none of them was completed.
@@ -169,19 +208,20 @@ enum Past {
 }
 
 /// What the tasks of the project that were completed before cost.
-async fn past(context: &Context, task: &TaskView) -> Result<Past> {
-    let call = Call::to(operations::LIST_TASKS, [""; 0])
-        .query("project", Some(task.project_id))
-        .query("limit", Some(200));
-    let before: Items<TaskView> = context.client.for_a_while(&call).await?;
+async fn fetch_cost_history(client: &ApiClient, task: &TaskView) -> Result<CostHistory> {
+    let call = ApiRequest::with_path_params(operations::LIST_TASKS, [""; 0])
+        .with_query("project", Some(task.project_id))
+        .with_query("limit", Some(200));
+    let before: ListResponse<TaskView> = client.send_with_retry_timeout(&call).await?;
     let before: Vec<TaskView> = before.items.into_iter().filter(|it| it.id != task.id).collect();
     if before.is_empty() {
-        return Ok(Past::First);
+        return Ok(CostHistory::First);
     }
-    let call = Call::to(operations::SUM_USAGE, [""; 0])
-        .query("project_id", Some(task.project_id))
-        .query("by", Some("task"));
-    let sums: Option<Items<UsageSum>> = seen(context.client.for_a_while(&call).await)?;
+    let call = ApiRequest::with_path_params(operations::SUM_USAGE, [""; 0])
+        .with_query("project_id", Some(task.project_id))
+        .with_query("by", Some("task"));
+    let sums: Option<ListResponse<UsageSum>> =
+        none_if_denied(client.send_with_retry_timeout(&call).await)?;
     let sums = sums.map(|sums| sums.items).unwrap_or_default();
     let done = before.iter().filter(|it| it.state == cynode_core::tasks::TaskStateName::Completed);
     let costs = done.filter_map(|task| {
@@ -191,14 +231,16 @@ async fn past(context: &Context, task: &TaskView) -> Result<Past> {
         sum.and_then(|sum| u64::try_from(sum.cost_micros).ok())
     });
     let costs: Vec<u64> = costs.collect();
-    Ok(if costs.is_empty() { Past::Unknown } else { Past::Costs(costs) })
+    Ok(if costs.is_empty() { CostHistory::Unknown } else { CostHistory::Costs(costs) })
 }
 
-fn estimate(past: &Past) -> String {
+fn render_estimate(past: &CostHistory, currency: Currency) -> String {
     match past {
-        Past::First => "no estimate yet: this is the project's first task".to_owned(),
-        Past::Unknown => "no estimate yet: no task of this project was completed before".to_owned(),
-        Past::Costs(costs) => {
+        CostHistory::First => "no estimate yet: this is the project's first task".to_owned(),
+        CostHistory::Unknown => {
+            "no estimate yet: no task of this project was completed before".to_owned()
+        }
+        CostHistory::Costs(costs) => {
             let (least, most) = (costs.iter().min(), costs.iter().max());
             let (least, most) = (least.copied().unwrap_or(0), most.copied().unwrap_or(0));
             let tasks = match costs.len() {
@@ -206,9 +248,10 @@ fn estimate(past: &Past) -> String {
                 count => format!("the {count} tasks completed before it"),
             };
             if least == most {
-                format!("{}, what {tasks} in this project cost", money(most))
+                format!("{}, what {tasks} in this project cost", format_money(most, currency))
             } else {
-                format!("{} to {}, what {tasks} in this project cost", money(least), money(most))
+                let (least, most) = (format_amount(least), format_money(most, currency));
+                format!("{least} to {most}, what {tasks} in this project cost")
             }
         }
     }
@@ -216,7 +259,7 @@ fn estimate(past: &Past) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cynode_core::judgement::{WorkClass, workflow};
+    use cynode_core::judgement::{WorkClass, workflow_stages};
     use serde_json::json;
 
     use super::*;
@@ -235,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_workflow_is_told_in_a_line() {
-        let told = |class, scope| stages(workflow(class, scope));
+        let told = |class, scope| render_stages(workflow_stages(class, scope));
         assert_eq!(told(WorkClass::QuickFix, IssueScope::Large), "fix");
         assert_eq!(
             told(WorkClass::FeatureRequest, IssueScope::Large),
@@ -245,42 +288,58 @@ mod tests {
 
     #[test]
     fn agents_are_counted_and_named_as_preferences_want_them() {
-        let crew = crew(&plan(), IssueScope::Small);
-        assert_eq!(agents(&crew, &BTreeMap::new()), "2 × developer, reviewer");
+        let crew = count_assignments(&plan(), IssueScope::Small);
+        assert_eq!(render_agents(&crew, &BTreeMap::new()), "2 × developer, reviewer");
         let wanted = BTreeMap::from([
-            (format!("{WORKERS}.developer"), json!({ "kind": "acp", "agent": "goose" })),
-            (format!("{WORKERS}.reviewer"), json!({ "kind": "scripted", "moves": [] })),
+            (
+                format!("{WORKERS_PREFERENCE_KEY}.developer"),
+                json!({ "kind": "acp", "agent": "goose" }),
+            ),
+            (
+                format!("{WORKERS_PREFERENCE_KEY}.reviewer"),
+                json!({ "kind": "scripted", "moves": [] }),
+            ),
         ]);
-        assert_eq!(agents(&crew, &wanted), "2 × developer (goose), reviewer (scripted)");
+        assert_eq!(render_agents(&crew, &wanted), "2 × developer (goose), reviewer (scripted)");
         let wanted = BTreeMap::from([(
-            format!("{WORKERS}.specialist"),
+            format!("{WORKERS_PREFERENCE_KEY}.specialist"),
             json!({ "kind": "acp", "agent": "claude" }),
         )]);
-        assert_eq!(agents(&crew, &wanted), "2 × developer (claude), reviewer");
+        assert_eq!(render_agents(&crew, &wanted), "2 × developer (claude), reviewer");
     }
 
     #[test]
-    fn models_are_named_by_the_registry_or_by_their_tier() {
-        let model: ModelView = serde_json::from_value(json!({
-            "id": "big", "title": "big", "tier": "standard", "context_tokens": 1, "max_output_tokens": 1,
-            "tools": true, "images": false, "json_schema": true, "skills": false, "enabled": true, "routes": [],
-        }))
-        .unwrap();
-        let crew = crew(&plan(), IssueScope::Small);
-        assert_eq!(models(&crew, &[model]), "big (standard)");
-        assert_eq!(models(&crew, &[]), "cynodeai.standard");
+    fn models_are_named_as_the_installation_would_choose_them() {
+        let choice = |model: Option<&str>, instead: Option<&str>| -> TierChoice {
+            let choice = json!({ "tier": "standard", "model_id": "cynodeai.standard", "model": model, "instead": instead,
+                "choices": [] });
+            serde_json::from_value(choice).unwrap()
+        };
+        assert_eq!(render_models(&[choice(Some("big"), None)]), "big (standard)");
+        assert_eq!(
+            render_models(&[choice(Some("small"), Some("fast"))]),
+            "small (fast, as none is standard)"
+        );
+        assert_eq!(
+            render_models(&[choice(None, None)]),
+            "none for standard: `cynork model explain standard` says why"
+        );
+        assert_eq!(render_models(&[]), "");
     }
 
     #[test]
     fn nothing_is_estimated_that_is_not_known() {
-        assert_eq!(estimate(&Past::First), "no estimate yet: this is the project's first task");
         assert_eq!(
-            estimate(&Past::Costs(vec![30_000, 10_000])),
-            "0.0100 to 0.0300, what the 2 tasks completed before it in this project cost"
+            render_estimate(&CostHistory::First, Currency::USD),
+            "no estimate yet: this is the project's first task"
         );
         assert_eq!(
-            estimate(&Past::Costs(vec![30_000])),
-            "0.0300, what the task completed before it in this project cost"
+            render_estimate(&CostHistory::Costs(vec![30_000, 10_000]), Currency::USD),
+            "0.0100 to 0.0300 USD, what the 2 tasks completed before it in this project cost"
+        );
+        assert_eq!(
+            render_estimate(&CostHistory::Costs(vec![30_000]), Currency::USD),
+            "0.0300 USD, what the task completed before it in this project cost"
         );
     }
 }

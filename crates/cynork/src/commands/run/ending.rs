@@ -2,27 +2,32 @@
 
 use std::{io::IsTerminal, time::Duration};
 
-use cynode_core::{delivery::PullRequestState, tasks::TaskStateName, workflow::plan::Plan};
+use cynode_core::{
+    budget::Currency, delivery::PullRequestState, tasks::TaskStateName, workflow::plan::Plan,
+};
 use cynode_wire::{
     delivery::{ChangedFiles, PullRequestDetail},
     evidence::{EvidenceState, EvidenceView, TaskEvidence},
     tasks::TaskView,
-    timeline::Timeline,
+    timeline::TaskTimeline,
 };
 use serde::Serialize;
 
 use crate::{
-    client::Call,
-    context::Context,
+    client::ApiRequest,
+    context::CliContext,
     draw,
-    failure::{Failure, Kind, Result},
+    failure::{CliError, CliErrorKind, Result},
     operations,
-    output::{Form, Output, say},
-    terminal::{Paint, Style, clock, first_line, shown, size, wrapped},
+    output::{CliOutput, CliOutputFormat, print_line},
+    terminal::{
+        Colorizer, TextStyle, escape_for_terminal, first_line, format_clock, terminal_size,
+        wrap_line,
+    },
 };
 
 /// The JSON schema of what `cynork run --json` and `cynork task watch --json` write.
-pub const SCHEMA: &str = r#"{
+pub const RUN_OUTPUT_SCHEMA: &str = r#"{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "title": "cynork run",
   "type": "object",
@@ -81,15 +86,15 @@ pub const SCHEMA: &str = r#"{
 
 /// What was known when it ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) timeline: Timeline,
+pub(super) struct FinalState {
+    pub(super) timeline: TaskTimeline,
     pub(super) plan: Option<Plan>,
     pub(super) cost_micros: u64,
 }
 
 /// What came of a task.
 #[derive(Debug, Serialize)]
-pub(super) struct Ending {
+pub(super) struct TaskOutcome {
     task: TaskView,
     plan: Option<Plan>,
     evidence: Option<TaskEvidence>,
@@ -97,14 +102,14 @@ pub(super) struct Ending {
     cost_micros: u64,
     seconds: f64,
     #[serde(skip)]
-    timeline: Option<Timeline>,
+    timeline: Option<TaskTimeline>,
     #[serde(skip)]
     changed: Option<ChangedFiles>,
 }
 
-impl Ending {
+impl TaskOutcome {
     /// Of a task that nobody waits for.
-    pub(super) fn begun(task: &TaskView) -> Self {
+    pub(super) fn for_detached_task(task: &TaskView) -> Self {
         Self {
             task: task.clone(),
             plan: None,
@@ -118,20 +123,26 @@ impl Ending {
     }
 
     /// Asks for everything.
-    pub(super) async fn find(context: &Context, id: &str, ended: Ended) -> Result<Self> {
-        let Ended { timeline, plan, cost_micros } = ended;
+    pub(super) async fn fetch_outcome(
+        context: &CliContext,
+        id: &str,
+        ended: FinalState,
+    ) -> Result<Self> {
+        let FinalState { timeline, plan, cost_micros } = ended;
         let client = &context.client;
-        let task: TaskView = client.for_a_while(&Call::to(operations::GET_TASK, [id])).await?;
-        let call = Call::to(operations::TASK_EVIDENCE, [id]);
-        let evidence = Some(client.for_a_while(&call).await?);
+        let task: TaskView = client
+            .send_with_retry_timeout(&ApiRequest::with_path_params(operations::GET_TASK, [id]))
+            .await?;
+        let call = ApiRequest::with_path_params(operations::TASK_EVIDENCE, [id]);
+        let evidence = Some(client.send_with_retry_timeout(&call).await?);
         let (mut pull_request, mut changed) = (None, None);
         if let Some(entry) = &timeline.pull_request {
             let id = entry.id.to_string();
-            let call = Call::to(operations::GET_PULL_REQUEST, [&id]);
-            pull_request = Some(client.for_a_while(&call).await?);
+            let call = ApiRequest::with_path_params(operations::GET_PULL_REQUEST, [&id]);
+            pull_request = Some(client.send_with_retry_timeout(&call).await?);
             if entry.commit.is_some() {
-                let call = Call::to(operations::PULL_REQUEST_FILES, [&id]);
-                changed = Some(client.for_a_while(&call).await?);
+                let call = ApiRequest::with_path_params(operations::PULL_REQUEST_FILES, [&id]);
+                changed = Some(client.send_with_retry_timeout(&call).await?);
             }
         }
         let seconds = task.ended_at.map_or(0.0, |end| (end - task.created_at).as_seconds_f64());
@@ -140,36 +151,41 @@ impl Ending {
     }
 
     /// As one JSON value.
-    pub(super) fn write(&self) -> Result<()> {
-        Output::json(self)
+    pub(super) fn write_json(&self) -> Result<()> {
+        CliOutput::print_json(self)
     }
 
     /// Says it; a task that did not end well is a failure.
-    pub(super) fn tell(&self, context: &Context, paint: Paint) -> Result<()> {
+    pub(super) fn report_outcome(&self, context: &CliContext, paint: Colorizer) -> Result<()> {
         match context.out.form {
-            Form::Json => self.write()?,
-            Form::Quiet => {
-                self.pull_request.iter().for_each(|it| say(&it.pull_request.id.to_string()));
+            CliOutputFormat::Json => self.write_json()?,
+            CliOutputFormat::Quiet => {
+                self.pull_request.iter().for_each(|it| print_line(&it.pull_request.id.to_string()));
             }
-            Form::Readable => {
-                let lines = self.drawn(context.client.base(), paint);
-                let columns = std::io::stdout().is_terminal().then(|| size().0);
+            CliOutputFormat::Readable => {
+                let pull = self
+                    .pull_request
+                    .as_ref()
+                    .map(|it| context.pull_request_reference(&it.pull_request));
+                let names = (context.task_reference(&self.task), pull.unwrap_or_default());
+                let lines = self.render_lines(&names, context.currency(), paint);
+                let columns = std::io::stdout().is_terminal().then(|| terminal_size().0);
                 for line in &lines {
-                    say(&columns.map_or(line.clone(), |columns| wrapped(line, columns)));
+                    print_line(&columns.map_or(line.clone(), |columns| wrap_line(line, columns)));
                 }
             }
         }
-        let id = self.task.id;
+        let task = context.task_reference(&self.task);
         let bad = |what: String| {
-            Err(Failure::new(Kind::EndedBadly, what).fix(format!(
-                "see why with `cynork task timeline {id}`; ask once more with `cynork task retry {id}`"
+            Err(CliError::new(CliErrorKind::EndedBadly, what).with_fix(format!(
+                "see why with `cynork task timeline {task}`; ask once more with `cynork task retry {task}`"
             )))
         };
         match self.task.state {
             TaskStateName::Completed => Ok(()),
             TaskStateName::Failed => {
                 let why = self.task.failure.as_deref().unwrap_or("nobody said why");
-                bad(format!("the task was given up: {}", shown(why)))
+                bad(format!("the task was given up: {}", escape_for_terminal(why)))
             }
             TaskStateName::Cancelled => bad("the task was stopped".to_owned()),
             TaskStateName::Queued | TaskStateName::Running => {
@@ -178,45 +194,55 @@ impl Ending {
         }
     }
 
-    fn drawn(&self, base: &str, paint: Paint) -> Vec<String> {
-        let took = clock(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
+    /// What is said; the names are those of the task and its pull request in commands that are typed next.
+    fn render_lines(
+        &self,
+        names: &(String, String),
+        currency: Currency,
+        paint: Colorizer,
+    ) -> Vec<String> {
+        let took = format_clock(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
         let mut lines = vec![String::new()];
         let (sign, style) = match self.task.state {
-            TaskStateName::Completed => ("✓", Style::Green),
-            TaskStateName::Failed => ("✗", Style::Red),
+            TaskStateName::Completed => ("✓", TextStyle::Green),
+            TaskStateName::Failed => ("✗", TextStyle::Red),
             TaskStateName::Queued | TaskStateName::Running | TaskStateName::Cancelled => {
-                ("–", Style::Yellow)
+                ("–", TextStyle::Yellow)
             }
         };
-        let word = paint.dye(style, &format!("{sign} {}", self.task.state.as_str()));
+        let word = paint.apply_style(style, &format!("{sign} {}", self.task.state.as_str()));
         lines.push(format!("{word} in {took}: {}", self.task.name));
         let summary = self.timeline.as_ref().and_then(|it| it.summary.as_deref());
-        lines.extend(shown(summary.unwrap_or_default()).lines().map(|line| format!("  {line}")));
+        lines.extend(
+            escape_for_terminal(summary.unwrap_or_default())
+                .lines()
+                .map(|line| format!("  {line}")),
+        );
         if let Some(changed) = &self.changed {
             lines.push(String::new());
-            lines.extend(draw::files(changed, paint));
+            lines.extend(draw::render_changed_files(changed, paint));
         }
         let judged = |shown: &&TaskEvidence| {
-            !shown.evidence.is_empty() || !shown.feedback.findings().is_empty()
+            !shown.evidence.is_empty() || !shown.feedback.to_findings().is_empty()
         };
         if let Some(shown) = self.evidence.as_ref().filter(judged) {
             lines.push(String::new());
-            let last = last_of_each(&shown.evidence);
-            lines.extend(last.into_iter().flat_map(|view| draw::evidence(view, paint)));
-            lines.extend(draw::findings(&shown.feedback, paint));
+            let last = latest_per_unit(&shown.evidence);
+            lines.extend(last.into_iter().flat_map(|view| draw::render_evidence(view, paint)));
+            lines.extend(draw::render_findings(&shown.feedback, paint));
         }
         lines.push(String::new());
         let most = self.task.budget.max_cost_micros.map(u64::from);
-        lines.push(draw::spent(self.cost_micros, most, paint));
+        lines.push(draw::render_spending(self.cost_micros, most, currency, paint));
         if let Some(offered) = &self.pull_request {
-            lines.extend(offer(offered, base, paint));
+            lines.extend(render_pull_request(offered, names, paint));
         }
         lines
     }
 }
 
 /// What was shown of each unit last; what was shown of attempts before is history.
-fn last_of_each(evidence: &[EvidenceView]) -> Vec<&EvidenceView> {
+fn latest_per_unit(evidence: &[EvidenceView]) -> Vec<&EvidenceView> {
     let done = |view: &&EvidenceView| view.state != EvidenceState::Gathering;
     let mut last: Vec<&EvidenceView> = Vec::new();
     for view in evidence.iter().filter(done) {
@@ -227,39 +253,43 @@ fn last_of_each(evidence: &[EvidenceView]) -> Vec<&EvidenceView> {
 }
 
 /// Where it is offered, and what can be done with it.
-fn offer(detail: &PullRequestDetail, base: &str, paint: Paint) -> Vec<String> {
+fn render_pull_request(
+    detail: &PullRequestDetail,
+    (task, pull): &(String, String),
+    paint: Colorizer,
+) -> Vec<String> {
     let offered = &detail.pull_request;
     let title = first_line(&format!("#{} {}", offered.number, offered.title));
     let state = offered.state.as_str();
     let mut lines = vec![format!(
         "pull request {}  {} → {} ({state})",
-        paint.dye(Style::Bold, &title),
-        shown(&offered.branch),
-        shown(&offered.base_branch)
+        paint.apply_style(TextStyle::Bold, &title),
+        escape_for_terminal(&offered.branch),
+        escape_for_terminal(&offered.base_branch)
     )];
-    // What lives here has a path only.
+    // What lives here has no page for people.
     let address = if offered.url.starts_with('/') {
-        format!("{base}{}", offered.url)
+        format!("cynork pr show {}", offered.number)
     } else {
         offered.url.clone()
     };
-    lines.push(format!("  {}", paint.dye(Style::Cyan, &shown(&address))));
+    lines.push(format!("  {}", paint.apply_style(TextStyle::Cyan, &escape_for_terminal(&address))));
     lines.extend(offered.failure.iter().map(|why| {
         let why = format!("it could not be delivered: {}", first_line(why));
-        format!("  {}", paint.dye(Style::Yellow, &why))
+        format!("  {}", paint.apply_style(TextStyle::Yellow, &why))
     }));
     let next = match offered.state {
-        PullRequestState::Open => vec![
-            format!("cynork task diff {}", offered.task_id),
-            format!("cynork pr merge {}", offered.id),
-        ],
+        PullRequestState::Open => {
+            vec![format!("cynork task diff {task}"), format!("cynork pr merge {pull}")]
+        }
         PullRequestState::Opening
         | PullRequestState::Merged
         | PullRequestState::Closed
-        | PullRequestState::Failed => vec![format!("cynork pr show {}", offered.id)],
+        | PullRequestState::Failed => vec![format!("cynork pr show {pull}")],
     };
     for (at, command) in next.iter().enumerate() {
-        let head = if at == 0 { paint.dye(Style::Bold, "next:") } else { " ".repeat(5) };
+        let head =
+            if at == 0 { paint.apply_style(TextStyle::Bold, "next:") } else { " ".repeat(5) };
         lines.push(format!("  {head} {command}"));
     }
     lines

@@ -9,9 +9,9 @@ use std::{
 
 use cynode_core::workflow::units::UnitState;
 use cynode_wire::{
-    handoffs::Planned,
+    handoffs::PlanAnswer,
     tasks::TaskView,
-    timeline::{StepEntry, Timeline},
+    timeline::{StallView, StepEntry, TaskTimeline},
     workflow::UnitView,
 };
 use time::OffsetDateTime;
@@ -20,44 +20,46 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use self::asking::Question;
+use self::asking::PendingQuestion;
 use super::{
-    before::{Before, stages},
-    ending::Ended,
+    before::{PlanPreview, render_stages},
+    ending::FinalState,
 };
 use crate::{
-    context::Context,
+    context::CliContext,
     draw,
-    failure::{Failure, Kind, Result},
-    follow::{Follow, InJob, News, Told},
-    output::Form,
-    terminal::{Paint, Screen, Style, Typist, clock, first_line, fit},
+    failure::{CliError, CliErrorKind, Result},
+    follow::{JobUpdate, TaskUpdate, TaskUpdateStream, TimedUpdate},
+    output::CliOutputFormat,
+    terminal::{
+        Colorizer, LineReader, LiveTerminal, TextStyle, first_line, format_clock, truncate_to_width,
+    },
 };
 
 /// How often what moves is drawn anew.
-const FRAME: Duration = Duration::from_millis(250);
+const FRAME_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How many lines of what is said and written are shown.
-const TAIL: usize = 3;
+const MAX_TAIL_LINES: usize = 3;
 
 /// How many columns the name of a job takes there.
-const NAME: usize = 20;
+const JOB_NAME_COLUMNS: usize = 20;
 
 /// How much of why something was sent back is told; `cynork task timeline --json` has all of it.
-const NOTE: usize = 220;
+const MAX_NOTE_COLUMNS: usize = 220;
 
 /// A task that is followed.
-pub(super) struct Scene<'a> {
-    context: &'a Context,
+pub(super) struct TaskFollower<'a> {
+    context: &'a CliContext,
     task: TaskView,
-    paint: Paint,
+    paint: Colorizer,
     /// Where it is told; nowhere when only the end is wanted.
-    screen: Option<Screen>,
+    screen: Option<LiveTerminal>,
     begun: Instant,
     /// How long it had been going on before it was looked at.
     since: Duration,
-    timeline: Option<Timeline>,
-    planned: Option<Planned>,
+    timeline: Option<TaskTimeline>,
+    planned: Option<PlanAnswer>,
     units: BTreeMap<String, (UnitState, u32)>,
     cost: u64,
     tail: VecDeque<String>,
@@ -65,20 +67,25 @@ pub(super) struct Scene<'a> {
     actions: BTreeMap<String, String>,
     away: Option<String>,
     held_up: Option<String>,
-    open: VecDeque<Question>,
-    asked: Option<Question>,
-    typist: Typist,
+    open: VecDeque<PendingQuestion>,
+    asked: Option<PendingQuestion>,
+    typist: LineReader,
     /// What is told when the question that is put was answered.
     held: Vec<String>,
     /// When what is being told happened.
     at: Option<OffsetDateTime>,
 }
 
-impl<'a> Scene<'a> {
-    pub(super) fn new(context: &'a Context, task: TaskView, plain: bool, since: Duration) -> Self {
-        let readable = context.out.form == Form::Readable;
-        let paint = if plain { Paint(false) } else { context.out.paint };
-        let screen = readable.then(|| Screen::new(plain, !paint.0));
+impl<'a> TaskFollower<'a> {
+    pub(super) fn new(
+        context: &'a CliContext,
+        task: TaskView,
+        plain: bool,
+        since: Duration,
+    ) -> Self {
+        let readable = context.out.form == CliOutputFormat::Readable;
+        let paint = if plain { Colorizer(false) } else { context.out.paint };
+        let screen = readable.then(|| LiveTerminal::new(plain, !paint.0));
         Self {
             context,
             task,
@@ -96,41 +103,42 @@ impl<'a> Scene<'a> {
             held_up: None,
             open: VecDeque::new(),
             asked: None,
-            typist: Typist::default(),
+            typist: LineReader::default(),
             held: Vec::new(),
             at: None,
         }
     }
 
     /// Follows it to its end.
-    pub(super) async fn play(mut self) -> Result<Ended> {
-        let mut follow = Follow::begin(self.context.client.clone(), self.task.id.to_string());
-        let mut interrupts = interrupts()?;
-        let mut turn = tokio::time::interval(FRAME);
+    pub(super) async fn follow_to_end(mut self) -> Result<FinalState> {
+        let mut follow =
+            TaskUpdateStream::follow_task(self.context.client.clone(), self.task.id.to_string());
+        let mut interrupts = listen_for_interrupts()?;
+        let mut turn = tokio::time::interval(FRAME_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 biased;
-                _ = interrupts.recv() => return Err(self.left()),
-                line = self.typist.line(), if self.asked.is_some() => {
+                _ = interrupts.recv() => return Err(self.leave_task()),
+                line = self.typist.next_line(), if self.asked.is_some() => {
                     self.at = None;
-                    let Some(line) = line else { return Err(self.left()) };
-                    let deed = self.decide(&line);
+                    let Some(line) = line else { return Err(self.leave_task()) };
+                    let deed = self.interpret_answer(&line);
                     // What was pressed in an editor was meant for the editor.
-                    interrupts = self::interrupts()?;
+                    interrupts = self::listen_for_interrupts()?;
                     if let Some(deed) = deed {
                         tokio::select! {
-                            done = Box::pin(self.act(deed)) => done?,
-                            _ = interrupts.recv() => return Err(self.left()),
+                            done = Box::pin(self.perform_action(deed)) => done?,
+                            _ = interrupts.recv() => return Err(self.leave_task()),
                         }
                     }
                 }
                 news = follow.next() => {
-                    let gone = || Failure::internal("the task cannot be followed any more");
+                    let gone = || CliError::internal_error("the task cannot be followed any more");
                     let news = news.ok_or_else(gone)??;
                     let heard = tokio::select! {
-                        heard = Box::pin(self.hear(news)) => heard?,
-                        _ = interrupts.recv() => return Err(self.left()),
+                        heard = Box::pin(self.handle_news(news)) => heard?,
+                        _ = interrupts.recv() => return Err(self.leave_task()),
                     };
                     if let Some(ended) = heard {
                         return Ok(ended);
@@ -138,203 +146,230 @@ impl<'a> Scene<'a> {
                 }
                 _ = turn.tick() => {}
             }
-            self.put();
-            self.draw();
+            self.ask_next_question();
+            self.draw_live_area();
         }
     }
 
-    fn elapsed(&self) -> Duration {
+    fn elapsed_time(&self) -> Duration {
         self.since + self.begun.elapsed()
     }
 
-    fn dye(&self, style: Style, words: &str) -> String {
-        self.paint.dye(style, words)
+    fn paint_text(&self, style: TextStyle, words: &str) -> String {
+        self.paint.apply_style(style, words)
     }
 
     /// A line that stays, with the time.
-    fn say(&mut self, words: &str) {
+    fn print_timed_line(&mut self, words: &str) {
         let happened = self.at.and_then(|at| Duration::try_from(at - self.task.created_at).ok());
-        let at = clock(happened.unwrap_or_else(|| self.elapsed()));
-        let at = self.dye(Style::Dim, &format!("{at:>5}"));
-        self.line(format!("{at}  {words}"));
+        let at = format_clock(happened.unwrap_or_else(|| self.elapsed_time()));
+        let at = self.paint_text(TextStyle::Dim, &format!("{at:>5}"));
+        self.print_line(format!("{at}  {words}"));
     }
 
     /// A line that stays, below one that has the time.
-    fn more(&mut self, words: &str) {
-        self.line(format!("       {words}"));
+    fn print_continuation(&mut self, words: &str) {
+        self.print_line(format!("       {words}"));
     }
 
-    fn line(&mut self, line: String) {
+    fn print_line(&mut self, line: String) {
         if self.asked.is_some() {
             self.held.push(line);
         } else if let Some(screen) = &mut self.screen {
-            screen.say(&line);
+            screen.print_line(&line);
         }
     }
 
     /// What moves.
-    fn draw(&mut self) {
+    fn draw_live_area(&mut self) {
         let (Some(screen), Some(timeline)) = (&mut self.screen, &self.timeline) else { return };
         if self.asked.is_some() || !screen.is_live() {
             return;
         }
-        let (columns, rows) = screen.room();
+        let (columns, rows) = screen.available_size();
         let tail: Vec<String> = self.tail.iter().cloned().collect();
-        let view = draw::Live {
+        let view = draw::TaskProgress {
             elapsed: self.since + self.begun.elapsed(),
             timeline,
             spent: self.cost,
             most: self.task.budget.max_cost_micros.map(u64::from),
+            currency: self.context.currency(),
             action: self.actions.values().next_back().map(String::as_str),
             tail: &tail,
             held: self.held_up.as_deref(),
             away: self.away.as_deref(),
         };
-        let lines = draw::live(&view, columns, rows, screen.paint);
-        screen.below(lines);
+        let lines = draw::render_progress(&view, columns, rows, screen.paint);
+        screen.set_status_lines(lines);
     }
 
     /// Leaves it to itself.
-    fn left(&mut self) -> Failure {
+    fn leave_task(&mut self) -> CliError {
         self.asked = None;
         if let Some(screen) = &mut self.screen {
-            screen.below(Vec::new());
-            screen.say("");
+            screen.set_status_lines(Vec::new());
+            screen.print_line("");
         }
-        Failure::new(Kind::Left, "you have left; the task goes on without you")
-            .fix(format!("come back with `cynork task watch {}`", self.task.id))
+        CliError::new(CliErrorKind::Left, "you have left; the task goes on without you").with_fix(
+            format!(
+                "come back with `cynork task watch {}`",
+                self.context.task_reference(&self.task)
+            ),
+        )
+    }
+
+    /// Says several lines, the first with its time.
+    fn print_lines(&mut self, lines: &[String]) {
+        for (at, line) in lines.iter().enumerate() {
+            if at == 0 { self.print_timed_line(line) } else { self.print_continuation(line) }
+        }
     }
 
     /// Tells what is new; what it ended with, when it has.
-    async fn hear(&mut self, Told { at, news }: Told) -> Result<Option<Ended>> {
+    async fn handle_news(
+        &mut self,
+        TimedUpdate { at, news }: TimedUpdate,
+    ) -> Result<Option<FinalState>> {
         self.at = at;
         match news {
-            News::Class(class, reason) => self.fact("class", class.as_str(), &reason),
-            News::Scope(scope, reason) => self.fact("scope", scope.as_str(), &reason),
-            News::Workflow(found) => self.fact("workflow", &stages(found), ""),
-            News::Plan(planned) => self.plan(*planned).await?,
-            News::Assigned(assigned) => self.assigned(&assigned),
-            News::Step(step) => self.step(&step),
-            News::Wait(wait) => self.wait(&wait).await?,
-            News::Waited(wait) => self.waited(&wait),
-            News::Job(it) => self.job(&it),
-            News::Report(report) => {
-                let role = self.dye(Style::Cyan, report.agent_role.as_str());
+            TaskUpdate::Class(class, reason) => self.print_fact("class", class.as_str(), &reason),
+            TaskUpdate::Scope(scope, reason) => self.print_fact("scope", scope.as_str(), &reason),
+            TaskUpdate::Workflow(found) => self.print_fact("workflow", &render_stages(found), ""),
+            TaskUpdate::Plan(planned) => self.show_plan(*planned).await?,
+            TaskUpdate::Assigned(assigned) => self.show_assignments(&assigned),
+            TaskUpdate::Step(step) => self.show_step(&step),
+            TaskUpdate::Wait(wait) => self.handle_wait(&wait).await?,
+            TaskUpdate::Waited(wait) => self.resolve_wait(&wait),
+            TaskUpdate::Job(it) => self.show_job_event(&it),
+            TaskUpdate::Report(report) => {
+                let role = self.paint_text(TextStyle::Cyan, report.agent_role.as_str());
                 let summary = first_line(&report.summary);
-                self.say(&format!("{role} reports {}: {summary}", report.kind.as_str()));
+                self.print_timed_line(&format!(
+                    "{role} reports {}: {summary}",
+                    report.kind.as_str()
+                ));
             }
-            News::Evidence(view) => {
-                for (at, line) in draw::evidence(&view, self.paint).iter().enumerate() {
-                    if at == 0 { self.say(line) } else { self.more(line) }
-                }
+            TaskUpdate::BaseChecks(base) => {
+                self.print_lines(&draw::render_base_checks(&base, self.paint));
             }
-            News::Approval(call) => self.call(call),
-            News::PullRequest(entry) => {
+            TaskUpdate::Evidence(view) => {
+                self.print_lines(&draw::render_evidence(&view, self.paint));
+            }
+            TaskUpdate::Approval(call) => self.queue_call_approval(call),
+            TaskUpdate::PullRequest(entry) => {
                 let words = format!(
                     "pull request #{} {}: {}",
                     entry.number,
                     entry.state.as_str(),
                     first_line(&entry.title)
                 );
-                self.say(&words);
+                self.print_timed_line(&words);
             }
-            News::Cost(micros) => self.cost = micros,
-            News::Held(why) => {
+            TaskUpdate::Cost(micros) => self.cost = micros,
+            TaskUpdate::Held(why) => {
                 if let Some(why) = &why {
                     let why = first_line(why);
-                    self.notice(&format!("held up, and tried again by itself: {why}"));
+                    self.print_alert(&format!(
+                        "it cannot go on now and is tried again by itself: {why}"
+                    ));
                 }
                 self.held_up = why;
             }
-            News::Standing(timeline) => self.stands(*timeline),
-            News::Away(why) => {
-                let words =
-                    self.dye(Style::Yellow, &format!("{}; it is asked again", first_line(&why)));
-                self.say(&words);
+            TaskUpdate::Standing(timeline) => self.apply_timeline(*timeline),
+            TaskUpdate::Away(why) => {
+                let words = self.paint_text(
+                    TextStyle::Yellow,
+                    &format!(
+                        "{}; it is asked again (`cynork status` says what is wrong)",
+                        first_line(&why)
+                    ),
+                );
+                self.print_timed_line(&words);
                 self.away = Some(why);
             }
-            News::Back => {
+            TaskUpdate::Back => {
                 self.away = None;
-                let words =
-                    self.dye(Style::Green, "the installation answers again; nothing was lost");
-                self.say(&words);
+                let words = self.paint_text(
+                    TextStyle::Green,
+                    "the installation answers again; nothing was lost",
+                );
+                self.print_timed_line(&words);
             }
-            News::Ended(timeline) => return Ok(Some(self.ended(*timeline))),
+            TaskUpdate::Ended(timeline) => return Ok(Some(self.finish_task(*timeline))),
         }
         Ok(None)
     }
 
-    fn ended(&mut self, timeline: Timeline) -> Ended {
-        self.settle();
+    fn finish_task(&mut self, timeline: TaskTimeline) -> FinalState {
+        self.withdraw_question();
         if let Some(screen) = &mut self.screen {
-            screen.below(Vec::new());
+            screen.set_status_lines(Vec::new());
         }
         let plan = self.planned.take().map(|planned| planned.plan);
-        Ended { timeline, plan, cost_micros: self.cost }
+        FinalState { timeline, plan, cost_micros: self.cost }
     }
 
-    fn fact(&mut self, name: &str, what: &str, why: &str) {
-        let (name, what) =
-            (self.dye(Style::Dim, &format!("{name:<9}")), self.dye(Style::Bold, what));
+    fn print_fact(&mut self, name: &str, what: &str, why: &str) {
+        let (name, what) = (
+            self.paint_text(TextStyle::Dim, &format!("{name:<9}")),
+            self.paint_text(TextStyle::Bold, what),
+        );
         let why = first_line(why);
         let parts = [what.as_str(), why.as_str()].into_iter().filter(|part| !part.is_empty());
         let words = parts.collect::<Vec<_>>().join("  ");
-        self.line(format!("  {name} {words}").trim_end().to_owned());
+        self.print_line(format!("  {name} {words}").trim_end().to_owned());
     }
 
-    async fn plan(&mut self, planned: Planned) -> Result<()> {
+    async fn show_plan(&mut self, planned: PlanAnswer) -> Result<()> {
         let first = self.planned.is_none();
         if first {
-            let Before { agents, models, estimate, cap } =
-                Before::find(self.context, &self.task, &planned).await?;
-            for (name, words) in
-                [("agents", agents), ("models", models), ("estimate", estimate), ("cap", cap)]
-            {
-                if !words.is_empty() {
-                    self.fact(name, "", &words);
-                }
+            self.context.fetch_currency().await;
+            let (client, currency) = (&self.context.client, self.context.currency());
+            let before =
+                PlanPreview::fetch_for_task(client, currency, &self.task, &planned).await?;
+            for (name, words) in before.to_lines() {
+                self.print_fact(name, "", &words);
             }
-            self.fact("plan", "", "");
+            self.print_fact("plan", "", "");
         } else {
-            let words = self.dye(Style::Yellow, "the plan was made anew");
-            self.say(&words);
+            let words = self.paint_text(TextStyle::Yellow, "the plan was made anew");
+            self.print_timed_line(&words);
         }
         let units = self.timeline.as_ref().map(|it| it.units.clone()).unwrap_or_default();
         let paint = self.paint;
         let begun = |unit: &UnitView| unit.state != UnitState::Pending;
         let units: Vec<UnitView> = units.into_iter().filter(begun).collect();
-        let drawn = draw::planned(&planned.plan, &units, paint);
+        let drawn = draw::render_plan_status(&planned.plan, &units, paint);
         for line in drawn {
-            self.line(format!("    {line}"));
+            self.print_line(format!("    {line}"));
         }
         self.planned = Some(planned);
         Ok(())
     }
 
-    fn assigned(&mut self, assigned: &[cynode_wire::handoffs::Assigned]) {
+    fn show_assignments(&mut self, assigned: &[cynode_wire::handoffs::WorkAssignment]) {
         for one in assigned {
             let models = one.work.models.join(", ");
             let words = format!("{} is given to a {}", one.unit, one.work.role.as_str());
-            let words =
-                if models.is_empty() { words } else { format!("{words}, who asks {models}") };
-            self.say(&words);
+            let words = if models.is_empty() { words } else { format!("{words}, model {models}") };
+            self.print_timed_line(&words);
         }
     }
 
     /// What was sent back is worth a line; the rest can be seen below.
-    fn step(&mut self, step: &StepEntry) {
+    fn show_step(&mut self, step: &StepEntry) {
         if let Some(note) = step.note.as_deref()
             && matches!(step.verdict.as_str(), "redo" | "revise" | "fail")
         {
-            let note = fit(&first_line(note), NOTE);
+            let note = truncate_to_width(&first_line(note), MAX_NOTE_COLUMNS);
             let words = format!("sent back: {}", note.trim_end_matches(':'));
-            let words = self.dye(Style::Yellow, &words);
-            self.say(&words);
+            let words = self.paint_text(TextStyle::Yellow, &words);
+            self.print_timed_line(&words);
         }
     }
 
     /// Where it stands; each unit that has come further is told.
-    fn stands(&mut self, timeline: Timeline) {
+    fn apply_timeline(&mut self, timeline: TaskTimeline) {
         let plain = self.screen.as_ref().is_some_and(|screen| !screen.is_live());
         for unit in &timeline.units {
             let now = (unit.state, unit.attempts);
@@ -348,19 +383,32 @@ impl<'a> Scene<'a> {
                 continue;
             }
             let style = match unit.state {
-                UnitState::Done => Style::Green,
-                UnitState::Failed => Style::Red,
+                UnitState::Done => TextStyle::Green,
+                UnitState::Failed => TextStyle::Red,
                 UnitState::Pending
                 | UnitState::Dispatched
                 | UnitState::Collected
-                | UnitState::Cancelled => Style::Dim,
+                | UnitState::Cancelled => TextStyle::Dim,
             };
-            let state = self.dye(style, unit.state.as_str());
+            let state = self.paint_text(style, unit.state.as_str());
             let tried = match unit.attempts {
                 0 | 1 => String::new(),
                 count => format!(", attempt {count}"),
             };
-            self.say(&format!("{state}{tried}  {}", first_line(unit.title.as_str())));
+            self.print_timed_line(&format!("{state}{tried}  {}", first_line(unit.title.as_str())));
+        }
+        let known = self.timeline.as_ref().map(|it| it.stalls.clone()).unwrap_or_default();
+        let new = |stall: &&StallView| !known.iter().any(|old| old.detail == stall.detail);
+        for stall in timeline.stalls.iter().filter(new) {
+            let words = self.paint_text(TextStyle::Red, &first_line(&stall.detail));
+            self.print_timed_line(&words);
+            for command in &stall.commands {
+                self.print_continuation(&format!("next: {}", first_line(command)));
+            }
+        }
+        if timeline.stalls.is_empty() && !known.is_empty() {
+            let words = self.paint_text(TextStyle::Green, "it goes on");
+            self.print_timed_line(&words);
         }
         let out = |id: &String| {
             let job = timeline.jobs.iter().find(|job| job.job_id.to_string() == *id);
@@ -371,7 +419,7 @@ impl<'a> Scene<'a> {
     }
 
     /// What agents say and do: below while somebody looks on, else line by line.
-    fn job(&mut self, it: &InJob) {
+    fn show_job_event(&mut self, it: &JobUpdate) {
         let id = it.job.job_id.to_string();
         let data = &it.event.data;
         if it.event.event == "tool" {
@@ -385,23 +433,26 @@ impl<'a> Scene<'a> {
                 }
             }
         }
-        let paint = Paint(false);
-        if self.screen.as_ref().is_some_and(Screen::is_live) {
-            for line in draw::happened(&it.event, paint) {
-                self.tail.push_back(format!("{}  {line}", fit(&it.name, NAME)));
+        let paint = Colorizer(false);
+        if self.screen.as_ref().is_some_and(LiveTerminal::is_live) {
+            for line in draw::render_job_event(&it.event, paint) {
+                self.tail.push_back(format!(
+                    "{}  {line}",
+                    truncate_to_width(&it.name, JOB_NAME_COLUMNS)
+                ));
             }
-            while self.tail.len() > TAIL {
+            while self.tail.len() > MAX_TAIL_LINES {
                 self.tail.pop_front();
             }
             return;
         }
-        for line in draw::said(&it.event, self.paint) {
-            let name = self.dye(Style::Cyan, &it.name);
-            self.say(&format!("{name}  {line}"));
+        for line in draw::render_job_highlight(&it.event, self.paint) {
+            let name = self.paint_text(TextStyle::Cyan, &it.name);
+            self.print_timed_line(&format!("{name}  {line}"));
         }
     }
 }
 
-fn interrupts() -> Result<Signal> {
-    signal(SignalKind::interrupt()).map_err(|error| Failure::internal(error.to_string()))
+fn listen_for_interrupts() -> Result<Signal> {
+    signal(SignalKind::interrupt()).map_err(|error| CliError::internal_error(error.to_string()))
 }

@@ -7,11 +7,11 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::text::{cut, fit, width};
+use super::text::{display_width, pad_to_cells, truncate_to_cells};
 
 /// One unit, as it is drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Unit {
+pub(super) struct GraphUnit {
     /// Its name.
     pub(super) key: String,
     /// What is to be done, with the mark of its state.
@@ -24,7 +24,7 @@ pub(super) struct Unit {
 
 /// What came of drawing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Drawing {
+pub(super) struct GraphDrawing {
     /// The lines.
     pub(super) lines: Vec<Line<'static>>,
     /// Where each unit is: column, line, width, height.
@@ -32,29 +32,29 @@ pub(super) struct Drawing {
 }
 
 /// No box is narrower.
-const NARROWEST: usize = 16;
+const MIN_BOX_CELLS: usize = 16;
 
 /// No box is wider.
-const WIDEST: usize = 34;
+const MAX_BOX_CELLS: usize = 34;
 
 /// Cells between two boxes.
-const GAP: usize = 2;
+const BOX_GAP_CELLS: usize = 2;
 
 /// Cells that a line takes which only passes a row.
-const PASS: usize = 3;
+const PASS_CELLS: usize = 3;
 
 /// More units are a list, not a picture.
-const MOST: usize = 24;
+const MAX_DRAWN_UNITS: usize = 24;
 
 /// Draws the units; the one that is chosen stands out. What follows from other lines has no line of its own.
-pub(super) fn draw(units: &[Unit], cells: usize, chosen: Option<usize>) -> Drawing {
-    let units = reduced(units);
-    boxes(&units, cells, chosen).unwrap_or_else(|| tree(&units, cells, chosen))
+pub(super) fn draw_graph(units: &[GraphUnit], cells: usize, chosen: Option<usize>) -> GraphDrawing {
+    let units = transitive_reduction(units);
+    draw_boxes(&units, cells, chosen).unwrap_or_else(|| draw_tree(&units, cells, chosen))
 }
 
 /// The same units, each after those only that none of its others is after already.
-fn reduced(units: &[Unit]) -> Vec<Unit> {
-    let levels = levels(units);
+fn transitive_reduction(units: &[GraphUnit]) -> Vec<GraphUnit> {
+    let levels = unit_levels(units);
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|unit| levels[*unit]);
     // All that come before each unit.
@@ -75,7 +75,7 @@ fn reduced(units: &[Unit]) -> Vec<Unit> {
 }
 
 /// How many rows come before the row of each unit.
-fn levels(units: &[Unit]) -> Vec<usize> {
+fn unit_levels(units: &[GraphUnit]) -> Vec<usize> {
     let mut levels = vec![0; units.len()];
     // A plan has no circles; where one came in all the same, this ends.
     for _ in 0..units.len() {
@@ -90,45 +90,45 @@ fn levels(units: &[Unit]) -> Vec<usize> {
 
 /// What stands in a row: a unit, or the line from a unit above to one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Slot {
+enum GraphSlot {
     Unit(usize),
     Pass(usize, usize),
 }
 
 /// The slots of each row, and for each slot of the rows below the first those above it that lead to it.
-struct Rows {
-    slots: Vec<Vec<Slot>>,
-    above: BTreeMap<(usize, Slot), BTreeSet<Slot>>,
+struct GraphRows {
+    slots: Vec<Vec<GraphSlot>>,
+    above: BTreeMap<(usize, GraphSlot), BTreeSet<GraphSlot>>,
 }
 
-fn rows(units: &[Unit]) -> Rows {
-    let levels = levels(units);
+fn build_rows(units: &[GraphUnit]) -> GraphRows {
+    let levels = unit_levels(units);
     let count = levels.iter().max().map_or(0, |it| it + 1);
     let mut slots = vec![Vec::new(); count];
     for (unit, level) in levels.iter().enumerate() {
-        slots[*level].push(Slot::Unit(unit));
+        slots[*level].push(GraphSlot::Unit(unit));
     }
-    let mut above: BTreeMap<(usize, Slot), BTreeSet<Slot>> = BTreeMap::new();
+    let mut above: BTreeMap<(usize, GraphSlot), BTreeSet<GraphSlot>> = BTreeMap::new();
     for (unit, level) in levels.iter().enumerate() {
         for from in units[unit].after.iter().copied().filter(|it| levels[*it] < *level) {
-            let mut last = Slot::Unit(from);
+            let mut last = GraphSlot::Unit(from);
             for (row, slots) in slots.iter_mut().enumerate().take(*level).skip(levels[from] + 1) {
-                let pass = Slot::Pass(from, unit);
+                let pass = GraphSlot::Pass(from, unit);
                 slots.push(pass);
                 above.entry((row, pass)).or_default().insert(last);
                 last = pass;
             }
-            above.entry((*level, Slot::Unit(unit))).or_default().insert(last);
+            above.entry((*level, GraphSlot::Unit(unit))).or_default().insert(last);
         }
     }
-    let mut rows = Rows { slots, above };
-    rows.arrange();
+    let mut rows = GraphRows { slots, above };
+    rows.reorder_slots();
     rows
 }
 
-impl Rows {
+impl GraphRows {
     /// Puts what belongs together beside each other: each slot goes where its neighbours in the row before are.
-    fn arrange(&mut self) {
+    fn reorder_slots(&mut self) {
         for turn in 0..6 {
             let down = turn % 2 == 0;
             let count = self.slots.len();
@@ -139,8 +139,8 @@ impl Rows {
             };
             for row in order {
                 let beside = if down { row - 1 } else { row + 1 };
-                let place = |slot: Slot| self.slots[beside].iter().position(|it| *it == slot);
-                let near = |slot: Slot| -> Vec<usize> {
+                let place = |slot: GraphSlot| self.slots[beside].iter().position(|it| *it == slot);
+                let near = |slot: GraphSlot| -> Vec<usize> {
                     if down {
                         let above = self.above.get(&(row, slot)).into_iter().flatten();
                         above.filter_map(|it| place(*it)).collect()
@@ -153,7 +153,7 @@ impl Rows {
                         below.map(|(at, _)| at).collect()
                     }
                 };
-                let mut weighed: Vec<(usize, usize, Slot)> = self.slots[row]
+                let mut weighed: Vec<(usize, usize, GraphSlot)> = self.slots[row]
                     .iter()
                     .enumerate()
                     .map(|(at, slot)| {
@@ -172,73 +172,76 @@ impl Rows {
 
     /// How wide boxes can be, if there is room for them at all.
     fn box_width(&self, cells: usize) -> Option<usize> {
-        let room = |slots: &Vec<Slot>| {
-            let boxes = slots.iter().filter(|it| matches!(it, Slot::Unit(_))).count();
+        let room = |slots: &Vec<GraphSlot>| {
+            let boxes = slots.iter().filter(|it| matches!(it, GraphSlot::Unit(_))).count();
             let passes = slots.len() - boxes;
-            let taken = passes * PASS + slots.len().saturating_sub(1) * GAP;
+            let taken = passes * PASS_CELLS + slots.len().saturating_sub(1) * BOX_GAP_CELLS;
             cells.checked_sub(taken)?.checked_div(boxes)
         };
-        let mut least = WIDEST;
+        let mut least = MAX_BOX_CELLS;
         for slots in &self.slots {
             least = least.min(room(slots)?);
         }
-        (least >= NARROWEST).then_some(least)
+        (least >= MIN_BOX_CELLS).then_some(least)
     }
 }
 
-fn boxes(units: &[Unit], cells: usize, chosen: Option<usize>) -> Option<Drawing> {
-    if units.is_empty() || units.len() > MOST {
+fn draw_boxes(units: &[GraphUnit], cells: usize, chosen: Option<usize>) -> Option<GraphDrawing> {
+    if units.is_empty() || units.len() > MAX_DRAWN_UNITS {
         return None;
     }
-    let rows = rows(units);
+    let rows = build_rows(units);
     let wide = rows.box_width(cells)?;
-    let columns: Vec<Row> = rows.slots.iter().map(|it| placed(it, wide, cells)).collect();
+    let columns: Vec<SlotColumns> =
+        rows.slots.iter().map(|it| place_slots(it, wide, cells)).collect();
     let mut canvas = Canvas::new(cells);
     let mut places = vec![(0, 0, 0, 0); units.len()];
     let mut y = 0;
     let mut entries = BTreeMap::new();
     for (row, slots) in rows.slots.iter().enumerate() {
-        let below = (row + 1 < rows.slots.len()).then(|| channel(&rows, row + 1, &columns));
+        let below = (row + 1 < rows.slots.len()).then(|| route_channel(&rows, row + 1, &columns));
         let below = if let Some(below) = below { Some(below?) } else { None };
         for slot in slots {
             let (x, middle) = columns[row][slot];
-            let Slot::Unit(unit) = slot else {
-                (y..y + 3).for_each(|y| canvas.line(middle, y, UP | DOWN));
+            let GraphSlot::Unit(unit) = slot else {
+                (y..y + 3).for_each(|y| canvas.join_line(middle, y, UP | DOWN));
                 continue;
             };
             let leaves =
                 below.iter().filter_map(|it| it.exits.get(slot)).flatten().copied().collect();
             let ends = (entries.get(slot).copied(), leaves);
-            canvas.one(&units[*unit], (x, y, wide), &ends, chosen == Some(*unit));
+            canvas.draw_box(&units[*unit], (x, y, wide), &ends, chosen == Some(*unit));
             places[*unit] = (x, y, wide, 3);
         }
         y += 3;
         if let Some(below) = below {
-            below.draw(&mut canvas, y);
+            below.draw_lines(&mut canvas, y);
             y += below.height;
             entries = below.entries;
         }
     }
-    Some(Drawing { lines: canvas.lines(), places })
+    Some(GraphDrawing { lines: canvas.into_lines(), places })
 }
 
 /// Where the slots of a row are: the first column of each, and its middle.
-type Row = BTreeMap<Slot, (usize, usize)>;
+type SlotColumns = BTreeMap<GraphSlot, (usize, usize)>;
 
-fn placed(slots: &[Slot], wide: usize, cells: usize) -> Row {
-    let size = |slot: &Slot| if matches!(slot, Slot::Unit(_)) { wide } else { PASS };
-    let taken = slots.iter().map(size).sum::<usize>() + slots.len().saturating_sub(1) * GAP;
+fn place_slots(slots: &[GraphSlot], wide: usize, cells: usize) -> SlotColumns {
+    let size =
+        |slot: &GraphSlot| if matches!(slot, GraphSlot::Unit(_)) { wide } else { PASS_CELLS };
+    let taken =
+        slots.iter().map(size).sum::<usize>() + slots.len().saturating_sub(1) * BOX_GAP_CELLS;
     let mut x = cells.saturating_sub(taken) / 2;
-    let mut row = Row::new();
+    let mut row = SlotColumns::new();
     for slot in slots {
         row.insert(*slot, (x, x + size(slot) / 2));
-        x += size(slot) + GAP;
+        x += size(slot) + BOX_GAP_CELLS;
     }
     row
 }
 
 /// Those that lead to the same ones share a line across.
-struct Net {
+struct EdgeNet {
     above: Vec<usize>,
     below: Vec<usize>,
     /// The line of the channel that it goes across in; none when it goes straight down.
@@ -246,40 +249,45 @@ struct Net {
 }
 
 /// The lines between two rows.
-struct Channel {
-    nets: Vec<Net>,
+struct EdgeChannel {
+    nets: Vec<EdgeNet>,
     height: usize,
     /// The columns in which each slot above is left.
-    exits: BTreeMap<Slot, Vec<usize>>,
+    exits: BTreeMap<GraphSlot, Vec<usize>>,
     /// The column in which each slot below is entered.
-    entries: BTreeMap<Slot, usize>,
+    entries: BTreeMap<GraphSlot, usize>,
 }
 
 /// How far from the middle a box may be entered, when its middle is in the way.
-const ASIDE: [isize; 5] = [0, 3, -3, 5, -5];
+const ENTRY_OFFSETS: [isize; 5] = [0, 3, -3, 5, -5];
 
-fn channel(rows: &Rows, row: usize, columns: &[Row]) -> Option<Channel> {
-    ASIDE.into_iter().find_map(|aside| channel_aside(rows, row, columns, aside))
+fn route_channel(rows: &GraphRows, row: usize, columns: &[SlotColumns]) -> Option<EdgeChannel> {
+    ENTRY_OFFSETS.into_iter().find_map(|aside| route_channel_at(rows, row, columns, aside))
 }
 
-fn channel_aside(rows: &Rows, row: usize, columns: &[Row], aside: isize) -> Option<Channel> {
+fn route_channel_at(
+    rows: &GraphRows,
+    row: usize,
+    columns: &[SlotColumns],
+    aside: isize,
+) -> Option<EdgeChannel> {
     let mut entries = BTreeMap::new();
-    let mut grouped: BTreeMap<&BTreeSet<Slot>, Vec<usize>> = BTreeMap::new();
+    let mut grouped: BTreeMap<&BTreeSet<GraphSlot>, Vec<usize>> = BTreeMap::new();
     for slot in &rows.slots[row] {
         let Some(above) = rows.above.get(&(row, *slot)) else { continue };
-        let aside = if matches!(slot, Slot::Unit(_)) { aside } else { 0 };
+        let aside = if matches!(slot, GraphSlot::Unit(_)) { aside } else { 0 };
         let column = columns[row][slot].1.checked_add_signed(aside)?;
         entries.insert(*slot, column);
         grouped.entry(above).or_default().push(column);
     }
-    let mut nets: Vec<Net> = Vec::new();
-    let mut leaving: BTreeMap<Slot, Vec<(usize, usize)>> = BTreeMap::new();
+    let mut nets: Vec<EdgeNet> = Vec::new();
+    let mut leaving: BTreeMap<GraphSlot, Vec<(usize, usize)>> = BTreeMap::new();
     for (above, below) in grouped {
         for slot in above {
             let middle = below.iter().sum::<usize>() / below.len();
             leaving.entry(*slot).or_default().push((middle, nets.len()));
         }
-        nets.push(Net { above: Vec::new(), below, lane: None });
+        nets.push(EdgeNet { above: Vec::new(), below, lane: None });
     }
     let mut exits = BTreeMap::new();
     for (slot, mut led) in leaving {
@@ -297,13 +305,13 @@ fn channel_aside(rows: &Rows, row: usize, columns: &[Row], aside: isize) -> Opti
             exits.entry(slot).or_insert_with(Vec::new).push(column);
         }
     }
-    let height = lay(&mut nets)?;
-    Some(Channel { nets, height, exits, entries })
+    let height = assign_lanes(&mut nets)?;
+    Some(EdgeChannel { nets, height, exits, entries })
 }
 
 /// Gives each net that is not straight a line of its own, so that no two run in the same cell of a column; how many there are.
-fn lay(nets: &mut [Net]) -> Option<usize> {
-    let straight = |net: &Net| net.above.len() == 1 && net.above == net.below;
+fn assign_lanes(nets: &mut [EdgeNet]) -> Option<usize> {
+    let straight = |net: &EdgeNet| net.above.len() == 1 && net.above == net.below;
     let bent: Vec<usize> = (0..nets.len()).filter(|it| !straight(&nets[*it])).collect();
     // Whoever goes down where another comes from above must turn below it.
     let waits = |net: usize, other: usize| {
@@ -324,7 +332,7 @@ fn lay(nets: &mut [Net]) -> Option<usize> {
         let after = bent.iter().filter(|it| waits(net, **it)).filter_map(|it| lane_of(*it));
         let least = after.max().map_or(0, |it| it + 1);
         let meets = |lane: usize| {
-            laid.iter().any(|(other, on)| *on == lane && nets[net].meets(&nets[*other]))
+            laid.iter().any(|(other, on)| *on == lane && nets[net].overlaps_with(&nets[*other]))
         };
         let lane = (least..least + bent.len()).find(|lane| !meets(*lane))?;
         laid.push((net, lane));
@@ -335,42 +343,42 @@ fn lay(nets: &mut [Net]) -> Option<usize> {
     Some(laid.iter().map(|(_, lane)| lane + 1).max().unwrap_or(1))
 }
 
-impl Net {
+impl EdgeNet {
     /// The first and the last column of its line across.
-    fn reach(&self) -> (usize, usize) {
+    fn column_span(&self) -> (usize, usize) {
         let all = || self.above.iter().chain(&self.below).copied();
         (all().min().unwrap_or(0), all().max().unwrap_or(0))
     }
 
     /// Whether two lines across would touch.
-    fn meets(&self, other: &Self) -> bool {
-        let ((from, to), (other_from, other_to)) = (self.reach(), other.reach());
+    fn overlaps_with(&self, other: &Self) -> bool {
+        let ((from, to), (other_from, other_to)) = (self.column_span(), other.column_span());
         from <= other_to + 1 && other_from <= to + 1
     }
 }
 
-impl Channel {
-    fn draw(&self, canvas: &mut Canvas, top: usize) {
+impl EdgeChannel {
+    fn draw_lines(&self, canvas: &mut Canvas, top: usize) {
         for net in &self.nets {
             let Some(lane) = net.lane else { continue };
-            let (from, to) = net.reach();
+            let (from, to) = net.column_span();
             for x in from..=to {
                 let mut mask = 0;
                 mask |= if x > from { LEFT } else { 0 };
                 mask |= if x < to { RIGHT } else { 0 };
                 mask |= if net.above.contains(&x) { UP } else { 0 };
                 mask |= if net.below.contains(&x) { DOWN } else { 0 };
-                canvas.line(x, top + lane, mask);
+                canvas.join_line(x, top + lane, mask);
             }
         }
         // What only passes a line goes over it.
         for net in &self.nets {
             let lane = net.lane.unwrap_or(self.height);
             for column in &net.above {
-                (0..lane).for_each(|y| canvas.over(*column, top + y));
+                (0..lane).for_each(|y| canvas.cross_line(*column, top + y));
             }
             for column in &net.below {
-                (lane + 1..self.height).for_each(|y| canvas.over(*column, top + y));
+                (lane + 1..self.height).for_each(|y| canvas.cross_line(*column, top + y));
             }
         }
     }
@@ -382,7 +390,7 @@ const LEFT: u8 = 4;
 const RIGHT: u8 = 8;
 
 /// The sign for lines that meet, by where they come from.
-const SIGNS: [char; 16] =
+const LINE_CHARS: [char; 16] =
     [' ', '╵', '╷', '│', '╴', '╯', '╮', '┤', '╶', '╰', '╭', '├', '─', '┴', '┬', '┼'];
 
 /// A grid of letters, each with its style.
@@ -396,7 +404,7 @@ impl Canvas {
         Self { cells, grid: Vec::new() }
     }
 
-    fn put(&mut self, x: usize, y: usize, sign: char, style: Style) {
+    fn put_char(&mut self, x: usize, y: usize, sign: char, style: Style) {
         while self.grid.len() <= y {
             self.grid.push(vec![(' ', Style::new()); self.cells]);
         }
@@ -406,22 +414,22 @@ impl Canvas {
     }
 
     /// A piece of a line; it joins what is there.
-    fn line(&mut self, x: usize, y: usize, mask: u8) {
+    fn join_line(&mut self, x: usize, y: usize, mask: u8) {
         let there = self.grid.get(y).and_then(|row| row.get(x)).map_or(' ', |it| it.0);
-        let before = SIGNS.iter().position(|sign| *sign == there).unwrap_or(0);
-        let sign = SIGNS[before | usize::from(mask)];
-        self.put(x, y, sign, Style::new().add_modifier(Modifier::DIM));
+        let before = LINE_CHARS.iter().position(|sign| *sign == there).unwrap_or(0);
+        let sign = LINE_CHARS[before | usize::from(mask)];
+        self.put_char(x, y, sign, Style::new().add_modifier(Modifier::DIM));
     }
 
     /// A piece of a line that goes over whatever is there.
-    fn over(&mut self, x: usize, y: usize) {
-        self.put(x, y, '│', Style::new().add_modifier(Modifier::DIM));
+    fn cross_line(&mut self, x: usize, y: usize) {
+        self.put_char(x, y, '│', Style::new().add_modifier(Modifier::DIM));
     }
 
     /// One box, with the places where lines come in and go out.
-    fn one(
+    fn draw_box(
         &mut self,
-        unit: &Unit,
+        unit: &GraphUnit,
         (x, y, wide): (usize, usize, usize),
         (enters, leaves): &(Option<usize>, Vec<usize>),
         chosen: bool,
@@ -434,8 +442,8 @@ impl Canvas {
         };
         let right = x + wide - 1;
         for at in x..=right {
-            self.put(at, y, across, border);
-            self.put(at, y + 2, across, border);
+            self.put_char(at, y, across, border);
+            self.put_char(at, y + 2, across, border);
         }
         for (at, row, sign) in [
             (x, y, corners[0]),
@@ -443,34 +451,34 @@ impl Canvas {
             (x, y + 2, corners[2]),
             (right, y + 2, corners[3]),
         ] {
-            self.put(at, row, sign, border);
+            self.put_char(at, row, sign, border);
         }
-        self.put(x, y + 1, upright, border);
-        self.put(right, y + 1, upright, border);
-        let name = format!(" {} ", cut(&unit.key, wide - 6));
-        self.write(x + 1, y, &name, border);
-        if let Some(at) = enters.filter(|at| *at > x + width(&name)) {
-            self.put(at, y, if chosen { '┻' } else { '┴' }, border);
+        self.put_char(x, y + 1, upright, border);
+        self.put_char(right, y + 1, upright, border);
+        let name = format!(" {} ", truncate_to_cells(&unit.key, wide - 6));
+        self.write_text(x + 1, y, &name, border);
+        if let Some(at) = enters.filter(|at| *at > x + display_width(&name)) {
+            self.put_char(at, y, if chosen { '┻' } else { '┴' }, border);
         }
         for at in leaves {
-            self.put(*at, y + 2, if chosen { '┳' } else { '┬' }, border);
+            self.put_char(*at, y + 2, if chosen { '┳' } else { '┬' }, border);
         }
         let inside = if chosen { unit.style.add_modifier(Modifier::REVERSED) } else { unit.style };
-        self.write(x + 1, y + 1, &format!(" {}", fit(&unit.title, wide - 3)), inside);
+        self.write_text(x + 1, y + 1, &format!(" {}", pad_to_cells(&unit.title, wide - 3)), inside);
     }
 
-    fn write(&mut self, x: usize, y: usize, text: &str, style: Style) {
+    fn write_text(&mut self, x: usize, y: usize, text: &str, style: Style) {
         let mut at = x;
         for letter in text.chars() {
-            let cells = width(letter.encode_utf8(&mut [0; 4]));
-            self.put(at, y, letter, style);
+            let cells = display_width(letter.encode_utf8(&mut [0; 4]));
+            self.put_char(at, y, letter, style);
             // A wide letter covers the cell behind it.
-            (1..cells).for_each(|more| self.put(at + more, y, '\0', style));
+            (1..cells).for_each(|more| self.put_char(at + more, y, '\0', style));
             at += cells;
         }
     }
 
-    fn lines(self) -> Vec<Line<'static>> {
+    fn into_lines(self) -> Vec<Line<'static>> {
         let line = |row: Vec<(char, Style)>| {
             let mut spans: Vec<Span<'static>> = Vec::new();
             let mut last: Option<(String, Style)> = None;
@@ -491,24 +499,24 @@ impl Canvas {
 }
 
 /// The units as a tree: each below the last that it waits for, with the others named.
-fn tree(units: &[Unit], cells: usize, chosen: Option<usize>) -> Drawing {
-    let mut drawing = Drawing { lines: Vec::new(), places: vec![(0, 0, 0, 0); units.len()] };
+fn draw_tree(units: &[GraphUnit], cells: usize, chosen: Option<usize>) -> GraphDrawing {
+    let mut drawing = GraphDrawing { lines: Vec::new(), places: vec![(0, 0, 0, 0); units.len()] };
     let mut left: BTreeSet<usize> = (0..units.len()).collect();
-    branch(units, None, "", (cells, chosen), &mut left, &mut drawing);
+    draw_branch(units, None, "", (cells, chosen), &mut left, &mut drawing);
     // What hangs on nothing that is there is shown all the same.
     while let Some(unit) = left.pop_first() {
-        one(units, unit, "", (cells, chosen), &mut drawing);
+        draw_tree_row(units, unit, "", (cells, chosen), &mut drawing);
     }
     drawing
 }
 
-fn branch(
-    units: &[Unit],
+fn draw_branch(
+    units: &[GraphUnit],
     parent: Option<usize>,
     indent: &str,
     look: (usize, Option<usize>),
     left: &mut BTreeSet<usize>,
-    drawing: &mut Drawing,
+    drawing: &mut GraphDrawing,
 ) {
     let below = |it: &usize| units[*it].after.iter().max().copied() == parent;
     let here: Vec<usize> = left.iter().copied().filter(below).collect();
@@ -520,17 +528,17 @@ fn branch(
             (_, true) => ("└─ ", "   "),
             (_, false) => ("├─ ", "│  "),
         };
-        one(units, *unit, &format!("{indent}{mark}"), look, drawing);
-        branch(units, Some(*unit), &format!("{indent}{rest}"), look, left, drawing);
+        draw_tree_row(units, *unit, &format!("{indent}{mark}"), look, drawing);
+        draw_branch(units, Some(*unit), &format!("{indent}{rest}"), look, left, drawing);
     }
 }
 
-fn one(
-    units: &[Unit],
+fn draw_tree_row(
+    units: &[GraphUnit],
     unit: usize,
     before: &str,
     (cells, chosen): (usize, Option<usize>),
-    drawing: &mut Drawing,
+    drawing: &mut GraphDrawing,
 ) {
     let it = &units[unit];
     let last = it.after.iter().max();
@@ -542,11 +550,11 @@ fn one(
     } else {
         format!("  (also after {})", others.join(", "))
     };
-    let room = cells.saturating_sub(width(before));
-    let text = cut(&format!("{}  {}{also}", it.title, it.key), room);
+    let room = cells.saturating_sub(display_width(before));
+    let text = truncate_to_cells(&format!("{}  {}{also}", it.title, it.key), room);
     let style =
         if chosen == Some(unit) { it.style.add_modifier(Modifier::REVERSED) } else { it.style };
-    drawing.places[unit] = (width(before), drawing.lines.len(), width(&text), 1);
+    drawing.places[unit] = (display_width(before), drawing.lines.len(), display_width(&text), 1);
     let dim = Style::new().add_modifier(Modifier::DIM);
     let spans = vec![Span::styled(before.to_owned(), dim), Span::styled(text, style)];
     drawing.lines.push(Line::from(spans));

@@ -3,50 +3,50 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// More is not typed but pasted by mistake.
-const LONGEST: usize = 4000;
+const MAX_INPUT_BYTES: usize = 4000;
 
 /// A line and the place in it where the next letter goes.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Input {
+pub(super) struct LineInput {
     text: String,
     /// In bytes, between letters.
     at: usize,
 }
 
 // What is typed may be a password.
-impl std::fmt::Debug for Input {
+impl std::fmt::Debug for LineInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Input({} letters)", self.text.chars().count())
     }
 }
 
-impl Input {
+impl LineInput {
     /// A line with a text in it.
-    pub(super) fn with(text: &str) -> Self {
+    pub(super) fn with_text(text: &str) -> Self {
         Self { text: text.to_owned(), at: text.len() }
     }
 
     /// What was typed.
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// What stands before the place.
-    pub(super) fn before(&self) -> &str {
+    pub(super) fn before_cursor(&self) -> &str {
         &self.text[..self.at]
     }
 
     /// Takes out what was typed.
-    pub(super) fn take(&mut self) -> String {
+    pub(super) fn take_text(&mut self) -> String {
         self.at = 0;
         std::mem::take(&mut self.text)
     }
 
     /// Puts a text in; what cannot stand in a line is left out.
-    pub(super) fn put(&mut self, text: &str) {
+    pub(super) fn insert_text(&mut self, text: &str) {
         for letter in text.chars() {
             let letter = if letter == '\n' || letter == '\t' { ' ' } else { letter };
-            if !letter.is_control() && self.text.len() < LONGEST {
+            if !letter.is_control() && self.text.len() < MAX_INPUT_BYTES {
                 self.text.insert(self.at, letter);
                 self.at += letter.len_utf8();
             }
@@ -54,7 +54,7 @@ impl Input {
     }
 
     /// Takes a key; whether it was one for a line.
-    pub(super) fn press(&mut self, key: KeyEvent) -> bool {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('a') if control => self.at = 0,
@@ -64,15 +64,15 @@ impl Input {
                 self.at = 0;
             }
             KeyCode::Char('w') if control => {
-                let kept = self.before().trim_end();
+                let kept = self.before_cursor().trim_end();
                 let kept = kept.rfind(' ').map_or(0, |at| at + 1);
                 self.text.drain(kept..self.at);
                 self.at = kept;
             }
             KeyCode::Char(_) if control => return false,
-            KeyCode::Char(letter) => self.put(letter.encode_utf8(&mut [0; 4])),
+            KeyCode::Char(letter) => self.insert_text(letter.encode_utf8(&mut [0; 4])),
             KeyCode::Backspace => {
-                if let Some(letter) = self.before().chars().next_back() {
+                if let Some(letter) = self.before_cursor().chars().next_back() {
                     self.at -= letter.len_utf8();
                     self.text.remove(self.at);
                 }
@@ -83,7 +83,7 @@ impl Input {
                 }
             }
             KeyCode::Left => {
-                self.at -= self.before().chars().next_back().map_or(0, char::len_utf8);
+                self.at -= self.before_cursor().chars().next_back().map_or(0, char::len_utf8);
             }
             KeyCode::Right => {
                 self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
@@ -100,10 +100,10 @@ impl Input {
 mod tests {
     use super::*;
 
-    fn typed(keys: &[(KeyCode, KeyModifiers)]) -> Input {
-        let mut input = Input::default();
+    fn typed(keys: &[(KeyCode, KeyModifiers)]) -> LineInput {
+        let mut input = LineInput::default();
         for (code, with) in keys {
-            assert!(input.press(KeyEvent::new(*code, *with)), "{code:?}");
+            assert!(input.handle_key(KeyEvent::new(*code, *with)), "{code:?}");
         }
         input
     }
@@ -118,31 +118,31 @@ mod tests {
             (KeyCode::Char('u'), none),
         ]);
         let input = typed(&keys);
-        assert_eq!((input.text(), input.before()), ("grun", "gru"));
+        assert_eq!((input.as_str(), input.before_cursor()), ("grun", "gru"));
     }
 
     #[test]
     fn the_last_word_and_all_before_the_place_go_at_once() {
-        let mut input = Input::with("one two  ");
-        input.press(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL));
-        assert_eq!(input.text(), "one ");
-        input.press(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL));
-        assert_eq!(input.text(), "");
+        let mut input = LineInput::with_text("one two  ");
+        input.handle_key(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL));
+        assert_eq!(input.as_str(), "one ");
+        input.handle_key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL));
+        assert_eq!(input.as_str(), "");
     }
 
     #[test]
     fn what_is_pasted_becomes_one_line_of_bounded_length() {
-        let mut input = Input::default();
-        input.put("a\nb\u{1b}c");
-        assert_eq!(input.text(), "a bc");
-        input.put(&"x".repeat(10_000));
-        assert_eq!(input.text().len(), LONGEST);
-        assert_eq!(input.take().len(), LONGEST);
-        assert_eq!(input.text(), "");
+        let mut input = LineInput::default();
+        input.insert_text("a\nb\u{1b}c");
+        assert_eq!(input.as_str(), "a bc");
+        input.insert_text(&"x".repeat(10_000));
+        assert_eq!(input.as_str().len(), MAX_INPUT_BYTES);
+        assert_eq!(input.take_text().len(), MAX_INPUT_BYTES);
+        assert_eq!(input.as_str(), "");
     }
 
     #[test]
     fn what_was_typed_is_not_in_its_debug_form() {
-        assert!(!format!("{:?}", Input::with("secret")).contains("secret"));
+        assert!(!format!("{:?}", LineInput::with_text("secret")).contains("secret"));
     }
 }

@@ -7,128 +7,150 @@ use cynode_core::{
 use time::Duration;
 
 use super::{
-    known::Item,
-    message::Want,
-    shelf::Topic,
-    state::{Link, Pane, Part, State},
+    known::InboxItem,
+    message::ScreenEffect,
+    shelf::FetchTopic,
+    state::{ConnectionState, Pane, ScreenState, TaskPart},
 };
 
 /// How long something must be chosen before it is asked for.
-const RESTED: Duration = Duration::milliseconds(150);
+const SELECTION_DEBOUNCE: Duration = Duration::milliseconds(150);
 
 /// A topic, and how old it may become; without a time it is asked for when something happened.
-type Need = (Topic, Option<Duration>);
+type TopicNeed = (FetchTopic, Option<Duration>);
 
 /// Asks for what is needed, old or missing, and not under way.
-pub(super) fn ask(state: &mut State, wants: &mut Vec<Want>) {
+pub(super) fn request_needed_topics(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     // Nobody answers: whoever listens finds out when that changes.
-    if state.login.is_some() || matches!(state.link, Link::Lost { .. }) {
+    if state.login.is_some() || matches!(state.link, ConnectionState::Lost { .. }) {
         return;
     }
-    for (topic, period) in needs(state) {
-        if state.shelf.is_due(&topic, period, state.now) {
-            state.shelf.begin(&topic, state.now);
+    for (topic, period) in needed_topics(state) {
+        if state.shelf.is_fetch_due(&topic, period, state.now) {
+            state.shelf.start_fetch(&topic, state.now);
             let from = match &topic {
-                Topic::Log(job) => state.known.logs.get(job).map_or(0, |log| log.next),
+                FetchTopic::Log(job) => state.known.logs.get(job).map_or(0, |log| log.next),
                 _ => 0,
             };
-            wants.push(Want::Fetch(topic, from));
+            wants.push(ScreenEffect::Fetch(topic, from));
         }
     }
 }
 
 /// What is needed now.
-fn needs(state: &State) -> Vec<Need> {
+fn needed_topics(state: &ScreenState) -> Vec<TopicNeed> {
     let seconds = |number| Some(Duration::seconds(number));
-    let mut needs = vec![(Topic::Me, None)];
-    let rested = state.now - state.chosen_at >= RESTED;
+    let mut needs = vec![(FetchTopic::Me, None)];
+    let rested = state.now - state.chosen_at >= SELECTION_DEBOUNCE;
     match state.pane {
         Pane::Tasks => {
             if !state.shows_task() || state.size.is_wide() {
-                needs.push((Topic::Tasks(state.filter.query.clone()), seconds(60)));
-                needs.extend(more(state));
-                needs.push((Topic::Costs, seconds(15)));
+                needs.push((FetchTopic::Tasks(state.filter.query.clone()), seconds(60)));
+                needs.extend(next_page_need(state));
+                needs.push((FetchTopic::Costs, seconds(15)));
             }
             if state.shows_task() && rested {
-                task(state, &mut needs);
+                add_task_needs(state, &mut needs);
             }
         }
         Pane::Inbox => {
             if rested {
-                item(state, &mut needs);
+                add_item_needs(state, &mut needs);
             }
         }
-        Pane::Nodes => needs.push((Topic::Nodes, seconds(5))),
+        Pane::Nodes => needs.push((FetchTopic::Nodes, seconds(5))),
+        Pane::Projects => {
+            needs.push((FetchTopic::ByProject, seconds(15)));
+            let chosen = state.chosen_project().filter(|_| rested);
+            needs.extend(chosen.map(|it| (FetchTopic::Repository(it.id), seconds(60))));
+        }
+        Pane::PullRequests => {
+            needs.push((FetchTopic::Pulls(state.scope), seconds(60)));
+            let chosen = state.chosen_pull_request().filter(|_| rested);
+            needs.extend(chosen.map(|it| (FetchTopic::Pull(it.id), None)));
+        }
+        Pane::Models => needs.push((FetchTopic::Models, seconds(60))),
+        Pane::Chat => {}
         Pane::Spend => {
-            needs.push((Topic::ByProject, seconds(15)));
-            needs.push((Topic::ByModel, seconds(15)));
-            needs.push((Topic::Budgets, seconds(15)));
+            needs.push((FetchTopic::ByProject, seconds(15)));
+            needs.push((FetchTopic::ByModel, seconds(15)));
+            needs.push((FetchTopic::Budgets, seconds(15)));
         }
     }
-    needs.push((Topic::Projects, None));
+    needs.push((FetchTopic::Projects, None));
     // How much waits for the person is always in sight.
-    needs.push((Topic::Approvals, seconds(60)));
-    needs.push((Topic::Running, None));
+    needs.push((FetchTopic::Approvals, seconds(60)));
+    needs.push((FetchTopic::Running, None));
+    // What keeps everybody from working is always in sight, too.
+    needs.push((FetchTopic::Readiness, seconds(8)));
     // Those of which nothing was heard are looked at, one after the other.
-    needs.extend(state.known.unsure.iter().next().map(|id| (Topic::Timeline(*id), seconds(1))));
+    needs
+        .extend(state.known.unsure.iter().next().map(|id| (FetchTopic::Timeline(*id), seconds(1))));
     needs
 }
 
 /// The next page, when the end of the list is in sight.
-fn more(state: &State) -> Option<Need> {
+fn next_page_need(state: &ScreenState) -> Option<TopicNeed> {
     let cursor = state.known.more.clone()?;
-    let place = super::state::Place::Tasks;
-    let shown = state.offset(place) + state.drawn.pages.get(&place).copied().unwrap_or(0);
-    let near = shown + 5 >= state.listed().len();
-    near.then(|| (Topic::More(state.filter.query.clone(), cursor), None))
+    let place = super::state::ScrollArea::Tasks;
+    let shown = state.scroll_offset(place) + state.drawn.pages.get(&place).copied().unwrap_or(0);
+    let near = shown + 5 >= state.listed_tasks().len();
+    near.then(|| (FetchTopic::More(state.filter.query.clone(), cursor), None))
 }
 
 /// What one task in sight needs.
-fn task(state: &State, needs: &mut Vec<Need>) {
+fn add_task_needs(state: &ScreenState, needs: &mut Vec<TopicNeed>) {
     let Some(task) = state.chosen_task() else { return };
     let lives = matches!(task.state, TaskStateName::Queued | TaskStateName::Running);
     let often = |seconds| lives.then(|| Duration::seconds(seconds));
-    needs.push((Topic::Timeline(task.id), often(2)));
-    let Some(timeline) = state.timeline() else { return };
+    needs.push((FetchTopic::Timeline(task.id), often(2)));
+    let Some(timeline) = state.chosen_timeline() else { return };
     match state.part {
-        Part::Plan => {
+        TaskPart::Plan => {
             // Units of a story that is older than the wait are of the plan before.
             let wait = state.known.waits.get(&task.id);
             let wait = wait.filter(|wait| wait.reason == WaitReason::Approval);
-            if let Some(wait) = wait.filter(|_| state.known.units(task.id).is_empty()) {
-                needs.push((Topic::Plan(task.project_id, task.id, wait.id), None));
+            if let Some(wait) = wait.filter(|_| state.known.pending_units(task.id).is_empty()) {
+                needs.push((FetchTopic::Plan(task.project_id, task.id, wait.id), None));
             }
         }
-        Part::Timeline => {}
-        Part::Logs => {
+        TaskPart::Timeline => {}
+        TaskPart::Logs => {
             if let Some(job) = state.chosen_job() {
                 let ended = JobState::from_name(&job.state).is_none_or(JobState::is_final);
                 let often = (!ended).then(|| Duration::seconds(1));
-                needs.push((Topic::Log(job.job_id), often));
+                needs.push((FetchTopic::Log(job.job_id), often));
             }
         }
-        Part::Diff => {
+        TaskPart::Diff => {
             if let Some(entry) = &timeline.pull_request {
-                needs.push((Topic::Files(entry.id), None));
+                needs.push((FetchTopic::Files(entry.id), None));
                 let file = state.chosen_file();
-                needs.extend(file.map(|file| (Topic::Diff(entry.id, file.to_owned()), None)));
+                needs.extend(file.map(|file| (FetchTopic::Diff(entry.id, file.to_owned()), None)));
+            } else {
+                needs.push((FetchTopic::Work(task.id), often(5)));
             }
         }
-        Part::Evidence => needs.push((Topic::Evidence(task.id), often(3))),
+        TaskPart::Evidence => needs.push((FetchTopic::Evidence(task.id), often(3))),
     }
 }
 
 /// What one thing that waits needs to be shown exactly.
-fn item(state: &State, needs: &mut Vec<Need>) {
+fn add_item_needs(state: &ScreenState, needs: &mut Vec<TopicNeed>) {
     match state.chosen_item() {
-        Some(Item::Plan(task)) => {
+        Some(InboxItem::Plan(task)) => {
             let wait = state.known.waits.get(&task);
-            let plan = wait.and_then(|wait| wait.project.map(|it| Topic::Plan(it, task, wait.id)));
+            let plan =
+                wait.and_then(|wait| wait.project.map(|it| FetchTopic::Plan(it, task, wait.id)));
             needs.extend(plan.map(|plan| (plan, None)));
-            needs.push((Topic::Timeline(task), None));
+            if let (Some(Some(_)), Some(wait)) = (state.known.pending_plan(task), wait) {
+                let before = wait.project.map(|it| FetchTopic::Before(it, task, wait.id));
+                needs.extend(before.map(|before| (before, None)));
+            }
+            needs.push((FetchTopic::Timeline(task), None));
         }
-        Some(Item::Question(task)) => needs.push((Topic::Timeline(task), None)),
-        Some(Item::Call(approval)) => needs.push((Topic::Approval(approval), None)),
+        Some(InboxItem::Question(task)) => needs.push((FetchTopic::Timeline(task), None)),
+        Some(InboxItem::Call(approval)) => needs.push((FetchTopic::Approval(approval), None)),
         None => {}
     }
 }

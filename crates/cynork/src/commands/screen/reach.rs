@@ -1,117 +1,255 @@
 //! The way to the server: each topic as calls, each deed as one.
 
-use cynode_core::ids::{ProjectId, TaskId};
+use cynode_core::{
+    delivery::ANSWER_RETRY,
+    ids::{ProjectId, PullRequestId, TaskId},
+};
 use cynode_wire::{
-    accounts::SessionView,
-    handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, Planned},
+    accounts::{MeView, SessionView},
+    delivery::{DiffView, PullRequestView},
+    handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+    projects::ProjectView,
+    tasks::{CreateTask, TaskView},
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    known::Answer,
-    shelf::{Query, Topic},
-    state::Deed,
+    known::TopicAnswer,
+    shelf::{FetchTopic, TaskListQuery},
+    state::ScreenAction,
 };
 use crate::{
-    client::{Call, Client, Items, MERGING},
-    failure::Result,
+    client::{ApiClient, ApiRequest, ListResponse, MERGE_TIMEOUT},
+    commands::{chat, run::fetch_plan_preview},
+    failure::{CliError, CliErrorKind, Result},
     operations::{self, Operation},
 };
 
 /// How many tasks are asked for at once.
-const PAGE: u32 = 50;
+const TASK_PAGE_SIZE: u32 = 50;
 
 /// The most that a list gives.
-const MOST: u32 = 200;
+const MAX_LIST_ITEMS: u32 = 200;
+
+/// Of how many projects the pull requests are listed.
+const MAX_PULL_PROJECTS: u32 = 30;
 
 /// How many events of a job are asked for at once.
-const EVENTS: usize = 500;
+const JOB_EVENT_PAGE_SIZE: usize = 500;
 
 /// A call without places in its path.
-fn plain(operation: Operation) -> Call {
-    Call::to(operation, [""; 0])
+fn call_without_params(operation: Operation) -> ApiRequest {
+    ApiRequest::with_path_params(operation, [""; 0])
 }
 
 /// A whole list.
-async fn all<T: DeserializeOwned>(client: &Client, call: Call) -> Result<Vec<T>> {
-    let items: Items<T> = client.send(&call).await?;
+async fn fetch_list<T: DeserializeOwned>(client: &ApiClient, call: ApiRequest) -> Result<Vec<T>> {
+    let items: ListResponse<T> = client.send(&call).await?;
     Ok(items.items)
 }
 
-fn tasks(query: &Query, cursor: Option<&String>) -> Call {
-    plain(operations::LIST_TASKS)
-        .query("state", query.state.as_ref())
-        .query("project", query.project.as_ref())
-        .query("cursor", cursor)
-        .query("limit", Some(PAGE))
+fn task_list_call(query: &TaskListQuery, cursor: Option<&String>) -> ApiRequest {
+    call_without_params(operations::LIST_TASKS)
+        .with_query("state", query.state.as_ref())
+        .with_query("project", query.project.as_ref())
+        .with_query("cursor", cursor)
+        .with_query("limit", Some(TASK_PAGE_SIZE))
 }
 
 /// Asks for a topic.
-pub(super) async fn fetch(client: &Client, topic: &Topic, from: u64) -> Result<Answer> {
-    let sums = |by: &str| plain(operations::SUM_USAGE).query("by", Some(by));
+pub(super) async fn fetch_topic(
+    client: &ApiClient,
+    topic: &FetchTopic,
+    from: u64,
+) -> Result<TopicAnswer> {
+    let sums = |by: &str| call_without_params(operations::SUM_USAGE).with_query("by", Some(by));
     Ok(match topic {
-        Topic::Me => Answer::Me(Box::new(client.send(&plain(operations::ME)).await?)),
-        Topic::Projects => {
-            let call = plain(operations::LIST_PROJECTS).query("limit", Some(MOST));
-            Answer::Projects(all(client, call).await?)
+        FetchTopic::Me => {
+            TopicAnswer::Me(Box::new(client.send(&call_without_params(operations::ME)).await?))
         }
-        Topic::Tasks(query) => Answer::Tasks(client.send(&tasks(query, None)).await?),
-        Topic::More(query, cursor) => {
-            Answer::Tasks(client.send(&tasks(query, Some(cursor))).await?)
+        FetchTopic::Projects => {
+            let call = call_without_params(operations::LIST_PROJECTS)
+                .with_query("limit", Some(MAX_LIST_ITEMS));
+            TopicAnswer::Projects(fetch_list(client, call).await?)
         }
-        Topic::Running => {
-            let call = plain(operations::LIST_TASKS).query("state", Some("running"));
-            Answer::Tasks(client.send(&call.query("limit", Some(MOST))).await?)
+        FetchTopic::Tasks(query) => {
+            TopicAnswer::Tasks(client.send(&task_list_call(query, None)).await?)
         }
-        Topic::Costs => Answer::Sums(all(client, sums("task")).await?),
-        Topic::ByProject => Answer::Sums(all(client, sums("project")).await?),
-        Topic::ByModel => Answer::Sums(all(client, sums("model")).await?),
-        Topic::Timeline(task) => {
-            let call = Call::to(operations::TASK_TIMELINE, [task.to_string()]);
-            Answer::Timeline(Box::new(client.send(&call).await?))
+        FetchTopic::More(query, cursor) => {
+            TopicAnswer::Tasks(client.send(&task_list_call(query, Some(cursor))).await?)
         }
-        Topic::Plan(project, task, _) => Answer::Plan(plan(client, *project, *task).await?),
-        Topic::Evidence(task) => {
-            let call = Call::to(operations::TASK_EVIDENCE, [task.to_string()]);
-            Answer::Evidence(Box::new(client.send(&call).await?))
+        FetchTopic::Running => {
+            let call =
+                call_without_params(operations::LIST_TASKS).with_query("state", Some("running"));
+            TopicAnswer::Tasks(client.send(&call.with_query("limit", Some(MAX_LIST_ITEMS))).await?)
         }
-        Topic::Log(job) => {
-            let call = Call::to(operations::JOB_EVENTS, [job.to_string()]);
-            let call = call.query("from", Some(from)).query("limit", Some(EVENTS));
-            let events: Vec<_> = all(client, call).await?;
-            let more = events.len() >= EVENTS;
-            Answer::Log(events, more)
+        FetchTopic::Costs => TopicAnswer::Sums(fetch_list(client, sums("task")).await?),
+        FetchTopic::ByProject => TopicAnswer::Sums(fetch_list(client, sums("project")).await?),
+        FetchTopic::ByModel => TopicAnswer::Sums(fetch_list(client, sums("model")).await?),
+        FetchTopic::Timeline(task) => {
+            let call = call_with_id(operations::TASK_TIMELINE, task);
+            TopicAnswer::Timeline(Box::new(client.send(&call).await?))
         }
-        Topic::Files(id) => {
-            let call = Call::to(operations::PULL_REQUEST_FILES, [id.to_string()]);
-            Answer::Files(client.send(&call).await?)
+        FetchTopic::Plan(project, task, _) => {
+            TopicAnswer::Plan(fetch_plan(client, *project, *task).await?)
         }
-        Topic::Diff(id, path) => {
-            let call = Call::to(operations::DIFF_PULL_REQUEST, [id.to_string()]);
-            Answer::Diff(client.send(&call.query("path", Some(path))).await?)
+        FetchTopic::Before(project, task, _) => {
+            let Some(planned) = fetch_plan(client, *project, *task).await? else {
+                return Ok(TopicAnswer::Before(Vec::new()));
+            };
+            let task = call_with_id(operations::GET_TASK, task);
+            let task: TaskView = client.send(&task).await?;
+            let me: MeView = client.send(&call_without_params(operations::ME)).await?;
+            TopicAnswer::Before(fetch_plan_preview(client, me.currency, &task, &planned).await?)
         }
-        Topic::Approvals => {
-            Answer::Approvals(all(client, plain(operations::LIST_APPROVALS)).await?)
+        FetchTopic::Evidence(task) => {
+            let call = call_with_id(operations::TASK_EVIDENCE, task);
+            TopicAnswer::Evidence(Box::new(client.send(&call).await?))
         }
-        Topic::Approval(id) => {
-            let call = Call::to(operations::GET_APPROVAL, [id.to_string()]);
-            Answer::Approval(Box::new(client.send(&call).await?))
+        FetchTopic::Log(job) => {
+            let call = call_with_id(operations::JOB_EVENTS, job);
+            let call =
+                call.with_query("from", Some(from)).with_query("limit", Some(JOB_EVENT_PAGE_SIZE));
+            let events: Vec<_> = fetch_list(client, call).await?;
+            let more = events.len() >= JOB_EVENT_PAGE_SIZE;
+            TopicAnswer::Log(events, more)
         }
-        Topic::Nodes => Answer::Nodes(all(client, plain(operations::LIST_NODES)).await?),
-        Topic::Budgets => Answer::Budgets(all(client, plain(operations::LIST_BUDGETS)).await?),
+        FetchTopic::Files(id) => {
+            let call = call_with_id(operations::PULL_REQUEST_FILES, id);
+            TopicAnswer::Files(client.send(&call).await?)
+        }
+        FetchTopic::Diff(id, path) => {
+            let call = call_with_id(operations::DIFF_PULL_REQUEST, id);
+            TopicAnswer::Diff(client.send(&call.with_query("path", Some(path))).await?)
+        }
+        FetchTopic::Work(task) => {
+            let call = call_with_id(operations::TASK_DIFF, task);
+            TopicAnswer::Work(none_if_missing(client.send(&call).await)?.map(Box::new))
+        }
+        FetchTopic::Approvals => TopicAnswer::Approvals(
+            fetch_list(client, call_without_params(operations::LIST_APPROVALS)).await?,
+        ),
+        FetchTopic::Approval(id) => {
+            let call = call_with_id(operations::GET_APPROVAL, id);
+            TopicAnswer::Approval(Box::new(client.send(&call).await?))
+        }
+        FetchTopic::Pulls(project) => {
+            TopicAnswer::Pulls(fetch_pull_requests(client, *project).await?)
+        }
+        FetchTopic::Pull(id) => {
+            let call = call_with_id(operations::GET_PULL_REQUEST, id);
+            TopicAnswer::Pull(Box::new(client.send(&call).await?))
+        }
+        FetchTopic::Repository(project) => {
+            let call = call_with_id(operations::GET_REPOSITORY, project);
+            TopicAnswer::Repository(none_if_missing(client.send(&call).await)?)
+        }
+        FetchTopic::Models => TopicAnswer::Models(
+            fetch_list(client, call_without_params(operations::LIST_REGISTRY)).await?,
+        ),
+        FetchTopic::Nodes => TopicAnswer::Nodes(
+            fetch_list(client, call_without_params(operations::LIST_NODES)).await?,
+        ),
+        FetchTopic::Readiness => {
+            TopicAnswer::Readiness(client.send(&call_without_params(operations::READINESS)).await?)
+        }
+        FetchTopic::Budgets => TopicAnswer::Budgets(
+            fetch_list(client, call_without_params(operations::LIST_BUDGETS)).await?,
+        ),
     })
 }
 
+/// A call about one thing, by its id.
+fn call_with_id(operation: operations::Operation, id: &impl ToString) -> ApiRequest {
+    ApiRequest::with_path_params(operation, [id.to_string()])
+}
+
+/// Nothing in place of an answer that says that there is none.
+fn none_if_missing<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if failure.kind == CliErrorKind::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The newest pull requests of one project, or of each that the person sees.
+async fn fetch_pull_requests(
+    client: &ApiClient,
+    project: Option<ProjectId>,
+) -> Result<Vec<PullRequestView>> {
+    let (projects, limit) = match project {
+        Some(project) => (vec![project], MAX_LIST_ITEMS),
+        None => {
+            let call = call_without_params(operations::LIST_PROJECTS)
+                .with_query("limit", Some(MAX_PULL_PROJECTS));
+            let projects: Vec<ProjectView> = fetch_list(client, call).await?;
+            (projects.into_iter().map(|it| it.id).collect(), TASK_PAGE_SIZE)
+        }
+    };
+    let mut found: Vec<PullRequestView> = Vec::new();
+    for project in projects {
+        let call =
+            ApiRequest::with_path_params(operations::LIST_PULL_REQUESTS, [project.to_string()]);
+        found.extend(
+            fetch_list::<PullRequestView>(client, call.with_query("limit", Some(limit))).await?,
+        );
+    }
+    found.sort_by_key(|it| std::cmp::Reverse(it.updated_at));
+    Ok(found)
+}
+
+/// The whole difference of a pull request, as text.
+pub(super) async fn fetch_diff(client: &ApiClient, id: PullRequestId) -> Result<String> {
+    let call = ApiRequest::with_path_params(operations::DIFF_PULL_REQUEST, [id.to_string()]);
+    let diff: DiffView = client.send(&call).await?;
+    let more = if diff.truncated { "\n… there is more than is shown\n" } else { "" };
+    Ok(format!("{}{more}", diff.text))
+}
+
+/// Asks the project manager; what it says is told piece by piece.
+pub(super) async fn ask_manager(
+    client: &ApiClient,
+    project: Option<ProjectId>,
+    messages: &[Value],
+    tell: impl FnMut(&str),
+) -> Result<()> {
+    let project = project.map(|it| it.to_string());
+    let call = chat::build_completion_call(chat::MANAGER_MODEL_ID, messages, project.as_deref());
+    chat::stream_completion(client, &call, chat::MANAGER_MODEL_ID, tell).await.map(drop)
+}
+
+/// Asks for a task, once: a new one, or one that has ended once more with the best work that it left.
+pub(super) async fn submit_task(
+    client: &ApiClient,
+    key: String,
+    ended: Option<TaskId>,
+    body: &CreateTask,
+) -> Result<TaskView> {
+    let body =
+        serde_json::to_value(body).map_err(|error| CliError::internal_error(error.to_string()))?;
+    let call = match ended {
+        Some(task) => ApiRequest::with_path_params(operations::RETRY_TASK, [task.to_string()]),
+        None => call_without_params(operations::CREATE_TASK),
+    };
+    client.send(&call.with_json_body(&body).with_idempotency_key(key)).await
+}
+
 /// The plan that the project manager made last, if it was the project manager.
-async fn plan(client: &Client, project: ProjectId, task: TaskId) -> Result<Option<Box<Planned>>> {
-    let call = Call::to(operations::LIST_HANDOFFS, [project.to_string()]);
-    let call = call.query("task_id", Some(task)).query("limit", Some(PAGE));
-    let handoffs: Items<HandoffView> = client.send(&call).await?;
+async fn fetch_plan(
+    client: &ApiClient,
+    project: ProjectId,
+    task: TaskId,
+) -> Result<Option<Box<PlanAnswer>>> {
+    let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [project.to_string()]);
+    let call = call.with_query("task_id", Some(task)).with_query("limit", Some(TASK_PAGE_SIZE));
+    let handoffs: ListResponse<HandoffView> = client.send(&call).await?;
     let made = |it: &&HandoffView| it.kind == HandoffKind::Plan && it.state == HandoffState::Done;
     let Some(handoff) = handoffs.items.iter().find(made) else { return Ok(None) };
-    let call = Call::to(operations::GET_HANDOFF, [handoff.handoff_id.to_string()]);
+    let call =
+        ApiRequest::with_path_params(operations::GET_HANDOFF, [handoff.handoff_id.to_string()]);
     let handoff: HandoffView = client.send(&call).await?;
     Ok(match handoff.answer.map(|it| *it) {
         Some(HandoffAnswer::Planned(planned)) => Some(Box::new(planned)),
@@ -120,68 +258,81 @@ async fn plan(client: &Client, project: ProjectId, task: TaskId) -> Result<Optio
 }
 
 /// The call of a deed.
-fn call(deed: &Deed, words: Option<&str>) -> Call {
+fn build_action_call(deed: &ScreenAction, words: Option<&str>) -> ApiRequest {
     match deed {
-        Deed::Approve { task, wait, yes } => {
+        ScreenAction::Approve { task, wait, yes } => {
             let mut body = json!({ "approved": yes, "wait_id": wait });
             if let Some(words) = words {
                 body["note"] = words.into();
             }
-            Call::to(operations::APPROVE_TASK, [task.to_string()]).body(&body)
+            ApiRequest::with_path_params(operations::APPROVE_TASK, [task.to_string()])
+                .with_json_body(&body)
         }
-        Deed::Answer { task, wait } => {
+        ScreenAction::Answer { task, wait } => {
             let body = json!({ "text": words.unwrap_or_default(), "wait_id": wait });
-            Call::to(operations::ANSWER_TASK, [task.to_string()]).body(&body)
+            ApiRequest::with_path_params(operations::ANSWER_TASK, [task.to_string()])
+                .with_json_body(&body)
         }
-        Deed::Decide { approval, yes } => {
+        ScreenAction::Decide { approval, yes } => {
             let body = json!({ "approved": yes });
-            Call::to(operations::DECIDE_APPROVAL, [approval.to_string()]).body(&body)
+            ApiRequest::with_path_params(operations::DECIDE_APPROVAL, [approval.to_string()])
+                .with_json_body(&body)
         }
-        Deed::Instruct { task, kind } => {
+        ScreenAction::Instruct { task, kind } => {
             let mut body = json!({ "kind": kind });
             if let Some(words) = words {
                 body["text"] = words.into();
             }
-            Call::to(operations::INSTRUCT_TASK, [task.to_string()]).body(&body)
+            ApiRequest::with_path_params(operations::INSTRUCT_TASK, [task.to_string()])
+                .with_json_body(&body)
         }
-        Deed::Cancel { task } => {
-            Call::to(operations::CANCEL_TASK, [task.to_string()]).body(&Value::Null)
+        ScreenAction::TryAgain { task, wait } => {
+            let body = json!({ "text": words.unwrap_or(ANSWER_RETRY), "wait_id": wait });
+            ApiRequest::with_path_params(operations::ANSWER_TASK, [task.to_string()])
+                .with_json_body(&body)
         }
-        Deed::Merge { pull_request, .. } => {
-            let call = Call::to(operations::MERGE_PULL_REQUEST, [pull_request.to_string()]);
-            call.body(&Value::Null)
+        ScreenAction::Cancel { task } => {
+            ApiRequest::with_path_params(operations::CANCEL_TASK, [task.to_string()])
+                .with_json_body(&Value::Null)
+        }
+        ScreenAction::Merge { pull_request, .. } => {
+            let call = ApiRequest::with_path_params(
+                operations::MERGE_PULL_REQUEST,
+                [pull_request.to_string()],
+            );
+            call.with_json_body(&Value::Null)
         }
     }
 }
 
 /// Does a deed, once.
-pub(super) async fn act(
-    client: &Client,
+pub(super) async fn perform_action(
+    client: &ApiClient,
     key: String,
-    deed: &Deed,
+    deed: &ScreenAction,
     words: Option<&str>,
 ) -> Result<()> {
-    let call = call(deed, words).key(key);
+    let call = build_action_call(deed, words).with_idempotency_key(key);
     let _: Value = match deed {
-        Deed::Merge { .. } => client.send_slowly(&call, MERGING).await?,
+        ScreenAction::Merge { .. } => client.send_with_timeout(&call, MERGE_TIMEOUT).await?,
         _ => client.send(&call).await?,
     };
     Ok(())
 }
 
 /// Asks for a session.
-pub(super) async fn log_in(
-    client: &Client,
+pub(super) async fn create_session(
+    client: &ApiClient,
     handle: &str,
     password: &SecretString,
 ) -> Result<SessionView> {
     let body = json!({ "handle": handle, "password": password.expose_secret() });
-    client.send(&plain(operations::LOGIN).body(&body)).await
+    client.send(&call_without_params(operations::LOGIN).with_json_body(&body)).await
 }
 
 /// What is asked for to hear what happens.
-pub(super) fn events(after: Option<&String>) -> Call {
-    plain(operations::FOLLOW_EVENTS).query("after", after)
+pub(super) fn event_stream_call(after: Option<&String>) -> ApiRequest {
+    call_without_params(operations::FOLLOW_EVENTS).with_query("after", after)
 }
 
 #[cfg(test)]
@@ -193,12 +344,18 @@ mod tests {
         let task = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap();
         let id = "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
         let wait = id.parse().unwrap();
-        let yes = Deed::Approve { task, wait, yes: true };
-        assert_eq!(call(&yes, None).carried(), json!({ "approved": true, "wait_id": id }));
-        let no = Deed::Approve { task, wait, yes: false };
+        let yes = ScreenAction::Approve { task, wait, yes: true };
+        assert_eq!(
+            build_action_call(&yes, None).carried(),
+            json!({ "approved": true, "wait_id": id })
+        );
+        let no = ScreenAction::Approve { task, wait, yes: false };
         let body = json!({ "approved": false, "wait_id": id, "note": "smaller" });
-        assert_eq!(call(&no, Some("smaller")).carried(), body);
-        let answer = Deed::Answer { task, wait };
-        assert_eq!(call(&answer, Some("a")).carried(), json!({ "text": "a", "wait_id": id }));
+        assert_eq!(build_action_call(&no, Some("smaller")).carried(), body);
+        let answer = ScreenAction::Answer { task, wait };
+        assert_eq!(
+            build_action_call(&answer, Some("a")).carried(),
+            json!({ "text": "a", "wait_id": id })
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 mod acting;
 mod behaviour;
+mod cockpit;
 mod situations;
 mod world;
 
@@ -14,54 +15,58 @@ use ratatui::{
 use time::{Duration, OffsetDateTime, macros::datetime};
 
 use super::{
-    known::Answer,
-    message::{Message, Want},
-    shelf::Topic,
-    state::{Size, State},
-    update::{self, update},
-    view::view,
+    known::TopicAnswer,
+    message::{ScreenEffect, ScreenMessage},
+    shelf::FetchTopic,
+    state::{ScreenState, TerminalSize},
+    update::{self, update_state},
+    view::render_frame,
 };
-use crate::failure::Failure;
+use crate::failure::CliError;
 
 /// The time at which everything is looked at.
 const NOW: OffsetDateTime = datetime!(2026-11-01 12:00 UTC);
 
 /// A screen that is told things and drawn into memory.
 struct Stage {
-    state: State,
-    wants: Vec<Want>,
+    state: ScreenState,
+    wants: Vec<ScreenEffect>,
 }
 
 impl Stage {
     /// A screen of somebody who is logged in.
     fn new(width: u16, height: u16) -> Self {
-        let mut state =
-            State::new("http://127.0.0.1:12080", "seed".into(), NOW, Size { width, height });
-        let wants = update::open(&mut state, true);
+        let mut state = ScreenState::new(
+            "http://127.0.0.1:12080",
+            "seed".into(),
+            NOW,
+            TerminalSize { width, height },
+        );
+        let wants = update::initial_effects(&mut state, true);
         let mut stage = Self { state, wants };
-        stage.tell(Message::Listening);
-        stage.answer(Topic::Me, world::me());
-        stage.answer(Topic::Projects, world::projects());
+        stage.tell(ScreenMessage::Listening);
+        stage.answer(FetchTopic::Me, world::me());
+        stage.answer(FetchTopic::Projects, world::projects());
         stage
     }
 
     /// Tells it something; what is wanted is kept until it is taken.
-    fn tell(&mut self, message: Message) {
-        self.wants.extend(update(&mut self.state, message));
+    fn tell(&mut self, message: ScreenMessage) {
+        self.wants.extend(update_state(&mut self.state, message));
     }
 
-    fn answer(&mut self, topic: Topic, answer: Answer) {
-        self.tell(Message::Answered(topic, Ok(answer)));
+    fn answer(&mut self, topic: FetchTopic, answer: TopicAnswer) {
+        self.tell(ScreenMessage::Answered(topic, Ok(answer)));
     }
 
-    fn refuse(&mut self, topic: Topic, failure: Failure) {
-        self.tell(Message::Answered(topic, Err(failure)));
+    fn refuse(&mut self, topic: FetchTopic, failure: CliError) {
+        self.tell(ScreenMessage::Answered(topic, Err(failure)));
     }
 
     /// Lets time pass.
     fn wait(&mut self, milliseconds: i64) {
         let now = self.state.now + Duration::milliseconds(milliseconds);
-        self.tell(Message::Tick(now));
+        self.tell(ScreenMessage::Tick(now));
     }
 
     /// Presses keys: letters, and names in angle brackets.
@@ -77,6 +82,7 @@ impl Stage {
                     "Tab" => (KeyCode::Tab, KeyModifiers::NONE),
                     "BackTab" => (KeyCode::BackTab, KeyModifiers::SHIFT),
                     "Down" => (KeyCode::Down, KeyModifiers::NONE),
+                    "lt" => (KeyCode::Char('<'), KeyModifiers::NONE),
                     "PgDn" => (KeyCode::PageDown, KeyModifiers::NONE),
                     "PgUp" => (KeyCode::PageUp, KeyModifiers::NONE),
                     "^c" => (KeyCode::Char('c'), KeyModifiers::CONTROL),
@@ -87,13 +93,13 @@ impl Stage {
                 rest = &rest[letter.len_utf8()..];
                 (KeyCode::Char(letter), KeyModifiers::NONE)
             };
-            self.tell(Message::Key(KeyEvent::new(code, with)));
+            self.tell(ScreenMessage::Key(KeyEvent::new(code, with)));
         }
     }
 
     fn mouse(&mut self, kind: MouseEventKind, column: u16, row: u16) {
         let modifiers = KeyModifiers::NONE;
-        self.tell(Message::Mouse(MouseEvent { kind, column, row, modifiers }));
+        self.tell(ScreenMessage::Mouse(MouseEvent { kind, column, row, modifiers }));
     }
 
     /// Clicks on the first cell of a text that is shown.
@@ -103,7 +109,7 @@ impl Stage {
             .lines()
             .enumerate()
             .find_map(|(row, line)| {
-                line.find(text).map(|at| (row, super::text::width(&line[..at])))
+                line.find(text).map(|at| (row, super::text::display_width(&line[..at])))
             })
             .unwrap_or_else(|| panic!("{text} is not shown:\n{shown}"));
         let (column, row) = (u16::try_from(column).unwrap(), u16::try_from(row).unwrap());
@@ -112,12 +118,12 @@ impl Stage {
 
     /// Draws it, as the loop does.
     fn draw(&mut self) -> Buffer {
-        let Size { width, height } = self.state.size;
+        let TerminalSize { width, height } = self.state.size;
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let mut drawn = super::state::Drawn::default();
+        let mut drawn = super::state::ScreenLayout::default();
         self.state.changed = false;
-        terminal.draw(|frame| drawn = view(&self.state, frame)).unwrap();
-        self.tell(Message::Drawn(drawn));
+        terminal.draw(|frame| drawn = render_frame(&self.state, frame)).unwrap();
+        self.tell(ScreenMessage::Drawn(drawn));
         terminal.backend().buffer().clone()
     }
 
@@ -132,7 +138,7 @@ impl Stage {
             for cell in row {
                 if covered == 0 {
                     line.push_str(cell.symbol());
-                    covered = super::text::width(cell.symbol()).saturating_sub(1);
+                    covered = super::text::display_width(cell.symbol()).saturating_sub(1);
                 } else {
                     covered -= 1;
                 }
@@ -144,15 +150,15 @@ impl Stage {
     }
 
     /// What was wanted since it was last looked.
-    fn wanted(&mut self) -> Vec<Want> {
+    fn wanted(&mut self) -> Vec<ScreenEffect> {
         std::mem::take(&mut self.wants)
     }
 
     /// What of it was asked for.
-    fn asked(&mut self) -> Vec<Topic> {
+    fn asked(&mut self) -> Vec<FetchTopic> {
         let wanted = self.wanted().into_iter();
         let topics = wanted.filter_map(|want| match want {
-            Want::Fetch(topic, _) => Some(topic),
+            ScreenEffect::Fetch(topic, _) => Some(topic),
             _ => None,
         });
         topics.collect()

@@ -2,55 +2,57 @@
 
 use time::{Duration, OffsetDateTime};
 
-use crate::look::visible;
-pub(super) use crate::terminal::width;
+use crate::look::escape_invisible;
+pub(super) use crate::{draw::render_bar, terminal::display_width};
 
 /// A text without what a terminal would obey or a reader would not see: each such character is written out.
-pub(super) fn plain(text: &str) -> String {
-    visible(&text.replace('\t', "    "))
+pub(super) fn sanitize_for_display(text: &str) -> String {
+    escape_invisible(&text.replace('\t', "    "))
 }
 
 /// The lines of a text, as they may be shown.
-pub(super) fn lines(text: &str) -> Vec<String> {
-    text.lines().map(plain).collect()
+pub(super) fn sanitize_lines(text: &str) -> Vec<String> {
+    text.lines().map(sanitize_for_display).collect()
 }
 
 /// The first line of a text, as it may be shown.
-pub(super) fn first(text: &str) -> String {
-    plain(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim())
+pub(super) fn first_sanitized_line(text: &str) -> String {
+    sanitize_for_display(
+        text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim(),
+    )
 }
 
 /// A text that takes at most as many cells; what was cut off leaves a mark.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    if width(text) <= most {
+pub(super) fn truncate_to_cells(text: &str, most: usize) -> String {
+    if display_width(text) <= most {
         return text.to_owned();
     }
     let Some(room) = most.checked_sub(1) else { return String::new() };
-    let (head, _) = split(text, room);
+    let (head, _) = split_at_cells(text, room);
     format!("{}…", head.trim_end())
 }
 
 /// The same, filled up to exactly as many cells.
-pub(super) fn fit(text: &str, cells: usize) -> String {
-    let mut shown = cut(text, cells);
-    let missing = cells.saturating_sub(width(&shown));
+pub(super) fn pad_to_cells(text: &str, cells: usize) -> String {
+    let mut shown = truncate_to_cells(text, cells);
+    let missing = cells.saturating_sub(display_width(&shown));
     shown.extend(std::iter::repeat_n(' ', missing));
     shown
 }
 
 /// The same, with the room on the left.
-pub(super) fn right(text: &str, cells: usize) -> String {
-    let shown = cut(text, cells);
-    let missing = cells.saturating_sub(width(&shown));
+pub(super) fn align_right(text: &str, cells: usize) -> String {
+    let shown = truncate_to_cells(text, cells);
+    let missing = cells.saturating_sub(display_width(&shown));
     format!("{}{shown}", " ".repeat(missing))
 }
 
 /// A text in two: what fits in as many cells, and the rest.
-fn split(text: &str, cells: usize) -> (&str, &str) {
+fn split_at_cells(text: &str, cells: usize) -> (&str, &str) {
     let mut used = 0;
     for (at, letter) in text.char_indices() {
         let end = at + letter.len_utf8();
-        used += width(&text[at..end]);
+        used += display_width(&text[at..end]);
         if used > cells {
             return text.split_at(at);
         }
@@ -59,14 +61,14 @@ fn split(text: &str, cells: usize) -> (&str, &str) {
 }
 
 /// A line as lines that each fit, broken between words where that is possible. What comes first may be narrower than the rest.
-pub(super) fn wrap(text: &str, cells: usize) -> Vec<String> {
+pub(super) fn wrap_words(text: &str, cells: usize) -> Vec<String> {
     let cells = cells.max(1);
     let mut lines = Vec::new();
     for line in text.lines() {
         let mut rest = line.trim_end();
         let before = lines.len();
-        while width(rest) > cells {
-            let (head, _) = split(rest, cells);
+        while display_width(rest) > cells {
+            let (head, _) = split_at_cells(rest, cells);
             // Never nothing: a letter that is wider than the room is shown all the same.
             let least = rest.chars().next().map_or(rest.len(), char::len_utf8);
             let end = head.len().max(least);
@@ -84,12 +86,12 @@ pub(super) fn wrap(text: &str, cells: usize) -> Vec<String> {
 }
 
 /// A line as lines that each fit, broken where the room ends: not a cell of it is lost.
-pub(super) fn chop(text: &str, cells: usize) -> Vec<String> {
+pub(super) fn hard_wrap(text: &str, cells: usize) -> Vec<String> {
     let cells = cells.max(2);
-    let (head, mut rest) = split(text, cells);
+    let (head, mut rest) = split_at_cells(text, cells);
     let mut lines = vec![head.to_owned()];
     while !rest.is_empty() {
-        let (head, more) = split(rest, cells);
+        let (head, more) = split_at_cells(rest, cells);
         lines.push(head.to_owned());
         rest = more;
     }
@@ -97,7 +99,7 @@ pub(super) fn chop(text: &str, cells: usize) -> Vec<String> {
 }
 
 /// How long ago something was, in two or three letters.
-pub(super) fn age(then: OffsetDateTime, now: OffsetDateTime) -> String {
+pub(super) fn format_age(then: OffsetDateTime, now: OffsetDateTime) -> String {
     let seconds = (now - then).whole_seconds().max(0);
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -108,7 +110,7 @@ pub(super) fn age(then: OffsetDateTime, now: OffsetDateTime) -> String {
 }
 
 /// How long something took: `4.2s`, `3:07`, `2:03:07`, `3d 2h`.
-pub(super) fn took(time: Duration) -> String {
+pub(super) fn format_duration(time: Duration) -> String {
     let time = time.max(Duration::ZERO);
     let seconds = time.whole_seconds();
     match seconds {
@@ -123,7 +125,7 @@ pub(super) fn took(time: Duration) -> String {
 }
 
 /// A great number in few letters: `950`, `12.3k`, `4.5M`.
-pub(super) fn short(number: u64) -> String {
+pub(super) fn format_count(number: u64) -> String {
     match number {
         0..1000 => number.to_string(),
         1000..1_000_000 => format!("{}.{}k", number / 1000, number % 1000 / 100),
@@ -132,21 +134,12 @@ pub(super) fn short(number: u64) -> String {
 }
 
 /// Memory or disk from mebibytes.
-pub(super) fn mebibytes(number: u64) -> String {
+pub(super) fn format_mebibytes(number: u64) -> String {
     if number < 1024 {
         format!("{number}M")
     } else {
         format!("{}.{}G", number / 1024, number % 1024 * 10 / 1024)
     }
-}
-
-/// A bar of `cells` that is filled for `part` of `whole`; something is never shown as nothing.
-pub(super) fn bar(part: u64, whole: u64, cells: usize) -> String {
-    let whole = whole.max(1);
-    let most = u64::try_from(cells).unwrap_or(u64::MAX);
-    let filled = part.min(whole).saturating_mul(most) / whole;
-    let filled = usize::try_from(filled).unwrap_or(cells).max(usize::from(part > 0)).min(cells);
-    format!("{}{}", "█".repeat(filled), "░".repeat(cells - filled))
 }
 
 #[cfg(test)]
@@ -158,38 +151,38 @@ mod tests {
     #[test]
     fn what_hides_or_commands_is_written_out() {
         assert_eq!(
-            plain("rm\u{202e} -rf\u{200b}\u{1b}[2J\tx"),
+            sanitize_for_display("rm\u{202e} -rf\u{200b}\u{1b}[2J\tx"),
             "rm\\u{202e} -rf\\u{200b}\\u{1b}[2J    x"
         );
-        assert_eq!(plain("Grüße 漢字"), "Grüße 漢字");
+        assert_eq!(sanitize_for_display("Grüße 漢字"), "Grüße 漢字");
     }
 
     #[test]
     fn what_is_too_long_is_cut_with_a_mark_and_wide_letters_count_twice() {
-        assert_eq!(cut("abcdef", 6), "abcdef");
-        assert_eq!(cut("abcdefg", 6), "abcde…");
-        assert_eq!(cut("漢字漢字", 5), "漢字…");
-        assert_eq!(cut("abc", 0), "");
-        assert_eq!(fit("漢字漢字", 6), "漢字… ");
-        assert_eq!(right("1.5", 6), "   1.5");
+        assert_eq!(truncate_to_cells("abcdef", 6), "abcdef");
+        assert_eq!(truncate_to_cells("abcdefg", 6), "abcde…");
+        assert_eq!(truncate_to_cells("漢字漢字", 5), "漢字…");
+        assert_eq!(truncate_to_cells("abc", 0), "");
+        assert_eq!(pad_to_cells("漢字漢字", 6), "漢字… ");
+        assert_eq!(align_right("1.5", 6), "   1.5");
     }
 
     #[test]
     fn lines_are_broken_between_words_and_lose_nothing() {
-        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrap("onetwothree", 4), ["onet", "woth", "ree"]);
-        assert_eq!(wrap("a\n\nb", 4), ["a", "", "b"]);
-        assert_eq!(wrap("漢字", 1), ["漢", "字"]);
-        assert_eq!(wrap("  indented words", 12), ["  indented", "words"]);
+        assert_eq!(wrap_words("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap_words("onetwothree", 4), ["onet", "woth", "ree"]);
+        assert_eq!(wrap_words("a\n\nb", 4), ["a", "", "b"]);
+        assert_eq!(wrap_words("漢字", 1), ["漢", "字"]);
+        assert_eq!(wrap_words("  indented words", 12), ["  indented", "words"]);
     }
 
     #[test]
     fn lines_that_are_chopped_are_whole_when_put_together() {
         for text in ["", "+    let  x = 1;", "漢字漢字 ab", "abc"] {
             for cells in 2..9 {
-                let lines = chop(text, cells);
+                let lines = hard_wrap(text, cells);
                 assert_eq!(lines.concat(), text);
-                assert!(lines.iter().all(|line| width(line) <= cells), "{lines:?}");
+                assert!(lines.iter().all(|line| display_width(line) <= cells), "{lines:?}");
             }
         }
     }
@@ -197,26 +190,28 @@ mod tests {
     #[test]
     fn times_are_short() {
         let then = datetime!(2026-11-01 12:00 UTC);
-        let ages = [3, 62, 7300, 200_000].map(|it| age(then, then + Duration::seconds(it)));
+        let ages = [3, 62, 7300, 200_000].map(|it| format_age(then, then + Duration::seconds(it)));
         assert_eq!(ages, ["3s", "1m", "2h", "2d"]);
-        assert_eq!(age(then, then - Duration::seconds(5)), "0s");
+        assert_eq!(format_age(then, then - Duration::seconds(5)), "0s");
         let took = [4_250, 59_000, 187_000, 7_387_000, 266_400_000]
-            .map(|it| took(Duration::milliseconds(it)));
+            .map(|it| format_duration(Duration::milliseconds(it)));
         assert_eq!(took, ["4.2s", "59s", "3:07", "2:03:07", "3d 2h"]);
     }
 
     #[test]
-    fn bars_are_never_empty_for_something_nor_longer_than_they_are() {
-        assert_eq!(bar(0, 10, 4), "░░░░");
-        assert_eq!(bar(1, 1000, 4), "█░░░");
-        assert_eq!(bar(5, 10, 4), "██░░");
-        assert_eq!(bar(30, 10, 4), "████");
-        assert_eq!(bar(3, 0, 2), "██");
+    fn bars_are_empty_for_next_to_nothing_and_full_only_for_all() {
+        assert_eq!(render_bar(0, 10, 4), "░░░░");
+        assert_eq!(render_bar(1, 1000, 4), "░░░░");
+        assert_eq!(render_bar(2, 10, 4), "█░░░");
+        assert_eq!(render_bar(5, 10, 4), "██░░");
+        assert_eq!(render_bar(999, 1000, 4), "███░");
+        assert_eq!(render_bar(30, 10, 4), "████");
+        assert_eq!(render_bar(3, 0, 2), "██");
     }
 
     #[test]
     fn great_numbers_are_short() {
-        assert_eq!([999, 12_345, 4_560_000].map(short), ["999", "12.3k", "4.5M"]);
-        assert_eq!([512, 1536].map(mebibytes), ["512M", "1.5G"]);
+        assert_eq!([999, 12_345, 4_560_000].map(format_count), ["999", "12.3k", "4.5M"]);
+        assert_eq!([512, 1536].map(format_mebibytes), ["512M", "1.5G"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     io::{self, BufWriter, Stdout, Write as _},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,57 +28,86 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    message::Message,
-    state::{Drawn, Size, State},
-    view::{paint, view},
+    message::ScreenMessage,
+    state::{ScreenLayout, ScreenState, TerminalSize},
+    view::{render_frame, render_screen},
 };
 
 /// How often it is looked whether keys are still wanted.
-const LOOK: Duration = Duration::from_millis(250);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often it is looked whether the keyboard came back.
+const LENT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A terminal that is ours.
 pub(super) struct Tty {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    done: Arc<AtomicBool>,
+    keyboard: Arc<Keyboard>,
     /// What is shown now.
     shown: Option<(Buffer, Option<Position>)>,
 }
 
+/// Who may read what is typed.
+#[derive(Debug, Default)]
+struct Keyboard {
+    /// Nobody reads any more.
+    done: AtomicBool,
+    /// Another program is to read.
+    lent: AtomicBool,
+    /// Held by whoever reads.
+    reader: Mutex<()>,
+}
+
+impl Keyboard {
+    fn lock_reader(&self) -> MutexGuard<'_, ()> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Tty {
     /// Takes the terminal. A panic gives it back before it says a word.
-    pub(super) fn take() -> io::Result<Self> {
+    pub(super) fn acquire_terminal() -> io::Result<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            restore_terminal();
             before(panic);
         }));
-        let made = begin()
+        let made = enter_screen_mode()
             .and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))));
         match made {
-            Ok(terminal) => Ok(Self { terminal, done: Arc::default(), shown: None }),
+            Ok(terminal) => Ok(Self { terminal, keyboard: Arc::default(), shown: None }),
             Err(error) => {
-                give_back();
+                restore_terminal();
                 Err(error)
             }
         }
     }
 
     /// Tells what is typed, clicked and resized, from a thread of its own.
-    pub(super) fn tell(&self, to: UnboundedSender<Option<Message>>) -> io::Result<()> {
-        let done = Arc::clone(&self.done);
+    pub(super) fn spawn_event_reader(
+        &self,
+        to: UnboundedSender<Option<ScreenMessage>>,
+    ) -> io::Result<()> {
+        let keyboard = Arc::clone(&self.keyboard);
         let read = move || {
-            while !done.load(Ordering::Relaxed) {
-                let event = match event::poll(LOOK) {
+            while !keyboard.done.load(Ordering::Relaxed) {
+                if keyboard.lent.load(Ordering::Acquire) {
+                    std::thread::sleep(LENT_POLL_INTERVAL);
+                    continue;
+                }
+                let held = keyboard.lock_reader();
+                let event = match event::poll(KEY_POLL_INTERVAL) {
                     Ok(false) => continue,
                     Ok(true) => event::read(),
                     Err(error) => Err(error),
                 };
+                drop(held);
                 let message = match event {
-                    Ok(Event::Key(key)) => Some(Message::Key(key)),
-                    Ok(Event::Mouse(mouse)) => Some(Message::Mouse(mouse)),
-                    Ok(Event::Paste(text)) => Some(Message::Pasted(text)),
+                    Ok(Event::Key(key)) => Some(ScreenMessage::Key(key)),
+                    Ok(Event::Mouse(mouse)) => Some(ScreenMessage::Mouse(mouse)),
+                    Ok(Event::Paste(text)) => Some(ScreenMessage::Pasted(text)),
                     Ok(Event::Resize(width, height)) => {
-                        Some(Message::Resized(Size { width, height }))
+                        Some(ScreenMessage::Resized(TerminalSize { width, height }))
                     }
                     Ok(Event::FocusGained | Event::FocusLost) => continue,
                     // The terminal has gone.
@@ -94,34 +123,54 @@ impl Tty {
     }
 
     /// How large it is.
-    pub(super) fn size(&self) -> io::Result<Size> {
+    pub(super) fn terminal_size(&self) -> io::Result<TerminalSize> {
         let size = self.terminal.size()?;
-        Ok(Size { width: size.width, height: size.height })
+        Ok(TerminalSize { width: size.width, height: size.height })
     }
 
     /// Draws. Only cells that are different are sent, and not a byte when none is.
-    pub(super) fn draw(&mut self, state: &State) -> io::Result<Drawn> {
+    pub(super) fn draw_screen(&mut self, state: &ScreenState) -> io::Result<ScreenLayout> {
         let size = self.terminal.size()?;
         let mut next = Buffer::empty(Rect::new(0, 0, size.width, size.height));
-        let (mut drawn, cursor) = paint(state, &mut next);
+        let (mut drawn, cursor) = render_screen(state, &mut next);
         let next = (next, cursor);
         if self.shown.as_ref() != Some(&next) {
-            self.terminal.draw(|frame| drawn = view(state, frame))?;
+            self.terminal.draw(|frame| drawn = render_frame(state, frame))?;
             self.shown = Some(next);
         }
         Ok(drawn)
     }
 
     /// Gives the terminal to the shell, and takes it again when the shell calls back.
-    pub(super) fn suspend(&mut self) -> io::Result<()> {
-        give_back();
+    pub(super) fn suspend_process(&mut self) -> io::Result<()> {
+        restore_terminal();
         kill_process(getpid(), Signal::TSTP)?;
-        begin()?;
-        self.clear()
+        enter_screen_mode()?;
+        self.clear_screen()
+    }
+
+    /// Gives the terminal to another program until that has ended, and takes it again.
+    pub(super) async fn lend_to_program<T: Send + 'static>(
+        &mut self,
+        program: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.keyboard.lent.store(true, Ordering::Release);
+        restore_terminal();
+        let keyboard = Arc::clone(&self.keyboard);
+        // What happens meanwhile is heard, so that it is known afterwards.
+        let ended = tokio::task::spawn_blocking(move || {
+            let _held = keyboard.lock_reader();
+            program()
+        })
+        .await;
+        self.keyboard.lent.store(false, Ordering::Release);
+        enter_screen_mode()?;
+        self.clear_screen()?;
+        ended.map_err(io::Error::other)
     }
 
     /// Forgets what is shown, so that all of it is sent again.
-    pub(super) fn clear(&mut self) -> io::Result<()> {
+    pub(super) fn clear_screen(&mut self) -> io::Result<()> {
         self.shown = None;
         self.terminal.clear()
     }
@@ -129,19 +178,19 @@ impl Tty {
 
 impl Drop for Tty {
     fn drop(&mut self) {
-        self.done.store(true, Ordering::Relaxed);
-        give_back();
+        self.keyboard.done.store(true, Ordering::Relaxed);
+        restore_terminal();
     }
 }
 
 /// Takes the keyboard, the mouse and the whole of the screen.
-fn begin() -> io::Result<()> {
+fn enter_screen_mode() -> io::Result<()> {
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste)
 }
 
 /// Gives the terminal back as it was; what cannot be given back any more is nobody's.
-fn give_back() {
+fn restore_terminal() {
     let _ = disable_raw_mode();
     let _ = execute!(
         io::stdout(),

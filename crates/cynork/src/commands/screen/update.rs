@@ -1,7 +1,11 @@
 //! What the screen makes of what it is told. Pure: what it wants is given back.
 
+mod chat;
 mod deeds;
+mod form;
 mod moves;
+mod prompt;
+mod reading;
 
 use ratatui::{
     crossterm::event::{
@@ -12,164 +16,187 @@ use ratatui::{
 use time::{Duration, OffsetDateTime};
 
 use super::{
-    keys::{self, Command},
-    known::Answer,
-    message::{Message, Want},
+    input::LineInput,
+    keys::{self, KeyCommand},
+    known::TopicAnswer,
+    message::{ExternalViewer, ScreenEffect, ScreenMessage},
     needs,
-    shelf::Topic,
-    state::{Focus, Hit, Link, Login, Pane, Place, Size, State},
+    shelf::FetchTopic,
+    state::{
+        ClickTarget, ConnectionState, Focus, LoginForm, Pane, ScreenState, ScrollArea,
+        SearchDirection, TerminalSize,
+    },
+    text,
 };
-use crate::failure::{Failure, Kind, Result};
+use crate::failure::{CliError, CliErrorKind, Result};
 
 /// How long a note is shown.
-const NOTED: Duration = Duration::seconds(8);
+const NOTE_DURATION: Duration = Duration::seconds(8);
 
 /// After as many questions in a row without any answer nobody is there, whatever the stream says.
-const SILENCE: u32 = 2;
+const MAX_UNANSWERED_REQUESTS: u32 = 2;
 
 /// Takes in one message; what is wanted now.
-pub(super) fn update(state: &mut State, message: Message) -> Vec<Want> {
+pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> Vec<ScreenEffect> {
     let mut wants = Vec::new();
     match message {
-        Message::Tick(now) => tick(state, now, &mut wants),
-        Message::Key(key) if key.kind == KeyEventKind::Release => {}
-        Message::Key(key) => {
+        ScreenMessage::Tick(now) => handle_tick(state, now, &mut wants),
+        ScreenMessage::Key(key) if key.kind == KeyEventKind::Release => {}
+        ScreenMessage::Key(key) => {
             // Whoever goes on has read what was said.
             (state.changed, state.note) = (true, None);
-            press(state, key, &mut wants);
+            handle_key(state, key, &mut wants);
         }
-        Message::Pasted(text) => {
+        ScreenMessage::Pasted(text) => {
             state.changed = true;
-            moves::paste(state, &text);
+            moves::paste_text(state, &text);
         }
-        Message::Mouse(mouse) => point(state, mouse, &mut wants),
-        Message::Resized(size) => (state.size, state.changed) = (size, true),
-        Message::Drawn(drawn) => {
+        ScreenMessage::Mouse(mouse) => handle_mouse(state, mouse, &mut wants),
+        ScreenMessage::Resized(size) => (state.size, state.changed) = (size, true),
+        ScreenMessage::Drawn(drawn) => {
             state.offsets.extend(&drawn.tops);
             state.drawn = drawn;
+            reading::resolve_search(state);
         }
-        Message::Listening => listening(state),
-        Message::Heard(event) => {
+        ScreenMessage::Listening => handle_connected(state),
+        ScreenMessage::Heard(event) => {
             state.position = Some(event.id.to_string());
-            state.known.hear(&event, &mut state.shelf);
+            state.known.apply_event(&event, &mut state.shelf);
             state.changed = true;
         }
-        Message::Deaf(failure) => deaf(state, failure),
-        Message::Answered(topic, answer) => answered(state, &topic, answer),
-        Message::Done(number, result) => deeds::done(state, number, result),
-        Message::LoggedIn(result) => logged_in(state, result.map(drop), &mut wants),
+        ScreenMessage::Deaf(failure) => handle_disconnected(state, failure),
+        ScreenMessage::Answered(topic, answer) => handle_answer(state, &topic, answer),
+        ScreenMessage::Done(number, result) => deeds::handle_done(state, number, result),
+        ScreenMessage::LoggedIn(result) => handle_login(state, result.map(drop), &mut wants),
+        ScreenMessage::Created(number, result) => form::handle_created(state, number, result),
+        ScreenMessage::Replied(number, result) => chat::handle_reply(state, number, result),
+        ScreenMessage::Returned(result) => {
+            state.changed = true;
+            if let Err(failure) = result {
+                state.show_note(failure.detail, false);
+            }
+        }
     }
-    state.hold();
-    deeds::settle(state);
-    needs::ask(state, &mut wants);
+    state.keep_selection();
+    deeds::close_stale_dialog(state);
+    needs::request_needed_topics(state, &mut wants);
     wants
 }
 
 /// What the screen wants when it opens.
-pub(super) fn open(state: &mut State, has_token: bool) -> Vec<Want> {
+pub(super) fn initial_effects(state: &mut ScreenState, has_token: bool) -> Vec<ScreenEffect> {
     let mut wants = Vec::new();
     if has_token {
-        wants.push(Want::Listen(None));
-        needs::ask(state, &mut wants);
+        wants.push(ScreenEffect::Listen(None));
+        needs::request_needed_topics(state, &mut wants);
     } else {
-        state.login = Some(Login::default());
+        state.login = Some(LoginForm::default());
     }
     wants
 }
 
-fn tick(state: &mut State, now: OffsetDateTime, wants: &mut Vec<Want>) {
+fn handle_tick(state: &mut ScreenState, now: OffsetDateTime, wants: &mut Vec<ScreenEffect>) {
     // Ages and clocks go by seconds; what is on its way turns four times in one.
     let turns = |at: OffsetDateTime| at.unix_timestamp_nanos() / 250_000_000;
-    let moving = state.shelf.any_slow(now)
+    let moving = state.shelf.has_slow_fetch(now)
         || state.dialog.as_ref().is_some_and(|it| it.sending)
+        || state.form.as_ref().is_some_and(|it| it.sending)
+        || state.chat.sending
         || state.login.as_ref().is_some_and(|it| it.sending);
     let before = state.now;
     state.now = now;
     if before.unix_timestamp() != now.unix_timestamp() || (moving && turns(before) != turns(now)) {
         state.changed = true;
     }
-    if state.note.as_ref().is_some_and(|note| now - note.since >= NOTED) {
+    if state.note.as_ref().is_some_and(|note| now - note.since >= NOTE_DURATION) {
         state.note = None;
         state.changed = true;
     }
     if state.login.is_none()
-        && let Link::Lost { again, .. } = &mut state.link
+        && let ConnectionState::Lost { again, .. } = &mut state.link
         && again.is_some_and(|again| again <= now)
     {
         *again = None;
-        wants.push(Want::Listen(state.position.clone()));
+        wants.push(ScreenEffect::Listen(state.position.clone()));
     }
 }
 
-fn listening(state: &mut State) {
-    let before = std::mem::replace(&mut state.link, Link::Live);
+fn handle_connected(state: &mut ScreenState) {
+    let before = std::mem::replace(&mut state.link, ConnectionState::Live);
     state.unanswered = 0;
     state.changed = true;
-    if matches!(before, Link::Lost { .. }) {
+    if let ConnectionState::Lost { why, .. } = before {
+        let why = text::first_sanitized_line(&why.detail);
+        state.show_note(
+            format!("connected again, nothing was lost ({why}; `cynork status` says more)"),
+            true,
+        );
         // What happened meanwhile is heard now; what changes without an event is asked for.
-        state.shelf.begin_anew();
+        state.shelf.reset_all();
     }
 }
 
 /// Nobody tells what happens any more: what is known stays, and it is tried again, less and less often.
-fn deaf(state: &mut State, why: Failure) {
+fn handle_disconnected(state: &mut ScreenState, why: CliError) {
     state.changed = true;
-    if is_stranger(&why) {
-        return stranger(state, why);
+    if is_unauthenticated(&why) {
+        return require_login(state, why);
     }
     let (since, tries) = match &state.link {
-        Link::Lost { since, tries, .. } => (*since, tries + 1),
-        Link::Opening | Link::Live => (state.now, 0),
+        ConnectionState::Lost { since, tries, .. } => (*since, tries + 1),
+        ConnectionState::Opening | ConnectionState::Live => (state.now, 0),
     };
     let pause = Duration::milliseconds(500 * (1 << tries.min(4)));
     let again = Some(state.now + pause.min(Duration::seconds(5)));
-    state.link = Link::Lost { since, again, tries, why };
+    state.link = ConnectionState::Lost { since, again, tries, why };
 }
 
 /// Whether the server does not know who is asking.
-fn is_stranger(failure: &Failure) -> bool {
-    failure.kind == Kind::Refused && failure.code.as_deref() == Some("unauthenticated")
+fn is_unauthenticated(failure: &CliError) -> bool {
+    failure.kind == CliErrorKind::Refused && failure.code.as_deref() == Some("unauthenticated")
 }
 
-fn stranger(state: &mut State, why: Failure) {
+fn require_login(state: &mut ScreenState, why: CliError) {
     let handle = state.known.me.as_ref().map(|me| me.user.handle.as_str().to_owned());
     let login = state.login.get_or_insert_default();
     if let Some(handle) = handle {
-        (login.handle, login.field) = (super::input::Input::with(&handle), 1);
+        (login.handle, login.field) = (LineInput::with_text(&handle), 1);
     }
     // The form is what to do next.
-    login.failure = Some(Failure { fix: None, ..why });
+    login.failure = Some(CliError { fix: None, ..why });
     login.sending = false;
-    (state.dialog, state.help) = (None, false);
-    state.link = Link::Opening;
-    state.shelf.begin_anew();
+    (state.dialog, state.form, state.prompt, state.help) = (None, None, None, false);
+    state.link = ConnectionState::Opening;
+    state.shelf.reset_all();
     state.changed = true;
 }
 
-fn answered(state: &mut State, topic: &Topic, answer: Result<Answer>) {
+fn handle_answer(state: &mut ScreenState, topic: &FetchTopic, answer: Result<TopicAnswer>) {
     state.changed = true;
     match answer {
         Ok(answer) => {
             state.unanswered = 0;
-            ended_jobs(state, topic, &answer);
-            let again = state.known.learn(topic, answer, &state.filter.query);
-            state.shelf.end(topic, state.now, None);
+            refresh_changed_job_logs(state, topic, &answer);
+            let again = state.known.apply_answer(topic, answer, &state.filter.query);
+            state.shelf.finish_fetch(topic, state.now, None);
             if again {
-                state.shelf.outdate(|it| it == topic);
+                state.shelf.mark_stale(|it| it == topic);
             }
         }
-        Err(failure) if is_stranger(&failure) => stranger(state, failure),
+        Err(failure) if is_unauthenticated(&failure) => require_login(state, failure),
         Err(failure) => {
-            if let Topic::Timeline(task) = topic
-                && failure.kind != Kind::Unreachable
+            if let FetchTopic::Timeline(task) = topic
+                && failure.kind != CliErrorKind::Unreachable
             {
                 state.known.unsure.remove(task);
             }
-            state.shelf.end(topic, state.now, Some(failure.clone()));
-            if failure.kind == Kind::Unreachable {
+            state.shelf.finish_fetch(topic, state.now, Some(failure.clone()));
+            if failure.kind == CliErrorKind::Unreachable {
                 state.unanswered += 1;
-                if state.unanswered >= SILENCE && matches!(state.link, Link::Live) {
-                    deaf(state, failure);
+                if state.unanswered >= MAX_UNANSWERED_REQUESTS
+                    && matches!(state.link, ConnectionState::Live)
+                {
+                    handle_disconnected(state, failure);
                 }
             }
         }
@@ -177,23 +204,25 @@ fn answered(state: &mut State, topic: &Topic, answer: Result<Answer>) {
 }
 
 /// The last lines of a job's log come with its end.
-fn ended_jobs(state: &mut State, topic: &Topic, answer: &Answer) {
-    let (Topic::Timeline(task), Answer::Timeline(timeline)) = (topic, answer) else { return };
+fn refresh_changed_job_logs(state: &mut ScreenState, topic: &FetchTopic, answer: &TopicAnswer) {
+    let (FetchTopic::Timeline(task), TopicAnswer::Timeline(timeline)) = (topic, answer) else {
+        return;
+    };
     let Some(before) = state.known.timelines.get(task) else { return };
     let same = |job: &cynode_wire::timeline::JobEntry| before.jobs.contains(job);
     let others: Vec<_> =
         timeline.jobs.iter().filter(|job| !same(job)).map(|it| it.job_id).collect();
-    state.shelf.outdate(|topic| matches!(topic, Topic::Log(job) if others.contains(job)));
+    state.shelf.mark_stale(|topic| matches!(topic, FetchTopic::Log(job) if others.contains(job)));
 }
 
-fn logged_in(state: &mut State, result: Result<()>, wants: &mut Vec<Want>) {
+fn handle_login(state: &mut ScreenState, result: Result<()>, wants: &mut Vec<ScreenEffect>) {
     state.changed = true;
     match result {
         Ok(()) => {
             state.login = None;
-            state.shelf.begin_anew();
-            state.link = Link::Opening;
-            wants.push(Want::Listen(None));
+            state.shelf.reset_all();
+            state.link = ConnectionState::Opening;
+            wants.push(ScreenEffect::Listen(None));
         }
         Err(failure) => {
             if let Some(login) = &mut state.login {
@@ -203,64 +232,98 @@ fn logged_in(state: &mut State, result: Result<()>, wants: &mut Vec<Want>) {
     }
 }
 
-fn press(state: &mut State, mut key: KeyEvent, wants: &mut Vec<Want>) {
+fn handle_key(state: &mut ScreenState, mut key: KeyEvent, wants: &mut Vec<ScreenEffect>) {
     // Over a slow link an escape and the letter after it come together, and look like one key.
     if key.modifiers.contains(KeyModifiers::ALT) && matches!(key.code, KeyCode::Char(_)) {
-        press(state, KeyEvent::from(KeyCode::Esc), wants);
+        handle_key(state, KeyEvent::from(KeyCode::Esc), wants);
         key.modifiers.remove(KeyModifiers::ALT);
     }
-    let command = keys::command(key);
-    if command == Some(Command::Suspend) {
-        return wants.push(Want::Suspend);
+    let command = keys::command_for_key(key);
+    if command == Some(KeyCommand::Suspend) {
+        return wants.push(ScreenEffect::Suspend);
     }
     let control = !matches!(key.code, KeyCode::Char('q'));
-    if command == Some(Command::Quit) && (control || state.size.is_too_small()) {
-        return wants.push(Want::Quit);
+    if command == Some(KeyCommand::Quit) && (control || state.size.is_too_small()) {
+        return wants.push(ScreenEffect::Quit);
     }
     if state.size.is_too_small() {
         return;
     }
     if state.login.is_some() {
-        return moves::type_login(state, key, wants);
+        return moves::handle_login_key(state, key, wants);
     }
     if state.dialog.is_some() {
-        return deeds::press(state, key, wants);
+        return deeds::handle_dialog_key(state, key, wants);
+    }
+    if state.form.is_some() {
+        return form::handle_form_key(state, key, wants);
     }
     if state.help {
-        return moves::read_help(state, command);
+        return moves::handle_help_key(state, command);
+    }
+    if state.prompt.is_some() {
+        return prompt::handle_prompt_key(state, key, wants);
     }
     if state.filter.typing {
-        return moves::type_filter(state, key);
+        return moves::handle_filter_key(state, key);
+    }
+    if state.search.typing {
+        return reading::handle_search_key(state, key);
+    }
+    if state.pane == Pane::Chat && state.focus == Focus::Detail {
+        return chat::handle_chat_key(state, key, wants);
     }
     if let Some(command) = command {
-        obey(state, command, wants);
+        execute_command(state, command, wants);
     }
 }
 
-fn obey(state: &mut State, command: Command, wants: &mut Vec<Want>) {
+fn execute_command(state: &mut ScreenState, command: KeyCommand, wants: &mut Vec<ScreenEffect>) {
     match command {
-        Command::Quit => wants.push(Want::Quit),
-        Command::Help => state.help = true,
-        Command::Refresh => {
-            state.shelf.begin_anew();
-            wants.push(Want::Clear);
+        KeyCommand::Quit => wants.push(ScreenEffect::Quit),
+        KeyCommand::Help => state.help = true,
+        KeyCommand::Refresh => {
+            state.shelf.reset_all();
+            wants.push(ScreenEffect::Clear);
         }
-        Command::Filter => moves::begin_filter(state),
-        Command::Approve
-        | Command::Deny
-        | Command::Pause
-        | Command::Resume
-        | Command::Revise
-        | Command::Cancel
-        | Command::Merge => deeds::begin(state, command),
-        _ => moves::go(state, command),
+        KeyCommand::Filter
+            if state.focus == Focus::Detail && state.visible_text_area().is_some() =>
+        {
+            reading::begin_search(state);
+        }
+        KeyCommand::Filter => moves::begin_filter(state),
+        KeyCommand::NextMatch | KeyCommand::PreviousMatch => {
+            let next = command == KeyCommand::NextMatch;
+            reading::go_to_match(
+                state,
+                if next { SearchDirection::Next } else { SearchDirection::Previous },
+            );
+        }
+        KeyCommand::Wrap => reading::toggle_wrap(state),
+        KeyCommand::ShiftLeft | KeyCommand::ShiftRight => {
+            reading::shift_sideways(state, command == KeyCommand::ShiftRight);
+        }
+        KeyCommand::Edit => reading::open_in_viewer(state, ExternalViewer::Editor, wants),
+        KeyCommand::Page => reading::open_in_viewer(state, ExternalViewer::Pager, wants),
+        KeyCommand::Prompt => state.prompt = Some(LineInput::default()),
+        KeyCommand::NewTask => form::open_form(state, None),
+        KeyCommand::Pane(Pane::Chat) => chat::open_chat(state, None),
+        KeyCommand::Approve
+        | KeyCommand::Deny
+        | KeyCommand::Pause
+        | KeyCommand::Resume
+        | KeyCommand::Revise
+        | KeyCommand::Cancel
+        | KeyCommand::Retry
+        | KeyCommand::Merge => deeds::begin_action(state, command),
+        _ => moves::execute_navigation(state, command),
     }
 }
 
 /// How many lines the wheel turns at once.
-const WHEEL: isize = 3;
+const WHEEL_LINES: isize = 3;
 
-fn point(state: &mut State, mouse: MouseEvent, wants: &mut Vec<Want>) {
+fn handle_mouse(state: &mut ScreenState, mouse: MouseEvent, wants: &mut Vec<ScreenEffect>) {
     if state.size.is_too_small() {
         return;
     }
@@ -268,34 +331,42 @@ fn point(state: &mut State, mouse: MouseEvent, wants: &mut Vec<Want>) {
     let hits = state.drawn.hits.iter().rev();
     let hit = hits.filter(|(area, _)| area.contains(place)).map(|(_, hit)| *hit).next();
     let Some(hit) = hit else { return };
-    let over = state.dialog.is_some() || state.help || state.login.is_some();
-    let on_top =
-        matches!(hit, Hit::Yes | Hit::No | Hit::Field(_) | Hit::Area(Place::Dialog | Place::Help));
+    let over =
+        state.dialog.is_some() || state.form.is_some() || state.help || state.login.is_some();
+    let on_top = matches!(
+        hit,
+        ClickTarget::Yes
+            | ClickTarget::No
+            | ClickTarget::Field(_)
+            | ClickTarget::Area(ScrollArea::Dialog | ScrollArea::Help)
+    );
     if over && !on_top {
         return;
     }
     state.changed = true;
     match mouse.kind {
         MouseEventKind::Down(MouseButton::Left) => match hit {
-            Hit::Yes => deeds::confirm(state, wants),
-            Hit::No => state.dialog = None,
-            other => moves::click(state, other),
+            ClickTarget::Yes if state.form.is_some() => form::submit_form(state, wants),
+            ClickTarget::Yes => deeds::confirm_dialog(state, wants),
+            ClickTarget::No => (state.dialog, state.form) = (None, None),
+            ClickTarget::Pane(Pane::Chat) => chat::open_chat(state, None),
+            other => moves::handle_click(state, other),
         },
-        MouseEventKind::ScrollDown => moves::wheel(state, hit, WHEEL),
-        MouseEventKind::ScrollUp => moves::wheel(state, hit, -WHEEL),
+        MouseEventKind::ScrollDown => moves::handle_wheel(state, hit, WHEEL_LINES),
+        MouseEventKind::ScrollUp => moves::handle_wheel(state, hit, -WHEEL_LINES),
         _ => {}
     }
 }
 
 /// Which side keys are for when the terminal has room for both or one.
-impl State {
+impl ScreenState {
     /// Goes to the list.
-    fn list(&mut self) {
+    fn focus_list(&mut self) {
         self.focus = Focus::List;
     }
 
     /// What is in sight stays chosen, whatever comes before it.
-    fn hold(&mut self) {
+    fn keep_selection(&mut self) {
         if self.task.is_none() {
             self.task = self.chosen_task().map(|task| task.id);
         }
@@ -305,24 +376,28 @@ impl State {
     }
 
     /// Something else is chosen.
-    fn chose(&mut self) {
+    fn on_selection_change(&mut self) {
         self.chosen_at = self.now;
         for place in [
-            Place::Item,
-            Place::Node,
-            Place::Plan,
-            Place::Timeline,
-            Place::Jobs,
-            Place::Log,
-            Place::Files,
-            Place::Diff,
-            Place::Evidence,
+            ScrollArea::Item,
+            ScrollArea::Node,
+            ScrollArea::Project,
+            ScrollArea::PullRequest,
+            ScrollArea::Model,
+            ScrollArea::Plan,
+            ScrollArea::Timeline,
+            ScrollArea::Jobs,
+            ScrollArea::Log,
+            ScrollArea::Files,
+            ScrollArea::Diff,
+            ScrollArea::Evidence,
         ] {
             self.offsets.remove(&place);
         }
         (self.unit, self.job, self.file, self.follow) = (None, None, None, true);
+        (self.shift, self.found) = (0, None);
     }
 }
 
 /// The size that a terminal is taken to have while it has not told.
-pub(super) const UNTOLD: Size = Size { width: 80, height: 24 };
+pub(super) const DEFAULT_TERMINAL_SIZE: TerminalSize = TerminalSize { width: 80, height: 24 };

@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use clap::Args;
 use cynode_core::{
     budget::{Amount, Budget},
-    evidence::Check,
+    evidence::EvidenceCheck,
     ids::{ProjectId, TaskId},
     names::{Prose, TaskName},
     tasks::Criterion,
 };
 use cynode_wire::tasks::{CreateTask, TaskView};
 
-use super::Named;
+use super::TaskSelector;
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
     given, operations,
 };
 
 /// What is wanted, and what shows that it was done.
 #[derive(Args)]
-pub(crate) struct Wish {
+pub(crate) struct TaskRequestArgs {
     /// What you want, in your own words.
     words: Option<String>,
     /// A file that says it, behind the words if there are any; `-` is standard input.
@@ -35,7 +35,7 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "COMMAND")]
     check: Vec<String>,
     /// The most that it may cost, in the installation's currency, such as `0.50`.
-    #[arg(long, value_name = "AMOUNT", value_parser = micros)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_amount)]
     budget: Option<Amount>,
     /// The most model tokens that it may use, in and out together.
     #[arg(long, value_name = "NUMBER")]
@@ -46,9 +46,9 @@ pub(crate) struct Wish {
 }
 
 #[derive(Args)]
-pub(crate) struct Create {
+pub(crate) struct TaskCreateArgs {
     #[command(flatten)]
-    wish: Wish,
+    wish: TaskRequestArgs,
     /// The project, by id or name; else that of this directory's repository, else the one you use.
     #[arg(long, short)]
     project: Option<String>,
@@ -58,57 +58,85 @@ pub(crate) struct Create {
 }
 
 /// Money as people write it, in millionths.
-pub(super) fn micros(text: &str) -> Result<Amount, String> {
-    Amount::try_from(given::money(text)?).map_err(|error| error.to_string())
+pub(super) fn parse_amount(text: &str) -> Result<Amount, String> {
+    Amount::try_from(given::parse_money(text)?).map_err(|error| error.to_string())
 }
 
 /// What is wanted, as it is sent.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct TaskDraft {
     name: Option<TaskName>,
     description: Prose,
     acceptance_criteria: Vec<Criterion>,
     budget: Budget,
 }
 
-impl Wanted {
+impl TaskDraft {
+    /// Whether it was said what it may spend.
+    pub(crate) const fn has_limit(&self) -> bool {
+        self.budget.is_limited()
+    }
+
+    /// What is wanted in words, with commands that must succeed in the end.
+    pub(crate) fn from_words(words: &str, checks: &[&str], budget: Budget) -> Result<Self> {
+        if words.trim().is_empty() {
+            return Err(CliError::new(CliErrorKind::Usage, "what do you want?"));
+        }
+        Ok(Self {
+            name: None,
+            description: parse_prose("what you want", words.trim())?,
+            acceptance_criteria: checks
+                .iter()
+                .map(|line| parse_check(line))
+                .collect::<Result<_>>()?,
+            budget,
+        })
+    }
+
     /// In a project, when other tasks are completed.
-    pub(crate) fn task(self, project_id: ProjectId, depends_on: Vec<TaskId>) -> CreateTask {
+    pub(crate) fn into_create_task(
+        self,
+        project_id: ProjectId,
+        depends_on: Vec<TaskId>,
+    ) -> CreateTask {
         let Self { name, description, acceptance_criteria, budget } = self;
-        CreateTask { project_id, name, description, acceptance_criteria, budget, depends_on }
+        let approve_plan = None;
+        CreateTask {
+            project_id,
+            name,
+            description,
+            acceptance_criteria,
+            budget,
+            depends_on,
+            approve_plan,
+        }
     }
 }
 
-impl Wish {
+impl TaskRequestArgs {
     /// Reads it, and checks it before anything is done.
-    pub(crate) fn read(&self) -> Result<Wanted> {
+    pub(crate) fn to_task_draft(&self) -> Result<TaskDraft> {
         let name = self.name.as_deref().map(str::parse::<TaskName>).transpose();
         let statements = self.criterion.iter().map(|text| {
-            let text = prose("a criterion", text)?;
+            let text = parse_prose("a criterion", text)?;
             Ok(Criterion { text, check: None })
         });
-        let commands = self.check.iter().map(|line| {
-            let text = prose("a check", &format!("`{line}` succeeds"))?;
-            let check = Check::line(line);
-            match check.complaint() {
-                Some(why) => Err(Failure::invalid(why)),
-                None => Ok(Criterion { text, check: Some(check) }),
-            }
-        });
+        let commands = self.check.iter().map(|line| parse_check(line));
         let max_tokens = self.max_tokens.map(Amount::try_from).transpose();
-        Ok(Wanted {
-            name: name.map_err(|error| Failure::invalid(error.to_string()))?,
-            description: self.description()?,
+        Ok(TaskDraft {
+            name: name.map_err(|error| CliError::invalid_input(error.to_string()))?,
+            description: self.read_description()?,
             acceptance_criteria: statements.chain(commands).collect::<Result<_>>()?,
             budget: Budget {
                 max_cost_micros: self.budget,
-                max_tokens: max_tokens.map_err(|error| Failure::invalid(error.to_string()))?,
+                max_tokens: max_tokens
+                    .map_err(|error| CliError::invalid_input(error.to_string()))?,
             },
         })
     }
 
     /// The words, and the file behind them.
-    fn description(&self) -> Result<Prose> {
+    fn read_description(&self) -> Result<Prose> {
         let file = match &self.file {
             None => None,
             Some(path) if path.as_os_str() == "-" => {
@@ -118,54 +146,73 @@ impl Wish {
         };
         let file = file.transpose().map_err(|error| {
             let name = self.file.as_deref().unwrap_or_else(|| "-".as_ref()).display();
-            Failure::new(Kind::Usage, format!("{name} cannot be read: {error}"))
+            CliError::new(CliErrorKind::Usage, format!("{name} cannot be read: {error}"))
         })?;
         let parts = [self.words.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
         let text = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if text.is_empty() {
-            return Err(Failure::new(Kind::Usage, "what do you want?").fix(
+            return Err(CliError::new(CliErrorKind::Usage, "what do you want?").with_fix(
                 "say it in quotes, such as `cynork run \"add a dark mode switch\"`, or name a file with --file",
             ));
         }
-        prose("what you want", &text)
+        parse_prose("what you want", &text)
     }
 }
 
-fn prose(what: &str, text: &str) -> Result<Prose> {
+/// A command that must succeed in the end.
+fn parse_check(line: &str) -> Result<Criterion> {
+    let text = parse_prose("a check", &format!("`{line}` succeeds"))?;
+    let check = EvidenceCheck::from_shell_line(line);
+    match check.validation_error() {
+        Some(why) => Err(CliError::invalid_input(why)),
+        None => Ok(Criterion { text, check: Some(check) }),
+    }
+}
+
+fn parse_prose(what: &str, text: &str) -> Result<Prose> {
     text.replace("\r\n", "\n")
         .parse()
-        .map_err(|error| Failure::invalid(format!("{what} cannot be taken: {error}")))
+        .map_err(|error| CliError::invalid_input(format!("{what} cannot be taken: {error}")))
 }
 
 /// Asks for a task, once: sent again after a server was killed it is known by its key.
-pub(crate) async fn made(context: &Context, body: &CreateTask) -> Result<TaskView> {
-    let body = serde_json::to_value(body).map_err(|error| Failure::internal(error.to_string()))?;
+pub(crate) async fn create_task(context: &CliContext, body: &CreateTask) -> Result<TaskView> {
+    let body =
+        serde_json::to_value(body).map_err(|error| CliError::internal_error(error.to_string()))?;
     let key = format!("{:032x}", rand::random::<u128>());
     context
         .client
-        .for_a_while(&Call::to(operations::CREATE_TASK, [""; 0]).body(&body).key(key))
+        .send_with_retry_timeout(
+            &ApiRequest::with_path_params(operations::CREATE_TASK, [""; 0])
+                .with_json_body(&body)
+                .with_idempotency_key(key),
+        )
         .await
 }
 
-impl Create {
-    pub(super) async fn run(self, context: &mut Context) -> Result<()> {
-        let wanted = self.wish.read()?;
-        let project = context.project(self.project.clone())?;
-        let project = super::project(context, &project).await?;
+impl TaskCreateArgs {
+    pub(super) async fn run(self, context: &mut CliContext) -> Result<()> {
+        let wanted = self.wish.to_task_draft()?;
+        let project = context.require_project(self.project.clone())?;
+        let project = super::fetch_project(context, &project).await?;
         let mut after = Vec::new();
         for task in self.after {
-            let named = Named { task, project: Some(project.id.to_string()) };
-            after.push(named.view(context).await?.id);
+            let named = TaskSelector { task, project: Some(project.id.to_string()) };
+            after.push(named.fetch_task(context).await?.id);
         }
-        let task = made(context, &wanted.task(project.id, after)).await?;
-        context.out.show(
+        context.record_project(&project);
+        let task = create_task(context, &wanted.into_create_task(project.id, after)).await?;
+        context.fetch_currency().await;
+        let limit = super::budget_text(&task, context.currency());
+        let words = context.task_reference(&task);
+        context.out.print_answer(
             &task,
             |task| vec![task.id.to_string()],
             |task, paint| {
-                let tick = paint.dye(crate::terminal::Style::Green, "✓");
+                let tick = paint.apply_style(crate::terminal::TextStyle::Green, "✓");
                 format!(
-                    "{tick} {} was accepted in {} ({})\n  follow it with: cynork task watch {}",
-                    task.name, project.slug, task.id, task.id
+                    "{tick} {} was accepted in {} ({}), limit {limit}\n  follow it with: cynork task watch {words}",
+                    task.name, project.slug, task.id
                 )
             },
         )
@@ -185,22 +232,22 @@ mod tests {
             ("1.000001", 1_000_001),
             ("3.", 3_000_000),
         ] {
-            assert_eq!(micros(text).map(u64::from), Ok(wanted), "{text}");
+            assert_eq!(parse_amount(text).map(u64::from), Ok(wanted), "{text}");
         }
         for text in
             ["", ".", "-1", "1,5", "0.1234567", "1e3", "99999999999999999999", "9999999999999999.0"]
         {
-            assert!(micros(text).is_err(), "{text}");
+            assert!(parse_amount(text).is_err(), "{text}");
         }
     }
 
-    fn wish(words: Option<&str>) -> Wish {
-        Wish {
+    fn wish(words: Option<&str>) -> TaskRequestArgs {
+        TaskRequestArgs {
             words: words.map(str::to_owned),
             file: None,
             criterion: vec!["It is dark".to_owned()],
             check: vec!["make test".to_owned()],
-            budget: Some(micros("0.5").unwrap()),
+            budget: Some(parse_amount("0.5").unwrap()),
             max_tokens: None,
             name: None,
         }
@@ -209,11 +256,14 @@ mod tests {
     #[test]
     fn each_statement_and_each_command_must_hold() {
         let project = "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap();
-        let wanted = wish(Some(" Dark mode \r\n please ")).read().unwrap();
-        let body = wanted.task(project, Vec::new());
+        let wanted = wish(Some(" Dark mode \r\n please ")).to_task_draft().unwrap();
+        let body = wanted.into_create_task(project, Vec::new());
         assert_eq!(body.description.as_str(), "Dark mode \n please");
         let told = |criterion: &Criterion| {
-            (criterion.text.as_str().to_owned(), criterion.check.as_ref().map(Check::told))
+            (
+                criterion.text.as_str().to_owned(),
+                criterion.check.as_ref().map(EvidenceCheck::command_line),
+            )
         };
         assert_eq!(
             body.acceptance_criteria.iter().map(told).collect::<Vec<_>>(),
@@ -227,17 +277,18 @@ mod tests {
 
     #[test]
     fn nothing_is_asked_for_without_words() {
-        let failure = wish(Some("  ")).read().unwrap_err();
-        assert_eq!(failure.kind, Kind::Usage);
+        let failure = wish(Some("  ")).to_task_draft().unwrap_err();
+        assert_eq!(failure.kind, CliErrorKind::Usage);
     }
 
     #[test]
     fn the_words_come_before_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "More of it.\n").unwrap();
-        let wish = Wish { file: Some(file.path().to_owned()), ..wish(Some("Dark mode")) };
-        assert_eq!(wish.description().unwrap().as_str(), "Dark mode\n\nMore of it.");
-        let gone = Wish { file: Some("/nowhere/at/all".into()), ..wish };
-        assert_eq!(gone.description().unwrap_err().kind, Kind::Usage);
+        let wish =
+            TaskRequestArgs { file: Some(file.path().to_owned()), ..wish(Some("Dark mode")) };
+        assert_eq!(wish.read_description().unwrap().as_str(), "Dark mode\n\nMore of it.");
+        let gone = TaskRequestArgs { file: Some("/nowhere/at/all".into()), ..wish };
+        assert_eq!(gone.read_description().unwrap_err().kind, CliErrorKind::Usage);
     }
 }

@@ -3,30 +3,30 @@
 use clap::Args;
 use cynode_wire::{
     nodes::JobEventView,
-    timeline::{JobEntry, Timeline},
+    timeline::{JobEntry, TaskTimeline},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{Named, timeline_of};
+use super::{TaskSelector, fetch_timeline};
 use crate::{
-    client::{Call, Items},
-    context::Context,
+    client::{ApiRequest, ListResponse},
+    context::CliContext,
     draw,
-    failure::{Failure, Kind, Result},
-    follow::{Follow, InJob, News, job_name},
+    failure::{CliError, CliErrorKind, Result},
+    follow::{JobUpdate, TaskUpdate, TaskUpdateStream, job_name},
     operations,
-    output::{Form, Output, closed, say},
-    terminal::{Paint, Style, clock},
+    output::{CliOutput, CliOutputFormat, is_stdout_closed, print_line},
+    terminal::{Colorizer, TextStyle, format_clock},
 };
 
 /// Most events in one answer.
-const PAGE: usize = 500;
+const JOB_EVENT_PAGE_SIZE: usize = 500;
 
 #[derive(Args)]
-pub(crate) struct Logs {
+pub(crate) struct TaskLogsArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// Goes on until the task has ended.
     #[arg(long, short)]
     follow: bool,
@@ -36,56 +36,104 @@ pub(crate) struct Logs {
     /// Only of this unit of the plan.
     #[arg(long)]
     unit: Option<String>,
+    /// All that programs wrote, however long.
+    #[arg(long)]
+    full: bool,
 }
 
-impl Logs {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
-        let id = self.named.id(context).await?;
+/// How many lines of what a program wrote are shown at its beginning and at its end.
+const FOLDED_LINES: usize = 10;
+
+/// What a program wrote, without the middle when it is long.
+fn fold_lines(lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(2 * FOLDED_LINES);
+    // A mark in place of one line is no gain.
+    if more < 2 {
+        return lines;
+    }
+    let mut folded = lines[..FOLDED_LINES].to_vec();
+    folded.push(format!("… {more} lines more: --full"));
+    folded.extend_from_slice(&lines[lines.len() - FOLDED_LINES..]);
+    folded
+}
+
+/// The lines of several events; what a program wrote in one go is folded, unless all of it is wanted.
+fn render_event_lines(
+    events: &[JobUpdate],
+    full: bool,
+    mut draw: impl FnMut(&JobUpdate) -> Vec<String>,
+) -> Vec<String> {
+    let together = |first: &JobUpdate, second: &JobUpdate| {
+        let output = |it: &JobUpdate| it.event.event == "output";
+        output(first) && output(second) && first.job.job_id == second.job.job_id
+    };
+    let mut lines = Vec::new();
+    for group in events.chunk_by(together) {
+        let drawn: Vec<String> = group.iter().flat_map(&mut draw).collect();
+        let output = group.first().is_some_and(|it| it.event.event == "output");
+        lines.extend(if output && !full { fold_lines(drawn) } else { drawn });
+    }
+    lines
+}
+
+impl TaskLogsArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
+        let id = self.named.resolve_task_id(context).await?;
         if self.follow {
-            return self.follow(context, &id).await;
+            return self.follow_events(context, &id).await;
         }
-        let timeline = timeline_of(context, &id).await?;
-        let events = self.all(context, &timeline).await?;
-        let value = json!({ "items": events.iter().map(told).collect::<Vec<_>>() });
+        let timeline = fetch_timeline(context, &id).await?;
+        let events = self.fetch_events(context, &timeline).await?;
+        let value = json!({ "items": events.iter().map(event_to_json).collect::<Vec<_>>() });
         let first = events.first().map(|event| event.event.at);
-        context.out.show(
+        context.out.print_answer(
             &value,
-            |_| events.iter().flat_map(|it| draw::happened(&it.event, Paint(false))).collect(),
+            |_| {
+                render_event_lines(&events, true, |it| {
+                    draw::render_job_event(&it.event, Colorizer(false))
+                })
+            },
             |_, paint| {
-                let lines = events.iter().flat_map(|it| drawn(it, first, paint));
-                let lines: Vec<String> = lines.collect();
+                let lines =
+                    render_event_lines(&events, self.full, |it| render_event(it, first, paint));
                 if lines.is_empty() {
-                    return paint.dye(Style::Dim, "nothing was said or done yet");
+                    return paint.apply_style(TextStyle::Dim, "nothing was said or done yet");
                 }
                 lines.join("\n")
             },
         )
     }
 
-    fn wants(&self, job: &JobEntry) -> bool {
+    fn includes_job(&self, job: &JobEntry) -> bool {
         self.job.as_ref().is_none_or(|id| *id == job.job_id.to_string())
             && self.unit.as_ref().is_none_or(|unit| *unit == job.unit)
     }
 
     /// All that happened so far, in order.
-    async fn all(&self, context: &Context, timeline: &Timeline) -> Result<Vec<InJob>> {
-        let jobs: Vec<&JobEntry> = timeline.jobs.iter().filter(|job| self.wants(job)).collect();
+    async fn fetch_events(
+        &self,
+        context: &CliContext,
+        timeline: &TaskTimeline,
+    ) -> Result<Vec<JobUpdate>> {
+        let jobs: Vec<&JobEntry> =
+            timeline.jobs.iter().filter(|job| self.includes_job(job)).collect();
         if jobs.is_empty() && (self.job.is_some() || self.unit.is_some()) {
-            return Err(Failure::new(Kind::NotFound, "the task has no such job")
-                .fix("see its jobs and units: `cynork task timeline TASK --json`"));
+            return Err(CliError::new(CliErrorKind::NotFound, "the task has no such job")
+                .with_fix("see its jobs and units: `cynork task timeline TASK --json`"));
         }
         let mut happened = Vec::new();
         for job in jobs {
             let (name, mut from) = (job_name(timeline, job), 0);
             loop {
-                let call = Call::to(operations::JOB_EVENTS, [job.job_id.to_string()])
-                    .query("from", Some(from))
-                    .query("limit", Some(PAGE));
-                let page: Items<JobEventView> = context.client.send(&call).await?;
-                let full = page.items.len() == PAGE;
+                let call =
+                    ApiRequest::with_path_params(operations::JOB_EVENTS, [job.job_id.to_string()])
+                        .with_query("from", Some(from))
+                        .with_query("limit", Some(JOB_EVENT_PAGE_SIZE));
+                let page: ListResponse<JobEventView> = context.client.send(&call).await?;
+                let full = page.items.len() == JOB_EVENT_PAGE_SIZE;
                 for event in page.items {
                     from = event.number + 1;
-                    happened.push(InJob { job: job.clone(), name: name.clone(), event });
+                    happened.push(JobUpdate { job: job.clone(), name: name.clone(), event });
                 }
                 if !full {
                     break;
@@ -97,55 +145,75 @@ impl Logs {
         Ok(happened)
     }
 
-    async fn follow(&self, context: &Context, id: &str) -> Result<()> {
-        let mut follow = Follow::begin(context.client.clone(), id);
+    async fn follow_events(&self, context: &CliContext, id: &str) -> Result<()> {
+        let mut follow = TaskUpdateStream::follow_task(context.client.clone(), id);
         let (mut first, mut kept) = (None, Vec::new());
         while let Some(news) = follow.next().await {
             match news?.news {
-                News::Job(it) if self.wants(&it.job) => {
+                TaskUpdate::Job(it) if self.includes_job(&it.job) => {
                     let first = *first.get_or_insert(it.event.at);
                     let lines = match context.out.form {
-                        Form::Json => {
-                            kept.push(told(&it));
+                        CliOutputFormat::Json => {
+                            kept.push(event_to_json(&it));
                             continue;
                         }
-                        Form::Quiet => draw::happened(&it.event, Paint(false)),
-                        Form::Readable => drawn(&it, Some(first), context.out.paint),
+                        CliOutputFormat::Quiet => {
+                            draw::render_job_event(&it.event, Colorizer(false))
+                        }
+                        CliOutputFormat::Readable => {
+                            render_event_lines(std::slice::from_ref(it.as_ref()), self.full, |it| {
+                                render_event(it, Some(first), context.out.paint)
+                            })
+                        }
                     };
                     for line in &lines {
-                        say(line);
+                        print_line(line);
                     }
-                    if closed() {
+                    if is_stdout_closed() {
                         return Ok(());
                     }
                 }
                 _ => {}
             }
         }
-        if context.out.form == Form::Json {
-            Output::json(&json!({ "items": kept }))?;
+        if context.out.form == CliOutputFormat::Json {
+            CliOutput::print_json(&json!({ "items": kept }))?;
         }
         Ok(())
     }
 }
 
 /// One event, with whose it is.
-fn told(it: &InJob) -> Value {
+fn event_to_json(it: &JobUpdate) -> Value {
     json!({ "job_id": it.job.job_id, "unit": it.job.unit, "attempt": it.job.attempt,
-        "number": it.event.number, "at": rfc3339(it.event.at), "at_ms": it.event.at_ms,
+        "number": it.event.number, "at": to_rfc3339(it.event.at), "at_ms": it.event.at_ms,
         "event": it.event.event, "data": it.event.data })
 }
 
-fn rfc3339(at: OffsetDateTime) -> Value {
+fn to_rfc3339(at: OffsetDateTime) -> Value {
     let format = time::format_description::well_known::Rfc3339;
     at.format(&format).map_or(Value::Null, Value::String)
 }
 
-fn drawn(it: &InJob, first: Option<OffsetDateTime>, paint: Paint) -> Vec<String> {
+fn render_event(it: &JobUpdate, first: Option<OffsetDateTime>, paint: Colorizer) -> Vec<String> {
     let since = first.map_or(time::Duration::ZERO, |first| it.event.at - first);
-    let at = clock(std::time::Duration::try_from(since).unwrap_or_default());
-    let head = paint.dye(Style::Dim, &format!("{at:>5}"));
-    let name = paint.dye(Style::Cyan, &it.name);
-    let lines = draw::happened(&it.event, paint).into_iter();
+    let at = format_clock(std::time::Duration::try_from(since).unwrap_or_default());
+    let head = paint.apply_style(TextStyle::Dim, &format!("{at:>5}"));
+    let name = paint.apply_style(TextStyle::Cyan, &it.name);
+    let lines = draw::render_job_event(&it.event, paint).into_iter();
     lines.map(|line| format!("{head}  {name}  {line}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_wrote_is_folded_when_it_is_long() {
+        let lines = |count: usize| (1..=count).map(|at| at.to_string()).collect::<Vec<_>>();
+        assert_eq!(fold_lines(lines(21)), lines(21));
+        let folded = fold_lines(lines(140));
+        assert_eq!((folded.len(), folded[10].as_str()), (21, "… 120 lines more: --full"));
+        assert_eq!((folded[9].as_str(), folded[11].as_str()), ("10", "131"));
+    }
 }

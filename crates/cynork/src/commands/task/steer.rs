@@ -2,52 +2,61 @@
 
 use clap::Args;
 use cynode_core::{
-    budget::Budget, delivery::AGAIN, ids::WaitId, names::Prose, tasks::TaskStateName,
+    budget::Budget, delivery::ANSWER_RETRY, ids::WaitId, names::Prose, tasks::TaskStateName,
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
     models::ParkView,
     tasks::{CreateTask, TaskView},
-    timeline::{Instructed, Timeline, WaitEntry},
+    timeline::{InstructionReceipt, TaskTimeline, WaitEntry},
 };
 use serde_json::{Value, json};
 
-use super::{Named, made, plan_of, timeline_of};
+use super::{TaskSelector, fetch_newest_plan, fetch_timeline};
 use crate::{
-    client::Call,
-    context::Context,
+    client::ApiRequest,
+    commands::run::fetch_plan_preview,
+    context::CliContext,
     draw,
-    failure::{Failure, Kind, Result},
-    look::visible,
+    failure::{CliError, CliErrorKind, Result},
+    look::escape_invisible,
     operations,
-    output::{Form, say},
-    terminal::{Style, first_line, shown},
+    output::{CliOutputFormat, print_line},
+    terminal::{TextStyle, escape_for_terminal, first_line},
 };
 
 /// Says yes or no to the plan that one wait is about: when another one is open by then, nothing is said.
-pub(crate) async fn approved(
-    context: &Context,
+pub(crate) async fn send_approval(
+    context: &CliContext,
     id: &str,
     wait: WaitId,
     yes: bool,
     note: Option<&str>,
 ) -> Result<TaskView> {
     let body = json!({ "approved": yes, "note": note, "wait_id": wait });
-    sent(context, Call::to(operations::APPROVE_TASK, [id]).body(&body)).await
+    send_idempotent(
+        context,
+        ApiRequest::with_path_params(operations::APPROVE_TASK, [id]).with_json_body(&body),
+    )
+    .await
 }
 
 /// Answers the question of one wait, or without it the one that is open.
-pub(crate) async fn answered(
-    context: &Context,
+pub(crate) async fn send_answer(
+    context: &CliContext,
     id: &str,
     wait: Option<WaitId>,
     text: &str,
 ) -> Result<TaskView> {
-    let body = answer(wait, text);
-    sent(context, Call::to(operations::ANSWER_TASK, [id]).body(&body)).await
+    let body = answer_body(wait, text);
+    send_idempotent(
+        context,
+        ApiRequest::with_path_params(operations::ANSWER_TASK, [id]).with_json_body(&body),
+    )
+    .await
 }
 
-fn answer(wait: Option<WaitId>, text: &str) -> Value {
+fn answer_body(wait: Option<WaitId>, text: &str) -> Value {
     match wait {
         Some(wait) => json!({ "text": text, "wait_id": wait }),
         None => json!({ "text": text }),
@@ -55,31 +64,38 @@ fn answer(wait: Option<WaitId>, text: &str) -> Value {
 }
 
 /// Tells it something.
-pub(crate) async fn instructed(
-    context: &Context,
+pub(crate) async fn send_instruction(
+    context: &CliContext,
     id: &str,
     kind: &str,
     text: Option<&str>,
-) -> Result<Instructed> {
+) -> Result<InstructionReceipt> {
     let body = json!({ "kind": kind, "text": text });
-    sent(context, Call::to(operations::INSTRUCT_TASK, [id]).body(&body)).await
+    send_idempotent(
+        context,
+        ApiRequest::with_path_params(operations::INSTRUCT_TASK, [id]).with_json_body(&body),
+    )
+    .await
 }
 
 /// Sends it once, under one key, however often a server is killed over it.
-async fn sent<T: serde::de::DeserializeOwned>(context: &Context, call: Call) -> Result<T> {
+async fn send_idempotent<T: serde::de::DeserializeOwned>(
+    context: &CliContext,
+    call: ApiRequest,
+) -> Result<T> {
     let key = format!("{:032x}", rand::random::<u128>());
-    context.client.for_a_while(&call.key(key)).await
+    context.client.send_with_retry_timeout(&call.with_idempotency_key(key)).await
 }
 
 /// What a task waits for a person with, if it does.
-fn open(timeline: &Timeline) -> Option<&WaitEntry> {
+fn open_wait(timeline: &TaskTimeline) -> Option<&WaitEntry> {
     timeline.waits.last().filter(|wait| wait.resolved_at.is_none())
 }
 
 #[derive(Args)]
-pub(crate) struct Approve {
+pub(crate) struct TaskApproveArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// Says no, and why: the plan is made anew with it.
     #[arg(long, value_name = "WHY")]
     no: Option<String>,
@@ -88,149 +104,180 @@ pub(crate) struct Approve {
     note: Option<String>,
 }
 
-impl Approve {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
-        let task = self.named.view(context).await?;
+impl TaskApproveArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
+        let task = self.named.fetch_task(context).await?;
         let id = task.id.to_string();
         // The wait is looked at before the plan: a plan that comes in between is another wait's.
-        let timeline = timeline_of(context, &id).await?;
+        let timeline = fetch_timeline(context, &id).await?;
         let asked = |wait: &&WaitEntry| wait.reason == WaitReason::Approval;
-        let wait = open(&timeline).filter(asked).ok_or_else(|| {
-            Failure::new(Kind::Conflict, "the task does not wait for a yes")
-                .fix(format!("see where it stands: `cynork task show {id}`"))
+        let wait = open_wait(&timeline).filter(asked).ok_or_else(|| {
+            CliError::new(CliErrorKind::Conflict, "the task does not wait for a yes").with_fix(
+                format!("see where it stands: `cynork task show {}`", self.named.command_words()),
+            )
         })?;
-        if context.out.form == Form::Readable {
-            let plan = plan_of(context, &task).await?;
+        if context.out.form == CliOutputFormat::Readable {
+            let plan = fetch_newest_plan(context, &task).await?;
             let paint = context.out.paint;
             let lines = match &plan {
-                Some(planned) => draw::plan(&planned.plan, paint),
-                None => draw::units(&timeline.units, paint),
+                Some(planned) => {
+                    context.fetch_currency().await;
+                    let (client, currency) = (&context.client, context.currency());
+                    for (name, words) in
+                        fetch_plan_preview(client, currency, &task, planned).await?
+                    {
+                        print_line(&format!(
+                            "{} {words}",
+                            paint.apply_style(TextStyle::Dim, &format!("{name:<9}"))
+                        ));
+                    }
+                    draw::render_plan(&planned.plan, paint)
+                }
+                None => draw::render_units(&timeline.units, paint),
             };
             for line in &lines {
-                say(line);
+                print_line(line);
             }
         }
         if self.no.is_none() {
-            context.sure("May it be carried out?")?;
+            context.confirm_action("May it be carried out?")?;
         }
         let task = match &self.no {
-            Some(why) => approved(context, &id, wait.wait_id, false, Some(why)).await?,
-            None => approved(context, &id, wait.wait_id, true, self.note.as_deref()).await?,
+            Some(why) => send_approval(context, &id, wait.wait_id, false, Some(why)).await?,
+            None => send_approval(context, &id, wait.wait_id, true, self.note.as_deref()).await?,
         };
         let words = match &self.no {
             Some(_) => format!("{} is planned anew with what you said", task.name),
             None => format!("{} is carried out", task.name),
         };
-        context.out.done(&task, &words)
+        context.out.print_success(&task, &words)
     }
 }
 
 #[derive(Args)]
-pub(crate) struct Answer {
+pub(crate) struct TaskAnswerArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// What you answer; without it, the question is shown and you are asked.
     text: Option<String>,
 }
 
-impl Answer {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
-        let id = self.named.id(context).await?;
+impl TaskAnswerArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
+        let id = self.named.resolve_task_id(context).await?;
         let (wait, text) = match self.text {
             Some(text) => (None, text),
             None => {
-                let timeline = timeline_of(context, &id).await?;
+                let timeline = fetch_timeline(context, &id).await?;
                 let asked = |wait: &&WaitEntry| wait.reason == WaitReason::HumanInput;
-                let wait = open(&timeline).filter(asked).ok_or_else(|| {
-                    Failure::new(Kind::Conflict, "the task does not wait for an answer")
-                        .fix(format!("see where it stands: `cynork task show {id}`"))
+                let wait = open_wait(&timeline).filter(asked).ok_or_else(|| {
+                    CliError::new(CliErrorKind::Conflict, "the task does not wait for an answer")
+                        .with_fix(format!(
+                            "see where it stands: `cynork task show {}`",
+                            self.named.command_words()
+                        ))
                 })?;
-                let question = visible(wait.question.as_deref().unwrap_or("What is to be done?"));
-                if !context.person() {
-                    return Err(Failure::new(Kind::Usage, question)
-                        .fix("give the answer: `cynork task answer TASK \"…\"`"));
+                let question =
+                    escape_invisible(wait.question.as_deref().unwrap_or("What is to be done?"));
+                if !context.is_interactive() {
+                    return Err(CliError::new(CliErrorKind::Usage, question)
+                        .with_fix("give the answer: `cynork task answer TASK \"…\"`"));
                 }
-                say(&context.out.paint.dye(Style::Yellow, &question));
+                print_line(&context.out.paint.apply_style(TextStyle::Yellow, &question));
                 let typed = dialoguer::Input::<String>::new().with_prompt("Your answer");
                 let typed = typed.interact_text();
-                let text = typed.map_err(|error| Failure::invalid(error.to_string()))?;
+                let text = typed.map_err(|error| CliError::invalid_input(error.to_string()))?;
                 (Some(wait.wait_id), text)
             }
         };
-        let task = answered(context, &id, wait, &text).await?;
-        context.out.done(&task, &format!("{} was answered", task.name))
+        let task = send_answer(context, &id, wait, &text).await?;
+        context.out.print_success(&task, &format!("{} was answered", task.name))
     }
 }
 
 /// Says something, if there is something to say.
 #[derive(Args)]
-pub(crate) struct Maybe {
+pub(crate) struct OptionalInstructionArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// Why, or what else.
     text: Option<String>,
 }
 
 /// Says something.
 #[derive(Args)]
-pub(crate) struct Words {
+pub(crate) struct InstructionArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// What is meant.
     text: String,
 }
 
-async fn told(
-    context: &Context,
-    named: &Named,
+async fn instruct_task(
+    context: &CliContext,
+    named: &TaskSelector,
     (kind, text): (&str, Option<&str>),
     done: &str,
 ) -> Result<()> {
-    let id = named.id(context).await?;
-    let answer = instructed(context, &id, kind, text).await?;
-    context.out.done(&answer, &format!("{id} {done}"))
+    let task = named.fetch_task(context).await?;
+    let answer = send_instruction(context, &task.id.to_string(), kind, text).await?;
+    context.out.print_success(&answer, &format!("{} {done}", task.name))
 }
 
-impl Maybe {
-    pub(super) async fn pause(self, context: &Context) -> Result<()> {
-        told(context, &self.named, ("pause", self.text.as_deref()), "stops at its next step").await
+impl OptionalInstructionArgs {
+    pub(super) async fn pause_task(self, context: &CliContext) -> Result<()> {
+        instruct_task(
+            context,
+            &self.named,
+            ("pause", self.text.as_deref()),
+            "stops at its next step",
+        )
+        .await
     }
 
-    pub(super) async fn resume(self, context: &Context) -> Result<()> {
-        told(context, &self.named, ("continue", self.text.as_deref()), "goes on").await
+    pub(super) async fn resume_task(self, context: &CliContext) -> Result<()> {
+        instruct_task(context, &self.named, ("continue", self.text.as_deref()), "goes on").await
     }
 
-    pub(super) async fn abort(self, context: &Context) -> Result<()> {
-        context.sure("It is given up for good. Sure?")?;
-        told(context, &self.named, ("abort", self.text.as_deref()), "was given up").await
+    pub(super) async fn abort_task(self, context: &CliContext) -> Result<()> {
+        let task = self.named.fetch_task(context).await?;
+        context.confirm_action(&format!("{} is given up for good. Sure?", task.name))?;
+        let id = task.id.to_string();
+        let answer = send_instruction(context, &id, "abort", self.text.as_deref()).await?;
+        context.out.print_success(&answer, &format!("{} was given up", task.name))
     }
 }
 
-impl Words {
-    pub(super) async fn revise(self, context: &Context) -> Result<()> {
-        told(context, &self.named, ("revise", Some(&self.text)), "is planned anew").await
+impl InstructionArgs {
+    pub(super) async fn revise_plan(self, context: &CliContext) -> Result<()> {
+        instruct_task(context, &self.named, ("revise", Some(&self.text)), "is planned anew").await
     }
 
-    pub(super) async fn expand(self, context: &Context) -> Result<()> {
-        told(context, &self.named, ("expand_scope", Some(&self.text)), "does that too").await
+    pub(super) async fn expand_scope(self, context: &CliContext) -> Result<()> {
+        instruct_task(context, &self.named, ("expand_scope", Some(&self.text)), "does that too")
+            .await
     }
 
-    pub(super) async fn reduce(self, context: &Context) -> Result<()> {
-        told(context, &self.named, ("reduce_scope", Some(&self.text)), "leaves that out").await
+    pub(super) async fn reduce_scope(self, context: &CliContext) -> Result<()> {
+        instruct_task(context, &self.named, ("reduce_scope", Some(&self.text)), "leaves that out")
+            .await
     }
 }
 
 #[derive(Args)]
-pub(crate) struct Retry {
+pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
-    named: Named,
+    named: TaskSelector,
     /// What is to be done otherwise this time.
     text: Option<String>,
+    /// Begins anew, without the work that was left.
+    #[arg(long)]
+    fresh: bool,
 }
 
 /// What trying again means for a task as it stands.
 #[derive(Debug, PartialEq, Eq)]
-enum Again {
+pub(crate) enum RetryAction {
     /// It asks what to do about what came to nothing, with this wait.
     Answer(WaitId),
     /// It is paused.
@@ -241,62 +288,73 @@ enum Again {
     Nothing(String),
 }
 
-fn again(timeline: &Timeline) -> Again {
-    let open = open(timeline).map(|wait| (wait.reason, wait.wait_id));
+pub(crate) fn retry_action(timeline: &TaskTimeline) -> RetryAction {
+    let open = open_wait(timeline).map(|wait| (wait.reason, wait.wait_id));
     match (timeline.state, open) {
-        (TaskStateName::Failed | TaskStateName::Cancelled, _) => Again::Anew,
-        (TaskStateName::Completed, _) => Again::Nothing("it was completed".to_owned()),
-        (_, Some((WaitReason::HumanInput, wait))) => Again::Answer(wait),
-        (_, Some((WaitReason::Paused, _))) => Again::Resume,
+        (TaskStateName::Failed | TaskStateName::Cancelled, _) => RetryAction::Anew,
+        (TaskStateName::Completed, _) => RetryAction::Nothing("it was completed".to_owned()),
+        (_, Some((WaitReason::HumanInput, wait))) => RetryAction::Answer(wait),
+        (_, Some((WaitReason::Paused, _))) => RetryAction::Resume,
         (_, Some((WaitReason::Approval, _))) => {
-            Again::Nothing("it waits for a yes to its plan".to_owned())
+            RetryAction::Nothing("it waits for a yes to its plan".to_owned())
         }
-        (TaskStateName::Queued | TaskStateName::Running, _) => {
-            Again::Nothing(format!("it goes on by itself: {}", first_line(&timeline.standing)))
-        }
+        (TaskStateName::Queued | TaskStateName::Running, _) => RetryAction::Nothing(format!(
+            "it goes on by itself: {}",
+            first_line(&timeline.standing)
+        )),
     }
 }
 
-impl Retry {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
-        let task = self.named.view(context).await?;
+impl TaskRetryArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
+        let task = self.named.fetch_task(context).await?;
         let id = task.id.to_string();
-        let timeline = timeline_of(context, &id).await?;
-        match again(&timeline) {
-            Again::Answer(wait) => {
-                let text = self.text.as_deref().unwrap_or(AGAIN);
-                let task = answered(context, &id, Some(wait), text).await?;
-                context.out.done(&task, &format!("{} tries it again", task.name))
+        let timeline = fetch_timeline(context, &id).await?;
+        match retry_action(&timeline) {
+            RetryAction::Answer(wait) => {
+                let text = self.text.as_deref().unwrap_or(ANSWER_RETRY);
+                let task = send_answer(context, &id, Some(wait), text).await?;
+                context.out.print_success(&task, &format!("{} tries it again", task.name))
             }
-            Again::Resume => {
-                instructed(context, &id, "continue", self.text.as_deref()).await?;
-                let task = Named { task: id, project: None }.view(context).await?;
-                context.out.done(&task, &format!("{} was paused and goes on", task.name))
+            RetryAction::Resume => {
+                send_instruction(context, &id, "continue", self.text.as_deref()).await?;
+                let task = TaskSelector { task: id, project: None }.fetch_task(context).await?;
+                context.out.print_success(&task, &format!("{} was paused and goes on", task.name))
             }
-            Again::Anew => {
-                let new = made(context, &anew(&task, self.text.as_deref())?).await?;
+            RetryAction::Anew => {
+                let body = serde_json::to_value(build_retry_task(&task, self.text.as_deref())?)
+                    .map_err(|error| CliError::internal_error(error.to_string()))?;
+                let call = ApiRequest::with_path_params(operations::RETRY_TASK, [&id])
+                    .with_query("fresh", self.fresh.then_some(true))
+                    .with_json_body(&body);
+                let new: TaskView = send_idempotent(context, call).await?;
+                let from = if self.fresh {
+                    "and begins anew"
+                } else {
+                    "and begins with the best work that was left, if there is any"
+                };
                 let words = format!(
-                    "{} has ended and stays so; {} asks for the same once more ({})",
+                    "{} has ended and stays so; {} asks for the same once more {from} ({})",
                     task.name, new.name, new.id
                 );
-                context.out.done(&new, &words)
+                context.out.print_success(&new, &words)
             }
-            Again::Nothing(why) => Err(Failure::new(
-                Kind::Conflict,
+            RetryAction::Nothing(why) => Err(CliError::new(
+                CliErrorKind::Conflict,
                 format!("there is nothing to try again: {why}"),
             )
-            .fix(format!("`cynork task revise {id} \"…\"` has it done otherwise while it runs; `cynork run \"…\"` asks for something new"))),
+            .with_fix(format!("`cynork task revise {} \"…\"` has it done otherwise while it runs; `cynork run \"…\"` asks for something new", self.named.command_words()))),
         }
     }
 }
 
 /// The same words again, and what is to be done otherwise.
-fn anew(task: &TaskView, otherwise: Option<&str>) -> Result<CreateTask> {
+pub(crate) fn build_retry_task(task: &TaskView, otherwise: Option<&str>) -> Result<CreateTask> {
     let description = match otherwise {
         None => task.description.clone(),
         Some(text) => format!("{}\n\n{text}", task.description)
             .parse::<Prose>()
-            .map_err(|error| Failure::invalid(error.to_string()))?,
+            .map_err(|error| CliError::invalid_input(error.to_string()))?,
     };
     Ok(CreateTask {
         project_id: task.project_id,
@@ -308,41 +366,52 @@ fn anew(task: &TaskView, otherwise: Option<&str>) -> Result<CreateTask> {
             max_tokens: task.budget.max_tokens,
         },
         depends_on: task.depends_on.clone(),
+        approve_plan: None,
     })
 }
 
-pub(super) async fn cancel(named: &Named, context: &Context) -> Result<()> {
-    let id = named.id(context).await?;
-    context.sure("It is stopped for good, and so is what depends on it. Sure?")?;
-    let task: TaskView = sent(context, Call::to(operations::CANCEL_TASK, [&id])).await?;
-    context.out.done(&task, &format!("{} was stopped", task.name))
+pub(super) async fn cancel_task(named: &TaskSelector, context: &CliContext) -> Result<()> {
+    let task = named.fetch_task(context).await?;
+    let question =
+        format!("{} is stopped for good, and so is what depends on it. Sure?", task.name);
+    context.confirm_action(&question)?;
+    let call = ApiRequest::with_path_params(operations::CANCEL_TASK, [task.id.to_string()]);
+    let task: TaskView = send_idempotent(context, call).await?;
+    context.out.print_success(&task, &format!("{} was stopped", task.name))
 }
 
-pub(super) async fn parked(named: &Named, context: &Context) -> Result<()> {
-    let id = named.id(context).await?;
+pub(super) async fn show_parking(named: &TaskSelector, context: &CliContext) -> Result<()> {
+    let id = named.resolve_task_id(context).await?;
     let park: Option<ParkView> =
-        context.client.send(&Call::to(operations::GET_PARK, [&id])).await?;
-    context.out.show(
+        context.client.send(&ApiRequest::with_path_params(operations::GET_PARK, [&id])).await?;
+    context.out.print_answer(
         &park,
         |park| park.iter().map(|park| park.kind.as_str().to_owned()).collect(),
         |park, paint| match park {
             None => "it may ask models".to_owned(),
             Some(park) => {
-                let kind = paint.dye(Style::Yellow, park.kind.as_str());
+                let kind = paint.apply_style(TextStyle::Yellow, park.kind.as_str());
                 let until = match park.until {
                     Some(until) => format!("until {until}"),
-                    None => format!("until somebody lets it: cynork task unpark {id}"),
+                    None => format!(
+                        "until somebody lets it: cynork task unpark {}",
+                        named.command_words()
+                    ),
                 };
-                format!("it may not ask models, {until}\n{kind}: {}", shown(&park.reason))
+                format!(
+                    "it may not ask models, {until}\n{kind}: {}",
+                    escape_for_terminal(&park.reason)
+                )
             }
         },
     )
 }
 
-pub(super) async fn unpark(named: &Named, context: &Context) -> Result<()> {
-    let id = named.id(context).await?;
-    let none: Value = sent(context, Call::to(operations::UNPARK, [&id])).await?;
-    context.out.done(&none, &format!("{id} may ask models again"))
+pub(super) async fn unpark_task(named: &TaskSelector, context: &CliContext) -> Result<()> {
+    let task = named.fetch_task(context).await?;
+    let call = ApiRequest::with_path_params(operations::UNPARK, [task.id.to_string()]);
+    let none: Value = send_idempotent(context, call).await?;
+    context.out.print_success(&none, &format!("{} may ask models again", task.name))
 }
 
 #[cfg(test)]
@@ -351,7 +420,7 @@ mod tests {
 
     const WAIT: &str = "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
-    fn timeline(state: &str, wait: Option<&str>) -> Timeline {
+    fn timeline(state: &str, wait: Option<&str>) -> TaskTimeline {
         let wait = wait.map(|reason| {
             json!({ "wait_id": WAIT, "reason": reason, "owner": "person", "opened_at": "2026-01-01T00:00:00Z" })
         });
@@ -367,25 +436,25 @@ mod tests {
 
     #[test]
     fn trying_again_means_what_the_task_needs() {
-        let nothing = |why: &str| Again::Nothing(why.to_owned());
+        let nothing = |why: &str| RetryAction::Nothing(why.to_owned());
         for (state, wait, wanted) in [
-            ("failed", None, Again::Anew),
-            ("cancelled", None, Again::Anew),
+            ("failed", None, RetryAction::Anew),
+            ("cancelled", None, RetryAction::Anew),
             ("completed", None, nothing("it was completed")),
-            ("running", Some("human_input"), Again::Answer(WAIT.parse().unwrap())),
-            ("running", Some("paused"), Again::Resume),
+            ("running", Some("human_input"), RetryAction::Answer(WAIT.parse().unwrap())),
+            ("running", Some("paused"), RetryAction::Resume),
             ("running", Some("approval"), nothing("it waits for a yes to its plan")),
             ("running", Some("job"), nothing("it goes on by itself: works at Plan Steps")),
             ("queued", None, nothing("it goes on by itself: works at Plan Steps")),
         ] {
-            assert_eq!(again(&timeline(state, wait)), wanted, "{state} {wait:?}");
+            assert_eq!(retry_action(&timeline(state, wait)), wanted, "{state} {wait:?}");
         }
     }
 
     #[test]
     fn an_answer_names_the_wait_whose_question_was_shown() {
         let wait = Some(WAIT.parse().unwrap());
-        assert_eq!(answer(wait, "yes"), json!({ "text": "yes", "wait_id": WAIT }));
-        assert_eq!(answer(None, "yes"), json!({ "text": "yes" }));
+        assert_eq!(answer_body(wait, "yes"), json!({ "text": "yes", "wait_id": WAIT }));
+        assert_eq!(answer_body(None, "yes"), json!({ "text": "yes" }));
     }
 }

@@ -7,27 +7,27 @@ use cynode_wire::gate::{ServerToolView, ServerTransport, ServerView};
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
-use super::SCOPES;
+use super::TOOL_SCOPES;
 use crate::{
-    client::Call,
-    context::Context,
-    failure::{Failure, Kind, Result},
-    given::{self, Ask},
-    look::{Look, pretty, visible},
+    client::ApiRequest,
+    context::CliContext,
+    failure::{CliError, CliErrorKind, Result},
+    given::{self, SecretPrompt},
+    look::{ValueFormatter, escape_invisible, to_pretty_json},
     names, operations,
-    output::{Form, record, say, table},
+    output::{CliOutputFormat, print_line, render_record, render_table},
     terminal::first_line,
 };
 
 /// One tool server.
 #[derive(Args)]
-pub(crate) struct Which {
+pub(crate) struct ToolServerSelector {
     /// By name or id.
     server: String,
 }
 
 #[derive(Args)]
-pub(crate) struct Install {
+pub(crate) struct ToolServerInstallArgs {
     /// What it is called, `[a-z][a-z0-9-]*`.
     name: String,
     /// Its address, for one that is reached by HTTP.
@@ -43,7 +43,7 @@ pub(crate) struct Install {
     #[arg(long, requires = "stdio")]
     network: bool,
     /// Who may call its tools: managers, agents in sandboxes, or both.
-    #[arg(long, value_parser = SCOPES)]
+    #[arg(long, value_parser = TOOL_SCOPES)]
     scope: String,
     /// Whose agents may use it; your own when it is left out.
     #[arg(long, value_parser = ["everybody", "project", "user"])]
@@ -72,9 +72,9 @@ pub(crate) struct Install {
 }
 
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct ToolServerUpdateArgs {
     #[command(flatten)]
-    which: Which,
+    which: ToolServerSelector,
     /// What people read.
     #[arg(long)]
     title: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) struct Change {
     #[arg(long)]
     off: bool,
     /// Who may call its tools.
-    #[arg(long, value_parser = SCOPES)]
+    #[arg(long, value_parser = TOOL_SCOPES)]
     scope: Option<String>,
     /// How long a call may take, 100 to 600000.
     #[arg(long, value_name = "MS")]
@@ -96,9 +96,9 @@ pub(crate) struct Change {
 }
 
 #[derive(Args)]
-pub(crate) struct Accept {
+pub(crate) struct ToolAcceptArgs {
     #[command(flatten)]
-    which: Which,
+    which: ToolServerSelector,
     /// Only this tool, by the name that the server uses; may be repeated. Else all that are new or changed.
     #[arg(long)]
     tool: Vec<String>,
@@ -106,9 +106,9 @@ pub(crate) struct Accept {
 
 #[expect(clippy::struct_excessive_bools, reason = "the protocol names these four")]
 #[derive(Args)]
-pub(crate) struct Judge {
+pub(crate) struct ToolAnnotateArgs {
     #[command(flatten)]
-    which: Which,
+    which: ToolServerSelector,
     /// The tool, by the name that the server uses.
     tool: String,
     /// It changes nothing.
@@ -125,16 +125,16 @@ pub(crate) struct Judge {
     open_world: bool,
 }
 
-fn name(server: &ServerView) -> String {
+fn server_name(server: &ServerView) -> String {
     server.name.clone()
 }
 
 /// Tools that wait for a person.
-fn waiting(server: &ServerView) -> Vec<&ServerToolView> {
+fn pending_tools(server: &ServerView) -> Vec<&ServerToolView> {
     server.tools.iter().filter(|tool| matches!(tool.state.as_str(), "new" | "changed")).collect()
 }
 
-fn reached(transport: &ServerTransport) -> String {
+fn render_transport(transport: &ServerTransport) -> String {
     match transport {
         ServerTransport::Http { url } => url.clone(),
         ServerTransport::Stdio { command, args, .. } => {
@@ -143,42 +143,42 @@ fn reached(transport: &ServerTransport) -> String {
     }
 }
 
-pub(super) async fn list(context: &Context) -> Result<()> {
+pub(super) async fn list_servers(context: &CliContext) -> Result<()> {
     context
-        .list(
-            &Call::of(operations::LIST_SERVERS),
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_SERVERS),
             None,
-            name,
+            server_name,
             ["name", "in use", "scope", "tools", "wait", "read", "reached"],
             |it: &ServerView, look| {
                 [
-                    look.bold(&it.name),
-                    look.yes(it.enabled),
+                    look.style_bold(&it.name),
+                    look.format_yes_no(it.enabled),
                     it.scope.as_str().to_owned(),
                     it.tools.len().to_string(),
-                    Some(waiting(it).len())
+                    Some(pending_tools(it).len())
                         .filter(|it| *it > 0)
                         .map(|it| it.to_string())
                         .unwrap_or_default(),
                     it.failure.as_ref().map_or_else(
-                        || look.when_ever(it.listed_at),
-                        |why| format!("{}: {why}", look.state("failed")),
+                        || look.format_optional_time(it.listed_at),
+                        |why| format!("{}: {why}", look.style_state("failed")),
                     ),
-                    reached(&it.transport),
+                    render_transport(&it.transport),
                 ]
             },
         )
         .await
 }
 
-fn shown(server: &ServerView, look: &Look) -> String {
-    let mut text = record(
+fn render_server(server: &ServerView, look: &ValueFormatter) -> String {
+    let mut text = render_record(
         look.paint,
         &[
-            ("name", look.bold(&server.name)),
+            ("name", look.style_bold(&server.name)),
             ("title", server.title.clone()),
-            ("reached", reached(&server.transport)),
-            ("in use", look.yes(server.enabled)),
+            ("reached", render_transport(&server.transport)),
+            ("in use", look.format_yes_no(server.enabled)),
             ("scope", server.scope.as_str().to_owned()),
             ("names begin", server.prefix.clone()),
             ("given", server.secrets.join(", ")),
@@ -186,47 +186,54 @@ fn shown(server: &ServerView, look: &Look) -> String {
                 "a call takes",
                 format!("at most {} ms, {} at once", server.timeout_ms, server.max_in_flight),
             ),
-            ("read", look.when_ever(server.listed_at)),
+            ("read", look.format_optional_time(server.listed_at)),
             ("failure", server.failure.clone().unwrap_or_default()),
             ("id", server.server_id.to_string()),
         ],
     );
     let rows = server.tools.iter().map(|tool| {
         let what = tool.definition["description"].as_str().unwrap_or_default();
-        [tool.tool.clone(), look.state(&tool.state), tool.name.clone(), first_line(what)]
+        [tool.tool.clone(), look.style_state(&tool.state), tool.name.clone(), first_line(what)]
     });
     let _ = write!(
         text,
         "\n{}",
-        table(look.paint, ["tool", "state", "called", "what"], rows.collect())
+        render_table(look.paint, ["tool", "state", "called", "what"], rows.collect())
     );
     text
 }
 
-impl Which {
-    async fn id(&self, context: &Context) -> Result<String> {
-        names::SERVER.id(context, &self.server).await
+impl ToolServerSelector {
+    async fn resolve_server_id(&self, context: &CliContext) -> Result<String> {
+        names::SERVER.resolve_id(context, &self.server).await
     }
 
-    pub(super) async fn show(&self, context: &Context) -> Result<()> {
-        let value =
-            context.ask(&Call::to(operations::GET_SERVER, [self.id(context).await?])).await?;
-        context.show(
+    pub(super) async fn show_server(&self, context: &CliContext) -> Result<()> {
+        let value = context
+            .send_request(&ApiRequest::with_path_params(
+                operations::GET_SERVER,
+                [self.resolve_server_id(context).await?],
+            ))
+            .await?;
+        context.show_answer(
             &value,
             |it: &ServerView| it.tools.iter().map(|it| it.name.clone()).collect(),
-            shown,
+            render_server,
         )
     }
 
-    pub(super) async fn refresh(&self, context: &Context) -> Result<()> {
-        let call = Call::to(operations::REFRESH_SERVER, [self.id(context).await?]);
-        let value = context.ask(&call).await?;
-        context.show(
+    pub(super) async fn refresh_server(&self, context: &CliContext) -> Result<()> {
+        let call = ApiRequest::with_path_params(
+            operations::REFRESH_SERVER,
+            [self.resolve_server_id(context).await?],
+        );
+        let value = context.send_request(&call).await?;
+        context.show_answer(
             &value,
             |it: &ServerView| it.tools.iter().map(|it| it.name.clone()).collect(),
             |it, look| {
-                let mut text = shown(it, look);
-                if !waiting(it).is_empty() {
+                let mut text = render_server(it, look);
+                if !pending_tools(it).is_empty() {
                     let _ = write!(text, "\nnext: cynork tool accept {}", it.name);
                 }
                 text
@@ -234,16 +241,17 @@ impl Which {
         )
     }
 
-    pub(super) async fn remove(&self, context: &Context) -> Result<()> {
-        let id = self.id(context).await?;
-        context.sure(&format!("Remove the tool server {} and its tools?", self.server))?;
-        let call = Call::to(operations::REMOVE_SERVER, [id]);
-        context.done(&call, &format!("{} is removed", self.server)).await
+    pub(super) async fn remove_server(&self, context: &CliContext) -> Result<()> {
+        let id = self.resolve_server_id(context).await?;
+        context
+            .confirm_action(&format!("Remove the tool server {} and its tools?", self.server))?;
+        let call = ApiRequest::with_path_params(operations::REMOVE_SERVER, [id]);
+        context.send_and_confirm(&call, &format!("{} is removed", self.server)).await
     }
 }
 
-impl Install {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
+impl ToolServerInstallArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
         let transport = match (self.http, self.stdio) {
             (Some(url), _) => Some(json!({ "type": "http", "url": url })),
             (None, Some(words)) => words.split_first().map(|(command, args)| {
@@ -251,115 +259,133 @@ impl Install {
             }),
             (None, None) => None,
         };
-        let server_json = self.server_json.as_deref().map(given::json).transpose()?;
+        let server_json = self.server_json.as_deref().map(given::read_file_json).transpose()?;
         if transport.is_none() && server_json.is_none() {
-            return Err(Failure::new(Kind::Usage, "how is it reached?")
-                .fix("say it with --http URL, --stdio PROGRAM … or --server-json FILE"));
+            return Err(CliError::new(CliErrorKind::Usage, "how is it reached?")
+                .with_fix("say it with --http URL, --stdio PROGRAM … or --server-json FILE"));
         }
         let mut values = Map::new();
         for name in &self.with {
-            let ask = Ask { prompt: name, flag: "--values-stdin", stdin: self.values_stdin };
-            values.insert(name.clone(), given::secret(context, ask)?.expose_secret().into());
+            let ask =
+                SecretPrompt { prompt: name, flag: "--values-stdin", stdin: self.values_stdin };
+            values.insert(name.clone(), given::read_secret(context, ask)?.expose_secret().into());
         }
-        let body = given::said(json!({
+        let body = given::without_nulls(json!({
             "name": self.name, "title": self.title, "transport": transport, "server_json": server_json,
             "secrets": values, "audience": self.audience, "scope": self.scope, "prefix": self.prefix,
-            "project_id": context.project_id_if(self.project.as_deref()).await?,
+            "project_id": context.optional_project_id(self.project.as_deref()).await?,
             "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight,
         }));
-        let call = Call::of(operations::INSTALL_SERVER).body(&body);
-        let sentence = |it: &ServerView, _: &Look| {
+        let call = ApiRequest::for_operation(operations::INSTALL_SERVER).with_json_body(&body);
+        let sentence = |it: &ServerView, _: &ValueFormatter| {
             format!("{0} is installed; read what it offers: cynork tool refresh {0}", it.name)
         };
-        context.told(&call, name, sentence).await
+        context.show_outcome(&call, server_name, sentence).await
     }
 }
 
-impl Change {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
+impl ToolServerUpdateArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
         let enabled = (self.on || self.off).then_some(self.on);
-        let body =
-            given::changes(json!({ "title": self.title, "enabled": enabled, "scope": self.scope,
-            "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight }))?;
-        let call = Call::to(operations::UPDATE_SERVER, [self.which.id(context).await?]).body(&body);
-        let sentence = |it: &ServerView, _: &Look| {
+        let body = given::require_changes(
+            json!({ "title": self.title, "enabled": enabled, "scope": self.scope,
+            "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight }),
+        )?;
+        let call = ApiRequest::with_path_params(
+            operations::UPDATE_SERVER,
+            [self.which.resolve_server_id(context).await?],
+        )
+        .with_json_body(&body);
+        let sentence = |it: &ServerView, _: &ValueFormatter| {
             let on = if it.enabled { "in use" } else { "not in use" };
             format!("{} is {on}", it.name)
         };
-        context.told(&call, name, sentence).await
+        context.show_outcome(&call, server_name, sentence).await
     }
 }
 
 /// What a person must see before saying yes: what the server says now, and what was accepted before.
-fn offered(tool: &ServerToolView, look: &Look) -> String {
+fn render_offered_tool(tool: &ServerToolView, look: &ValueFormatter) -> String {
     let mut text = format!(
         "{}  {}  {}\n",
-        look.bold(&visible(&tool.tool)),
-        look.state(&tool.state),
-        look.dim(&tool.definition_digest)
+        look.style_bold(&escape_invisible(&tool.tool)),
+        look.style_state(&tool.state),
+        look.style_dim(&tool.definition_digest)
     );
     if let Some(before) = &tool.accepted {
-        let _ = writeln!(text, "accepted before:\n{}\nnow:", visible(&pretty(before)));
+        let _ =
+            writeln!(text, "accepted before:\n{}\nnow:", escape_invisible(&to_pretty_json(before)));
     }
-    text.push_str(&visible(&pretty(&tool.definition)));
+    text.push_str(&escape_invisible(&to_pretty_json(&tool.definition)));
     text
 }
 
-impl Accept {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
-        let id = self.which.id(context).await?;
-        let server: ServerView = context.read(&Call::to(operations::GET_SERVER, [&id])).await?;
-        let chosen = self.chosen(&server)?;
+impl ToolAcceptArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
+        let id = self.which.resolve_server_id(context).await?;
+        let server: ServerView =
+            context.fetch_as(&ApiRequest::with_path_params(operations::GET_SERVER, [&id])).await?;
+        let chosen = self.select_tools(&server)?;
         if chosen.is_empty() {
-            let value = context.ask(&Call::to(operations::GET_SERVER, [&id])).await?;
-            return context
-                .out
-                .done(&value, &format!("{} offers nothing that is not accepted", server.name));
+            let value = context
+                .send_request(&ApiRequest::with_path_params(operations::GET_SERVER, [&id]))
+                .await?;
+            return context.out.print_success(
+                &value,
+                &format!("{} offers nothing that is not accepted", server.name),
+            );
         }
-        if context.out.form == Form::Readable {
-            let look = context.look();
+        if context.out.form == CliOutputFormat::Readable {
+            let look = context.value_formatter();
             for tool in &chosen {
-                say(&offered(tool, &look));
+                print_line(&render_offered_tool(tool, &look));
             }
         }
-        context.sure(&format!(
+        context.confirm_action(&format!(
             "Accept {} of {}, exactly as shown?",
-            counted(chosen.len()),
+            tool_count_text(chosen.len()),
             server.name
         ))?;
         // The digests of what was shown: what the server says meanwhile is not accepted.
         let digests: BTreeMap<&str, &str> =
             chosen.iter().map(|it| (it.tool.as_str(), it.definition_digest.as_str())).collect();
-        let call = Call::to(operations::ACCEPT_TOOLS, [&id]).body(&json!({ "tools": digests }));
-        let sentence = |it: &ServerView, _: &Look| {
-            format!("{} of {} accepted", counted(chosen.len()), it.name)
+        let call = ApiRequest::with_path_params(operations::ACCEPT_TOOLS, [&id])
+            .with_json_body(&json!({ "tools": digests }));
+        let sentence = |it: &ServerView, _: &ValueFormatter| {
+            format!("{} of {} accepted", tool_count_text(chosen.len()), it.name)
         };
-        context.told(&call, name, sentence).await
+        context.show_outcome(&call, server_name, sentence).await
     }
 
-    fn chosen<'a>(&self, server: &'a ServerView) -> Result<Vec<&'a ServerToolView>> {
+    fn select_tools<'a>(&self, server: &'a ServerView) -> Result<Vec<&'a ServerToolView>> {
         if self.tool.is_empty() {
-            return Ok(waiting(server));
+            return Ok(pending_tools(server));
         }
         let find = |name: &String| {
             server.tools.iter().find(|tool| tool.tool == *name || tool.name == *name).ok_or_else(
-                || Failure::new(Kind::NotFound, format!("{} offers no tool {name}", server.name)),
+                || {
+                    CliError::new(
+                        CliErrorKind::NotFound,
+                        format!("{} offers no tool {name}", server.name),
+                    )
+                },
             )
         };
         self.tool.iter().map(find).collect()
     }
 }
 
-fn counted(number: usize) -> String {
+fn tool_count_text(number: usize) -> String {
     if number == 1 { "1 tool".to_owned() } else { format!("{number} tools") }
 }
 
-impl Judge {
-    pub(super) async fn run(self, context: &Context) -> Result<()> {
+impl ToolAnnotateArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Result<()> {
         let body = json!({ "readOnlyHint": self.read_only, "destructiveHint": self.destructive,
             "idempotentHint": self.idempotent, "openWorldHint": self.open_world });
-        let id = self.which.id(context).await?;
-        let call = Call::to(operations::JUDGE_TOOL, [&id, &self.tool]).body(&body);
+        let id = self.which.resolve_server_id(context).await?;
+        let call = ApiRequest::with_path_params(operations::JUDGE_TOOL, [&id, &self.tool])
+            .with_json_body(&body);
         let holds = |hints: &Value| {
             let said = hints
                 .as_object()
@@ -369,8 +395,9 @@ impl Judge {
             let said = said.map(|(name, _)| name.trim_end_matches("Hint")).collect::<Vec<_>>();
             if said.is_empty() { "none of it".to_owned() } else { said.join(", ") }
         };
-        let sentence =
-            |_: &ServerView, _: &Look| format!("{} is judged: {}", self.tool, holds(&body));
-        context.told(&call, name, sentence).await
+        let sentence = |_: &ServerView, _: &ValueFormatter| {
+            format!("{} is judged: {}", self.tool, holds(&body))
+        };
+        context.show_outcome(&call, server_name, sentence).await
     }
 }

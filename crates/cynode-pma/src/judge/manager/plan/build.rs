@@ -6,41 +6,45 @@
 use std::collections::BTreeSet;
 
 use cynode_core::{
-    evidence::Check,
-    judgement::{IssueScope, UnitKind, Units, free, kind_for, unit_key, workflow},
+    evidence::EvidenceCheck,
+    judgement::{
+        IssueScope, StageUnits, UnitKind, derive_unit_key, first_free_key, unit_kind_for_role,
+        workflow_stages,
+    },
     names::Prose,
-    workflow::plan::{Plan, PlanText, PlannedUnit, UnitKey, finals, leaves_files},
+    workflow::plan::{Plan, PlanText, PlannedUnit, UnitKey, find_final_units, unit_leaves_files},
 };
 use cynode_wire::handoffs::TaskFacts;
 
 use super::{
     super::super::{
-        decisions::{MadeKind, PlanMade, Routed, UnitMade, in_order},
+        decisions::{PlanProposal, ProposalKind, Routed, UnitProposal, order_units},
         fence, prompts,
-        unit::{Brief, UnitPayload, find, is_path},
+        unit::{UnitBrief, UnitPayload, find_unit, is_repository_path},
     },
     super::{design_path, spec_path},
-    Known,
+    PlanningFacts,
 };
-use crate::desk::{Desk, Trouble};
+use crate::desk::{DecisionContext, DecisionError};
 
 /// What is said of an answer that leaves everything out.
-pub(super) const NOTHING_LEFT: &str = "nothing would be left of the plan: give at least one unit";
+pub(super) const EMPTY_PLAN_COMPLAINT: &str =
+    "nothing would be left of the plan: give at least one unit";
 
 /// Most items of a list that an agent is given.
-pub(super) const ITEMS: usize = 40;
+pub(super) const MAX_BRIEF_ITEMS: usize = 40;
 
 /// A plan under construction.
-pub(super) struct Builder {
+pub(super) struct PlanBuilder {
     pub(super) units: Vec<PlannedUnit>,
     assumptions: Vec<Prose>,
     /// Keys that nothing new may have: they were those of something else.
     gone: BTreeSet<UnitKey>,
 }
 
-impl Builder {
+impl PlanBuilder {
     pub(super) fn from(plan: &Plan) -> Self {
-        let (units, assumptions) = (plan.steps().to_vec(), plan.assumptions().to_vec());
+        let (units, assumptions) = (plan.planned_units().to_vec(), plan.assumptions().to_vec());
         Self { units, assumptions, gone: BTreeSet::new() }
     }
 
@@ -48,40 +52,40 @@ impl Builder {
         Self { units: Vec::new(), assumptions: Vec::new(), gone: BTreeSet::new() }
     }
 
-    fn taken(&self) -> BTreeSet<UnitKey> {
+    fn used_keys(&self) -> BTreeSet<UnitKey> {
         self.units.iter().map(|unit| &unit.key).chain(&self.gone).cloned().collect()
     }
 
     /// A key from a title.
-    pub(super) fn key(&self, title: &str) -> UnitKey {
-        unit_key(title, &self.taken())
+    pub(super) fn key_for_title(&self, title: &str) -> UnitKey {
+        derive_unit_key(title, &self.used_keys())
     }
 
     /// The first free of `name`, `name-2`, … or, counting from above, of `name-n`, `name-n+1`, …
-    pub(super) fn numbered(&self, name: &str, number: u32) -> UnitKey {
-        free(&UnitKey::derive(name), number, &self.taken())
+    pub(super) fn numbered_key(&self, name: &str, number: u32) -> UnitKey {
+        first_free_key(&UnitKey::derive_name(name), number, &self.used_keys())
     }
 
-    pub(super) fn add(
+    pub(super) fn add_unit(
         &mut self,
         key: UnitKey,
         title: &str,
         depends_on: Vec<UnitKey>,
         payload: &UnitPayload,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DecisionError> {
         self.units.push(PlannedUnit {
             key,
-            title: prose(title, "the work")?,
+            title: to_prose(title, "the work")?,
             depends_on,
-            payload: payload.value()?,
+            payload: payload.to_value()?,
         });
         Ok(())
     }
 
-    pub(super) fn assume(&mut self, text: &str) -> Result<(), Trouble> {
-        let text = fence::line(text, 400);
-        if !text.is_empty() && self.assumptions.len() < ITEMS {
-            let text = prose(&text, "")?;
+    pub(super) fn add_assumption(&mut self, text: &str) -> Result<(), DecisionError> {
+        let text = fence::sanitize_line(text, 400);
+        if !text.is_empty() && self.assumptions.len() < MAX_BRIEF_ITEMS {
+            let text = to_prose(&text, "")?;
             if !self.assumptions.contains(&text) {
                 self.assumptions.push(text);
             }
@@ -91,42 +95,42 @@ impl Builder {
 
     /// What a unit is to name that builds on these: where they are beside each other, also the unit that puts them together, which is
     /// added where it is missing.
-    pub(super) fn joined(
+    pub(super) fn join_dependencies(
         &mut self,
         mut after: Vec<UnitKey>,
         scope: IssueScope,
-    ) -> Result<Vec<UnitKey>, Trouble> {
+    ) -> Result<Vec<UnitKey>, DecisionError> {
         let wanted: BTreeSet<UnitKey> = after
             .iter()
             .filter(|key| {
                 let unit = self.units.iter().find(|unit| unit.key == **key);
-                unit.is_some_and(|unit| leaves_files(&unit.payload))
+                unit.is_some_and(|unit| unit_leaves_files(&unit.payload))
             })
             .cloned()
             .collect();
         let graph = self.units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
         let heads: Vec<UnitKey> =
-            finals(&graph.collect::<Vec<_>>(), &wanted).into_iter().cloned().collect();
+            find_final_units(&graph.collect::<Vec<_>>(), &wanted).into_iter().cloned().collect();
         if heads.len() < 2 {
             return Ok(after);
         }
         let same = |unit: &&PlannedUnit| {
-            UnitPayload::of(unit).is_some_and(|it| it.kind == UnitKind::Integration)
+            UnitPayload::from_unit(unit).is_some_and(|it| it.kind == UnitKind::Integration)
                 && unit.depends_on.len() == heads.len()
                 && heads.iter().all(|key| unit.depends_on.contains(key))
         };
         let key = match self.units.iter().find(same) {
             Some(unit) => unit.key.clone(),
             None => {
-                let brief = Brief {
+                let brief = UnitBrief {
                     requirements: vec![
                         "Everything that was made beside each other is there.".to_owned(),
                     ],
-                    ..Brief::default()
+                    ..UnitBrief::default()
                 };
                 let payload = UnitPayload::new(UnitKind::Integration, scope, brief);
-                let key = self.numbered("integrate", 1);
-                self.add(
+                let key = self.numbered_key("integrate", 1);
+                self.add_unit(
                     key.clone(),
                     "Put together what was made beside each other",
                     heads,
@@ -140,87 +144,92 @@ impl Builder {
     }
 
     /// The plan. What it leaves as a whole is checked by the project's own commands.
-    pub(super) fn finish(mut self, commands: &[String]) -> Result<Plan, Trouble> {
-        let left: BTreeSet<UnitKey> = self.files().into_iter().collect();
+    pub(super) fn finish_plan(mut self, commands: &[String]) -> Result<Plan, DecisionError> {
+        let left: BTreeSet<UnitKey> = self.file_units().into_iter().collect();
         let graph = self.units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
         let last: BTreeSet<UnitKey> =
-            finals(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
+            find_final_units(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
         for unit in &mut self.units {
-            let Some(mut payload) = UnitPayload::of(unit) else { continue };
+            let Some(mut payload) = UnitPayload::from_unit(unit) else { continue };
             if !payload.kind.leaves_files() {
                 continue;
             }
             payload.checks.clone_from(&payload.brief.checks);
             if last.contains(&unit.key) {
                 for line in commands {
-                    let check = Check { unless_before: true, ..Check::line(line) };
+                    let check = EvidenceCheck {
+                        unless_before: true,
+                        ..EvidenceCheck::from_shell_line(line)
+                    };
                     // What the unit itself is checked by need not run twice.
-                    if !payload.checks.iter().any(|own| own.told() == check.told()) {
+                    if !payload.checks.iter().any(|own| own.command_line() == check.command_line())
+                    {
                         payload.checks.push(check);
                     }
                 }
             }
-            let mut seen: Vec<Check> = Vec::new();
+            let mut seen: Vec<EvidenceCheck> = Vec::new();
             payload.checks.retain(|check| {
-                let new = !seen.contains(check) && check.complaint().is_none();
+                let new = !seen.contains(check) && check.validation_error().is_none();
                 seen.push(check.clone());
                 new
             });
-            unit.payload = payload.value()?;
+            unit.payload = payload.to_value()?;
         }
         let Self { units, assumptions, gone: _ } = self;
         Plan::try_from(PlanText { steps: units, assumptions }).map_err(|error| {
-            Trouble::Permanent(format!("the plan does not hold together: {error}"))
+            DecisionError::Permanent(format!("the plan does not hold together: {error}"))
         })
     }
 
     /// The units that leave files, in order.
-    fn files(&self) -> Vec<UnitKey> {
+    fn file_units(&self) -> Vec<UnitKey> {
         let leaves = |unit: &&PlannedUnit| {
-            UnitPayload::of(unit).is_none_or(|payload| payload.kind.leaves_files())
+            UnitPayload::from_unit(unit).is_none_or(|payload| payload.kind.leaves_files())
         };
         self.units.iter().filter(leaves).map(|unit| unit.key.clone()).collect()
     }
 }
 
-fn prose(text: &str, otherwise: &str) -> Result<Prose, Trouble> {
-    let text = fence::line(text, 1_000);
+fn to_prose(text: &str, otherwise: &str) -> Result<Prose, DecisionError> {
+    let text = fence::sanitize_line(text, 1_000);
     let text = if text.is_empty() { otherwise.to_owned() } else { text };
-    Prose::try_from(text).map_err(|error| Trouble::Permanent(format!("a text of a plan: {error}")))
+    Prose::try_from(text)
+        .map_err(|error| DecisionError::Permanent(format!("a text of a plan: {error}")))
 }
 
 /// The first plan. Where putting things together would need more steps than there may be, everything is done one after the other.
-pub(super) async fn plan(
-    desk: &Desk<'_>,
+pub(super) async fn build_plan(
+    desk: &DecisionContext<'_>,
     task: &TaskFacts,
-    known: &Known,
-    made: &PlanMade,
+    known: &PlanningFacts,
+    made: &PlanProposal,
     most: usize,
     steps: usize,
-) -> Result<Plan, Trouble> {
-    let mut builder = Builder::new();
-    let proposed = proposed(desk, &mut builder, made, most).await?;
+) -> Result<Plan, DecisionError> {
+    let mut builder = PlanBuilder::new();
+    let proposed = order_proposals(desk, &mut builder, made, most).await?;
     let assumptions = builder.assumptions.clone();
-    let beside = staged(builder, task, known, &proposed, most, true)?;
-    if beside.steps().len() <= steps {
+    let beside = build_stages(builder, task, known, &proposed, most, true)?;
+    if beside.planned_units().len() <= steps {
         return Ok(beside);
     }
-    let builder = Builder { assumptions, ..Builder::new() };
-    staged(builder, task, known, &proposed, most, false)
+    let builder = PlanBuilder { assumptions, ..PlanBuilder::new() };
+    build_stages(builder, task, known, &proposed, most, false)
 }
 
 /// The stages of the workflow with the units that were thought up; beside each other where they may be.
-fn staged(
-    mut builder: Builder,
+fn build_stages(
+    mut builder: PlanBuilder,
     task: &TaskFacts,
-    known: &Known,
-    proposed: &[(&UnitMade, UnitKind)],
+    known: &PlanningFacts,
+    proposed: &[(&UnitProposal, UnitKind)],
     most: usize,
     beside_each_other: bool,
-) -> Result<Plan, Trouble> {
+) -> Result<Plan, DecisionError> {
     // The units of each stage, as later stages name them.
     let mut stages: Vec<(UnitKind, UnitKey)> = Vec::new();
-    for stage in workflow(known.class, known.scope) {
+    for stage in workflow_stages(known.class, known.scope) {
         let before = |done: &[(UnitKind, UnitKey)]| -> Vec<UnitKey> {
             let named =
                 done.iter().filter(|(kind, _)| *kind == stage.kind || stage.after.contains(kind));
@@ -228,40 +237,42 @@ fn staged(
         };
         let by_model = matches!(stage.kind, UnitKind::Implementation | UnitKind::Fix);
         if by_model {
-            let count = if stage.units == Units::One { 1 } else { most };
+            let count = if stage.units == StageUnits::One { 1 } else { most };
             let earlier = before(&stages);
-            let mut beside: Vec<(&UnitMade, UnitKey)> = Vec::new();
+            let mut beside: Vec<(&UnitProposal, UnitKey)> = Vec::new();
             for (unit, kind) in proposed.iter().take(count) {
                 // A fix is a fix, whatever it was thought to be.
                 let kind = if stage.kind == UnitKind::Fix { UnitKind::Fix } else { *kind };
-                let payload = UnitPayload::new(kind, known.scope, briefed(unit));
-                let own =
-                    beside.iter().filter(|(other, _)| !beside_each_other || follows(unit, other));
+                let payload = UnitPayload::new(kind, known.scope, brief_of_proposal(unit));
+                let own = beside
+                    .iter()
+                    .filter(|(other, _)| !beside_each_other || must_follow(unit, other));
                 let after = earlier.iter().cloned().chain(own.map(|(_, key)| key.clone()));
-                let after = builder.joined(after.collect(), known.scope)?;
-                let key = builder.key(&unit.title);
-                builder.add(key.clone(), &unit.title, after, &payload)?;
+                let after = builder.join_dependencies(after.collect(), known.scope)?;
+                let key = builder.key_for_title(&unit.title);
+                builder.add_unit(key.clone(), &unit.title, after, &payload)?;
                 stages.push((stage.kind, key.clone()));
                 beside.push((unit, key));
             }
         } else {
-            let (title, brief) = added(stage.kind, task, known, proposed);
+            let (title, brief) = workflow_unit(stage.kind, task, known, proposed);
             let payload = UnitPayload::new(stage.kind, known.scope, brief);
-            let after = builder.joined(before(&stages), known.scope)?;
-            let key = builder.numbered(stage.kind.as_str(), 1);
-            builder.add(key.clone(), &title, after, &payload)?;
+            let after = builder.join_dependencies(before(&stages), known.scope)?;
+            let key = builder.numbered_key(stage.kind.as_str(), 1);
+            builder.add_unit(key.clone(), &title, after, &payload)?;
             stages.push((stage.kind, key));
         }
     }
     // What the whole leaves is one thing, also where nobody judges it.
-    let files = builder.files();
-    builder.joined(files, known.scope)?;
-    builder.finish(&known.project.build_commands)
+    let files = builder.file_units();
+    builder.join_dependencies(files, known.scope)?;
+    builder.finish_plan(&known.project.build_commands)
 }
 
 /// Whether a unit must come after another: it says so, or both may change the same files.
-fn follows(unit: &UnitMade, other: &UnitMade) -> bool {
-    let (mine, theirs) = (briefed(unit).files_to_modify, briefed(other).files_to_modify);
+fn must_follow(unit: &UnitProposal, other: &UnitProposal) -> bool {
+    let (mine, theirs) =
+        (brief_of_proposal(unit).files_to_modify, brief_of_proposal(other).files_to_modify);
     unit.depends_on.contains(&other.title)
         || mine.is_empty()
         || theirs.is_empty()
@@ -269,104 +280,110 @@ fn follows(unit: &UnitMade, other: &UnitMade) -> bool {
 }
 
 /// A plan with more units than before, and without those that are not wanted any more.
-pub(super) async fn more(
-    desk: &Desk<'_>,
+pub(super) async fn extend_plan(
+    desk: &DecisionContext<'_>,
     before: &Plan,
-    known: &Known,
-    made: &PlanMade,
+    known: &PlanningFacts,
+    made: &PlanProposal,
     most: usize,
     begun: &[UnitKey],
-) -> Result<Plan, Trouble> {
-    let mut builder = Builder::from(before);
-    let unwanted = left_out(before, made, begun);
+) -> Result<Plan, DecisionError> {
+    let mut builder = PlanBuilder::from(before);
+    let unwanted = removable_units(before, made, begun);
     builder.units.retain(|unit| !unwanted.contains(&unit.key));
     // Whoever judges what is left out judges what comes in its place.
     let mut bereft: BTreeSet<UnitKey> = BTreeSet::new();
     for unit in &mut builder.units {
         let named = unit.depends_on.len();
         unit.depends_on.retain(|key| !unwanted.contains(key));
-        if unit.depends_on.len() < named && !leaves_files(&unit.payload) {
+        if unit.depends_on.len() < named && !unit_leaves_files(&unit.payload) {
             bereft.insert(unit.key.clone());
         }
     }
     builder.gone = unwanted;
-    let proposed = proposed(desk, &mut builder, made, most).await?;
+    let proposed = order_proposals(desk, &mut builder, made, most).await?;
     if proposed.is_empty() {
         if builder.units.is_empty() {
-            return Err(Trouble::Permanent(NOTHING_LEFT.into()));
+            return Err(DecisionError::Permanent(EMPTY_PLAN_COMPLAINT.into()));
         }
-        return builder.finish(&known.project.build_commands);
+        return builder.finish_plan(&known.project.build_commands);
     }
-    let rounds = before.steps().iter().filter_map(UnitPayload::of);
+    let rounds = before.planned_units().iter().filter_map(UnitPayload::from_unit);
     let iteration = rounds.map(|payload| payload.iteration).max().unwrap_or(0);
     for (unit, kind) in &proposed {
-        let payload = UnitPayload::new(*kind, known.scope, briefed(unit));
-        let files = builder.files();
-        let after = builder.joined(files, known.scope)?;
-        let key = builder.key(&unit.title);
-        builder.add(key.clone(), &unit.title, after, &payload)?;
+        let payload = UnitPayload::new(*kind, known.scope, brief_of_proposal(unit));
+        let files = builder.file_units();
+        let after = builder.join_dependencies(files, known.scope)?;
+        let key = builder.key_for_title(&unit.title);
+        builder.add_unit(key.clone(), &unit.title, after, &payload)?;
         for judge in builder.units.iter_mut().filter(|unit| bereft.contains(&unit.key)) {
             judge.depends_on.push(key.clone());
         }
     }
     // What was reviewed before is reviewed again with what was added; a quick fix stays one.
     let reviewed = before
-        .steps()
+        .planned_units()
         .iter()
-        .filter_map(UnitPayload::of)
+        .filter_map(UnitPayload::from_unit)
         .any(|payload| payload.kind == UnitKind::Review);
     if reviewed {
-        let brief = reviewing(&proposed);
+        let brief = review_brief(&proposed);
         let payload =
             UnitPayload { iteration, ..UnitPayload::new(UnitKind::Review, known.scope, brief) };
-        let (key, after) = (builder.numbered("review", 1), builder.files());
-        builder.add(key, "Review what was added", after, &payload)?;
+        let (key, after) = (builder.numbered_key("review", 1), builder.file_units());
+        builder.add_unit(key, "Review what was added", after, &payload)?;
     }
-    builder.finish(&known.project.build_commands)
+    builder.finish_plan(&known.project.build_commands)
 }
 
 /// The units that are not wanted any more. Only what leaves files and was not begun can go: nobody talks a review or a test away.
-pub(super) fn left_out(before: &Plan, made: &PlanMade, begun: &[UnitKey]) -> BTreeSet<UnitKey> {
+pub(super) fn removable_units(
+    before: &Plan,
+    made: &PlanProposal,
+    begun: &[UnitKey],
+) -> BTreeSet<UnitKey> {
     let named = |key: &UnitKey| made.leave_out.iter().any(|named| named.trim() == key.as_str());
-    let mut keys: BTreeSet<UnitKey> = Builder::from(before).files().into_iter().collect();
-    keys.retain(|key| named(key) && !begun.contains(key) && !joins(before, key));
+    let mut keys: BTreeSet<UnitKey> = PlanBuilder::from(before).file_units().into_iter().collect();
+    keys.retain(|key| named(key) && !begun.contains(key) && !is_integration(before, key));
     keys
 }
 
 /// Whether a unit puts others together.
-fn joins(plan: &Plan, key: &UnitKey) -> bool {
-    find(plan, key).is_some_and(|(_, payload)| payload.kind == UnitKind::Integration)
+fn is_integration(plan: &Plan, key: &UnitKey) -> bool {
+    find_unit(plan, key).is_some_and(|(_, payload)| payload.kind == UnitKind::Integration)
 }
 
 /// The units that were thought up, in an order in which they can be done, each with its kind.
-async fn proposed<'a>(
-    desk: &Desk<'_>,
-    builder: &mut Builder,
-    made: &'a PlanMade,
+async fn order_proposals<'a>(
+    desk: &DecisionContext<'_>,
+    builder: &mut PlanBuilder,
+    made: &'a PlanProposal,
     most: usize,
-) -> Result<Vec<(&'a UnitMade, UnitKind)>, Trouble> {
+) -> Result<Vec<(&'a UnitProposal, UnitKind)>, DecisionError> {
     for assumption in &made.assumptions {
-        builder.assume(assumption)?;
+        builder.add_assumption(assumption)?;
     }
-    let question = fence::line(&made.question, 300);
+    let question = fence::sanitize_line(&made.question, 300);
     if !question.is_empty() {
-        builder.assume(&format!("nobody was asked again: {question}"))?;
+        builder.add_assumption(&format!("nobody was asked again: {question}"))?;
     }
-    let ordered = in_order(&made.units).map_err(Trouble::Transient)?;
+    let ordered = order_units(&made.units).map_err(DecisionError::Transient)?;
     for left_out in ordered.iter().skip(most) {
-        builder
-            .assume(&format!("left out, since no more steps may be planned: {}", left_out.title))?;
+        builder.add_assumption(&format!(
+            "left out, since no more steps may be planned: {}",
+            left_out.title
+        ))?;
     }
     let mut units = Vec::new();
     for unit in ordered.into_iter().take(most) {
         let kind = match unit.kind {
-            MadeKind::Implementation => UnitKind::Implementation,
-            MadeKind::Design => UnitKind::Design,
-            MadeKind::Unsure => {
+            ProposalKind::Implementation => UnitKind::Implementation,
+            ProposalKind::Design => UnitKind::Design,
+            ProposalKind::Unsure => {
                 let work = format!("{}\n{}", unit.title, unit.requirements.join("\n"));
-                let routed = desk.think::<Routed>(&prompts::route(&work)).await?;
+                let routed = desk.make_decision::<Routed>(&prompts::route_prompt(&work)).await?;
                 // Reviews and tests are the workflow's to add; their place is not among the changes.
-                let kind = kind_for(routed.role).unwrap_or(UnitKind::Implementation);
+                let kind = unit_kind_for_role(routed.role).unwrap_or(UnitKind::Implementation);
                 if kind.leaves_files() { kind } else { UnitKind::Implementation }
             }
         };
@@ -376,66 +393,70 @@ async fn proposed<'a>(
 }
 
 /// What the agent of a proposed unit is told. Paths that lead elsewhere are left out.
-fn briefed(unit: &UnitMade) -> Brief {
+fn brief_of_proposal(unit: &UnitProposal) -> UnitBrief {
     let paths = |paths: &[String]| -> Vec<String> {
         let mut kept: Vec<String> = Vec::new();
-        for path in paths.iter().map(|path| path.trim()).filter(|path| is_path(path)) {
+        for path in paths.iter().map(|path| path.trim()).filter(|path| is_repository_path(path)) {
             let path = path.strip_prefix("./").unwrap_or(path).to_owned();
-            if !path.is_empty() && !kept.contains(&path) && kept.len() < ITEMS {
+            if !path.is_empty() && !kept.contains(&path) && kept.len() < MAX_BRIEF_ITEMS {
                 kept.push(path);
             }
         }
         kept
     };
-    let reference = fence::line(&unit.pattern_reference, 400);
+    let reference = fence::sanitize_line(&unit.pattern_reference, 400);
     let argv = |argv: &[String]| -> Vec<String> {
-        argv.iter().map(|word| fence::line(word, 400)).collect()
+        argv.iter().map(|word| fence::sanitize_line(word, 400)).collect()
     };
-    Brief {
+    UnitBrief {
         files_to_modify: paths(&unit.files_to_modify),
         files_to_read_first: paths(&unit.files_to_read_first),
         pattern_reference: (!reference.is_empty()).then_some(reference),
-        constraints: lines(&unit.constraints),
-        requirements: lines(&unit.requirements),
+        constraints: sanitize_lines(&unit.constraints),
+        requirements: sanitize_lines(&unit.requirements),
         checks: unit
             .checks
             .iter()
             .filter(|check| check.argv.first().is_some_and(|program| !program.trim().is_empty()))
-            .map(|check| Check { if_runnable: true, ..Check::new(argv(&check.argv)) })
+            .map(|check| EvidenceCheck {
+                if_runnable: true,
+                ..EvidenceCheck::new(argv(&check.argv))
+            })
             // A sentence is no program.
             .filter(|check| {
-                check.complaint().is_none() && !check.argv[0].contains(char::is_whitespace)
+                check.validation_error().is_none() && !check.argv[0].contains(char::is_whitespace)
             })
             .collect(),
         findings: Vec::new(),
     }
 }
 
-pub(super) fn lines(texts: &[String]) -> Vec<String> {
-    let texts = texts.iter().map(|text| fence::line(text, 600)).filter(|text| !text.is_empty());
-    texts.take(ITEMS).collect()
+pub(super) fn sanitize_lines(texts: &[String]) -> Vec<String> {
+    let texts =
+        texts.iter().map(|text| fence::sanitize_line(text, 600)).filter(|text| !text.is_empty());
+    texts.take(MAX_BRIEF_ITEMS).collect()
 }
 
 /// A unit that the workflow adds: its title, and what its agent is told.
-fn added(
+fn workflow_unit(
     kind: UnitKind,
     task: &TaskFacts,
-    known: &Known,
-    proposed: &[(&UnitMade, UnitKind)],
-) -> (String, Brief) {
-    let about = fence::line(&task.description, 120);
+    known: &PlanningFacts,
+    proposed: &[(&UnitProposal, UnitKind)],
+) -> (String, UnitBrief) {
+    let about = fence::sanitize_line(&task.description, 120);
     let planned: Vec<String> = proposed
         .iter()
-        .map(|(unit, _)| format!("It can be built as: {}", fence::line(&unit.title, 200)))
+        .map(|(unit, _)| format!("It can be built as: {}", fence::sanitize_line(&unit.title, 200)))
         .collect();
     match kind {
         UnitKind::Init => (
             "Lay the ground of the project".to_owned(),
-            Brief {
+            UnitBrief {
                 requirements: vec![
                     "The project builds and its (empty) tests run, by commands that are written in its README.".to_owned(),
                 ],
-                ..Brief::default()
+                ..UnitBrief::default()
             },
         ),
         UnitKind::Spec => {
@@ -445,7 +466,7 @@ fn added(
                 "Nothing is built yet.".to_owned(),
             ];
             requirements.extend(planned);
-            let brief = Brief { files_to_modify: vec![path], requirements, ..Brief::default() };
+            let brief = UnitBrief { files_to_modify: vec![path], requirements, ..UnitBrief::default() };
             (format!("Lay out how it is built: {about}"), brief)
         }
         UnitKind::Design => {
@@ -454,44 +475,44 @@ fn added(
                 format!("`{path}` says what people see and do: screens or commands, words, states, errors."),
                 "Nothing is built yet.".to_owned(),
             ];
-            let brief = Brief { files_to_modify: vec![path], requirements, ..Brief::default() };
+            let brief = UnitBrief { files_to_modify: vec![path], requirements, ..UnitBrief::default() };
             (format!("Lay out what people see: {about}"), brief)
         }
-        UnitKind::Review => ("Review the change".to_owned(), reviewing(proposed)),
+        UnitKind::Review => ("Review the change".to_owned(), review_brief(proposed)),
         UnitKind::Test
         | UnitKind::Implementation
         | UnitKind::Integration
         | UnitKind::Fix => {
-            ("Test the change".to_owned(), testing(&known.project.build_commands))
+            ("Test the change".to_owned(), test_brief(&known.project.build_commands))
         }
     }
 }
 
 /// What a reviewer is told.
-fn reviewing(proposed: &[(&UnitMade, UnitKind)]) -> Brief {
-    let briefs: Vec<Brief> = proposed.iter().map(|(unit, _)| briefed(unit)).collect();
-    let all = |of: fn(&Brief) -> &Vec<String>| -> Vec<String> {
+fn review_brief(proposed: &[(&UnitProposal, UnitKind)]) -> UnitBrief {
+    let briefs: Vec<UnitBrief> = proposed.iter().map(|(unit, _)| brief_of_proposal(unit)).collect();
+    let all = |of: fn(&UnitBrief) -> &Vec<String>| -> Vec<String> {
         let mut kept: Vec<String> = Vec::new();
         for item in briefs.iter().flat_map(of) {
-            if !kept.contains(item) && kept.len() < ITEMS {
+            if !kept.contains(item) && kept.len() < MAX_BRIEF_ITEMS {
                 kept.push(item.clone());
             }
         }
         kept
     };
-    Brief {
+    UnitBrief {
         files_to_read_first: all(|brief| &brief.files_to_modify),
         requirements: all(|brief| &brief.requirements),
         constraints: all(|brief| &brief.constraints),
-        ..Brief::default()
+        ..UnitBrief::default()
     }
 }
 
 /// What a tester is told.
-pub(super) fn testing(commands: &[String]) -> Brief {
-    let requirements = lines(commands)
+pub(super) fn test_brief(commands: &[String]) -> UnitBrief {
+    let requirements = sanitize_lines(commands)
         .iter()
         .map(|command| format!("This runs and succeeds: `{command}`"))
         .collect();
-    Brief { requirements, ..Brief::default() }
+    UnitBrief { requirements, ..UnitBrief::default() }
 }

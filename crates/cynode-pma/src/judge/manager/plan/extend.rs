@@ -5,90 +5,94 @@ use cynode_core::{
     workflow::plan::{Plan, UnitKey},
 };
 use cynode_wire::{
-    handoffs::{Revision, TaskFacts, UnitsConflict},
-    workflow::{Finding, Severity},
+    handoffs::{PlanRevision, TaskFacts, UnitsConflict},
+    workflow::{FindingSeverity, VerificationFinding},
 };
 
 use super::{
     super::super::{
         fence,
-        manager::TESTS_WANTED,
-        unit::{Brief, UnitPayload, find},
+        manager::TESTS_REQUIRED_PREFIX,
+        unit::{UnitBrief, UnitPayload, find_unit},
     },
-    build::{Builder, ITEMS, lines, testing},
+    build::{MAX_BRIEF_ITEMS, PlanBuilder, sanitize_lines, test_brief},
 };
-use crate::desk::Trouble;
+use crate::desk::DecisionError;
 
 /// The plan with what a judgement sends back.
-pub(super) fn revised(
+pub(super) fn apply_revision(
     before: &Plan,
-    revision: &Revision,
+    revision: &PlanRevision,
     options: ReviewOptions,
     task: &TaskFacts,
     commands: &[String],
-) -> Result<Plan, Trouble> {
-    let Some((judged, payload)) = find(before, &revision.unit) else {
+) -> Result<Plan, DecisionError> {
+    let Some((judged, payload)) = find_unit(before, &revision.unit) else {
         let why = format!("unit `{}` is not in the plan", revision.unit);
-        return Err(Trouble::Permanent(why));
+        return Err(DecisionError::Permanent(why));
     };
-    let round = Round {
+    let round = RevisionRound {
         judged: &judged.key,
         // What was judged: the units that left files, and nothing of those that judge.
         files: judged
             .depends_on
             .iter()
-            .filter(|key| find(before, key).is_none_or(|(_, it)| it.kind.leaves_files()))
+            .filter(|key| find_unit(before, key).is_none_or(|(_, it)| it.kind.leaves_files()))
             .cloned()
             .collect(),
         payload,
         task,
     };
-    let mut builder = Builder::from(before);
+    let mut builder = PlanBuilder::from(before);
     if let Some(conflict) = &revision.conflict {
-        round.fit(&mut builder, before, conflict)?;
-        return builder.finish(commands);
+        round.add_conflict_fix(&mut builder, before, conflict)?;
+        return builder.finish_plan(commands);
     }
     let wanted = revision.findings.iter().any(|finding| {
-        finding.severity == Severity::Note && finding.text.starts_with(TESTS_WANTED)
+        finding.severity == FindingSeverity::Note && finding.text.starts_with(TESTS_REQUIRED_PREFIX)
     });
     if wanted {
-        round.test(&mut builder, &revision.recommended_actions)?;
+        round.add_tests(&mut builder, &revision.recommended_actions)?;
     } else {
-        round.mend(&mut builder, before, revision, options)?;
+        round.add_fix(&mut builder, before, revision, options)?;
     }
-    builder.finish(commands)
+    builder.finish_plan(commands)
 }
 
 /// One judgement that sends something back.
-struct Round<'a> {
+struct RevisionRound<'a> {
     judged: &'a UnitKey,
     files: Vec<UnitKey>,
     payload: UnitPayload,
     task: &'a TaskFacts,
 }
 
-impl Round<'_> {
+impl RevisionRound<'_> {
     /// Tests, after a review that found the change good.
-    fn test(&self, builder: &mut Builder, commands: &[String]) -> Result<(), Trouble> {
+    fn add_tests(
+        &self,
+        builder: &mut PlanBuilder,
+        commands: &[String],
+    ) -> Result<(), DecisionError> {
         let mut after = self.files.clone();
         after.push(self.judged.clone());
-        let brief = testing(commands);
+        let brief = test_brief(commands);
         let payload = UnitPayload::new(UnitKind::Test, self.payload.scope, brief);
-        let key = builder.numbered("test", 1);
-        builder.add(key, "Test the change", after, &payload)
+        let key = builder.numbered_key("test", 1);
+        builder.add_unit(key, "Test the change", after, &payload)
     }
 
     /// Somebody who makes two changes fit together, and then all is put together again.
-    fn fit(
+    fn add_conflict_fix(
         &self,
-        builder: &mut Builder,
+        builder: &mut PlanBuilder,
         before: &Plan,
         conflict: &UnitsConflict,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DecisionError> {
         let mut after = conflict.with.clone();
         after.push(conflict.unit.clone());
-        let parts: Vec<_> = after.iter().filter_map(|key| find(before, key)).collect();
-        let wanted = |brief: fn(&Brief) -> &Vec<String>| -> Vec<String> {
+        let parts: Vec<_> = after.iter().filter_map(|key| find_unit(before, key)).collect();
+        let wanted = |brief: fn(&UnitBrief) -> &Vec<String>| -> Vec<String> {
             let mut kept: Vec<String> = Vec::new();
             for text in parts.iter().flat_map(|(_, payload)| brief(&payload.brief)) {
                 if !kept.contains(text) {
@@ -98,7 +102,10 @@ impl Round<'_> {
             kept
         };
         let kept = parts.iter().map(|(unit, _)| {
-            format!("What this was made for still holds: {}", fence::line(unit.title.as_str(), 200))
+            format!(
+                "What this was made for still holds: {}",
+                fence::sanitize_line(unit.title.as_str(), 200)
+            )
         });
         let mut requirements: Vec<String> = kept.collect();
         requirements.extend(wanted(|brief| &brief.requirements));
@@ -107,19 +114,19 @@ impl Round<'_> {
             "Both sides were made beside each other and do not fit: the files have marks (`<<<<<<<`, `>>>>>>>`). Keep what both sides mean, and leave no mark."
                 .to_owned(),
         );
-        let brief = Brief {
-            files_to_modify: lines(&conflict.files),
-            requirements: lines(&requirements),
-            constraints: lines(&constraints),
+        let brief = UnitBrief {
+            files_to_modify: sanitize_lines(&conflict.files),
+            requirements: sanitize_lines(&requirements),
+            constraints: sanitize_lines(&constraints),
             checks: parts.iter().flat_map(|(_, payload)| payload.brief.checks.clone()).collect(),
-            ..Brief::default()
+            ..UnitBrief::default()
         };
         let payload = UnitPayload::new(UnitKind::Fix, self.payload.scope, brief);
-        let key = builder.numbered("fit", 1);
-        let files = fence::line(&conflict.files.join(", "), 200);
+        let key = builder.numbered_key("fit", 1);
+        let files = fence::sanitize_line(&conflict.files.join(", "), 200);
         let title = format!("Make two changes fit together: {files}");
         // It comes before the unit that needs it, as in any plan.
-        builder.add(key.clone(), &title, after, &payload)?;
+        builder.add_unit(key.clone(), &title, after, &payload)?;
         for unit in builder.units.iter_mut().filter(|unit| unit.key == *self.judged) {
             unit.depends_on.push(key.clone());
         }
@@ -127,28 +134,28 @@ impl Round<'_> {
     }
 
     /// Somebody who mends what was found, and the same judgement again.
-    fn mend(
+    fn add_fix(
         &self,
-        builder: &mut Builder,
+        builder: &mut PlanBuilder,
         before: &Plan,
-        revision: &Revision,
+        revision: &PlanRevision,
         options: ReviewOptions,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DecisionError> {
         let iteration = self.payload.iteration + 1;
-        let findings = mended(&revision.findings, options);
-        let fixes = before.steps().iter().filter_map(UnitPayload::of);
+        let findings = findings_to_fix(&revision.findings, options);
+        let fixes = before.planned_units().iter().filter_map(UnitPayload::from_unit);
         let fixes = fixes.filter(|it| it.kind == UnitKind::Fix && it.iteration > 0).count();
         let number = u32::try_from(fixes + 1).unwrap_or(u32::MAX);
-        let fix = builder.fixing(number);
-        let brief = Brief {
+        let fix = builder.fix_key(number);
+        let brief = UnitBrief {
             files_to_read_first: self.payload.brief.files_to_read_first.clone(),
-            requirements: findings.iter().map(Finding::told).collect(),
+            requirements: findings.iter().map(VerificationFinding::describe_finding).collect(),
             findings,
-            ..Brief::default()
+            ..UnitBrief::default()
         };
         let payload =
             UnitPayload { iteration, ..UnitPayload::new(UnitKind::Fix, self.payload.scope, brief) };
-        let about = fence::line(&self.task.description, 120);
+        let about = fence::sanitize_line(&self.task.description, 120);
         let title = match self.payload.kind {
             UnitKind::Test => format!("Mend what the tests found: {about}"),
             UnitKind::Init
@@ -164,7 +171,7 @@ impl Round<'_> {
             // What was judged is work itself: it is mended, and nobody has to judge anew who has not judged before.
             files.push(self.judged.clone());
         }
-        builder.add(fix.clone(), &title, files, &payload)?;
+        builder.add_unit(fix.clone(), &title, files, &payload)?;
         if self.payload.kind.leaves_files() {
             for unit in builder
                 .units
@@ -179,7 +186,7 @@ impl Round<'_> {
         // The same judgement again, of all that was judged and of what was mended.
         let mut again = self.payload.clone();
         again.iteration = iteration;
-        again.brief.findings = mended(&revision.findings, options);
+        again.brief.findings = findings_to_fix(&revision.findings, options);
         let title = match again.kind {
             UnitKind::Test => "Test the change again",
             UnitKind::Init
@@ -192,8 +199,8 @@ impl Round<'_> {
         };
         let mut after = self.files.clone();
         after.push(fix.clone());
-        let key = builder.numbered(again.kind.as_str(), iteration + 1);
-        builder.add(key.clone(), title, after, &again)?;
+        let key = builder.numbered_key(again.kind.as_str(), iteration + 1);
+        builder.add_unit(key.clone(), title, after, &again)?;
 
         // What waited for the judgement waits for the next one, and for what was mended.
         for unit in builder.units.iter_mut().filter(|unit| unit.depends_on.contains(self.judged)) {
@@ -203,27 +210,32 @@ impl Round<'_> {
     }
 }
 
-impl Builder {
+impl PlanBuilder {
     /// `fix-1`, `fix-2`, …
-    fn fixing(&self, number: u32) -> UnitKey {
+    fn fix_key(&self, number: u32) -> UnitKey {
         let taken = |key: &UnitKey| self.units.iter().any(|unit| unit.key == *key);
-        let key = UnitKey::derive(&format!("fix {number}"));
-        if taken(&key) { self.numbered(key.as_str(), 2) } else { key }
+        let key = UnitKey::derive_name(&format!("fix {number}"));
+        if taken(&key) { self.numbered_key(key.as_str(), 2) } else { key }
     }
 }
 
 /// What is given to whoever mends, the worst first. Minor issues only when they are asked for.
-fn mended(findings: &[Finding], options: ReviewOptions) -> Vec<Finding> {
-    let wanted = |severity: Severity| -> Vec<Finding> {
+fn findings_to_fix(
+    findings: &[VerificationFinding],
+    options: ReviewOptions,
+) -> Vec<VerificationFinding> {
+    let wanted = |severity: FindingSeverity| -> Vec<VerificationFinding> {
         let of = findings.iter().filter(|finding| finding.severity == severity);
-        let short =
-            of.map(|finding| Finding { text: fence::line(&finding.text, 600), ..finding.clone() });
-        short.filter(|finding| !finding.text.is_empty()).take(ITEMS).collect()
+        let short = of.map(|finding| VerificationFinding {
+            text: fence::sanitize_line(&finding.text, 600),
+            ..finding.clone()
+        });
+        short.filter(|finding| !finding.text.is_empty()).take(MAX_BRIEF_ITEMS).collect()
     };
-    let mut kept = wanted(Severity::Critical);
-    kept.extend(wanted(Severity::Major));
+    let mut kept = wanted(FindingSeverity::Critical);
+    kept.extend(wanted(FindingSeverity::Major));
     if !options.skip_minor_issues {
-        kept.extend(wanted(Severity::Minor));
+        kept.extend(wanted(FindingSeverity::Minor));
     }
     kept
 }

@@ -21,9 +21,12 @@ use axum::{
 };
 use clap::Args;
 use cynode_models::{
-    dialect::{Dialect, Reply, Speak as _, StreamWriter},
-    relay::Gathering,
-    talk::{Answer, Event, Input, Kind, ModelError, Part, Stop, ToolCall, Usage},
+    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
+    relay::StreamAssembler,
+    talk::{
+        CanonicalEvent, CanonicalResponse, ContentPart, ModelError, ModelErrorKind, StopReason,
+        TokenUsage, ToolCall, ToolInput,
+    },
 };
 use cynode_testkit::secrets::{self, Planted, SETTINGS};
 use futures::{StreamExt, stream};
@@ -157,35 +160,40 @@ fn failed(status: u16, said: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
-fn reply() -> Reply {
-    Reply { created: 1, id: "answer-1".into(), include_usage: true, ..Reply::default() }
+fn reply() -> ResponseContext {
+    ResponseContext {
+        created: 1,
+        id: "answer-1".into(),
+        include_usage: true,
+        ..ResponseContext::default()
+    }
 }
 
 fn breaking(dialect: Dialect, said: &str) -> Response {
-    let mut writer = StreamWriter::new(dialect, reply());
+    let mut writer = StreamEncoder::new(dialect, reply());
     let mut bytes = Vec::new();
-    for event in answer_of("m", "Well, ").events().into_iter().take(3) {
-        bytes.extend_from_slice(&writer.write(event));
+    for event in answer_of("m", "Well, ").to_events().into_iter().take(3) {
+        bytes.extend_from_slice(&writer.encode_event(event));
     }
-    let error = ModelError::new(Kind::Overloaded, format!("not with {said}"));
-    bytes.extend_from_slice(&writer.write(Event::Failed(error)));
+    let error = ModelError::new(ModelErrorKind::Overloaded, format!("not with {said}"));
+    bytes.extend_from_slice(&writer.encode_event(CanonicalEvent::Failed(error)));
     ([(header::CONTENT_TYPE, "text/event-stream")], bytes).into_response()
 }
 
-fn answer_of(model: &str, said: &str) -> Answer {
+fn answer_of(model: &str, said: &str) -> CanonicalResponse {
     let call = ToolCall {
         id: "call_2".into(),
         name: "shell".into(),
         namespace: None,
-        input: Input::Json(json!({ "command": said }).to_string()),
-        extras: cynode_models::talk::Extras::default(),
+        input: ToolInput::Json(json!({ "command": said }).to_string()),
+        extras: cynode_models::talk::DialectExtras::default(),
     };
-    Answer {
+    CanonicalResponse {
         id: "answer-1".into(),
         model: model.to_owned(),
-        parts: vec![Part::text(said), Part::ToolCall(call)],
-        stop: Stop::ToolCalls,
-        usage: Some(Usage { input: 20, output: 3, ..Usage::default() }),
+        parts: vec![ContentPart::from_text(said), ContentPart::ToolCall(call)],
+        stop: StopReason::ToolCalls,
+        usage: Some(TokenUsage { input: 20, output: 3, ..TokenUsage::default() }),
     }
 }
 
@@ -193,18 +201,18 @@ fn answer_of(model: &str, said: &str) -> Answer {
 fn answered(dialect: Dialect, asked: &Value, said: &str, bytewise: usize) -> Response {
     let answer = answer_of(asked["model"].as_str().unwrap_or_default(), said);
     if asked["stream"] != json!(true) {
-        return match dialect.write_answer(&answer, &reply()) {
+        return match dialect.encode_response(&answer, &reply()) {
             Ok(body) => {
                 ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
             }
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         };
     }
-    let mut writer = StreamWriter::new(dialect, reply());
+    let mut writer = StreamEncoder::new(dialect, reply());
     let mut bytes = Vec::new();
-    for event in answer.events() {
+    for event in answer.to_events() {
         for event in letters(event) {
-            bytes.extend_from_slice(&writer.write(event));
+            bytes.extend_from_slice(&writer.encode_event(event));
         }
     }
     let bytes = Bytes::from(bytes);
@@ -216,15 +224,16 @@ fn answered(dialect: Dialect, asked: &Value, said: &str, bytewise: usize) -> Res
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
-fn letters(event: Event) -> Vec<Event> {
+fn letters(event: CanonicalEvent) -> Vec<CanonicalEvent> {
     let each = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
     match event {
-        Event::TextDelta { index, text } => {
-            each(&text).into_iter().map(|text| Event::TextDelta { index, text }).collect()
+        CanonicalEvent::TextDelta { index, text } => {
+            each(&text).into_iter().map(|text| CanonicalEvent::TextDelta { index, text }).collect()
         }
-        Event::ArgumentsDelta { index, text } => {
-            each(&text).into_iter().map(|text| Event::ArgumentsDelta { index, text }).collect()
-        }
+        CanonicalEvent::ArgumentsDelta { index, text } => each(&text)
+            .into_iter()
+            .map(|text| CanonicalEvent::ArgumentsDelta { index, text })
+            .collect(),
         event => vec![event],
     }
 }
@@ -417,11 +426,11 @@ async fn ask(
         return Ok(Heard { secret: false, problem: Some(problem) });
     }
     let answer = if case.streams {
-        let mut gathering = Gathering::new(case.asks);
-        gathering.push(&answer);
-        gathering.finish()
+        let mut gathering = StreamAssembler::new(case.asks);
+        gathering.push_bytes(&answer);
+        gathering.finish_response()
     } else {
-        case.asks.read_answer(&serde_json::from_slice(&answer)?)
+        case.asks.decode_response(&serde_json::from_slice(&answer)?)
     };
     Ok(match answer {
         Ok(answer) => {

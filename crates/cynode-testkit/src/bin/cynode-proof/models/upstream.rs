@@ -22,8 +22,8 @@ use axum::{
 };
 use clap::Args;
 use cynode_models::{
-    dialect::{Dialect, Reply, Speak as _, StreamWriter},
-    talk::{Answer, Event, Part, Stop, Usage},
+    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
+    talk::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
 };
 use futures::{Stream, StreamExt, stream};
 use serde::Deserialize;
@@ -53,7 +53,7 @@ struct Manner {
     pause_us: u64,
     /// What it says was used: IN,OUT.
     #[arg(long, default_value = "200,100", value_parser = usage)]
-    usage: Usage,
+    usage: TokenUsage,
     /// Of so many requests one is not told what was used; none when it is 0.
     #[arg(long, default_value_t = 0)]
     silent_every: u64,
@@ -62,9 +62,9 @@ struct Manner {
     fail_every: u64,
 }
 
-fn usage(text: &str) -> anyhow::Result<Usage> {
+fn usage(text: &str) -> anyhow::Result<TokenUsage> {
     let (input, output) = text.split_once(',').context("IN,OUT is needed")?;
-    Ok(Usage { input: input.parse()?, output: output.parse()?, ..Usage::default() })
+    Ok(TokenUsage { input: input.parse()?, output: output.parse()?, ..TokenUsage::default() })
 }
 
 struct Served {
@@ -140,14 +140,14 @@ impl Served {
 const HEAD: &str = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"fast","choices":["#;
 
 /// Chat Completions, written by hand: nothing is cheaper.
-fn chat(served: Arc<Served>, usage: Option<Usage>) -> impl Stream<Item = Bytes> + Send {
+fn chat(served: Arc<Served>, usage: Option<TokenUsage>) -> impl Stream<Item = Bytes> + Send {
     let last = served.manner.chunks + 1;
     stream::iter(0..=last).then(move |at| {
         let served = served.clone();
         async move {
             if at == last {
                 let end = r#"{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-                let used = usage.map(|Usage { input, output, .. }| {
+                let used = usage.map(|TokenUsage { input, output, .. }| {
                     let total = input + output;
                     format!(
                         "{HEAD}],\"usage\":{{\"prompt_tokens\":{input},\"completion_tokens\":{output},\"total_tokens\":{total}}}}}\n\n"
@@ -169,31 +169,36 @@ fn chat(served: Arc<Served>, usage: Option<Usage>) -> impl Stream<Item = Bytes> 
     })
 }
 
-fn answered(usage: Option<Usage>, text: String) -> Answer {
-    Answer {
+fn answered(usage: Option<TokenUsage>, text: String) -> CanonicalResponse {
+    CanonicalResponse {
         id: "answer-1".into(),
         model: "fast".into(),
-        parts: vec![Part::text(text)],
-        stop: Stop::EndTurn,
+        parts: vec![ContentPart::from_text(text)],
+        stop: StopReason::EndTurn,
         usage,
     }
 }
 
-fn reply() -> Reply {
-    Reply { created: 1, id: "answer-1".into(), include_usage: true, ..Reply::default() }
+fn reply() -> ResponseContext {
+    ResponseContext {
+        created: 1,
+        id: "answer-1".into(),
+        include_usage: true,
+        ..ResponseContext::default()
+    }
 }
 
 /// The other dialects, as our own writer speaks them.
 fn spoken(
     served: Arc<Served>,
     dialect: Dialect,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
 ) -> impl Stream<Item = Bytes> + Send {
     let mut events = Vec::new();
-    for event in answered(usage, "words".into()).events() {
+    for event in answered(usage, "words".into()).to_events() {
         match event {
-            Event::TextDelta { index, .. } => {
-                let piece = Event::TextDelta { index, text: String::new() };
+            CanonicalEvent::TextDelta { index, .. } => {
+                let piece = CanonicalEvent::TextDelta { index, text: String::new() };
                 events.extend(std::iter::repeat_n(
                     piece,
                     usize::try_from(served.manner.chunks).unwrap_or(0),
@@ -202,21 +207,21 @@ fn spoken(
             event => events.push(event),
         }
     }
-    let state = (StreamWriter::new(dialect, reply()), events.into_iter(), served);
+    let state = (StreamEncoder::new(dialect, reply()), events.into_iter(), served);
     stream::unfold(state, |(mut writer, mut events, served)| async move {
         let mut event = events.next()?;
-        if let Event::TextDelta { text, .. } = &mut event {
+        if let CanonicalEvent::TextDelta { text, .. } = &mut event {
             served.wait().await;
             *text = format!("@{}@ words ", clock());
         }
-        let piece = writer.write(event);
+        let piece = writer.encode_event(event);
         Some((piece, (writer, events, served)))
     })
     .filter(|piece| std::future::ready(!piece.is_empty()))
 }
 
-fn whole(dialect: Dialect, usage: Option<Usage>) -> Response {
-    match dialect.write_answer(&answered(usage, format!("@{}@ words ", clock())), &reply()) {
+fn whole(dialect: Dialect, usage: Option<TokenUsage>) -> Response {
+    match dialect.encode_response(&answered(usage, format!("@{}@ words ", clock())), &reply()) {
         Ok(body) => {
             ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
         }

@@ -54,7 +54,7 @@ pub(crate) const DONE: &[u8] = b"data: [DONE]";
 
 /// Microseconds by the clock of the machine, which its processes share.
 pub(crate) fn clock() -> i128 {
-    cynode_app::Environment::system().now().unix_timestamp_nanos() / 1000
+    cynode_app::AppEnvironment::from_system().now().unix_timestamp_nanos() / 1000
 }
 
 /// The moments at which pieces of an answer were sent, from lines of the stream: each stands between two marks.

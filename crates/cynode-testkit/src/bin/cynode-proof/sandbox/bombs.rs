@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::net::UnixListener, time::Duration};
 
-use cynode_node::sandbox::{Forward, Why};
+use cynode_node::sandbox::{ExitReason, SocketForward};
 
 use super::{
     place::{Done, Place, Wish, processes_with},
@@ -28,21 +28,23 @@ const BOMBS: &[Bomb] = &[
         script: "bomb() { bomb | bomb & }; bomb; sleep 1000",
         wall: 4,
         disk: DISK,
-        good: |done| matches!(done.ended.why, Why::WallClock | Why::Exited),
+        good: |done| matches!(done.ended.why, ExitReason::WallClock | ExitReason::Exited),
     },
     Bomb {
         name: "a bomb of threads",
         script: "python: import threading, time\ntry:\n while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nexcept RuntimeError: print('refused', flush=True)\ntime.sleep(1000)",
         wall: 4,
         disk: DISK,
-        good: |done| done.stdout.text() == "refused\n",
+        good: |done| done.stdout.to_lossy_text() == "refused\n",
     },
     Bomb {
         name: "more memory than allowed",
         script: "python: b = [bytearray(16 << 20) for _ in range(1000)]",
         wall: 30,
         disk: DISK,
-        good: |done| done.ended.why == Why::OutOfMemory && done.ended.peak_memory <= 256 << 20,
+        good: |done| {
+            done.ended.why == ExitReason::OutOfMemory && done.ended.peak_memory <= 256 << 20
+        },
     },
     Bomb {
         name: "more memory than allowed, in many processes",
@@ -56,14 +58,18 @@ const BOMBS: &[Bomb] = &[
         script: "head -c 60000000 /dev/zero >/tmp/a; stat -c %s /tmp/a",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text().trim().parse::<u64>().is_ok_and(|size| size <= 32 << 20),
+        good: |done| {
+            done.stdout.to_lossy_text().trim().parse::<u64>().is_ok_and(|size| size <= 32 << 20)
+        },
     },
     Bomb {
         name: "memory that is a file in /dev/shm",
         script: "head -c 60000000 /dev/zero >/dev/shm/a; stat -c %s /dev/shm/a",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text().trim().parse::<u64>().is_ok_and(|size| size <= 32 << 20),
+        good: |done| {
+            done.stdout.to_lossy_text().trim().parse::<u64>().is_ok_and(|size| size <= 32 << 20)
+        },
     },
     Bomb {
         name: "memory that is a nameless file",
@@ -77,49 +83,49 @@ const BOMBS: &[Bomb] = &[
         script: "head -c 90000000 /dev/zero >/work/large; stat -c %s /work/large",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text().trim() == (64 << 20).to_string(),
+        good: |done| done.stdout.to_lossy_text().trim() == (64 << 20).to_string(),
     },
     Bomb {
         name: "a hole that is too large",
         script: "python: import os, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nf = open('/work/hole', 'wb')\ntry:\n os.ftruncate(f.fileno(), 1 << 40)\nexcept OSError as e: print(e.errno)",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text() == "27\n",
+        good: |done| done.stdout.to_lossy_text() == "27\n",
     },
     Bomb {
         name: "many files",
         script: "i=0; while :; do i=$((i + 1)); head -c 4000000 /dev/zero >/work/$i; done",
         wall: 60,
         disk: DISK,
-        good: |done| done.ended.why == Why::Disk,
+        good: |done| done.ended.why == ExitReason::Disk,
     },
     Bomb {
         name: "many files in the home of the job, as links of one another",
         script: "i=0; while :; do i=$((i + 1)); head -c 4000000 /dev/zero >/home/agent/$i; ln /home/agent/$i /work/$i 2>/dev/null; done",
         wall: 60,
         disk: DISK,
-        good: |done| done.ended.why == Why::Disk,
+        good: |done| done.ended.why == ExitReason::Disk,
     },
     Bomb {
         name: "files that have lost their names",
         script: "python: import os, time\nkept = []\nfor i in range(40):\n f = open('/work/x', 'wb'); os.unlink('/work/x'); f.write(bytes(6 << 20)); f.flush(); kept.append(f)\ntime.sleep(1000)",
         wall: 60,
         disk: DISK,
-        good: |done| done.ended.why == Why::Disk,
+        good: |done| done.ended.why == ExitReason::Disk,
     },
     Bomb {
         name: "empty files without end",
         script: "python: import os\ni = 0\nwhile True:\n os.makedirs(f'/work/{i}')\n for j in range(1000): os.close(os.open(f'/work/{i}/{j}', os.O_CREAT | os.O_WRONLY))\n i += 1",
         wall: 90,
         disk: 16 << 20,
-        good: |done| done.ended.why == Why::Disk,
+        good: |done| done.ended.why == ExitReason::Disk,
     },
     Bomb {
         name: "directories too deep to count",
         script: "python: import os, time\nos.chdir('/work')\nfor _ in range(3000): os.mkdir('d' * 50); os.chdir('d' * 50)\nopen('f', 'wb').write(bytes(20 << 20))\ntime.sleep(1000)",
         wall: 60,
         disk: DISK,
-        good: |done| done.ended.why == Why::Disk,
+        good: |done| done.ended.why == ExitReason::Disk,
     },
     Bomb {
         name: "a flood of words",
@@ -140,7 +146,7 @@ const BOMBS: &[Bomb] = &[
         script: "python: import os\ntry:\n while True: os.open('/dev/null', os.O_RDONLY)\nexcept OSError as e: print(e.errno)",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text() == "24\n",
+        good: |done| done.stdout.to_lossy_text() == "24\n",
     },
     Bomb {
         name: "all of the processor",
@@ -148,7 +154,7 @@ const BOMBS: &[Bomb] = &[
         wall: 5,
         disk: DISK,
         good: |done| {
-            done.ended.why == Why::WallClock && done.ended.cpu < Duration::from_millis(6500)
+            done.ended.why == ExitReason::WallClock && done.ended.cpu < Duration::from_millis(6500)
         },
     },
     Bomb {
@@ -156,7 +162,7 @@ const BOMBS: &[Bomb] = &[
         script: "trap '' TERM INT HUP QUIT USR1 USR2; while :; do sleep 1; done",
         wall: 2,
         disk: DISK,
-        good: |done| done.ended.why == Why::WallClock && done.took < Duration::from_secs(8),
+        good: |done| done.ended.why == ExitReason::WallClock && done.took < Duration::from_secs(8),
     },
     Bomb {
         name: "children that outlive the command",
@@ -164,28 +170,30 @@ const BOMBS: &[Bomb] = &[
                  until [ $(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l) -ge 6 ]; do sleep 0.05; done; echo left",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text() == "left\n" && done.ended.why == Why::Exited,
+        good: |done| {
+            done.stdout.to_lossy_text() == "left\n" && done.ended.why == ExitReason::Exited
+        },
     },
     Bomb {
         name: "a daemon of a daemon",
         script: "python: import os, sys\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  os.setsid() if os.getsid(0) == os.getpid() else None\n  os.execv('/bin/sleep', ['MARK', '1000'])\n os._exit(0)",
         wall: 30,
         disk: DISK,
-        good: |done| done.ended.why == Why::Exited,
+        good: |done| done.ended.why == ExitReason::Exited,
     },
     Bomb {
         name: "the first process stopped",
         script: "kill -STOP 1; kill -TSTP 1; (exec -a MARK sleep 1000) & sleep 1000",
         wall: 3,
         disk: DISK,
-        good: |done| done.ended.why == Why::WallClock && done.took < Duration::from_secs(10),
+        good: |done| done.ended.why == ExitReason::WallClock && done.took < Duration::from_secs(10),
     },
     Bomb {
         name: "the first process killed",
         script: "kill -KILL 1; kill -TERM 1; (exec -a MARK sleep 1000) & sleep 1; echo alive",
         wall: 10,
         disk: DISK,
-        good: |done| matches!(done.ended.why, Why::Exited | Why::WallClock),
+        good: |done| matches!(done.ended.why, ExitReason::Exited | ExitReason::WallClock),
     },
     Bomb {
         name: "everything killed",
@@ -199,14 +207,14 @@ const BOMBS: &[Bomb] = &[
         script: "python: import socket, time\nkept = []\nfor i in range(900):\n try:\n  s = socket.create_connection(('127.0.0.1', 4001), 2); kept.append(s)\n except OSError: pass\nprint('done', flush=True)\ntime.sleep(1)",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text() == "done\n",
+        good: |done| done.stdout.to_lossy_text() == "done\n",
     },
     Bomb {
         name: "connections to the node's socket itself without end",
         script: "python: import socket, time\nkept = []\nfor i in range(900):\n try:\n  s = socket.socket(socket.AF_UNIX); s.settimeout(0.01); s.connect('/run/cynode/llm.sock'); kept.append(s)\n except OSError: pass\nprint('done', flush=True)",
         wall: 30,
         disk: DISK,
-        good: |done| done.stdout.text() == "done\n",
+        good: |done| done.stdout.to_lossy_text() == "done\n",
     },
     Bomb {
         name: "pipes that hold memory",
@@ -233,7 +241,7 @@ pub(crate) async fn run(place: &Place, mark: &str) -> anyhow::Result<(usize, usi
         let mut job = Wish::new(&name, &argv);
         job.limits.wall = Duration::from_secs(bomb.wall);
         job.limits.disk_bytes = bomb.disk;
-        job.sockets = vec![Forward { host: socket.clone(), port: 4001, name: "llm".into() }];
+        job.sockets = vec![SocketForward { host: socket.clone(), port: 4001, name: "llm".into() }];
         job.binds = vec![
             place.folder(&format!("{name}-work"), "/work", true),
             place.folder(&format!("{name}-home"), "/home/agent", true),
@@ -248,8 +256,8 @@ pub(crate) async fn run(place: &Place, mark: &str) -> anyhow::Result<(usize, usi
                 bomb.name,
                 done.ended,
                 done.took,
-                done.stdout.text().chars().take(200).collect::<String>(),
-                done.stderr.text().chars().take(200).collect::<String>(),
+                done.stdout.to_lossy_text().chars().take(200).collect::<String>(),
+                done.stderr.to_lossy_text().chars().take(200).collect::<String>(),
             );
         }
         for bind in &job.binds {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use clap::Args;
-use cynode_node::sandbox::Forward;
+use cynode_node::sandbox::SocketForward;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn read(text: &str) -> anyhow::Result<Attempts> {
 pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
     let script = escape.script.canonicalize()?;
     let place = Place::new(escape.backend, escape.image.as_deref())?;
-    println!("{}", place.backend.probe().await?);
+    println!("{}", place.backend.probe_backend().await?);
     let health = Health::watch();
     let targets = Targets::new(&place, &script).await?;
 
@@ -81,11 +81,11 @@ pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
     let fresh = Wish::new("fresh", &["/bin/sh", "-c", "echo fine"]).done(&place).await?;
     println!(
         "a fresh sandbox afterwards: {:?} in {:?}",
-        fresh.stdout.text().trim(),
+        fresh.stdout.to_lossy_text().trim(),
         began.elapsed()
     );
-    good &= fresh.stdout.text() == "fine\n";
-    place.backend.sweep(&[]).await;
+    good &= fresh.stdout.to_lossy_text() == "fine\n";
+    place.backend.cleanup_orphans(&[]).await;
     let (left, processes) = (place.left(), processes_with(&mark));
     println!("left of it all: {} cgroups, {} processes", left.len(), processes.len());
     Ok(good && left.is_empty() && processes.is_empty())
@@ -125,10 +125,15 @@ async fn inside(place: &Place, targets: &Targets, script: &Path) -> anyhow::Resu
     let mut job =
         Wish::new("attacker", &["python3", "/opt/tools/escape.py", "/opt/tools/facts.json"]);
     job.binds = vec![tools, given, place.folder("attacker", "/work", true)];
-    job.sockets = vec![Forward { host: socket, port: 4001, name: "llm".into() }];
+    job.sockets = vec![SocketForward { host: socket, port: 4001, name: "llm".into() }];
     let done = job.done(place).await?;
-    anyhow::ensure!(done.ended.exit_code == Some(0), "{:?} {}", done.ended, done.stderr.text());
-    read(&done.stdout.text())
+    anyhow::ensure!(
+        done.ended.exit_code == Some(0),
+        "{:?} {}",
+        done.ended,
+        done.stderr.to_lossy_text()
+    );
+    read(&done.stdout.to_lossy_text())
 }
 
 /// Says what came of each; whether none succeeded inside and enough did outside.

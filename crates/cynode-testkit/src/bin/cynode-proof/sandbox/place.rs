@@ -10,8 +10,9 @@ use std::{
 
 use clap::ValueEnum;
 use cynode_node::sandbox::{
-    Backend, Bind, Bubblewrap, Captured, Ended, Forward, Ground, Limits, Options, Podman, Run,
-    Running, SandboxError, capture,
+    Backend, BindMount, BubblewrapBackend, CapturedOutput, HostEnv, PodmanBackend, SandboxError,
+    SandboxExit, SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SocketForward,
+    capture_tail,
 };
 use tempfile::TempDir;
 
@@ -33,14 +34,14 @@ impl Place {
         let directory = tempfile::tempdir()?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let instance = format!("proof-{}", std::process::id());
-        let options = Options {
+        let options = SandboxOptions {
             image: image.map(str::to_owned),
-            ..Options::new(&instance, directory.path().join("ground"))
+            ..SandboxOptions::new(&instance, directory.path().join("ground"))
         };
-        let ground = Ground::prepare(options)?;
+        let ground = HostEnv::prepare_env(options)?;
         let backend: Box<dyn Backend> = match kind {
-            Kind::Bubblewrap => Box::new(Bubblewrap::new(&ground)?),
-            Kind::Podman => Box::new(Podman::new(&ground)?),
+            Kind::Bubblewrap => Box::new(BubblewrapBackend::new(&ground)?),
+            Kind::Podman => Box::new(PodmanBackend::new(&ground)?),
         };
         Ok(Self { directory, instance, backend })
     }
@@ -50,14 +51,14 @@ impl Place {
     }
 
     /// A directory for something to be bound.
-    pub(crate) fn folder(&self, name: &str, inside: &str, writable: bool) -> Bind {
+    pub(crate) fn folder(&self, name: &str, inside: &str, writable: bool) -> BindMount {
         let host = self.path(name);
         fs::create_dir_all(&host).unwrap();
         let mode = fs::Permissions::from_mode(0o755);
         if !writable {
             fs::set_permissions(&host, mode).unwrap();
         }
-        Bind { host, inside: inside.into(), writable }
+        BindMount { host, inside: inside.into(), writable }
     }
 
     /// Directories of cgroups that are left of runs.
@@ -92,16 +93,16 @@ pub(crate) struct Wish {
     pub(crate) job: String,
     pub(crate) argv: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
-    pub(crate) binds: Vec<Bind>,
-    pub(crate) sockets: Vec<Forward>,
-    pub(crate) limits: Limits,
+    pub(crate) binds: Vec<BindMount>,
+    pub(crate) sockets: Vec<SocketForward>,
+    pub(crate) limits: SandboxLimits,
 }
 
 /// What came of it.
 pub(crate) struct Done {
-    pub(crate) ended: Ended,
-    pub(crate) stdout: Captured,
-    pub(crate) stderr: Captured,
+    pub(crate) ended: SandboxExit,
+    pub(crate) stdout: CapturedOutput,
+    pub(crate) stderr: CapturedOutput,
     pub(crate) took: Duration,
 }
 
@@ -114,7 +115,7 @@ impl Wish {
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             binds: Vec::new(),
             sockets: Vec::new(),
-            limits: Limits {
+            limits: SandboxLimits {
                 memory_bytes: 256 << 20,
                 cpu_percent: 100,
                 processes: 128,
@@ -128,8 +129,8 @@ impl Wish {
         }
     }
 
-    pub(crate) async fn start(&self, place: &Place) -> Result<Running, SandboxError> {
-        let run = Run {
+    pub(crate) async fn start(&self, place: &Place) -> Result<SandboxProcess, SandboxError> {
+        let run = SandboxRun {
             id: &self.id,
             job: &self.job,
             argv: &self.argv,
@@ -140,7 +141,7 @@ impl Wish {
             sockets: &self.sockets,
             limits: &self.limits,
         };
-        place.backend.start(run).await
+        place.backend.start_run(run).await
     }
 
     /// Runs it to its end; keeps the last 64 KiB of what it wrote.
@@ -148,8 +149,11 @@ impl Wish {
         let began = std::time::Instant::now();
         let mut running = self.start(place).await?;
         let (stdout, stderr) = (running.stdout.take().unwrap(), running.stderr.take().unwrap());
-        let (ended, stdout, stderr) =
-            tokio::join!(running.wait(), capture(stdout, 64 << 10), capture(stderr, 64 << 10));
+        let (ended, stdout, stderr) = tokio::join!(
+            running.wait_for_exit(),
+            capture_tail(stdout, 64 << 10),
+            capture_tail(stderr, 64 << 10)
+        );
         Ok(Done { ended, stdout, stderr, took: began.elapsed() })
     }
 }

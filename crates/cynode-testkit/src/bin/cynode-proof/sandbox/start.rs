@@ -78,7 +78,7 @@ pub(crate) async fn run(start: Start) -> anyhow::Result<bool> {
         }
     }
     good &= at_once(&ours, start.concurrent).await?;
-    ours.backend.sweep(&[]).await;
+    ours.backend.cleanup_orphans(&[]).await;
     let left = ours.left().len() + podman.left().len();
     println!("left of it all: {left} cgroups");
     Ok(good && left == 0)
@@ -96,7 +96,7 @@ async fn sandbox(place: &Place, number: usize) -> anyhow::Result<Duration> {
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).await?;
     let took = began.elapsed();
     anyhow::ensure!(line == "ready\n", "it said {line:?}");
-    running.wait().await;
+    running.wait_for_exit().await;
     Ok(took)
 }
 
@@ -148,7 +148,7 @@ async fn at_once(place: &Place, many: usize) -> anyhow::Result<bool> {
         stdin.write_all(format!("word-{number}\n").as_bytes()).await?;
         let mut line = String::new();
         stdout.read_line(&mut line).await?;
-        let ended = running.wait().await;
+        let ended = running.wait_for_exit().await;
         if line == format!("word-{number}\n") && ended.exit_code == Some(0) {
             well += 1;
         }

@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 
-use cynode_node::sandbox::{Forward, Running};
+use cynode_node::sandbox::{SandboxProcess, SocketForward};
 use serde_json::{Value, json};
 
 use super::place::{Place, Wish};
@@ -28,7 +28,7 @@ pub(crate) struct Targets {
     pub(crate) mark: String,
     pub(crate) secret: String,
     pub(crate) victim: Child,
-    other: Running,
+    other: SandboxProcess,
 }
 
 impl Targets {
@@ -61,8 +61,11 @@ impl Targets {
         let mut job = Wish::new("other", &["/bin/sh", "-c", "read -r _"]);
         job.binds = vec![place.folder("other", "/work", true)];
         fs::write(place.path("other/file"), &secret)?;
-        job.sockets =
-            vec![Forward { host: other_socket.clone(), port: other_port, name: "llm".into() }];
+        job.sockets = vec![SocketForward {
+            host: other_socket.clone(),
+            port: other_port,
+            name: "llm".into(),
+        }];
         job.env.insert("TOKEN".into(), other_token.clone());
         let other = job.start(place).await?;
 
@@ -112,7 +115,7 @@ impl Targets {
         );
         anyhow::ensure!(!place.left().is_empty(), "the other job is gone");
         self.other.kill();
-        self.other.wait().await;
+        self.other.wait_for_exit().await;
         drop(self.victim.stdin.take());
         self.victim.wait()?;
         Ok(())

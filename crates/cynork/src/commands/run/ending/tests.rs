@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const PLAIN: Paint = Paint(false);
+const PLAIN: Colorizer = Colorizer(false);
 
 fn task(state: &str) -> TaskView {
     serde_json::from_value(json!({
@@ -47,10 +47,10 @@ fn offered(url: &str, state: &str) -> PullRequestDetail {
     .unwrap()
 }
 
-fn ending(state: &str) -> Ending {
+fn ending(state: &str) -> TaskOutcome {
     let changed = json!({ "base": "1", "head": "2", "truncated": false, "files": [
         { "path": "slug", "insertions": 8, "deletions": 3 }] });
-    Ending {
+    TaskOutcome {
         task: task(state),
         plan: Some(
             serde_json::from_value(json!({ "steps": [{ "key": "add", "title": "Add it" }] }))
@@ -65,10 +65,15 @@ fn ending(state: &str) -> Ending {
     }
 }
 
+/// How the task and its pull request are named in what is typed next.
+fn names() -> (String, String) {
+    ("slug-max".to_owned(), "3 --project web".to_owned())
+}
+
 #[test]
 fn the_end_says_what_changed_what_was_shown_and_found_what_it_cost_and_what_is_next() {
     assert_eq!(
-        ending("completed").drawn("http://127.0.0.1:1", PLAIN),
+        ending("completed").render_lines(&names(), Currency::USD, PLAIN),
         [
             "",
             "✓ completed in 1:05: slug-max",
@@ -81,16 +86,17 @@ fn the_end_says_what_changed_what_was_shown_and_found_what_it_cost_and_what_is_n
             "findings: 1 minor",
             "  minor     slug:6: A word is missing (add it)",
             "",
-            "cost 0.0123 of 0.5000  █░░░░░░░░░ 2 %",
+            "cost 0.0123 of 0.5000 USD  ░░░░░░░░░░ 2 %",
             "pull request #3 Add it  cynode/slug-max-708 → main (open)",
-            "  http://127.0.0.1:1/v1/pull-requests/pul_1",
-            "  next: cynork task diff tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
-            "        cynork pr merge pul_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+            "  cynork pr show 3",
+            "  next: cynork task diff slug-max",
+            "        cynork pr merge 3 --project web",
         ]
     );
-    let elsewhere = offer(&offered("https://forge/pull/3", "merged"), "http://127.0.0.1:1", PLAIN);
+    let elsewhere =
+        render_pull_request(&offered("https://forge/pull/3", "merged"), &names(), PLAIN);
     assert_eq!(elsewhere[1], "  https://forge/pull/3");
-    assert_eq!(elsewhere[2], "  next: cynork pr show pul_0192d5c8b6f07cc1a1a3c2b4d5e6f708");
+    assert_eq!(elsewhere[2], "  next: cynork pr show 3 --project web");
 }
 
 /// As much of JSON Schema as the schema uses.
@@ -148,8 +154,10 @@ fn complaint(schema: &Value, value: &Value, at: &str) -> Option<String> {
 
 #[test]
 fn what_programs_are_given_is_of_the_form_that_is_promised() {
-    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
-    for ending in [ending("completed"), ending("failed"), Ending::begun(&task("queued"))] {
+    let schema: Value = serde_json::from_str(RUN_OUTPUT_SCHEMA).unwrap();
+    for ending in
+        [ending("completed"), ending("failed"), TaskOutcome::for_detached_task(&task("queued"))]
+    {
         let value = serde_json::to_value(&ending).unwrap();
         assert_eq!(complaint(&schema, &value, "run"), None);
     }

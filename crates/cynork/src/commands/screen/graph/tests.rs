@@ -1,7 +1,7 @@
 use super::*;
 
-fn units(plan: &[(&str, &[usize])]) -> Vec<Unit> {
-    let one = |(key, after): &(&str, &[usize])| Unit {
+fn units(plan: &[(&str, &[usize])]) -> Vec<GraphUnit> {
+    let one = |(key, after): &(&str, &[usize])| GraphUnit {
         key: (*key).to_owned(),
         title: format!("✓ do {key}"),
         style: Style::new(),
@@ -10,13 +10,13 @@ fn units(plan: &[(&str, &[usize])]) -> Vec<Unit> {
     plan.iter().map(one).collect()
 }
 
-fn text(drawing: &Drawing) -> String {
+fn text(drawing: &GraphDrawing) -> String {
     let lines = drawing.lines.iter().map(|line| line.to_string().trim_end().to_owned());
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Compares a drawing with the one that is kept.
-fn same(name: &str, drawing: &Drawing) {
+fn same(name: &str, drawing: &GraphDrawing) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path("../snapshots");
     settings.set_prepend_module_to_snapshot(false);
@@ -36,32 +36,33 @@ const SEVEN: &[(&str, &[usize])] = &[
 
 #[test]
 fn seven_units_are_boxes_in_four_rows_at_eighty_columns() {
-    same("boxes", &draw(&units(SEVEN), 78, Some(2)));
+    same("boxes", &draw_graph(&units(SEVEN), 78, Some(2)));
 }
 
 #[test]
 fn a_line_that_passes_a_row_is_drawn_beside_its_boxes() {
     let plan = units(&[("a", &[]), ("e", &[]), ("b", &[0]), ("c", &[2]), ("d", &[1, 3])]);
-    same("passes", &draw(&plan, 60, None));
+    same("passes", &draw_graph(&plan, 60, None));
 }
 
 #[test]
 fn what_follows_from_other_lines_has_none_of_its_own() {
     let plan = units(&[("a", &[]), ("b", &[0]), ("c", &[0, 1]), ("d", &[0, 2]), ("e", &[1, 0])]);
-    let after: Vec<Vec<usize>> = reduced(&plan).into_iter().map(|unit| unit.after).collect();
+    let after: Vec<Vec<usize>> =
+        transitive_reduction(&plan).into_iter().map(|unit| unit.after).collect();
     assert_eq!(after, [vec![], vec![0], vec![1], vec![2], vec![1]]);
 }
 
 #[test]
 fn where_boxes_find_no_room_there_is_a_tree_that_names_what_else_is_waited_for() {
-    same("tree", &draw(&units(SEVEN), 40, Some(4)));
+    same("tree", &draw_graph(&units(SEVEN), 40, Some(4)));
 }
 
 #[test]
 fn every_unit_has_a_place_that_shows_its_name() {
     for cells in [30, 60, 78, 120] {
         let units = units(SEVEN);
-        let drawing = draw(&units, cells, None);
+        let drawing = draw_graph(&units, cells, None);
         let text = drawing.lines.iter().map(ToString::to_string).collect::<Vec<_>>();
         for (unit, (x, y, wide, height)) in units.iter().zip(&drawing.places) {
             let shown: Vec<String> = text[*y..y + height]
@@ -75,7 +76,7 @@ fn every_unit_has_a_place_that_shows_its_name() {
 }
 
 /// Where the lines from the bottom of a unit lead to, by following them.
-fn reached(drawing: &Drawing, from: usize) -> BTreeSet<usize> {
+fn reached(drawing: &GraphDrawing, from: usize) -> BTreeSet<usize> {
     let grid: Vec<Vec<char>> =
         drawing.lines.iter().map(|line| line.to_string().chars().collect()).collect();
     let at = |x: usize, y: usize| grid.get(y).and_then(|row| row.get(x)).copied().unwrap_or(' ');
@@ -98,7 +99,7 @@ fn reached(drawing: &Drawing, from: usize) -> BTreeSet<usize> {
         if !seen.insert((x, y, going)) {
             continue;
         }
-        let mask = SIGNS
+        let mask = LINE_CHARS
             .iter()
             .position(|sign| *sign == at(x, y))
             .map_or(0, |it| u8::try_from(it).unwrap());
@@ -129,12 +130,17 @@ fn lines_lead_where_they_should_in_whatever_plan() {
     for _ in 0..120 {
         let count = 2 + usize::try_from(chance(9)).unwrap();
         let names: Vec<String> = (0..count).map(|it| format!("u{it}")).collect();
-        let mut plan: Vec<Unit> = Vec::new();
+        let mut plan: Vec<GraphUnit> = Vec::new();
         for (at, name) in names.iter().enumerate() {
             let after = (0..at).filter(|_| chance(3) == 0).collect();
-            plan.push(Unit { key: name.clone(), title: String::new(), style: Style::new(), after });
+            plan.push(GraphUnit {
+                key: name.clone(),
+                title: String::new(),
+                style: Style::new(),
+                after,
+            });
         }
-        let Some(drawing) = boxes(&plan, 120, None) else { continue };
+        let Some(drawing) = draw_boxes(&plan, 120, None) else { continue };
         drawn += 1;
         for from in 0..count {
             let meant: BTreeSet<usize> =
@@ -148,8 +154,8 @@ fn lines_lead_where_they_should_in_whatever_plan() {
 
 #[test]
 fn nothing_and_circles_are_drawn_without_an_end_that_never_comes() {
-    assert!(draw(&[], 80, None).lines.is_empty());
+    assert!(draw_graph(&[], 80, None).lines.is_empty());
     let circle = units(&[("a", &[1]), ("b", &[0])]);
-    assert_eq!(draw(&circle, 10, None).lines.len(), 2);
-    assert!(!draw(&circle, 80, None).lines.is_empty());
+    assert_eq!(draw_graph(&circle, 10, None).lines.len(), 2);
+    assert!(!draw_graph(&circle, 80, None).lines.is_empty());
 }

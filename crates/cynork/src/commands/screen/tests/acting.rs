@@ -1,23 +1,23 @@
 use super::{world::*, *};
 use crate::{
-    commands::screen::{shelf::Query, state::Deed},
-    failure::Kind,
+    commands::screen::{shelf::TaskListQuery, state::ScreenAction},
+    failure::CliErrorKind,
 };
 use cynode_core::workflow::instructions::InstructionKind;
 use serde_json::json;
 
 fn stage() -> Stage {
     let mut stage = Stage::new(80, 24);
-    stage.answer(Topic::Tasks(Query::default()), tasks());
+    stage.answer(FetchTopic::Tasks(TaskListQuery::default()), tasks());
     waiting(&mut stage);
     stage.wanted();
     stage
 }
 
 /// What is to be done: the deed, the name of the attempt and the words.
-fn done(stage: &mut Stage) -> Option<(u64, String, Deed, Option<String>)> {
+fn done(stage: &mut Stage) -> Option<(u64, String, ScreenAction, Option<String>)> {
     stage.wanted().into_iter().find_map(|want| match want {
-        Want::Do { number, key, deed, words } => Some((number, key, deed, words)),
+        ScreenEffect::Do { number, key, deed, words } => Some((number, key, deed, words)),
         _ => None,
     })
 }
@@ -36,12 +36,12 @@ fn a_plan_is_approved_after_it_was_seen_and_confirmed() {
     let (number, _, deed, words) = done(&mut stage).unwrap();
     assert_eq!(
         (deed, words),
-        (Deed::Approve { task: task_id(24), wait: wait_id(24), yes: true }, None)
+        (ScreenAction::Approve { task: task_id(24), wait: wait_id(24), yes: true }, None)
     );
     assert!(stage.show().contains("it is sent"));
     stage.press("y");
     assert!(done(&mut stage).is_none(), "not twice");
-    stage.tell(Message::Done(number, Ok(())));
+    stage.tell(ScreenMessage::Done(number, Ok(())));
     let shown = stage.show();
     assert!(shown.contains("✓ rate-limit-24 goes on") && shown.contains("2 Inbox (2)"), "{shown}");
 }
@@ -52,11 +52,17 @@ fn what_was_not_answered_is_sent_again_as_the_same_attempt() {
     stage.answer(plan_of(24), planned());
     stage.press("2ay");
     let (number, key, deed, _) = done(&mut stage).unwrap();
-    stage.tell(Message::Done(number, Err(Failure::new(Kind::Unreachable, "nobody answers"))));
+    stage.tell(ScreenMessage::Done(
+        number,
+        Err(CliError::new(CliErrorKind::Unreachable, "nobody answers")),
+    ));
     assert!(stage.show().contains("nobody answers"));
     stage.press("y");
     assert_eq!(done(&mut stage), Some((number, key.clone(), deed, None)));
-    stage.tell(Message::Done(number, Err(Failure::new(Kind::Conflict, "somebody was first"))));
+    stage.tell(ScreenMessage::Done(
+        number,
+        Err(CliError::new(CliErrorKind::Conflict, "somebody was first")),
+    ));
     stage.press("<Esc>a");
     stage.press("y");
     assert_ne!(done(&mut stage).unwrap().1, key, "asked anew it is another attempt");
@@ -67,7 +73,7 @@ fn a_plan_goes_back_with_words_or_without() {
     let mut stage = stage();
     stage.press("2dsmaller, please<Enter>");
     let (.., deed, words) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Approve { task: task_id(24), wait: wait_id(24), yes: false });
+    assert_eq!(deed, ScreenAction::Approve { task: task_id(24), wait: wait_id(24), yes: false });
     assert_eq!(words.as_deref(), Some("smaller, please"));
     let mut stage = self::stage();
     stage.press("2d<Enter>");
@@ -82,9 +88,9 @@ fn a_question_needs_words() {
     assert!(stage.show().contains("it needs words"));
     stage.press("To the page.<Enter>");
     let (number, _, deed, words) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Answer { task: task_id(22), wait: wait_id(22) });
+    assert_eq!(deed, ScreenAction::Answer { task: task_id(22), wait: wait_id(22) });
     assert_eq!(words.as_deref(), Some("To the page."));
-    stage.tell(Message::Done(number, Ok(())));
+    stage.tell(ScreenMessage::Done(number, Ok(())));
     assert!(!stage.show().contains("? asks"));
 }
 
@@ -93,7 +99,10 @@ fn other_words_are_another_attempt() {
     let mut stage = stage();
     stage.press("2jaone<Enter>");
     let (number, key, ..) = done(&mut stage).unwrap();
-    stage.tell(Message::Done(number, Err(Failure::new(Kind::Unreachable, "nobody answers"))));
+    stage.tell(ScreenMessage::Done(
+        number,
+        Err(CliError::new(CliErrorKind::Unreachable, "nobody answers")),
+    ));
     stage.press(" more<Enter>");
     let (_, other, _, words) = done(&mut stage).unwrap();
     assert_ne!(key, other);
@@ -105,7 +114,7 @@ fn a_call_is_decided_after_its_arguments_were_shown_with_what_hides_in_them() {
     let mut stage = stage();
     stage.press("2jja");
     assert!(stage.state.dialog.is_none());
-    stage.answer(Topic::Approval(approval_id(1)), looked_at());
+    stage.answer(FetchTopic::Approval(approval_id(1)), looked_at());
     stage.press("d");
     let shown = stage.show();
     assert!(shown.contains("git.push") && shown.contains("main\\u{202e}txt.exe"), "{shown}");
@@ -113,8 +122,8 @@ fn a_call_is_decided_after_its_arguments_were_shown_with_what_hides_in_them() {
     assert!(done(&mut stage).is_none() && stage.state.dialog.is_none());
     stage.press("dy");
     let (number, _, deed, _) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Decide { approval: approval_id(1), yes: false });
-    stage.tell(Message::Done(number, Ok(())));
+    assert_eq!(deed, ScreenAction::Decide { approval: approval_id(1), yes: false });
+    stage.tell(ScreenMessage::Done(number, Ok(())));
     assert!(stage.show().contains("2 Inbox (2)"));
 }
 
@@ -136,13 +145,13 @@ fn another_plan_is_another_question() {
     assert!(stage.state.dialog.is_some());
     stage.tell(other_plan());
     assert!(stage.state.dialog.is_none());
-    let topic = Topic::Plan(project_id(1), task_id(24), wait_id(25));
+    let topic = FetchTopic::Plan(project_id(1), task_id(24), wait_id(25));
     stage.wait(400);
     assert!(stage.asked().contains(&topic), "it is looked at anew");
 }
 
 /// The plan was sent back, and another one waits.
-fn other_plan() -> Message {
+fn other_plan() -> ScreenMessage {
     let data = json!({ "name": "rate-limit-24", "reason": "approval", "question": "May the other?", "wait_id": wait_id(25) });
     event("task.waiting", Some(24), data)
 }
@@ -161,13 +170,13 @@ fn the_plan_before_is_not_shown_for_the_one_that_waits_now() {
     let shown = stage.show();
     assert!(shown.contains("nobody says yes to what they do not see"), "{shown}");
     assert!(!shown.contains("Count the calls of each key"), "{shown}");
-    let topic = Topic::Plan(project_id(1), task_id(24), wait_id(25));
+    let topic = FetchTopic::Plan(project_id(1), task_id(24), wait_id(25));
     stage.answer(topic, planned_anew("Count them all"));
     stage.press("a");
     assert!(stage.show().contains("• Count them all"));
     stage.press("y");
     let (.., deed, _) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Approve { task: task_id(24), wait: wait_id(25), yes: true });
+    assert_eq!(deed, ScreenAction::Approve { task: task_id(24), wait: wait_id(25), yes: true });
 }
 
 #[test]
@@ -176,26 +185,26 @@ fn units_count_as_seen_only_if_their_story_is_of_the_wait_that_is_open() {
     let mut before = timeline(24);
     before["waits"] = json!([{ "wait_id": wait_id(24), "reason": "approval", "owner": "person",
         "question": "May this plan be carried out?", "opened_at": ago(240) }]);
-    stage.answer(Topic::Timeline(task_id(24)), story(before.clone()));
+    stage.answer(FetchTopic::Timeline(task_id(24)), story(before.clone()));
     stage.press("2");
     stage.tell(other_plan());
     // A story that was on its way does not bring back the wait before.
-    stage.answer(Topic::Timeline(task_id(24)), story(before));
+    stage.answer(FetchTopic::Timeline(task_id(24)), story(before));
     stage.press("a");
     assert!(stage.state.dialog.is_none());
     let mut now = timeline(24);
     now["waits"] = json!([{ "wait_id": wait_id(25), "reason": "approval", "owner": "person",
         "question": "May the other?", "opened_at": ago(0) }]);
-    stage.answer(Topic::Timeline(task_id(24)), story(now));
+    stage.answer(FetchTopic::Timeline(task_id(24)), story(now));
     stage.press("ay");
     let (.., deed, _) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Approve { task: task_id(24), wait: wait_id(25), yes: true });
+    assert_eq!(deed, ScreenAction::Approve { task: task_id(24), wait: wait_id(25), yes: true });
 }
 
 #[test]
 fn no_plan_is_not_a_plan_that_was_seen() {
     let mut stage = stage();
-    stage.answer(plan_of(24), Answer::Plan(None));
+    stage.answer(plan_of(24), TopicAnswer::Plan(None));
     stage.press("2a");
     assert!(stage.state.dialog.is_none());
     assert!(stage.show().contains("there is no plan to be seen"));
@@ -206,19 +215,22 @@ fn what_is_pasted_goes_only_where_words_are_asked_for() {
     let mut stage = stage();
     stage.answer(plan_of(24), planned());
     stage.press("2a");
-    stage.tell(Message::Pasted("rm -rf".into()));
+    stage.tell(ScreenMessage::Pasted("rm -rf".into()));
     stage.press("y");
     let (number, key, _, words) = done(&mut stage).unwrap();
     assert_eq!(words, None);
-    stage.tell(Message::Done(number, Ok(())));
+    stage.tell(ScreenMessage::Done(number, Ok(())));
     stage.press("a");
-    stage.tell(Message::Pasted("To the page.".into()));
+    stage.tell(ScreenMessage::Pasted("To the page.".into()));
     stage.press("<Enter>");
     let (number, other, _, words) = done(&mut stage).unwrap();
     assert_eq!(words.as_deref(), Some("To the page."));
     assert_ne!(key, other);
-    stage.tell(Message::Pasted(" And back.".into()));
-    stage.tell(Message::Done(number, Err(Failure::new(Kind::Unreachable, "nobody answers"))));
+    stage.tell(ScreenMessage::Pasted(" And back.".into()));
+    stage.tell(ScreenMessage::Done(
+        number,
+        Err(CliError::new(CliErrorKind::Unreachable, "nobody answers")),
+    ));
     stage.press("<Enter>");
     assert_eq!(done(&mut stage).unwrap().3.as_deref(), Some("To the page."));
 }
@@ -226,14 +238,18 @@ fn what_is_pasted_goes_only_where_words_are_asked_for() {
 #[test]
 fn a_task_is_paused_resumed_revised_and_cancelled_after_a_question() {
     for (keys, deed, words) in [
-        ("py", Deed::Instruct { task: task_id(30), kind: InstructionKind::Pause }, None),
-        ("r<Enter>", Deed::Instruct { task: task_id(30), kind: InstructionKind::Continue }, None),
+        ("py", ScreenAction::Instruct { task: task_id(30), kind: InstructionKind::Pause }, None),
+        (
+            "r<Enter>",
+            ScreenAction::Instruct { task: task_id(30), kind: InstructionKind::Continue },
+            None,
+        ),
         (
             "vless<Enter>",
-            Deed::Instruct { task: task_id(30), kind: InstructionKind::Revise },
+            ScreenAction::Instruct { task: task_id(30), kind: InstructionKind::Revise },
             Some("less"),
         ),
-        ("xy", Deed::Cancel { task: task_id(30) }, None),
+        ("xy", ScreenAction::Cancel { task: task_id(30) }, None),
     ] {
         let mut stage = stage();
         stage.press(keys);
@@ -252,7 +268,7 @@ fn an_open_pull_request_is_merged_after_a_question_and_others_are_not() {
     let mut stage = stage();
     stage.press("<Enter>m");
     assert!(stage.show().contains("no pull request yet"));
-    stage.answer(Topic::Timeline(task_id(30)), story(delivered(30)));
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(delivered(30)));
     stage.press("m");
     let shown = stage.show();
     assert!(
@@ -261,12 +277,12 @@ fn an_open_pull_request_is_merged_after_a_question_and_others_are_not() {
     );
     stage.click("y: yes");
     let (number, _, deed, _) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Merge { task: task_id(30), pull_request: pull_request_id() });
-    stage.tell(Message::Done(number, Ok(())));
+    assert_eq!(deed, ScreenAction::Merge { task: task_id(30), pull_request: pull_request_id() });
+    stage.tell(ScreenMessage::Done(number, Ok(())));
     assert!(stage.show().contains("pull request #7 was merged"));
     let mut merged = delivered(30);
     merged["pull_request"]["state"] = "merged".into();
-    stage.answer(Topic::Timeline(task_id(30)), story(merged));
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(merged));
     stage.press("m");
     assert!(stage.state.dialog.is_none());
     assert!(stage.show().contains("pull request #7 is merged"));
@@ -278,6 +294,9 @@ fn left_while_it_is_sent_it_is_told_when_it_is_done() {
     stage.press("py");
     let (number, ..) = done(&mut stage).unwrap();
     stage.press("<Esc>");
-    stage.tell(Message::Done(number, Err(Failure::new(Kind::Conflict, "it has ended"))));
+    stage.tell(ScreenMessage::Done(
+        number,
+        Err(CliError::new(CliErrorKind::Conflict, "it has ended")),
+    ));
     assert!(stage.show().contains("✗ it has ended"));
 }

@@ -1,27 +1,27 @@
 use super::{world::*, *};
 use crate::{
     commands::screen::{
-        shelf::Query,
-        state::{Focus, Link, Pane, Part},
+        shelf::TaskListQuery,
+        state::{ConnectionState, Focus, Pane, TaskPart},
     },
-    failure::Kind,
+    failure::CliErrorKind,
 };
 use ratatui::style::Color;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 fn list(stage: &mut Stage) {
-    stage.answer(Topic::Tasks(Query::default()), tasks());
+    stage.answer(FetchTopic::Tasks(TaskListQuery::default()), tasks());
 }
 
-fn unreachable() -> Failure {
-    Failure::new(Kind::Unreachable, "nobody answers")
+fn unreachable() -> CliError {
+    CliError::new(CliErrorKind::Unreachable, "nobody answers")
 }
 
 /// From behind which event it wants to hear what happens; `now` when from now on.
-fn listens(wants: &[Want]) -> Option<&str> {
+fn listens(wants: &[ScreenEffect]) -> Option<&str> {
     wants.iter().find_map(|want| match want {
-        Want::Listen(after) => Some(after.as_deref().unwrap_or("now")),
+        ScreenEffect::Listen(after) => Some(after.as_deref().unwrap_or("now")),
         _ => None,
     })
 }
@@ -32,25 +32,31 @@ fn only_what_is_in_sight_is_asked_for() {
     list(&mut narrow);
     narrow.wait(1_000);
     let asked = narrow.asked();
-    assert!(asked.contains(&Topic::Costs) && asked.contains(&Topic::Running), "{asked:?}");
-    assert!(!asked.iter().any(|it| matches!(it, Topic::Timeline(_) | Topic::Nodes)), "{asked:?}");
+    assert!(
+        asked.contains(&FetchTopic::Costs) && asked.contains(&FetchTopic::Running),
+        "{asked:?}"
+    );
+    assert!(
+        !asked.iter().any(|it| matches!(it, FetchTopic::Timeline(_) | FetchTopic::Nodes)),
+        "{asked:?}"
+    );
 
     narrow.press("<Enter>");
-    assert_eq!(narrow.asked(), [Topic::Timeline(task_id(30))]);
+    assert_eq!(narrow.asked(), [FetchTopic::Timeline(task_id(30))]);
     narrow.press("<Esc>3");
-    assert_eq!(narrow.asked(), [Topic::Nodes]);
+    assert_eq!(narrow.asked(), [FetchTopic::Nodes]);
 
     let mut wide = Stage::new(200, 60);
     list(&mut wide);
     wide.wait(1_000);
-    assert!(wide.asked().contains(&Topic::Timeline(task_id(30))));
+    assert!(wide.asked().contains(&FetchTopic::Timeline(task_id(30))));
 }
 
 #[test]
 fn what_is_passed_over_quickly_is_not_asked_for() {
     let mut stage = Stage::new(200, 60);
     list(&mut stage);
-    stage.answer(Topic::Timeline(task_id(30)), story(timeline(30)));
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(timeline(30)));
     stage.wanted();
     for _ in 0..9 {
         stage.press("j");
@@ -58,7 +64,7 @@ fn what_is_passed_over_quickly_is_not_asked_for() {
     }
     assert_eq!(stage.asked(), []);
     stage.wait(200);
-    assert_eq!(stage.asked(), [Topic::Timeline(task_id(21))]);
+    assert_eq!(stage.asked(), [FetchTopic::Timeline(task_id(21))]);
 }
 
 #[test]
@@ -70,10 +76,10 @@ fn of_each_kind_one_question_is_under_way_and_many_events_are_one_more() {
         stage.wait(20);
     }
     assert_eq!(stage.asked(), [], "one is under way since the beginning");
-    stage.answer(Topic::Approvals, Answer::Approvals(Vec::new()));
+    stage.answer(FetchTopic::Approvals, TopicAnswer::Approvals(Vec::new()));
     stage.wait(1_000);
-    assert_eq!(stage.asked(), [Topic::Approvals]);
-    stage.answer(Topic::Approvals, Answer::Approvals(Vec::new()));
+    assert_eq!(stage.asked(), [FetchTopic::Approvals]);
+    stage.answer(FetchTopic::Approvals, TopicAnswer::Approvals(Vec::new()));
     stage.wait(1_000);
     assert_eq!(stage.asked(), []);
 }
@@ -86,10 +92,10 @@ fn events_change_the_list_without_a_question() {
     assert!(stage.show().contains("▸ running   dark-mode-30"));
     stage.tell(event("task.completed", Some(30), json!({ "name": "dark-mode-30" })));
     assert!(stage.show().contains("✓ done      dark-mode-30"));
-    assert!(!stage.asked().iter().any(|it| matches!(it, Topic::Tasks(_))));
+    assert!(!stage.asked().iter().any(|it| matches!(it, FetchTopic::Tasks(_))));
     stage.tell(event("task.created", Some(31), json!({ "name": "new" })));
     stage.wait(400);
-    assert!(stage.asked().contains(&Topic::Tasks(Query::default())));
+    assert!(stage.asked().contains(&FetchTopic::Tasks(TaskListQuery::default())));
 }
 
 #[test]
@@ -110,21 +116,22 @@ fn running_tasks_are_looked_at_one_after_the_other_for_what_they_wait_for() {
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
     let items = [3, 2, 1].map(|it| task(it, &format!("t-{it}"), "running", "x"));
-    stage.answer(Topic::Running, some_tasks(&items));
+    stage.answer(FetchTopic::Running, some_tasks(&items));
     let mut looked = Vec::new();
     for _ in 0..3 {
         let asked = stage.asked();
-        let Some(Topic::Timeline(id)) = asked.iter().find(|it| matches!(it, Topic::Timeline(_)))
+        let Some(FetchTopic::Timeline(id)) =
+            asked.iter().find(|it| matches!(it, FetchTopic::Timeline(_)))
         else {
             panic!("{asked:?}")
         };
-        assert_eq!(asked.iter().filter(|it| matches!(it, Topic::Timeline(_))).count(), 1);
+        assert_eq!(asked.iter().filter(|it| matches!(it, FetchTopic::Timeline(_))).count(), 1);
         looked.push(*id);
-        stage.answer(Topic::Timeline(*id), story(timeline(1)));
+        stage.answer(FetchTopic::Timeline(*id), story(timeline(1)));
     }
     assert_eq!(looked, [1, 2, 3].map(task_id));
     stage.wait(1_000);
-    assert!(!stage.asked().iter().any(|it| matches!(it, Topic::Timeline(_))));
+    assert!(!stage.asked().iter().any(|it| matches!(it, FetchTopic::Timeline(_))));
 }
 
 #[test]
@@ -135,7 +142,7 @@ fn without_the_server_nothing_is_asked_and_it_is_tried_again_less_and_less_often
     stage.wanted();
     let mut pauses = Vec::new();
     for _ in 0..6 {
-        stage.tell(Message::Deaf(unreachable()));
+        stage.tell(ScreenMessage::Deaf(unreachable()));
         assert_eq!(stage.asked(), []);
         let mut passed = 0;
         while listens(&stage.wants).is_none() {
@@ -149,19 +156,19 @@ fn without_the_server_nothing_is_asked_and_it_is_tried_again_less_and_less_often
     let shown = stage.show();
     assert!(shown.contains("✗ reconnecting for 1") && shown.contains("dark-mode-30"), "{shown}");
 
-    stage.tell(Message::Listening);
+    stage.tell(ScreenMessage::Listening);
     let asked = stage.asked();
-    assert!(asked.contains(&Topic::Tasks(Query::default())), "all is old: {asked:?}");
+    assert!(asked.contains(&FetchTopic::Tasks(TaskListQuery::default())), "all is old: {asked:?}");
     assert!(stage.show().contains("● live"));
 }
 
 #[test]
 fn two_questions_without_any_answer_are_a_lost_connection() {
     let mut stage = Stage::new(80, 24);
-    stage.refuse(Topic::Costs, unreachable());
-    assert!(matches!(stage.state.link, Link::Live));
-    stage.refuse(Topic::Tasks(Query::default()), unreachable());
-    assert!(matches!(stage.state.link, Link::Lost { .. }));
+    stage.refuse(FetchTopic::Costs, unreachable());
+    assert!(matches!(stage.state.link, ConnectionState::Live));
+    stage.refuse(FetchTopic::Tasks(TaskListQuery::default()), unreachable());
+    assert!(matches!(stage.state.link, ConnectionState::Lost { .. }));
 }
 
 #[test]
@@ -170,10 +177,10 @@ fn what_takes_long_turns_a_wheel_and_what_is_old_is_marked() {
     stage.press("3");
     stage.wait(600);
     assert!(stage.show().contains("the server is asked"));
-    stage.answer(Topic::Nodes, nodes());
+    stage.answer(FetchTopic::Nodes, nodes());
     stage.wait(5_000);
-    assert!(stage.asked().contains(&Topic::Nodes));
-    stage.refuse(Topic::Nodes, Failure::new(Kind::Internal, "it broke"));
+    assert!(stage.asked().contains(&FetchTopic::Nodes));
+    stage.refuse(FetchTopic::Nodes, CliError::new(CliErrorKind::Internal, "it broke"));
     let shown = stage.show();
     assert!(shown.contains("! old") && shown.contains("big-machine"), "{shown}");
 }
@@ -182,8 +189,10 @@ fn what_takes_long_turns_a_wheel_and_what_is_old_is_marked() {
 fn it_is_drawn_when_something_changed_and_once_a_second_for_its_clocks() {
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
-    for topic in [Topic::Costs, Topic::Running, Topic::Approvals] {
-        stage.refuse(topic, Failure::new(Kind::Refused, "no"));
+    for topic in
+        [FetchTopic::Costs, FetchTopic::Running, FetchTopic::Approvals, FetchTopic::Readiness]
+    {
+        stage.refuse(topic, CliError::new(CliErrorKind::Refused, "no"));
     }
     stage.draw();
     for _ in 0..9 {
@@ -204,18 +213,18 @@ fn the_same_task_stays_chosen_when_newer_ones_come() {
     stage.press("jj");
     assert_eq!(stage.state.chosen_task().unwrap().id, task_id(28));
     let newer = [task(31, "newer", "queued", "x")];
-    stage.answer(Topic::Tasks(Query::default()), some_tasks(&newer));
+    stage.answer(FetchTopic::Tasks(TaskListQuery::default()), some_tasks(&newer));
     assert_eq!(stage.state.chosen_task().unwrap().id, task_id(28));
 }
 
 #[test]
 fn the_next_page_is_asked_for_when_the_end_is_in_sight() {
     let mut stage = Stage::new(80, 24);
-    let Answer::Tasks(mut page) = tasks() else { panic!() };
+    let TopicAnswer::Tasks(mut page) = tasks() else { panic!() };
     page.next_cursor = Some("there".into());
-    stage.answer(Topic::Tasks(Query::default()), Answer::Tasks(page));
+    stage.answer(FetchTopic::Tasks(TaskListQuery::default()), TopicAnswer::Tasks(page));
     stage.draw();
-    let more = Topic::More(Query::default(), "there".into());
+    let more = FetchTopic::More(TaskListQuery::default(), "there".into());
     assert!(!stage.asked().contains(&more));
     stage.press("G");
     stage.draw();
@@ -224,12 +233,12 @@ fn the_next_page_is_asked_for_when_the_end_is_in_sight() {
     stage.answer(more, some_tasks(&older));
     stage.press("G");
     assert_eq!(stage.state.chosen_task().unwrap().id, task_id(0));
-    assert_eq!(stage.state.listed().len(), 31);
+    assert_eq!(stage.state.listed_tasks().len(), 31);
     // The first page anew takes nothing of the others away.
-    let Answer::Tasks(mut page) = tasks() else { panic!() };
+    let TopicAnswer::Tasks(mut page) = tasks() else { panic!() };
     page.next_cursor = Some("there".into());
-    stage.answer(Topic::Tasks(Query::default()), Answer::Tasks(page));
-    assert_eq!(stage.state.listed().len(), 31);
+    stage.answer(FetchTopic::Tasks(TaskListQuery::default()), TopicAnswer::Tasks(page));
+    assert_eq!(stage.state.listed_tasks().len(), 31);
     assert!(stage.state.known.more.is_none());
 }
 
@@ -238,24 +247,29 @@ fn words_of_the_filter_are_looked_for_here_and_states_and_projects_by_the_server
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
     stage.press("/login");
-    assert!(stage.state.listed().iter().all(|task| task.name.as_str().starts_with("fix-login")));
-    assert_eq!(stage.state.listed().len(), 3);
+    assert!(
+        stage.state.listed_tasks().iter().all(|task| task.name.as_str().starts_with("fix-login"))
+    );
+    assert_eq!(stage.state.listed_tasks().len(), 3);
     stage.press("<Esc>");
-    assert_eq!(stage.state.listed().len(), 30);
+    assert_eq!(stage.state.listed_tasks().len(), 30);
     stage.wanted();
     stage.press("/state:failed project:web");
-    assert!(!stage.asked().iter().any(|it| matches!(it, Topic::Tasks(_))), "not for every letter");
+    assert!(
+        !stage.asked().iter().any(|it| matches!(it, FetchTopic::Tasks(_))),
+        "not for every letter"
+    );
     stage.press("<Enter>");
-    let query = Query { state: Some("failed".into()), project: Some("web".into()) };
-    assert_eq!(stage.asked(), [Topic::Tasks(query.clone())]);
+    let query = TaskListQuery { state: Some("failed".into()), project: Some("web".into()) };
+    assert_eq!(stage.asked(), [FetchTopic::Tasks(query.clone())]);
     // An answer to the old question is not taken for one to the new.
-    stage.answer(Topic::Tasks(Query::default()), tasks());
-    assert_eq!(stage.state.listed().len(), 0);
-    stage.answer(Topic::Tasks(query), some_tasks(&[task(3, "csv-export-3", "failed", "x")]));
-    assert_eq!(stage.state.listed().len(), 1);
+    stage.answer(FetchTopic::Tasks(TaskListQuery::default()), tasks());
+    assert_eq!(stage.state.listed_tasks().len(), 0);
+    stage.answer(FetchTopic::Tasks(query), some_tasks(&[task(3, "csv-export-3", "failed", "x")]));
+    assert_eq!(stage.state.listed_tasks().len(), 1);
     stage.press("<Esc>");
     stage.wait(500);
-    assert!(stage.asked().contains(&Topic::Tasks(Query::default())));
+    assert!(stage.asked().contains(&FetchTopic::Tasks(TaskListQuery::default())));
 }
 
 #[test]
@@ -264,18 +278,18 @@ fn keys_lead_everywhere_and_back() {
     list(&mut stage);
     let at = |stage: &Stage| (stage.state.pane, stage.state.focus, stage.state.part);
     for (keys, pane, focus, part) in [
-        ("<Tab>", Pane::Inbox, Focus::List, Part::Plan),
-        ("<BackTab>", Pane::Tasks, Focus::List, Part::Plan),
-        ("l", Pane::Inbox, Focus::List, Part::Plan),
-        ("4", Pane::Spend, Focus::List, Part::Plan),
-        ("<Esc>", Pane::Tasks, Focus::List, Part::Plan),
-        ("<Enter>", Pane::Tasks, Focus::Detail, Part::Plan),
-        ("<Tab>l", Pane::Tasks, Focus::Detail, Part::Logs),
-        ("hhh", Pane::Tasks, Focus::Detail, Part::Evidence),
-        ("6", Pane::Tasks, Focus::Detail, Part::Timeline),
-        ("<Esc>", Pane::Tasks, Focus::List, Part::Timeline),
-        ("8", Pane::Tasks, Focus::Detail, Part::Diff),
-        ("2", Pane::Inbox, Focus::List, Part::Diff),
+        ("<Tab>", Pane::Inbox, Focus::List, TaskPart::Plan),
+        ("<BackTab>", Pane::Tasks, Focus::List, TaskPart::Plan),
+        ("l", Pane::Inbox, Focus::List, TaskPart::Plan),
+        ("4", Pane::Spend, Focus::List, TaskPart::Plan),
+        ("<Esc>", Pane::Tasks, Focus::List, TaskPart::Plan),
+        ("<Enter>", Pane::Tasks, Focus::Detail, TaskPart::Plan),
+        ("<Tab>l", Pane::Tasks, Focus::Detail, TaskPart::Logs),
+        ("hhh", Pane::Tasks, Focus::Detail, TaskPart::Evidence),
+        ("6", Pane::Tasks, Focus::Detail, TaskPart::Timeline),
+        ("<Esc>", Pane::Tasks, Focus::List, TaskPart::Timeline),
+        ("8", Pane::Tasks, Focus::Detail, TaskPart::Diff),
+        ("2", Pane::Inbox, Focus::List, TaskPart::Diff),
     ] {
         stage.press(keys);
         assert_eq!(at(&stage), (pane, focus, part), "after {keys}");
@@ -288,9 +302,9 @@ fn an_escape_and_a_letter_that_come_together_are_both() {
     list(&mut stage);
     stage.press("<Enter>");
     let key = KeyEvent::new(KeyCode::Char('/'), KeyModifiers::ALT);
-    stage.tell(Message::Key(key));
+    stage.tell(ScreenMessage::Key(key));
     assert_eq!(stage.state.focus, Focus::List);
-    assert!(stage.state.filter.typing && stage.state.filter.input.text().is_empty());
+    assert!(stage.state.filter.typing && stage.state.filter.input.as_str().is_empty());
 }
 
 #[test]
@@ -322,9 +336,9 @@ fn the_mouse_clicks_tabs_and_rows_and_its_wheel_scrolls() {
     stage.click("slug-max-21");
     stage.click("slug-max-21");
     assert_eq!(stage.state.focus, Focus::Detail, "clicked again, it opens");
-    stage.answer(Topic::Timeline(task_id(21)), story(timeline(21)));
+    stage.answer(FetchTopic::Timeline(task_id(21)), story(timeline(21)));
     stage.click("6 Timeline");
-    assert_eq!(stage.state.part, Part::Timeline);
+    assert_eq!(stage.state.part, TaskPart::Timeline);
     stage.click("5 Plan");
     stage.click("Show the swi");
     assert_eq!(stage.state.unit.as_ref().unwrap().as_str(), "page");
@@ -339,13 +353,13 @@ fn a_log_follows_its_end_until_somebody_scrolls_up() {
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
     stage.press("<Enter>7");
-    stage.answer(Topic::Timeline(task_id(30)), story(timeline(30)));
-    stage.answer(Topic::Log(job_id(4)), lines(0, 40));
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(timeline(30)));
+    stage.answer(FetchTopic::Log(job_id(4)), lines(0, 40));
     assert!(stage.show().contains("line 39"));
     stage.press("kk");
     let shown = stage.show();
     assert!(!shown.contains("line 39") && shown.contains("stays here"), "{shown}");
-    stage.answer(Topic::Log(job_id(4)), lines(40, 60));
+    stage.answer(FetchTopic::Log(job_id(4)), lines(40, 60));
     assert!(!stage.show().contains("line 59"));
     stage.press("G");
     assert!(stage.show().contains("line 59"));
@@ -354,19 +368,19 @@ fn a_log_follows_its_end_until_somebody_scrolls_up() {
     stage.wanted();
     stage.wait(1_100);
     let from = stage.wanted().into_iter().find_map(|want| match want {
-        Want::Fetch(Topic::Log(_), from) => Some(from),
+        ScreenEffect::Fetch(FetchTopic::Log(_), from) => Some(from),
         _ => None,
     });
     assert_eq!(from, Some(60));
 }
 
-fn lines(from: u64, to: u64) -> Answer {
+fn lines(from: u64, to: u64) -> TopicAnswer {
     let event = |number: u64| {
         let data = json!({ "stream": "stdout", "text": format!("line {number}") });
         json!({ "number": number, "at": ago(10), "at_ms": number * 100, "event": "output", "data": data })
     };
     let events: Vec<Value> = (from..to).map(event).collect();
-    Answer::Log(serde_json::from_value(json!(events)).unwrap(), false)
+    TopicAnswer::Log(serde_json::from_value(json!(events)).unwrap(), false)
 }
 
 #[test]
@@ -375,26 +389,27 @@ fn a_whole_page_of_a_log_means_there_is_more_and_the_end_of_a_job_its_last_lines
     list(&mut stage);
     stage.press("<Enter>7");
     let mut ended = timeline(30);
-    stage.answer(Topic::Timeline(task_id(30)), story(ended.clone()));
-    let Answer::Log(events, _) = lines(0, 20) else { panic!() };
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(ended.clone()));
+    let TopicAnswer::Log(events, _) = lines(0, 20) else { panic!() };
     stage.wanted();
-    stage.answer(Topic::Log(job_id(4)), Answer::Log(events, true));
+    stage.answer(FetchTopic::Log(job_id(4)), TopicAnswer::Log(events, true));
     stage.wait(400);
-    assert_eq!(stage.asked(), [Topic::Log(job_id(4))]);
-    stage.answer(Topic::Log(job_id(4)), lines(20, 21));
+    assert_eq!(stage.asked(), [FetchTopic::Log(job_id(4))]);
+    stage.answer(FetchTopic::Log(job_id(4)), lines(20, 21));
     ended["jobs"][3]["state"] = "succeeded".into();
-    stage.answer(Topic::Timeline(task_id(30)), story(ended));
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(ended));
     stage.wait(400);
-    assert!(stage.asked().contains(&Topic::Log(job_id(4))));
-    stage.answer(Topic::Log(job_id(4)), lines(21, 22));
+    assert!(stage.asked().contains(&FetchTopic::Log(job_id(4))));
+    stage.answer(FetchTopic::Log(job_id(4)), lines(21, 22));
     stage.wait(10_000);
-    assert!(!stage.asked().contains(&Topic::Log(job_id(4))), "nothing more comes");
+    assert!(!stage.asked().contains(&FetchTopic::Log(job_id(4))), "nothing more comes");
 }
 
 #[test]
 fn a_stranger_logs_in_and_goes_on() {
-    let mut state = State::new("http://h", "seed".into(), NOW, Size { width: 80, height: 24 });
-    let wants = update::open(&mut state, false);
+    let mut state =
+        ScreenState::new("http://h", "seed".into(), NOW, TerminalSize { width: 80, height: 24 });
+    let wants = update::initial_effects(&mut state, false);
     assert!(wants.is_empty(), "nothing is asked for before: {wants:?}");
     let mut stage = Stage { state, wants };
     stage.press("ada<Enter>correct q horse");
@@ -402,10 +417,15 @@ fn a_stranger_logs_in_and_goes_on() {
     assert!(shown.contains("ada") && shown.contains("•••") && !shown.contains("horse"), "{shown}");
     stage.press("<Enter>");
     let wanted = stage.wanted();
-    let [Want::LogIn { handle, password }] = wanted.as_slice() else { panic!("{wanted:?}") };
+    let [ScreenEffect::LogIn { handle, password }] = wanted.as_slice() else {
+        panic!("{wanted:?}")
+    };
     assert_eq!((handle.as_str(), password.expose_secret()), ("ada", "correct q horse"));
     assert!(!format!("{wanted:?}").contains("horse"));
-    stage.tell(Message::LoggedIn(Err(Failure::new(Kind::Refused, "wrong name or password"))));
+    stage.tell(ScreenMessage::LoggedIn(Err(CliError::new(
+        CliErrorKind::Refused,
+        "wrong name or password",
+    ))));
     assert!(stage.show().contains("wrong name or password"));
     stage.press("again<Enter>");
     stage.wanted();
@@ -413,7 +433,7 @@ fn a_stranger_logs_in_and_goes_on() {
         "token": "t", "expires_at": ago(-1000), "user": { "id": "usr_00000000000000000000000000000001", "handle": "ada",
             "display_name": "Ada", "email": null, "role": null, "active": true, "created_at": ago(9) } }))
     .unwrap();
-    stage.tell(Message::LoggedIn(Ok(Box::new(session))));
+    stage.tell(ScreenMessage::LoggedIn(Ok(Box::new(session))));
     let wanted = stage.wanted();
     assert_eq!(listens(&wanted), Some("now"));
     assert!(stage.state.login.is_none());
@@ -423,17 +443,17 @@ fn a_stranger_logs_in_and_goes_on() {
 fn resized_it_shows_the_same_with_other_room() {
     let mut stage = Stage::new(200, 60);
     list(&mut stage);
-    stage.answer(Topic::Timeline(task_id(30)), story(timeline(30)));
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(timeline(30)));
     stage.press("<Enter>6");
-    assert!(stage.show().contains("csv-export-23") && stage.show().contains("plan steps"));
-    stage.tell(Message::Resized(Size { width: 80, height: 24 }));
+    assert!(stage.show().contains("csv-export-23") && stage.show().contains("start work"));
+    stage.tell(ScreenMessage::Resized(TerminalSize { width: 80, height: 24 }));
     let shown = stage.show();
-    assert!(!shown.contains("csv-export-23") && shown.contains("plan steps"), "{shown}");
-    stage.tell(Message::Resized(Size { width: 40, height: 10 }));
+    assert!(!shown.contains("csv-export-23") && shown.contains("start work"), "{shown}");
+    stage.tell(ScreenMessage::Resized(TerminalSize { width: 40, height: 10 }));
     assert!(stage.show().contains("needs 60x15"));
     stage.wanted();
     stage.press("q");
-    assert!(matches!(stage.wanted().as_slice(), [Want::Quit]));
+    assert!(matches!(stage.wanted().as_slice(), [ScreenEffect::Quit]));
 }
 
 #[test]
@@ -444,15 +464,15 @@ fn every_size_can_be_drawn_in_every_place() {
         let mut stage = Stage::new(width, height);
         list(&mut stage);
         waiting(&mut stage);
-        stage.answer(Topic::Timeline(task_id(30)), story(delivered(30)));
-        stage.answer(Topic::Evidence(task_id(30)), evidence());
-        stage.answer(Topic::Log(job_id(4)), log());
-        stage.answer(Topic::Files(pull_request_id()), files());
-        stage.answer(Topic::Diff(pull_request_id(), "src/switch.tsx".into()), diff());
+        stage.answer(FetchTopic::Timeline(task_id(30)), story(delivered(30)));
+        stage.answer(FetchTopic::Evidence(task_id(30)), evidence());
+        stage.answer(FetchTopic::Log(job_id(4)), log());
+        stage.answer(FetchTopic::Files(pull_request_id()), files());
+        stage.answer(FetchTopic::Diff(pull_request_id(), "src/switch.tsx".into()), diff());
         stage.answer(plan_of(24), planned());
-        stage.answer(Topic::Approval(approval_id(1)), looked_at());
-        stage.answer(Topic::Nodes, nodes());
-        stage.answer(Topic::Budgets, budgets());
+        stage.answer(FetchTopic::Approval(approval_id(1)), looked_at());
+        stage.answer(FetchTopic::Nodes, nodes());
+        stage.answer(FetchTopic::Budgets, budgets());
         for keys in [
             "", "<Enter>", "5jjj", "6", "7", "8", "9", "2", "j", "aa", "<Esc>", "j", "a", "<Esc>",
             "3", "4", "?",
@@ -470,9 +490,9 @@ fn differences_are_coloured_unless_nobody_wants_colours() {
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
     stage.press("<Enter>8");
-    stage.answer(Topic::Timeline(task_id(30)), story(delivered(30)));
-    stage.answer(Topic::Files(pull_request_id()), files());
-    stage.answer(Topic::Diff(pull_request_id(), "src/switch.tsx".into()), diff());
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(delivered(30)));
+    stage.answer(FetchTopic::Files(pull_request_id()), files());
+    stage.answer(FetchTopic::Diff(pull_request_id(), "src/switch.tsx".into()), diff());
     let colours = |buffer: &Buffer| {
         let of = |sign: &str, colour: Color| {
             buffer.content.iter().any(|cell| cell.symbol() == sign && cell.fg == colour)
@@ -490,10 +510,10 @@ fn what_came_or_went_is_shown_though_it_begins_like_the_head_of_a_file() {
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
     stage.press("<Enter>8");
-    stage.answer(Topic::Timeline(task_id(30)), story(delivered(30)));
-    stage.answer(Topic::Files(pull_request_id()), files());
+    stage.answer(FetchTopic::Timeline(task_id(30)), story(delivered(30)));
+    stage.answer(FetchTopic::Files(pull_request_id()), files());
     let text = "diff --git a/q.sql b/q.sql\n--- a/q.sql\n+++ b/q.sql\n@@ -1 +1 @@\n--- keep this\n+++ count\n";
-    stage.answer(Topic::Diff(pull_request_id(), "src/switch.tsx".into()), diff_of(text));
+    stage.answer(FetchTopic::Diff(pull_request_id(), "src/switch.tsx".into()), diff_of(text));
     let shown = stage.show();
     assert!(shown.contains("--- keep this") && shown.contains("+++ count"), "{shown}");
     assert!(!shown.contains("a/q.sql") && !shown.contains("b/q.sql"), "{shown}");
@@ -506,8 +526,8 @@ fn the_shell_is_a_key_away_wherever_one_is() {
         list(&mut stage);
         stage.press(keys);
         stage.wanted();
-        stage.tell(Message::Key(KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL)));
-        assert!(matches!(stage.wanted().as_slice(), [Want::Suspend]), "{keys}");
+        stage.tell(ScreenMessage::Key(KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL)));
+        assert!(matches!(stage.wanted().as_slice(), [ScreenEffect::Suspend]), "{keys}");
     }
 }
 
@@ -519,6 +539,6 @@ fn it_ends_by_q_and_by_control_c_wherever_one_is() {
         waiting(&mut stage);
         stage.wanted();
         stage.press(keys);
-        assert!(stage.wanted().iter().any(|want| matches!(want, Want::Quit)), "{keys}");
+        assert!(stage.wanted().iter().any(|want| matches!(want, ScreenEffect::Quit)), "{keys}");
     }
 }

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{Answer, NOW, Stage, Topic};
-use crate::{client::Items, commands::screen::message::Message};
+use super::{FetchTopic, NOW, Stage, TopicAnswer};
+use crate::{client::ListResponse, commands::screen::message::ScreenMessage};
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value:#}"))
@@ -44,16 +44,16 @@ pub(super) fn wait_id(number: u128) -> WaitId {
 }
 
 /// The plan that a task waits with from the beginning.
-pub(super) fn plan_of(number: u128) -> Topic {
-    Topic::Plan(project_id(1), task_id(number), wait_id(number))
+pub(super) fn plan_of(number: u128) -> FetchTopic {
+    FetchTopic::Plan(project_id(1), task_id(number), wait_id(number))
 }
 
 pub(super) fn pull_request_id() -> PullRequestId {
     format!("{}_{:032x}", PullRequestId::PREFIX, 1_u128).parse().unwrap()
 }
 
-pub(super) fn me() -> Answer {
-    Answer::Me(Box::new(read(json!({
+pub(super) fn me() -> TopicAnswer {
+    TopicAnswer::Me(Box::new(read(json!({
         "user": {
             "id": "usr_00000000000000000000000000000001", "handle": "ada", "display_name": "Ada", "email": null,
             "role": "admin", "active": true, "created_at": ago(1_000_000),
@@ -62,14 +62,14 @@ pub(super) fn me() -> Answer {
     }))))
 }
 
-pub(super) fn projects() -> Answer {
+pub(super) fn projects() -> TopicAnswer {
     let project = |number: u128, slug: &str| {
         json!({
             "id": project_id(number), "slug": slug, "title": slug, "description": null,
             "created_by": "usr_00000000000000000000000000000001", "created_at": ago(900_000),
         })
     };
-    Answer::Projects(read(json!([project(1, "web"), project(2, "slug")])))
+    TopicAnswer::Projects(read(json!([project(1, "web"), project(2, "slug")])))
 }
 
 pub(super) fn task(number: u128, name: &str, state: &str, words: &str) -> Value {
@@ -106,7 +106,7 @@ const WORDS: [(&str, &str); 10] = [
 ];
 
 /// Thirty tasks in every state.
-pub(super) fn tasks() -> Answer {
+pub(super) fn tasks() -> TopicAnswer {
     let states =
         ["completed", "running", "completed", "failed", "queued", "completed", "cancelled"];
     let items: Vec<Value> = (1..=30_u128)
@@ -119,19 +119,19 @@ pub(super) fn tasks() -> Answer {
             task(number, &format!("{name}-{number}"), state, words)
         })
         .collect();
-    Answer::Tasks(Items { items: read(json!(items)), next_cursor: None })
+    TopicAnswer::Tasks(ListResponse { items: read(json!(items)), next_cursor: None })
 }
 
-pub(super) fn some_tasks(items: &[Value]) -> Answer {
-    Answer::Tasks(Items { items: read(json!(items)), next_cursor: None })
+pub(super) fn some_tasks(items: &[Value]) -> TopicAnswer {
+    TopicAnswer::Tasks(ListResponse { items: read(json!(items)), next_cursor: None })
 }
 
-pub(super) fn costs() -> Answer {
+pub(super) fn costs() -> TopicAnswer {
     let sum = |number: u128| {
         json!({ "key": task_id(number), "calls": 9, "failed": 0, "input_tokens": 12_000, "cached_tokens": 0,
             "output_tokens": 900, "cost_micros": 3_456 * number })
     };
-    Answer::Sums(read(json!((1..=30).map(sum).collect::<Vec<_>>())))
+    TopicAnswer::Sums(read(json!((1..=30).map(sum).collect::<Vec<_>>())))
 }
 
 fn unit(key: &str, title: &str, after: &[&str], state: &str, attempts: u32) -> Value {
@@ -212,11 +212,11 @@ pub(super) fn delivered(number: u128) -> Value {
     timeline
 }
 
-pub(super) fn story(timeline: Value) -> Answer {
-    Answer::Timeline(Box::new(read(timeline)))
+pub(super) fn story(timeline: Value) -> TopicAnswer {
+    TopicAnswer::Timeline(Box::new(read(timeline)))
 }
 
-pub(super) fn log() -> Answer {
+pub(super) fn log() -> TopicAnswer {
     let event = |number: u64, at_ms: u64, event: &str, data: Value| json!({ "number": number, "at": ago(40), "at_ms": at_ms, "event": event, "data": data });
     let events = json!([
         event(0, 0, "phase", json!({ "phase": "preparing_workspace" })),
@@ -250,16 +250,16 @@ pub(super) fn log() -> Answer {
         ),
         event(6, 65_000, "note", json!({ "text": "the agent is silent for a minute" })),
     ]);
-    Answer::Log(read(events), false)
+    TopicAnswer::Log(read(events), false)
 }
 
-pub(super) fn files() -> Answer {
+pub(super) fn files() -> TopicAnswer {
     let file = |path: &str, came: u64, went: u64| json!({ "path": path, "insertions": came, "deletions": went });
-    Answer::Files(read(json!({ "base": "a", "head": "b", "truncated": false,
+    TopicAnswer::Files(read(json!({ "base": "a", "head": "b", "truncated": false,
         "files": [file("src/switch.tsx", 5, 2), file("src/theme.css", 31, 0), file("tests/switch.sh", 12, 1)] })))
 }
 
-pub(super) fn diff() -> Answer {
+pub(super) fn diff() -> TopicAnswer {
     let text = "diff --git a/src/switch.tsx b/src/switch.tsx\nindex 1..2 100644\n--- a/src/switch.tsx\n+++ b/src/switch.tsx\n\
         @@ -8,7 +8,10 @@ export function Switch() {\n   const [dark, setDark] = useStored(\"dark\", false);\n   return (\n\
         -    <div className=\"switch\" onClick={() => setDark(!dark)}>\n-      {dark ? \"on\" : \"off\"}\n\
@@ -268,11 +268,11 @@ pub(super) fn diff() -> Answer {
     diff_of(text)
 }
 
-pub(super) fn diff_of(text: &str) -> Answer {
-    Answer::Diff(read(json!({ "base": "a", "head": "b", "text": text, "truncated": false })))
+pub(super) fn diff_of(text: &str) -> TopicAnswer {
+    TopicAnswer::Diff(read(json!({ "base": "a", "head": "b", "text": text, "truncated": false })))
 }
 
-pub(super) fn evidence() -> Answer {
+pub(super) fn evidence() -> TopicAnswer {
     let check = |words: [&str; 2], tally: &str, exit: i32, said: &str| {
         json!({ "check": { "argv": words }, "tally": tally, "rounds": if tally == "flaky" { 3 } else { 1 },
             "exit_code": exit, "excerpt": said, "milliseconds": 412 })
@@ -288,7 +288,7 @@ pub(super) fn evidence() -> Answer {
         1,
         "ok 1 a switch is there\nnot ok 3 it is reached by keyboard\n",
     );
-    Answer::Evidence(Box::new(read(json!({
+    TopicAnswer::Evidence(Box::new(read(json!({
         "evidence": [
             view(1, "failed", true, json!([check(["sh", "tests/all.sh"], "passed", 0, ""), failing])),
             view(2, "passed", false, json!([
@@ -321,7 +321,7 @@ pub(super) fn waiting(stage: &mut Stage) {
         ),
         task(20, "invoice-pdf-20", "running", "Write invoices as PDF/A."),
     ];
-    stage.answer(Topic::Running, some_tasks(&items));
+    stage.answer(FetchTopic::Running, some_tasks(&items));
     for (number, reason, question) in [
         (24, "approval", "May this plan be carried out?"),
         (
@@ -336,9 +336,9 @@ pub(super) fn waiting(stage: &mut Stage) {
         let opened = ago(i64::try_from(number).unwrap() * 10);
         story["waits"] = json!([{ "wait_id": wait_id(number), "reason": reason, "owner": "person",
             "question": question, "opened_at": opened }]);
-        stage.answer(Topic::Timeline(task_id(number)), super::world::story(story));
+        stage.answer(FetchTopic::Timeline(task_id(number)), super::world::story(story));
     }
-    stage.answer(Topic::Approvals, Answer::Approvals(read(json!([call()]))));
+    stage.answer(FetchTopic::Approvals, TopicAnswer::Approvals(read(json!([call()]))));
 }
 
 fn call() -> Value {
@@ -350,22 +350,22 @@ fn call() -> Value {
 }
 
 /// The call with its arguments, one of which hides something.
-pub(super) fn looked_at() -> Answer {
+pub(super) fn looked_at() -> TopicAnswer {
     let mut call = call();
     call["arguments"] =
         json!({ "remote": "origin", "branch": "main\u{202e}txt.exe", "force": true });
-    Answer::Approval(Box::new(read(call)))
+    TopicAnswer::Approval(Box::new(read(call)))
 }
 
 /// A plan of one unit with a title.
-pub(super) fn planned_anew(title: &str) -> Answer {
-    Answer::Plan(Some(Box::new(read(json!({
+pub(super) fn planned_anew(title: &str) -> TopicAnswer {
+    TopicAnswer::Plan(Some(Box::new(read(json!({
         "plan": { "steps": [{ "key": "one", "title": title, "depends_on": [], "payload": {} }], "assumptions": [] },
         "class": "feature_request", "scope": "small", "project": {}, "trace": [],
     })))))
 }
 
-pub(super) fn planned() -> Answer {
+pub(super) fn planned() -> TopicAnswer {
     let unit = |key: &str, title: &str, after: &[&str]| {
         json!({ "key": key, "title": title, "depends_on": after, "payload": {
             "kind": "implementation",
@@ -373,7 +373,7 @@ pub(super) fn planned() -> Answer {
             "checks": [{ "argv": ["cargo", "test", "limit"] }],
         } })
     };
-    Answer::Plan(Some(Box::new(read(json!({
+    TopicAnswer::Plan(Some(Box::new(read(json!({
         "plan": { "steps": [
             unit("count", "Count the calls of each key", &[]),
             unit("refuse", "Refuse those that are too many, and say when to come back", &["count"]),
@@ -382,17 +382,17 @@ pub(super) fn planned() -> Answer {
     })))))
 }
 
-pub(super) fn nodes() -> Answer {
+pub(super) fn nodes() -> TopicAnswer {
     let node = |number: u128, name: &str, state: &str, alive: bool, jobs: u32, slots: u32| {
         json!({
-            "node_id": format!("nod_{number:032x}"), "name": name, "state": state, "alive": alive,
+            "node_id": format!("nod_{number:032x}"), "name": name, "state": state, "alive": alive, "started": true,
             "labels": ["linux", "fast"], "jobs": jobs, "joined_at": ago(500_000), "last_seen_at": ago(if alive { 3 } else { 900 }),
             "report": { "version": "0.1.0", "cores": 8, "memory_mib": 32_000, "disk_free_mib": 210_000, "slots": slots,
                 "backends": [{ "backend": "bubblewrap", "version": "0.11.0" }, { "backend": "podman", "version": "5.4.2" }],
                 "agents": [{ "agent": "goose", "version": "1.9.1" }], "facts": { "kernel": "6.12.0", "cgroups": "v2" } },
         })
     };
-    Answer::Nodes(read(json!([
+    TopicAnswer::Nodes(read(json!([
         node(1, "big-machine", "active", true, 3, 8),
         node(2, "laptop", "active", true, 2, 2),
         node(3, "old-server", "draining", true, 1, 4),
@@ -405,22 +405,22 @@ fn sum(key: Value, cost: i64, calls: i64) -> Value {
         "output_tokens": cost / 9, "cost_micros": cost })
 }
 
-pub(super) fn by_project() -> Answer {
-    Answer::Sums(read(json!([
+pub(super) fn by_project() -> TopicAnswer {
+    TopicAnswer::Sums(read(json!([
         sum(json!(project_id(1)), 4_512_300, 412),
         sum(json!(project_id(2)), 120_034, 31),
         sum(Value::Null, 2_000, 2)
     ])))
 }
 
-pub(super) fn by_model() -> Answer {
-    Answer::Sums(read(json!([
+pub(super) fn by_model() -> TopicAnswer {
+    TopicAnswer::Sums(read(json!([
         sum("deep-thinker".into(), 3_900_000, 120),
         sum("quick".into(), 734_334, 325)
     ])))
 }
 
-pub(super) fn budgets() -> Answer {
+pub(super) fn budgets() -> TopicAnswer {
     let budget = |number: u128,
                   scope: &str,
                   id: Value,
@@ -432,7 +432,7 @@ pub(super) fn budgets() -> Answer {
             "since": ago(40_000), "max_cost_micros": most, "max_tokens": 2_000_000, "spent_micros": spent, "held_micros": held,
             "spent_tokens": 350_000, "held_tokens": 0 })
     };
-    Answer::Budgets(read(json!([
+    TopicAnswer::Budgets(read(json!([
         budget(1, "installation", Value::Null, "month", 20_000_000.into(), 4_634_334, 40_000),
         budget(2, "project", json!(project_id(1)), "day", 5_000_000.into(), 4_512_300, 0),
         budget(
@@ -449,9 +449,57 @@ pub(super) fn budgets() -> Answer {
 }
 
 /// An event, as the stream carries it.
-pub(super) fn event(kind: &str, task: Option<u128>, data: Value) -> Message {
-    Message::Heard(Box::new(read(json!({
+pub(super) fn event(kind: &str, task: Option<u128>, data: Value) -> ScreenMessage {
+    ScreenMessage::Heard(Box::new(read(json!({
         "id": "742.17", "kind": kind, "occurred_at": ago(0), "actor_id": null, "project_id": project_id(1),
         "task_id": task.map(task_id), "trace_id": "0af7651916cd43dd8448eb211c80319c", "data": data,
     }))))
+}
+
+pub(super) fn repository() -> TopicAnswer {
+    TopicAnswer::Repository(Some(read(
+        json!({ "project_id": project_id(2), "default_branch": "main",
+        "head": "0123456789abcdef0123", "imported_at": ago(7200) }),
+    )))
+}
+
+fn pull_request(number: u128, project: u128, state: &str, title: &str) -> Value {
+    json!({ "id": format!("{}_{number:032x}", PullRequestId::PREFIX), "project_id": project_id(project),
+        "task_id": task_id(30), "number": 6 + number, "forge": "local", "branch": format!("cynode/task-{number}"),
+        "base_branch": "main", "base_commit": "aaaa", "head_commit": "bbbb", "title": title,
+        "body": "The switch is a button with a role.\n\nIts state is kept in the browser.", "state": state,
+        "url": "/pull/1", "created_at": ago(4000), "updated_at": ago(600 * i64::try_from(number).unwrap()) })
+}
+
+pub(super) fn pulls() -> TopicAnswer {
+    TopicAnswer::Pulls(read(json!([
+        pull_request(1, 1, "open", "Add a dark mode switch"),
+        pull_request(2, 2, "merged", "Add an option --max to slug"),
+        pull_request(3, 1, "failed", "Write invoices as PDF/A"),
+    ])))
+}
+
+pub(super) fn pull() -> TopicAnswer {
+    let mut pull = pull_request(1, 1, "open", "Add a dark mode switch");
+    pull["checks"] =
+        json!([{ "name": "evidence", "state": "passed", "summary": "2 of 2 checks hold" }]);
+    pull["comments"] = json!([]);
+    pull["reviews"] = json!([]);
+    pull["deliveries"] = json!([]);
+    pull["follow_ups"] = json!([]);
+    TopicAnswer::Pull(Box::new(read(pull)))
+}
+
+pub(super) fn models() -> TopicAnswer {
+    let model = |id: &str, tier: Value, project: Value, enabled: bool| {
+        json!({ "id": id, "title": id, "tier": tier, "context_tokens": 200_000, "max_output_tokens": 8_000,
+            "tools": true, "images": false, "json_schema": true, "skills": false, "enabled": enabled,
+            "project_id": project, "routes": [{ "provider": "local", "upstream": format!("vendor/{id}"),
+                "prices": { "input": 3_000_000, "cached": 300_000, "cache_write": 0, "output": 15_000_000 } }] })
+    };
+    TopicAnswer::Models(read(json!([
+        model("deep-thinker", "deep".into(), Value::Null, true),
+        model("quick", "fast".into(), json!(project_id(1)), true),
+        model("retired", Value::Null, Value::Null, false),
+    ])))
 }

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 #[ignore = "needs a terminal: `a_terminal_is_given_back_before_a_panic_says_why` gives it one"]
 fn takes_a_terminal_and_panics() {
-    let _tty = Tty::take().unwrap();
+    let _tty = Tty::acquire_terminal().unwrap();
     panic!("it came to harm");
 }
 
@@ -14,7 +14,7 @@ fn takes_a_terminal_and_panics() {
 #[test]
 #[ignore = "needs a terminal: `a_terminal_is_given_back_in_the_end` gives it one"]
 fn takes_a_terminal_and_ends() {
-    drop(Tty::take().unwrap());
+    drop(Tty::acquire_terminal().unwrap());
 }
 
 /// What a test of this program writes to a terminal that `script` makes for it.

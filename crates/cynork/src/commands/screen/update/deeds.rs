@@ -1,47 +1,59 @@
 //! What is done to the installation: always after a question that says exactly what.
 
 use cynode_core::{
+    delivery::PullRequestState,
     tasks::TaskStateName,
     workflow::{instructions::InstructionKind, waits::WaitReason},
 };
+use cynode_wire::tasks::TaskView;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::super::{
-    input::Input,
-    keys::Command,
-    known::Item,
-    message::Want,
-    shelf::Topic,
-    state::{Deed, Dialog, Pane, Place, State, Words},
+    input::LineInput,
+    keys::KeyCommand,
+    known::InboxItem,
+    message::ScreenEffect,
+    shelf::FetchTopic,
+    state::{Dialog, DialogPurpose, Pane, ScreenAction, ScreenState, ScrollArea, TextRequirement},
     view,
 };
-use crate::failure::{Failure, Kind, Result};
+use crate::{
+    commands::task::{RetryAction, build_retry_task, retry_action},
+    failure::{CliError, CliErrorKind, Result},
+};
 
 /// Opens the question, or says why there is nothing to ask.
-pub(super) fn begin(state: &mut State, command: Command) {
+pub(super) fn begin_action(state: &mut ScreenState, command: KeyCommand) {
     let asked = match state.pane {
-        Pane::Inbox => for_item(state, command),
-        Pane::Tasks => for_task(state, command),
-        Pane::Nodes | Pane::Spend => Err("choose a task or something that waits first".to_owned()),
+        Pane::Inbox => dialog_for_item(state, command),
+        Pane::Tasks => dialog_for_task(state, command),
+        Pane::PullRequests => dialog_for_pull_request(state, command),
+        Pane::Nodes | Pane::Spend | Pane::Projects | Pane::Models | Pane::Chat => {
+            Err("choose a task or something that waits first".to_owned())
+        }
     };
     match asked {
         Ok(mut dialog) => {
             state.attempts += 1;
             dialog.number = state.attempts;
-            state.offsets.remove(&Place::Dialog);
+            state.offsets.remove(&ScrollArea::Dialog);
             state.dialog = Some(dialog);
         }
-        Err(why) => state.tell(why, false),
+        Err(why) => state.show_note(why, false),
     }
 }
 
-fn dialog(deed: Deed, question: &str, done: &str) -> Dialog {
+fn action_dialog(deed: ScreenAction, question: &str, done: &str) -> Dialog {
+    build_dialog(DialogPurpose::Act(deed), question, done)
+}
+
+fn build_dialog(purpose: DialogPurpose, question: &str, done: &str) -> Dialog {
     Dialog {
-        deed,
+        purpose,
         question: question.to_owned(),
         body: Vec::new(),
-        words: Words::None,
-        input: Input::default(),
+        words: TextRequirement::None,
+        input: LineInput::default(),
         about: None,
         number: 0,
         sending: false,
@@ -50,62 +62,79 @@ fn dialog(deed: Deed, question: &str, done: &str) -> Dialog {
     }
 }
 
-fn for_item(state: &State, command: Command) -> Result<Dialog, String> {
+fn dialog_for_item(state: &ScreenState, command: KeyCommand) -> Result<Dialog, String> {
     let item = state.chosen_item().ok_or("nothing waits for you")?;
     let yes = match command {
-        Command::Approve => true,
-        Command::Deny => false,
+        KeyCommand::Approve => true,
+        KeyCommand::Deny => false,
         _ => return Err("a approves or answers, d denies, o goes to the task".to_owned()),
     };
     match item {
-        Item::Plan(task) | Item::Question(task) => answer(state, task, yes),
-        Item::Call(id) => {
+        InboxItem::Plan(task) | InboxItem::Question(task) => answer_dialog(state, task, yes),
+        InboxItem::Call(id) => {
             let call = state.known.looked_at.get(&id);
             let call =
                 call.ok_or("wait until it is shown: nobody says yes to what they do not see")?;
-            let deed = Deed::Decide { approval: id, yes };
+            let deed = ScreenAction::Decide { approval: id, yes };
             let (question, done) = if yes {
                 ("May this call be made, once?", "the call may be made")
             } else {
                 ("Refuse this call?", "the call was refused")
             };
             let body = view::call_lines(call);
-            Ok(Dialog { body, ..dialog(deed, question, done) })
+            Ok(Dialog { body, ..action_dialog(deed, question, done) })
         }
     }
 }
 
 /// A yes, a no or an answer to what a task waits with.
-fn answer(state: &State, task: cynode_core::ids::TaskId, yes: bool) -> Result<Dialog, String> {
+fn answer_dialog(
+    state: &ScreenState,
+    task: cynode_core::ids::TaskId,
+    yes: bool,
+) -> Result<Dialog, String> {
     let wait = state.known.waits.get(&task).ok_or("it does not wait for you any more")?;
     let about = Some(wait.id);
     let name = &wait.name;
     match (wait.reason, yes) {
         (WaitReason::Approval, true) => {
-            let body = view::plan_short(state, task);
+            let body = view::plan_summary(state, task);
             if body.is_empty() {
-                return Err(match state.known.plan(task) {
+                return Err(match state.known.pending_plan(task) {
                     Some(None) => "there is no plan to be seen: nobody says yes to that",
                     _ => "wait until it is shown: nobody says yes to what they do not see",
                 }
                 .to_owned());
             }
             let question = format!("May {name} be carried out as planned?");
-            let deed = Deed::Approve { task, wait: wait.id, yes };
-            Ok(Dialog { body, about, ..dialog(deed, &question, &format!("{name} goes on")) })
+            let deed = ScreenAction::Approve { task, wait: wait.id, yes };
+            Ok(Dialog { body, about, ..action_dialog(deed, &question, &format!("{name} goes on")) })
         }
         (WaitReason::Approval, false) => {
             let question = format!("Send the plan of {name} back? Say what should be different:");
             let done = format!("the plan of {name} was sent back");
-            let deed = Deed::Approve { task, wait: wait.id, yes };
-            Ok(Dialog { words: Words::Optional, about, ..dialog(deed, &question, &done) })
+            let deed = ScreenAction::Approve { task, wait: wait.id, yes };
+            Ok(Dialog {
+                words: TextRequirement::Optional,
+                about,
+                ..action_dialog(deed, &question, &done)
+            })
         }
         (WaitReason::HumanInput, true) => {
-            let body = wait.question.iter().flat_map(|it| super::super::text::lines(it)).collect();
+            let body = wait
+                .question
+                .iter()
+                .flat_map(|it| super::super::text::sanitize_lines(it))
+                .collect();
             let question = format!("Your answer to {name}:");
             let done = format!("{name} has your answer");
-            let deed = Deed::Answer { task, wait: wait.id };
-            Ok(Dialog { body, words: Words::Needed, about, ..dialog(deed, &question, &done) })
+            let deed = ScreenAction::Answer { task, wait: wait.id };
+            Ok(Dialog {
+                body,
+                words: TextRequirement::Needed,
+                about,
+                ..action_dialog(deed, &question, &done)
+            })
         }
         (WaitReason::HumanInput, false) => {
             Err("a question is answered with a; x in the tasks pane cancels the task".to_owned())
@@ -114,83 +143,163 @@ fn answer(state: &State, task: cynode_core::ids::TaskId, yes: bool) -> Result<Di
     }
 }
 
-fn for_task(state: &State, command: Command) -> Result<Dialog, String> {
+fn dialog_for_task(state: &ScreenState, command: KeyCommand) -> Result<Dialog, String> {
     let task = state.chosen_task().ok_or("there is no task")?;
     let (id, name) = (task.id, task.name.as_str());
     let lives = matches!(task.state, TaskStateName::Queued | TaskStateName::Running);
-    if command != Command::Merge && !lives {
-        return Err(format!("{name} has ended: {}", task.state.as_str()));
+    if !matches!(command, KeyCommand::Merge | KeyCommand::Retry) && !lives {
+        return Err(match task.state {
+            TaskStateName::Completed => format!("{name} is completed"),
+            _ => format!("{name} has ended ({}): R asks for it again", task.state.as_str()),
+        });
     }
-    let instruct = |kind| Deed::Instruct { task: id, kind };
+    let instruct = |kind| ScreenAction::Instruct { task: id, kind };
     match command {
-        Command::Approve | Command::Deny => answer(state, id, command == Command::Approve),
-        Command::Pause if state.waits_for(id) == Some(WaitReason::Paused) => {
+        KeyCommand::Approve | KeyCommand::Deny => {
+            answer_dialog(state, id, command == KeyCommand::Approve)
+        }
+        KeyCommand::Pause if state.wait_reason_of(id) == Some(WaitReason::Paused) => {
             Err(format!("{name} is paused already: r resumes it"))
         }
-        Command::Pause => {
+        KeyCommand::Pause => {
             let question = format!("Pause {name} at its next step?");
-            Ok(dialog(instruct(InstructionKind::Pause), &question, &format!("{name} will pause")))
+            Ok(action_dialog(
+                instruct(InstructionKind::Pause),
+                &question,
+                &format!("{name} will pause"),
+            ))
         }
-        Command::Resume => {
+        KeyCommand::Resume => {
             let question = format!("Let {name} go on?");
-            Ok(dialog(instruct(InstructionKind::Continue), &question, &format!("{name} goes on")))
+            Ok(action_dialog(
+                instruct(InstructionKind::Continue),
+                &question,
+                &format!("{name} goes on"),
+            ))
         }
-        Command::Revise => {
+        KeyCommand::Revise => {
             let question =
                 format!("Have the plan of {name} made anew? Say what should be different:");
             let done = format!("the plan of {name} is made anew");
             let deed = instruct(InstructionKind::Revise);
-            Ok(Dialog { words: Words::Needed, ..dialog(deed, &question, &done) })
+            Ok(Dialog { words: TextRequirement::Needed, ..action_dialog(deed, &question, &done) })
         }
-        Command::Cancel => {
+        KeyCommand::Cancel => {
             let question =
                 format!("Cancel {name} and all that depends on it? This cannot be taken back.");
-            Ok(dialog(Deed::Cancel { task: id }, &question, &format!("{name} was cancelled")))
+            Ok(action_dialog(
+                ScreenAction::Cancel { task: id },
+                &question,
+                &format!("{name} was cancelled"),
+            ))
         }
-        Command::Merge => {
+        KeyCommand::Merge => {
             let entry = state.pull_request().ok_or(format!("{name} has no pull request yet"))?;
-            let Some(entry) = state.may_merge() else {
+            let Some(entry) = state.mergeable_pull_request() else {
                 return Err(format!("pull request #{} is {}", entry.number, entry.state.as_str()));
             };
             let question =
                 format!("Merge pull request #{}? This cannot be taken back.", entry.number);
             let done = format!("pull request #{} was merged", entry.number);
-            let deed = Deed::Merge { task: id, pull_request: entry.id };
-            let body =
-                vec![super::super::text::first(&entry.title), format!("from {}", entry.branch)];
-            Ok(Dialog { body, ..dialog(deed, &question, &done) })
+            let deed = ScreenAction::Merge { task: id, pull_request: entry.id };
+            let body = vec![
+                super::super::text::first_sanitized_line(&entry.title),
+                format!("from {}", entry.branch),
+            ];
+            Ok(Dialog { body, ..action_dialog(deed, &question, &done) })
         }
+        KeyCommand::Retry => retry_dialog(state, task),
         _ => Err(String::new()),
     }
 }
 
+/// What another attempt means for a task as it stands: the same rule as that of `cynork task retry`.
+fn retry_dialog(state: &ScreenState, task: &TaskView) -> Result<Dialog, String> {
+    let (id, name) = (task.id, task.name.as_str());
+    let timeline = state.known.timelines.get(&id).ok_or("wait until the task is shown")?;
+    match retry_action(timeline) {
+        RetryAction::Answer(wait) => {
+            let question =
+                format!("Have {name} try it again? You may say what should be different:");
+            let done = format!("{name} tries it again");
+            let asked = state.known.waits.get(&id).and_then(|wait| wait.question.as_deref());
+            let body = asked.map(super::super::text::sanitize_lines).unwrap_or_default();
+            let deed = ScreenAction::TryAgain { task: id, wait };
+            let about = Some(wait);
+            Ok(Dialog {
+                body,
+                words: TextRequirement::Optional,
+                about,
+                ..action_dialog(deed, &question, &done)
+            })
+        }
+        RetryAction::Resume => {
+            let question = format!("{name} is paused. Let it go on?");
+            let deed = ScreenAction::Instruct { task: id, kind: InstructionKind::Continue };
+            Ok(action_dialog(deed, &question, &format!("{name} goes on")))
+        }
+        RetryAction::Anew => {
+            let question = format!(
+                "Ask for {name} once more, from the best work that it left? You may say what should be different:"
+            );
+            let body = super::super::text::sanitize_lines(task.description.as_str());
+            let asked = build_dialog(DialogPurpose::AskAgain(id), &question, "it was accepted");
+            Ok(Dialog { body, words: TextRequirement::Optional, ..asked })
+        }
+        RetryAction::Nothing(why) => Err(format!("there is nothing to retry: {why}")),
+    }
+}
+
+/// What can be done with a pull request in its pane.
+fn dialog_for_pull_request(state: &ScreenState, command: KeyCommand) -> Result<Dialog, String> {
+    let pull = state.chosen_pull_request().ok_or("there is no pull request")?;
+    if command != KeyCommand::Merge {
+        return Err("m merges it, o goes to its task, e opens its diff".to_owned());
+    }
+    if pull.state != PullRequestState::Open {
+        return Err(format!("pull request #{} is {}", pull.number, pull.state.as_str()));
+    }
+    let project = state.known.project_name(pull.project_id);
+    let question =
+        format!("Merge pull request #{} of {project}? This cannot be taken back.", pull.number);
+    let done = format!("pull request #{} was merged", pull.number);
+    let deed = ScreenAction::Merge { task: pull.task_id, pull_request: pull.id };
+    let branches = format!("from {} into {}", pull.branch, pull.base_branch);
+    let body = vec![super::super::text::first_sanitized_line(&pull.title), branches];
+    Ok(Dialog { body, ..action_dialog(deed, &question, &done) })
+}
+
 /// A key while a question is open.
-pub(super) fn press(state: &mut State, key: KeyEvent, wants: &mut Vec<Want>) {
+pub(super) fn handle_dialog_key(
+    state: &mut ScreenState,
+    key: KeyEvent,
+    wants: &mut Vec<ScreenEffect>,
+) {
     let Some(dialog) = &state.dialog else { return };
-    let typed = dialog.words != Words::None;
+    let typed = dialog.words != TextRequirement::None;
     match key.code {
         KeyCode::Esc => state.dialog = None,
-        KeyCode::Enter => confirm(state, wants),
+        KeyCode::Enter => confirm_dialog(state, wants),
         KeyCode::PageDown | KeyCode::PageUp => {
-            let end = state.drawn.ends.get(&Place::Dialog).copied().unwrap_or(0);
+            let end = state.drawn.ends.get(&ScrollArea::Dialog).copied().unwrap_or(0);
             let by = if key.code == KeyCode::PageDown { 5 } else { -5 };
-            let to = state.offset(Place::Dialog).saturating_add_signed(by).min(end);
-            state.offsets.insert(Place::Dialog, to);
+            let to = state.scroll_offset(ScrollArea::Dialog).saturating_add_signed(by).min(end);
+            state.offsets.insert(ScrollArea::Dialog, to);
         }
-        KeyCode::Char('y' | 'Y') if !typed => confirm(state, wants),
+        KeyCode::Char('y' | 'Y') if !typed => confirm_dialog(state, wants),
         KeyCode::Char('n' | 'N' | 'q') if !typed => state.dialog = None,
         _ => {
-            write(state, |input| {
-                input.press(key);
+            edit_words(state, |input| {
+                input.handle_key(key);
             });
         }
     }
 }
 
 /// Changes the words of a question that asks for some and is not sent yet; another takes none.
-pub(super) fn write(state: &mut State, change: impl FnOnce(&mut Input)) {
+pub(super) fn edit_words(state: &mut ScreenState, change: impl FnOnce(&mut LineInput)) {
     let Some(dialog) = &mut state.dialog else { return };
-    if dialog.words == Words::None || dialog.sending {
+    if dialog.words == TextRequirement::None || dialog.sending {
         return;
     }
     let before = dialog.input.clone();
@@ -203,36 +312,50 @@ pub(super) fn write(state: &mut State, change: impl FnOnce(&mut Input)) {
 }
 
 /// Yes: it is sent. What was not taken for want of an answer is the same attempt when it is sent again.
-pub(super) fn confirm(state: &mut State, wants: &mut Vec<Want>) {
+pub(super) fn confirm_dialog(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     let Some(dialog) = &mut state.dialog else { return };
     if dialog.sending {
         return;
     }
-    let words = dialog.input.text().trim().to_owned();
-    if dialog.words == Words::Needed && words.is_empty() {
-        dialog.failure = Some(Failure::new(Kind::Invalid, "it needs words"));
+    let words = dialog.input.as_str().trim().to_owned();
+    if dialog.words == TextRequirement::Needed && words.is_empty() {
+        dialog.failure = Some(CliError::new(CliErrorKind::Invalid, "it needs words"));
         return;
     }
+    let words = (!words.is_empty()).then_some(words);
+    let (number, key) = (dialog.number, format!("{}-{}", state.seed, dialog.number));
+    let want = match &dialog.purpose {
+        DialogPurpose::AskAgain(task) => {
+            let Some(task) = state.known.tasks.get(task) else { return };
+            match build_retry_task(task, words.as_deref()) {
+                Ok(body) => {
+                    ScreenEffect::Create { number, key, ended: Some(task.id), body: Box::new(body) }
+                }
+                Err(failure) => {
+                    dialog.failure = Some(failure);
+                    return;
+                }
+            }
+        }
+        DialogPurpose::Act(deed) => ScreenEffect::Do { number, key, deed: deed.clone(), words },
+    };
     (dialog.sending, dialog.failure) = (true, None);
-    wants.push(Want::Do {
-        number: dialog.number,
-        key: format!("{}-{}", state.seed, dialog.number),
-        deed: dialog.deed.clone(),
-        words: (!words.is_empty()).then_some(words),
-    });
+    wants.push(want);
 }
 
 /// It was done, or not.
-pub(super) fn done(state: &mut State, number: u64, result: Result<()>) {
+pub(super) fn handle_done(state: &mut ScreenState, number: u64, result: Result<()>) {
     state.changed = true;
     let open = state.dialog.as_ref().is_some_and(|dialog| dialog.number == number);
     match result {
         Ok(()) => {
             if let Some(dialog) = state.dialog.take_if(|dialog| dialog.number == number) {
-                took_effect(state, &dialog.deed);
-                state.tell(dialog.done, true);
+                if let DialogPurpose::Act(deed) = &dialog.purpose {
+                    apply_optimistically(state, deed);
+                }
+                state.show_note(dialog.done, true);
             } else {
-                state.tell("done", true);
+                state.show_note("done", true);
             }
         }
         Err(failure) if open => {
@@ -240,39 +363,55 @@ pub(super) fn done(state: &mut State, number: u64, result: Result<()>) {
                 (dialog.sending, dialog.failure) = (false, Some(failure));
             }
         }
-        Err(failure) => state.tell(failure.detail, false),
+        Err(failure) => state.show_note(failure.detail, false),
     }
 }
 
 /// What is known at once, before anything is heard of it.
-fn took_effect(state: &mut State, deed: &Deed) {
+fn apply_optimistically(state: &mut ScreenState, deed: &ScreenAction) {
     let task = match deed {
-        Deed::Approve { task, .. } | Deed::Answer { task, .. } => {
+        ScreenAction::Approve { task, .. }
+        | ScreenAction::Answer { task, .. }
+        | ScreenAction::TryAgain { task, .. } => {
             state.known.waits.remove(task);
             *task
         }
-        Deed::Decide { approval, .. } => {
+        ScreenAction::Decide { approval, .. } => {
             state.known.approvals.retain(|call| call.approval_id != *approval);
-            state.shelf.outdate(|topic| *topic == Topic::Approvals);
+            state.shelf.mark_stale(|topic| *topic == FetchTopic::Approvals);
             return;
         }
-        Deed::Instruct { task, .. } | Deed::Cancel { task } | Deed::Merge { task, .. } => *task,
+        ScreenAction::Merge { task, .. } => {
+            let pulls =
+                |topic: &FetchTopic| matches!(topic, FetchTopic::Pulls(_) | FetchTopic::Pull(_));
+            state.shelf.mark_stale(pulls);
+            *task
+        }
+        ScreenAction::Instruct { task, .. } | ScreenAction::Cancel { task } => *task,
     };
-    state.shelf.outdate(|topic| matches!(topic, Topic::Timeline(it) if *it == task));
+    state.shelf.mark_stale(|topic| matches!(topic, FetchTopic::Timeline(it) if *it == task));
 }
 
 /// A question about what is not so any more is taken back.
-pub(super) fn settle(state: &mut State) {
+pub(super) fn close_stale_dialog(state: &mut ScreenState) {
     let Some(dialog) = &state.dialog else { return };
-    let task = match &dialog.deed {
-        Deed::Approve { task, .. } | Deed::Answer { task, .. } => *task,
-        Deed::Decide { .. } | Deed::Instruct { .. } | Deed::Cancel { .. } | Deed::Merge { .. } => {
-            return;
-        }
+    let task = match &dialog.purpose {
+        DialogPurpose::Act(
+            ScreenAction::Approve { task, .. }
+            | ScreenAction::Answer { task, .. }
+            | ScreenAction::TryAgain { task, .. },
+        ) => *task,
+        DialogPurpose::Act(
+            ScreenAction::Decide { .. }
+            | ScreenAction::Instruct { .. }
+            | ScreenAction::Cancel { .. }
+            | ScreenAction::Merge { .. },
+        )
+        | DialogPurpose::AskAgain(_) => return,
     };
     let now = state.known.waits.get(&task).map(|wait| wait.id);
     if !dialog.sending && now != dialog.about {
         state.dialog = None;
-        state.tell("it does not wait for this any more", false);
+        state.show_note("it does not wait for this any more", false);
     }
 }

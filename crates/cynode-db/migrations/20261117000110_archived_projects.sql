@@ -1,0 +1,76 @@
+-- A project that is no longer worked on: no task may be asked for in it, its models answer nobody, its schedules and its forge rest.
+ALTER TABLE projects
+    ADD COLUMN archived_at timestamptz,
+    ADD COLUMN archived_by uuid REFERENCES users,
+    ADD CONSTRAINT projects_archived CHECK ((archived_at IS NULL) = (archived_by IS NULL));
+
+-- Whoever archives a project locks its row against references. A task that is stored meanwhile waits here, and then sees what was decided.
+CREATE FUNCTION refuse_task_of_archived_project() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    since timestamptz;
+BEGIN
+    SELECT p.archived_at INTO since FROM projects p WHERE p.project_id = NEW.project_id FOR KEY SHARE;
+    IF since IS NOT NULL THEN
+        RAISE EXCEPTION 'the project is archived' USING ERRCODE = 'check_violation', CONSTRAINT = 'tasks_project_archived';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER tasks_project_archived BEFORE INSERT ON tasks
+    FOR EACH ROW EXECUTE FUNCTION refuse_task_of_archived_project();
+
+-- Files of projects that were deleted, until maintenance has removed them. The rows of a project go with the entry here in one transaction.
+CREATE TABLE deleted_project_files (
+    project_id uuid PRIMARY KEY,
+    digests    bytea[] NOT NULL,   -- of artifacts that no other project had
+    deleted_at timestamptz NOT NULL
+);
+
+-- Deletes everything of a project but what was recorded of it: events, records of tool calls and of what models were used for stay.
+CREATE FUNCTION delete_project(gone uuid, moment timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    own_tasks uuid[];
+    own_pulls uuid[];
+    own_handoffs uuid[];
+BEGIN
+    SELECT coalesce(array_agg(task_id), '{}') INTO own_tasks FROM tasks WHERE project_id = gone;
+    SELECT coalesce(array_agg(pull_request_id), '{}') INTO own_pulls FROM pull_requests WHERE project_id = gone;
+    SELECT coalesce(array_agg(handoff_id), '{}') INTO own_handoffs FROM handoffs WHERE project_id = gone;
+    INSERT INTO deleted_project_files (project_id, digests, deleted_at)
+    SELECT gone, coalesce(array_agg(DISTINCT a.digest), '{}'), moment FROM artifacts a
+    WHERE a.project_id = gone
+        AND NOT EXISTS (SELECT FROM artifacts o WHERE o.digest = a.digest AND o.project_id <> gone);
+    DELETE FROM deliveries WHERE task_id = ANY (own_tasks) OR pull_request_id = ANY (own_pulls);
+    DELETE FROM pull_request_remarks WHERE task_id = ANY (own_tasks) OR pull_request_id = ANY (own_pulls);
+    DELETE FROM pull_request_followups WHERE task_id = ANY (own_tasks) OR pull_request_id = ANY (own_pulls);
+    DELETE FROM pull_request_comments WHERE pull_request_id = ANY (own_pulls);
+    DELETE FROM pull_request_reviews WHERE pull_request_id = ANY (own_pulls);
+    DELETE FROM pull_requests WHERE project_id = gone;
+    DELETE FROM forge_issues WHERE project_id = gone;
+    DELETE FROM project_remotes WHERE project_id = gone;
+    DELETE FROM job_events WHERE task_id = ANY (own_tasks);
+    DELETE FROM workflow_transitions WHERE task_id = ANY (own_tasks);
+    DELETE FROM think_prompts WHERE handoff_id = ANY (own_handoffs);
+    DELETE FROM think_calls WHERE project_id = gone;
+    DELETE FROM agent_reports WHERE project_id = gone;
+    DELETE FROM approvals WHERE project_id = gone;
+    DELETE FROM artifacts WHERE project_id = gone;
+    DELETE FROM skills WHERE project_id = gone;
+    DELETE FROM agent_tokens WHERE project_id = gone;
+    DELETE FROM handoffs WHERE project_id = gone;
+    DELETE FROM chat_threads WHERE project_id = gone;
+    DELETE FROM tool_servers WHERE project_id = gone;
+    DELETE FROM notifications WHERE project_id = gone;
+    DELETE FROM budgets
+    WHERE scope_type = 'project' AND scope_id = gone OR scope_type = 'task' AND scope_id = ANY (own_tasks);
+    DELETE FROM preferences
+    WHERE scope_type = 'project' AND scope_id = gone OR scope_type = 'task' AND scope_id = ANY (own_tasks);
+    DELETE FROM preferences_history
+    WHERE scope_type = 'project' AND scope_id = gone OR scope_type = 'task' AND scope_id = ANY (own_tasks);
+    DELETE FROM tasks WHERE project_id = gone;
+    DELETE FROM projects WHERE project_id = gone;
+END $$;
+-- Whether bytes belong to another project, too.
+CREATE INDEX artifacts_digest ON artifacts (digest);
+
+-- Archived projects are few, and are looked for by every list of schedules and forges.
+CREATE INDEX projects_archived ON projects (project_id) WHERE archived_at IS NOT NULL;
