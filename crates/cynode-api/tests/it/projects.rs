@@ -225,3 +225,27 @@ async fn a_deleted_project_is_gone_with_all_that_was_in_it_and_its_records_stay(
     assert!(!directory.exists());
     assert_eq!(count("SELECT count(*) FROM deleted_project_files").await, 0);
 }
+
+#[tokio::test]
+async fn files_of_a_deleted_project_are_forgotten_by_the_turn_after_one_that_was_killed() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let web = app.project(&admin, "web").await;
+    let directory = app.repository(&web.to_string());
+    std::fs::create_dir_all(directory.join("objects")).unwrap();
+    admin.post("/v1/projects/web/archive", json!(null)).await.expect(200);
+    admin.delete("/v1/projects/web").await.expect(204);
+    let count = "SELECT count(*) FROM deleted_project_files";
+    app.db
+        .execute("UPDATE deleted_project_files SET deleted_at = deleted_at - interval '2 hours'")
+        .await;
+    // A directory that cannot be removed keeps the note: here a file stands in its place.
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::write(&directory, "in the way").unwrap();
+    let turn = maintenance::run_maintenance_once(&app.app).await;
+    assert_eq!((turn.is_err(), app.db.number(count).await), (true, 1));
+    // Killed when the directory was gone and the note was not: the next turn takes the note.
+    std::fs::remove_file(&directory).unwrap();
+    maintenance::run_maintenance_once(&app.app).await.unwrap();
+    assert_eq!((directory.exists(), app.db.number(count).await), (false, 0));
+}
