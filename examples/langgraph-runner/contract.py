@@ -69,9 +69,9 @@ class Client:
         code, detail = told.get("code"), told.get("detail")
         if code == "fenced":
             raise Fenced(detail)
-        if code == "ended":
+        if code == "task_ended":
             raise Ended(detail)
-        if code in ("gate", "lease_held"):
+        if code in ("not_runnable", "lease_held"):
             raise NotNow(detail)
         if answer.is_server_error or answer.status_code in (408, 429):
             raise Unreachable(detail)

@@ -26,26 +26,33 @@ impl ApiError {
         match self {
             Self::Malformed(_) => (StatusCode::BAD_REQUEST, "malformed"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type"),
+            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Operation(error) => match error {
                 Error::Unauthenticated => (StatusCode::UNAUTHORIZED, "unauthenticated"),
                 Error::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden"),
                 Error::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
                 Error::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
-                Error::Taken { .. } => (StatusCode::CONFLICT, "taken"),
-                Error::Transition(_) => (StatusCode::CONFLICT, "state"),
-                Error::Version { .. } => (StatusCode::CONFLICT, "version"),
-                Error::Held { .. } => (StatusCode::CONFLICT, "lease_held"),
-                Error::Gate(_) => (StatusCode::CONFLICT, "gate"),
-                Error::Ended => (StatusCode::CONFLICT, "ended"),
+                Error::AlreadyExists { .. } => (StatusCode::CONFLICT, "already_exists"),
+                Error::InvalidState(_) => (StatusCode::CONFLICT, "invalid_state"),
+                Error::VersionConflict { .. } => (StatusCode::CONFLICT, "version_conflict"),
+                Error::LeaseHeld { .. } => (StatusCode::CONFLICT, "lease_held"),
+                Error::NotRunnable(_) => (StatusCode::CONFLICT, "not_runnable"),
+                Error::TaskEnded => (StatusCode::CONFLICT, "task_ended"),
                 Error::Fenced(_) => (StatusCode::CONFLICT, "fenced"),
                 Error::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
-                Error::Clash(_) => (StatusCode::CONFLICT, "clash"),
+                Error::MergeConflict(_) => (StatusCode::CONFLICT, "merge_conflict"),
+                Error::UpstreamRejected(_) => (StatusCode::CONFLICT, "upstream_rejected"),
+                Error::LimitExceeded(_) => (StatusCode::CONFLICT, "limit_exceeded"),
+                Error::StorageFull(_) => (StatusCode::CONFLICT, "storage_full"),
                 Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-                Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
-                Error::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
-                Error::TooOften { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_often"),
-                Error::Away { .. } => (StatusCode::SERVICE_UNAVAILABLE, "away"),
+                Error::IdempotencyKeyReused => {
+                    (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused")
+                }
+                Error::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "overloaded"),
+                Error::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+                Error::UpstreamUnavailable { .. } => {
+                    (StatusCode::SERVICE_UNAVAILABLE, "upstream_unavailable")
+                }
                 Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
                 Error::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             },
@@ -71,7 +78,10 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = respond_with_problem(self.status_and_code().0, self.to_problem());
-        if let Self::Operation(Error::Away { after, .. } | Error::TooOften { after, .. }) = &self {
+        if let Self::Operation(
+            Error::UpstreamUnavailable { after, .. } | Error::RateLimited { after, .. },
+        ) = &self
+        {
             // Never too early, and never at once.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
@@ -150,16 +160,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forge_that_is_away_is_told_with_when_to_come_back() {
+    fn an_unavailable_forge_is_answered_with_when_to_retry() {
         for (after, told) in [(0, "1"), (1500, "2"), (60_000, "60")] {
             let why = "rate limit".to_owned();
             let after = Duration::from_millis(after);
-            let error = ApiError::from(Error::Away { after, why });
+            let error = ApiError::from(Error::UpstreamUnavailable { after, why });
             let response = error.into_response();
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert_eq!(response.headers()[RETRY_AFTER], told);
             let problem = response.extensions().get::<Arc<ProblemDetails>>().unwrap();
-            assert_eq!((problem.code.as_str(), problem.detail.as_str()), ("away", "rate limit"));
+            assert_eq!(
+                (problem.code.as_str(), problem.detail.as_str()),
+                ("upstream_unavailable", "rate limit")
+            );
             assert!(problem.fix.as_deref().unwrap().contains("Retry-After"));
         }
     }

@@ -224,7 +224,7 @@ pub(crate) async fn path_not_found() -> Response {
     let fix = Some("`/v1/openapi.json` lists every path".to_owned());
     problem_response(
         StatusCode::NOT_FOUND,
-        "no_such_path",
+        "path_not_found",
         "there is nothing at this path".into(),
         fix,
     )
@@ -233,5 +233,5 @@ pub(crate) async fn path_not_found() -> Response {
 pub(crate) async fn method_not_allowed() -> Response {
     let fix = Some("`/v1/openapi.json` lists the methods of every path".to_owned());
     let detail = "this path does not take this method".into();
-    problem_response(StatusCode::METHOD_NOT_ALLOWED, "no_such_method", detail, fix)
+    problem_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail, fix)
 }

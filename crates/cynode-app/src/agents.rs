@@ -378,7 +378,7 @@ async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Re
     let task = task.filter(|task| task.project == project);
     let task = task.ok_or_else(|| Error::not_found("task of this project", id))?;
     if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
-        return Err(Error::Ended);
+        return Err(Error::TaskEnded);
     }
     let standing = workflow::get_run_status(ctx.conn(), id).await?;
     Ok(standing.ok_or_else(|| Error::not_found("workflow of task", id))?.run)

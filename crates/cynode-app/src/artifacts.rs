@@ -126,7 +126,7 @@ pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<()
     if disk.is_ok_and(is_low) {
         let why = "the disk is almost full, and what is left is kept for records of calls: whoever runs the installation must make \
                    room where `gate.directory` is";
-        return Err(Error::Clash(why.into()));
+        return Err(Error::StorageFull(why));
     }
     store
         .put(&path, PutPayload::from_bytes(piece.bytes.clone()))

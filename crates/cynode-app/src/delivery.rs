@@ -85,7 +85,7 @@ pub(crate) async fn delivery_source_of(
         .into_iter();
     let why = "the units made commits that nobody has put together yet";
     let newest = heads.next().filter(|_| heads.next().is_none());
-    let commit = newest.ok_or_else(|| Error::Clash(why.into()))?;
+    let commit = newest.ok_or_else(|| Error::MergeConflict(why.into()))?;
     Ok(Some(DeliverySource { commit, covers }))
 }
 
@@ -161,7 +161,7 @@ pub async fn open_pull_request(
             DeliveryStart::Moved => {}
         }
     }
-    Err(Error::Busy)
+    Err(Error::Overloaded)
 }
 
 /// A task whose work may be delivered by the caller.
@@ -169,7 +169,7 @@ async fn require_deliverable(ctx: &mut Ctx, id: TaskId) -> Result<(Task, Deliver
     let task = crate::tasks::get_task(ctx, id).await?;
     ctx.require_project_role(task.project, UserRole::Operator).await?;
     if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
-        return Err(Error::Ended);
+        return Err(Error::TaskEnded);
     }
     let mode = delivery_mode_of(ctx, &task).await?;
     if mode == DeliveryMode::None {
@@ -219,14 +219,14 @@ async fn load_delivery_snapshot(
         let seen = if last.task == task.id { &last.source } else { head };
         if !git.contains_commit(project, source, seen).await? {
             let why = "something was added to the pull request since this work began";
-            return Err(Error::Clash(why.into()));
+            return Err(Error::MergeConflict(why.into()));
         }
     }
     let there = git.branch_head(project, &repository.default_branch).await?;
     let there = there.unwrap_or(repository.head);
     let base = git.merge_base(project, source, &there).await?;
     let why = "the work shares no history with the default branch";
-    let base = base.ok_or_else(|| Error::Clash(why.into()))?;
+    let base = base.ok_or_else(|| Error::MergeConflict(why.into()))?;
     let parent = head.unwrap_or_else(|| base.clone());
     let tree = git.tree_of_commit(project, source).await?;
     let changes = tree != git.tree_of_commit(project, &parent).await?;
@@ -307,8 +307,8 @@ async fn begin_delivery(
     })
 }
 
-fn closed_pull_request_error() -> Error {
-    Error::Clash("a person closed the pull request".into())
+const fn closed_pull_request_error() -> Error {
+    Error::Conflict("a person closed the pull request")
 }
 
 /// Goes on with a delivery that was begun before.
@@ -397,13 +397,14 @@ async fn execute_delivery(
         BranchMove::There => {}
         BranchMove::Elsewhere(_) => {
             let why = format!("somebody else moved the branch `{}`", found.branch);
-            return Err(record_delivery_failure(app, request, found, why).await);
+            let refusal = Error::MergeConflict(why);
+            return Err(record_delivery_failure(app, request, found, refusal).await);
         }
     }
     let published = match forges::publish_pull_request(app, found, &commit, mode).await {
         Ok(published) => published,
-        Err(Error::Clash(why)) => {
-            return Err(record_delivery_failure(app, request, found, why).await);
+        Err(refusal @ Error::UpstreamRejected(_)) => {
+            return Err(record_delivery_failure(app, request, found, refusal).await);
         }
         Err(error) => return Err(error),
     };
@@ -418,7 +419,7 @@ async fn execute_delivery(
         deliveries::delete_unfinished_delivery(ctx.conn(), delivery.id).await?;
         app.commit_operation(ctx).await?;
         let why = "the pull request was merged or closed while something was added to it";
-        return Err(Error::Clash(why.into()));
+        return Err(Error::Conflict(why));
     }
     if still.head_commit.as_deref() == Some(&commit) {
         return Ok(());
@@ -450,17 +451,17 @@ async fn record_delivery_failure(
     app: &App,
     request: &OperationRequest,
     found: &PullRequestRecord,
-    why: String,
+    refusal: Error,
 ) -> Error {
     let note = async {
         let mut ctx = app.begin_transaction(request).await?;
         let now = ctx.now;
-        let short: String = why.chars().take(1000).collect();
+        let short: String = refusal.to_string().chars().take(1000).collect();
         pull_requests::record_delivery_failure(ctx.conn(), found.id, &short, now).await?;
         app.commit_operation(ctx).await
     };
     match note.await {
-        Ok(()) => Error::Clash(why),
+        Ok(()) => refusal,
         Err(error) => error,
     }
 }

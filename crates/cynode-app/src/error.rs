@@ -28,20 +28,20 @@ pub enum Error {
     /// The request contradicts itself or a rule.
     #[error("{0}")]
     Invalid(String),
-    /// A name is in use.
+    /// Something of that name exists.
     #[error("{what} `{name}` exists already")]
-    Taken {
+    AlreadyExists {
         /// The kind of thing.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// A state machine does not allow the step.
+    /// The state machine does not allow this transition.
     #[error(transparent)]
-    Transition(#[from] InvalidTransition),
-    /// Somebody else wrote in between.
+    InvalidState(#[from] InvalidTransition),
+    /// Another writer changed it in between: the version that the caller read is not the present one.
     #[error("`{key}` is at version {actual}, not at {expected}")]
-    Version {
+    VersionConflict {
         /// What was to be written.
         key: String,
         /// What the writer believed.
@@ -54,42 +54,51 @@ pub enum Error {
     Conflict(&'static str),
     /// The key of a repeat was used for another request.
     #[error("this Idempotency-Key was used for another request")]
-    KeyReused,
-    /// Too many want the same at once.
+    IdempotencyKeyReused,
+    /// Too many requests wait for the same resource.
     #[error("too many are waiting for the same")]
-    Busy,
-    /// The same was asked for too often of late.
+    Overloaded,
+    /// The caller has reached a rate limit.
     #[error("{what}")]
-    TooOften {
-        /// What.
+    RateLimited {
+        /// The limit, in words.
         what: &'static str,
-        /// When it may be asked for again.
+        /// How long the caller must wait.
         after: std::time::Duration,
     },
-    /// Somebody else drives the task.
+    /// Another driver holds the lease of the task.
     #[error("the task is driven by {holder}")]
-    Held {
-        /// Who.
+    LeaseHeld {
+        /// The other driver.
         holder: String,
     },
     /// The task may not be driven now.
     #[error("the task cannot be driven now: {0}")]
-    Gate(&'static str),
+    NotRunnable(&'static str),
     /// The task has ended: it will never be driven again.
     #[error("the task has ended")]
-    Ended,
+    TaskEnded,
     /// The caller was superseded: what it says is too late.
     #[error("too late: {0}")]
     Fenced(&'static str),
-    /// What is there does not let it be done, and will not by itself.
+    /// The commits, or the branch that they go to, do not fit together.
     #[error("{0}")]
-    Clash(String),
+    MergeConflict(String),
+    /// A system outside refuses it, or is no longer connected. A repeat does not help.
+    #[error("{0}")]
+    UpstreamRejected(String),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    LimitExceeded(String),
+    /// The disk is almost full.
+    #[error("{0}")]
+    StorageFull(&'static str),
     /// It is more than may be had in one piece.
     #[error("{0}")]
     TooLarge(String),
-    /// Somebody outside, without whom it cannot be done, is away or wants to be left alone for a while.
+    /// A system outside that is needed cannot be reached, or has asked to be left alone for a while.
     #[error("{why}")]
-    Away {
+    UpstreamUnavailable {
         /// How long it is best left alone.
         after: std::time::Duration,
         /// Who, and why.
@@ -135,26 +144,29 @@ impl Error {
                 Some("log in, or send a valid API key as `Authorization: Bearer …`")
             }
             Self::Forbidden { .. } => Some("ask an admin of that place for the role"),
-            Self::Version { .. } => {
+            Self::VersionConflict { .. } => {
                 Some("read it again, look at what changed, and send the new version")
             }
-            Self::KeyReused => Some("make a new Idempotency-Key for each new request"),
-            Self::Taken { .. } => Some("choose another name"),
-            Self::Busy => Some("try again in a moment"),
+            Self::IdempotencyKeyReused => Some("make a new Idempotency-Key for each new request"),
+            Self::AlreadyExists { .. } => Some("choose another name"),
+            Self::Overloaded => Some("try again in a moment"),
             Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
-            Self::Away { .. } | Self::TooOften { .. } => {
+            Self::UpstreamUnavailable { .. } | Self::RateLimited { .. } => {
                 Some("try again after the seconds that `Retry-After` names")
             }
             Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
-            Self::Held { .. } => Some("stop; the lease ends when its holder is done or dead"),
-            Self::Gate(_) => Some("stop; whoever is waited for starts it again"),
-            Self::Ended => Some("stop for good"),
+            Self::LeaseHeld { .. } => Some("stop; the lease ends when its holder is done or dead"),
+            Self::NotRunnable(_) => Some("stop; whoever is waited for starts it again"),
+            Self::TaskEnded => Some("stop for good"),
             Self::Fenced(_) => Some("stop, and start again from what `resume` says"),
             Self::NotFound { .. }
             | Self::Invalid(_)
-            | Self::Transition(_)
+            | Self::InvalidState(_)
             | Self::Conflict(_)
-            | Self::Clash(_)
+            | Self::MergeConflict(_)
+            | Self::UpstreamRejected(_)
+            | Self::LimitExceeded(_)
+            | Self::StorageFull(_)
             | Self::TooLarge(_) => None,
         }
     }

@@ -103,16 +103,16 @@ pub(crate) async fn find_stored_answer(
         return Ok(None);
     };
     if kept.request_digest != attempt.request_digest {
-        return Err(Error::KeyReused);
+        return Err(Error::IdempotencyKeyReused);
     }
     let body = match secrecy {
         AnswerSecrecy::Open => kept.answer,
         AnswerSecrecy::Sealed => {
-            let (nonce, cipher) = kept.answer.split_first_chunk::<24>().ok_or(Error::KeyReused)?;
+            let (nonce, cipher) = kept.answer.split_first_chunk::<24>().ok_or(Error::IdempotencyKeyReused)?;
             attempt
                 .build_cipher()
                 .decrypt(&(*nonce).into(), cipher)
-                .map_err(|_| Error::KeyReused)?
+                .map_err(|_| Error::IdempotencyKeyReused)?
         }
     };
     Ok(Some(OperationAnswer { body, replayed: true }))

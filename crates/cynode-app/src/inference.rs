@@ -546,7 +546,7 @@ impl From<ModelError> for RouteError {
 /// Our own failure, as a client is told of it.
 fn to_model_error(error: &Error) -> ModelError {
     let kind = match error {
-        Error::Away { .. } | Error::Unavailable(_) => ModelErrorKind::Unavailable,
+        Error::UpstreamUnavailable { .. } | Error::Unavailable(_) => ModelErrorKind::Unavailable,
         Error::Internal(_) => ModelErrorKind::Upstream,
         _ => ModelErrorKind::BadRequest,
     };

@@ -106,7 +106,7 @@ fn refused_claim_error(standing: Option<jobs::JobClaimState>, claim: jobs::JobCl
         {
             Error::Fenced("the job was given to somebody else")
         }
-        Some(standing) => Error::Transition(cynode_core::InvalidTransition {
+        Some(standing) => Error::InvalidState(cynode_core::InvalidTransition {
             what: "job",
             state: standing.state.as_str(),
             verb: "be reported about",

@@ -219,7 +219,7 @@ pub async fn load_answer_page(app: &App, text: &str) -> Result<AnswerPage, LinkE
 fn to_link_error(error: Error) -> LinkError {
     match error {
         Error::Forbidden { .. } | Error::NotFound { .. } => LinkError::NotYours,
-        Error::Conflict(_) | Error::Transition(_) | Error::Ended => LinkError::Answered,
+        Error::Conflict(_) | Error::InvalidState(_) | Error::TaskEnded => LinkError::Answered,
         Error::Invalid(why) => LinkError::NoAnswer(why),
         error => LinkError::Failed(error),
     }

@@ -96,7 +96,7 @@ pub async fn set_provider(
     let now = ctx.now;
     match models::set_provider(ctx.conn(), &provider, now).await {
         Err(error) if error.is_refused_by("model_providers_name_taken") => {
-            return Err(Error::Taken { what: "a provider with the name", name: provider.name });
+            return Err(Error::AlreadyExists { what: "a provider with the name", name: provider.name });
         }
         result => result?,
     }
@@ -309,7 +309,7 @@ pub async fn add_provider_key(
     };
     match models::insert_provider_key(ctx.conn(), &key).await {
         Err(error) if error.is_refused_by("provider_keys_label_taken") => {
-            return Err(Error::Taken { what: "a key with the label", name: key.label });
+            return Err(Error::AlreadyExists { what: "a key with the label", name: key.label });
         }
         result => result?,
     }

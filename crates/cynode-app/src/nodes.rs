@@ -254,7 +254,7 @@ pub async fn join_node(
     };
     nodes::insert_node(ctx.conn(), new, now).await.map_err(|error| match error {
         DbError::Refused { constraint } if constraint == "nodes_name_taken" => {
-            Error::Taken { what: "node", name: name.to_string() }
+            Error::AlreadyExists { what: "node", name: name.to_string() }
         }
         DbError::Refused { .. } => Error::Conflict("the key belongs to another node"),
         other => other.into(),

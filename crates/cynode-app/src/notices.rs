@@ -441,7 +441,7 @@ async fn check_test_rate_limit(ctx: &mut Ctx) -> Result<(), Error> {
         notices::count_channel_test(ctx.conn(), user, now, now - hour, MAX_TESTS_PER_HOUR).await?;
     let Some(since) = since else { return Ok(()) };
     let after = (since + hour - now).unsigned_abs();
-    Err(Error::TooOften { what: "channels are tried at most ten times in an hour", after })
+    Err(Error::RateLimited { what: "channels are tried at most ten times in an hour", after })
 }
 
 async fn load_notification(ctx: &mut Ctx, id: NotificationId) -> Result<NotificationView, Error> {

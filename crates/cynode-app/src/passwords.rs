@@ -129,7 +129,7 @@ impl App {
     ) -> Result<T, Error> {
         let turn = self.password_hashing().turn;
         // A flood of logins must not queue for ever in front of the person who knows the password.
-        let place = places.try_acquire_owned().map_err(|_| Error::Busy)?;
+        let place = places.try_acquire_owned().map_err(|_| Error::Overloaded)?;
         let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
         let done = tokio::task::spawn_blocking(move || {
             let result = work();

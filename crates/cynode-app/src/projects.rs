@@ -98,7 +98,7 @@ pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Projec
     };
     match projects::insert_project(ctx.conn(), &project).await {
         Err(error) if error.is_refused_by("projects_slug_taken") => {
-            return Err(Error::Taken {
+            return Err(Error::AlreadyExists {
                 what: "a project with the slug",
                 name: project.slug.into(),
             });

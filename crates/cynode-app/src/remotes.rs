@@ -75,11 +75,11 @@ pub(crate) const fn forge_kind_of(destination: Destination) -> Option<ForgeKind>
 impl From<ForgeError> for Error {
     fn from(error: ForgeError) -> Self {
         match error {
-            ForgeError::Retry { after, why } => Self::Away { after, why },
+            ForgeError::Retry { after, why } => Self::UpstreamUnavailable { after, why },
             ForgeError::Refused(why)
             | ForgeError::Missing(why)
             | ForgeError::Conflict(why)
-            | ForgeError::Failed(why) => Self::Clash(why),
+            | ForgeError::Failed(why) => Self::UpstreamRejected(why),
         }
     }
 }

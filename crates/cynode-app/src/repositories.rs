@@ -179,7 +179,7 @@ impl From<RepositoryError> for Error {
     fn from(error: RepositoryError) -> Self {
         match error {
             RepositoryError::Refused(why) => Self::Invalid(why),
-            RepositoryError::Busy => Self::Busy,
+            RepositoryError::Busy => Self::Overloaded,
             RepositoryError::Io(_) | RepositoryError::Failed(_) | RepositoryError::Slow => {
                 Self::Internal(error.into())
             }

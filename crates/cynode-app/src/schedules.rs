@@ -50,7 +50,7 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
     validate_action(&body.what)?;
     let next = next_due_time(&body.when, ctx.now)?;
     if schedules::count_schedules(ctx.conn(), body.project_id).await? >= MAX_PROJECT_SCHEDULES {
-        return Err(Error::Clash(format!(
+        return Err(Error::LimitExceeded(format!(
             "a project has at most {MAX_PROJECT_SCHEDULES} schedules: remove one that is not needed"
         )));
     }
@@ -88,7 +88,7 @@ pub async fn update_schedule(
     let caller = ctx.require_project_role(schedule.project, UserRole::Operator).await?;
     let (expected, actual) = (i64::from(body.expected_version), schedule.version);
     if expected != actual {
-        return Err(Error::Version { key: schedule.name.into(), expected, actual });
+        return Err(Error::VersionConflict { key: schedule.name.into(), expected, actual });
     }
     let was_enabled = schedule.enabled;
     schedule.enabled = body.enabled.unwrap_or(was_enabled);
@@ -178,7 +178,7 @@ fn map_store_error(
 ) -> Result<(), Error> {
     match stored {
         Err(error) if error.is_refused_by("schedules_name_taken") => {
-            Err(Error::Taken { what: "a schedule with the name", name: schedule.name.to_string() })
+            Err(Error::AlreadyExists { what: "a schedule with the name", name: schedule.name.to_string() })
         }
         Err(error) if error.is_refused_by("schedules_project_id_fkey") => {
             Err(Error::not_found("project", schedule.project))

@@ -91,7 +91,7 @@ pub async fn login_user(
 ) -> Result<SessionView, Error> {
     let (guesses, now) = (&app.shared_state().guesses, app.environment().now());
     // Before anything else is done for whoever guesses.
-    guesses.begin_attempt(&body.handle, now).map_err(|after| Error::TooOften {
+    guesses.begin_attempt(&body.handle, now).map_err(|after| Error::RateLimited {
         what: "too many wrong passwords for this handle",
         after,
     })?;

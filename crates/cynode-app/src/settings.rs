@@ -203,7 +203,7 @@ pub(crate) fn version_error(
     there: Option<VersionedValue>,
 ) -> Error {
     let actual = there.map_or(0, |value| value.version);
-    Error::Version { key: key.to_string(), expected: expected.version_number(), actual }
+    Error::VersionConflict { key: key.to_string(), expected: expected.version_number(), actual }
 }
 
 /// The currency of all prices and limits.

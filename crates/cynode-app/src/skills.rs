@@ -146,7 +146,7 @@ pub async fn create_skill(
     };
     match skills::insert_skill(ctx.conn(), &skill).await {
         Err(error) if error.is_refused_by("skills_name_taken") => {
-            return Err(Error::Taken { what: "a skill with the name", name: skill.name });
+            return Err(Error::AlreadyExists { what: "a skill with the name", name: skill.name });
         }
         result => result?,
     }
@@ -168,7 +168,7 @@ pub async fn update_skill(
     (skill.description, skill.body, skill.updated_at) = (text.description, text.body, ctx.now);
     if !skills::update_skill(ctx.conn(), &skill, version, caller.user).await? {
         let actual = skill.version;
-        return Err(Error::Version { key: skill.name, expected: version, actual });
+        return Err(Error::VersionConflict { key: skill.name, expected: version, actual });
     }
     skill.version = version + 1;
     record_skill_event(ctx, &skill, "updated").await?;

@@ -313,7 +313,7 @@ async fn store_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
         result => match result? {
             TaskInsertOutcome::Stored => Ok(()),
             TaskInsertOutcome::NameTaken => {
-                Err(Error::Taken { what: "a task with the name", name: task.name.to_string() })
+                Err(Error::AlreadyExists { what: "a task with the name", name: task.name.to_string() })
             }
             TaskInsertOutcome::UnknownDependency => {
                 Err(Error::Invalid("`depends_on` names a task that is not in this project".into()))
@@ -329,11 +329,11 @@ async fn store_with_free_name(ctx: &mut Ctx, task: &mut Task) -> Result<(), Erro
     for number in last + 1..=last + MAX_NAME_ATTEMPTS {
         task.name = base.with_number(number);
         match store_task(ctx, task).await {
-            Err(Error::Taken { .. }) => {}
+            Err(Error::AlreadyExists { .. }) => {}
             result => return result,
         }
     }
-    Err(Error::Taken { what: "a task with the name", name: base.into() })
+    Err(Error::AlreadyExists { what: "a task with the name", name: base.into() })
 }
 
 /// How a task is named: by id, or by its name in a project.

@@ -74,7 +74,7 @@ pub async fn start_workflow(
     let outcome = claim_run(&mut ctx, body).await?;
     // A refusal at a gate is written down too: nobody need ask again before something happens.
     app.commit_operation(ctx).await?;
-    let started = outcome.map_err(Error::Gate)?;
+    let started = outcome.map_err(Error::NotRunnable)?;
     let body = serde_json::to_vec(&started).map_err(|error| Error::Internal(error.into()))?;
     Ok(OperationAnswer { body, replayed: false })
 }
@@ -101,11 +101,11 @@ async fn claim_run(
         LeaseGrant::Already { fencing_token, expires_at } => {
             (StartStatus::AlreadyRunning, fencing_token, expires_at)
         }
-        LeaseGrant::Held { holder, .. } => return Err(Error::Held { holder }),
+        LeaseGrant::Held { holder, .. } => return Err(Error::LeaseHeld { holder }),
     };
     let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let Some(standing) = standing else {
-        return Err(Error::Gate("nobody has asked for it to be driven"));
+        return Err(Error::NotRunnable("nobody has asked for it to be driven"));
     };
     ctx.trace = standing.trace;
     let lease = LeaseHandle { task: id, lease_id, fencing_token };
@@ -141,7 +141,7 @@ async fn admit_run(
     let shut = |gate| Ok(AdmissionOutcome::Shut { gate, seen_wakes: standing.wakes });
     let may_run = matches!(standing.task_state, TaskStateName::Queued | TaskStateName::Running);
     if standing.ended || !may_run {
-        return Err(Error::Ended);
+        return Err(Error::TaskEnded);
     }
     let task =
         tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
@@ -157,7 +157,7 @@ async fn admit_run(
             workflow::insert_first_checkpoint(ctx.conn(), id, &standing, fencing_token).await?
         }
     };
-    let Some(next) = checkpoint.next_node else { return Err(Error::Ended) };
+    let Some(next) = checkpoint.next_node else { return Err(Error::TaskEnded) };
     let mut at = steering::RunPosition {
         sequence: checkpoint.sequence,
         next,
@@ -172,7 +172,7 @@ async fn admit_run(
         }
         // Whoever asks too early learns it, and the time at which the run is due stays.
         (InstructionOutcome::No, Some(_)) if !standing.due => {
-            return Err(Error::Gate("it waits, and nothing has happened yet"));
+            return Err(Error::NotRunnable("it waits, and nothing has happened yet"));
         }
         (InstructionOutcome::No, Some(wait)) => {
             waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Woken, None, None).await?;
@@ -704,7 +704,7 @@ pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Err
     let task = crate::tasks::get_task(ctx, id).await?;
     ctx.require_project_role(task.project, cynode_core::roles::UserRole::Operator).await?;
     if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
-        return Err(Error::Ended);
+        return Err(Error::TaskEnded);
     }
     workflow::wake_runs(ctx.conn(), &[id.as_uuid()]).await?;
     ctx.wake_task(id);

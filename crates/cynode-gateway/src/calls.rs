@@ -206,7 +206,7 @@ impl GatewayShared {
         let round = match self.resume_round(&call, &known, &tool, &arguments) {
             Ok(round) => round,
             Err(failure) => {
-                entry.reason = "bad_state".into();
+                entry.reason = "invalid_request_state".into();
                 let failure = failure.with_request_id(Some(request.id.clone()));
                 return CallDecision::Over(self.finish_unforwarded(entry, Err(failure)).await);
             }
@@ -298,7 +298,7 @@ impl GatewayShared {
         entry.reason = reason.reason_code().into();
         entry.rules = truncate_rule_names(reason.deciding_rules().to_vec());
         let said = match reason {
-            RefusalReason::Stale | RefusalReason::NoAudit => {
+            RefusalReason::StalePolicy | RefusalReason::AuditUnavailable => {
                 Err(RpcError::service_unavailable(format!("{reason}. {}", reason.caller_advice()))
                     .with_request_id(Some(id.clone())))
             }
@@ -371,10 +371,10 @@ impl GatewayShared {
         match found {
             Ok(ApprovalOutcome::Spent(_)) => Ok(()),
             Ok(ApprovalOutcome::Refused(_)) => {
-                Err(MissingApproval::Refused(RefusalReason::NotApproved))
+                Err(MissingApproval::Refused(RefusalReason::ApprovalDenied))
             }
             Ok(ApprovalOutcome::TooMany) => {
-                Err(MissingApproval::Refused(RefusalReason::TooManyWaiting))
+                Err(MissingApproval::Refused(RefusalReason::TooManyPendingApprovals))
             }
             Ok(ApprovalOutcome::Waiting(approval)) => {
                 let where_to = format!("{}/v1/approvals/{}", self.public_url, approval.id);
@@ -415,7 +415,7 @@ impl GatewayShared {
             }
             Err(error) => {
                 tracing::warn!(event = "error", %error, "an approval could not be looked up");
-                Err(MissingApproval::Refused(RefusalReason::Stale))
+                Err(MissingApproval::Refused(RefusalReason::StalePolicy))
             }
         }
     }
@@ -615,7 +615,7 @@ impl AdmittedCall {
                 Some(server) => self.forward_call(server, tool, &cancel, progress).await,
                 None => self.build_failure(
                     Outcome::ToolError,
-                    "server_off",
+                    "server_disabled",
                     "the tool's server is switched off",
                 ),
             },
@@ -660,7 +660,7 @@ impl AdmittedCall {
 
     fn build_revocation(&self, reason: &RefusalReason) -> CallResult {
         let now = self.inner.app.environment().now();
-        let said = if *reason == RefusalReason::Stale {
+        let said = if *reason == RefusalReason::StalePolicy {
             Err(RpcError::service_unavailable(format!("{reason}. {}", reason.caller_advice())))
         } else {
             let result = answers::refusal_result(self.era, reason, None, now);
@@ -766,7 +766,7 @@ impl AdmittedCall {
         if cancel.is_disconnected() {
             return self.build_failure(
                 Outcome::Disconnected,
-                "caller_gone",
+                "client_disconnected",
                 "the caller went away",
             );
         }
@@ -788,7 +788,7 @@ impl AdmittedCall {
             if let Some(complaint) = self.tool.find_output_violation(whole.get("structuredContent"))
             {
                 let text = format!("the tool's answer is not what it promised: {complaint}");
-                return self.build_failure(Outcome::ProtocolError, "broken_promise", &text);
+                return self.build_failure(Outcome::ProtocolError, "output_schema_violation", &text);
             }
         }
         let said = Ok(answers::render_result(&self.id, &self.mark_result_complete(result)));
@@ -850,13 +850,17 @@ impl AdmittedCall {
             UpstreamError::Unreachable(_) => {
                 self.build_failure(Outcome::Disconnected, "unreachable", &text)
             }
-            UpstreamError::Closed => self.build_failure(Outcome::Disconnected, "closed", &text),
-            UpstreamError::Broken { .. } => {
-                self.build_failure(Outcome::ToolError, "resting", &text)
+            UpstreamError::Closed => {
+                self.build_failure(Outcome::Disconnected, "connection_closed", &text)
             }
-            UpstreamError::Busy => self.build_failure(Outcome::ToolError, "busy", &text),
+            UpstreamError::CircuitOpen { .. } => {
+                self.build_failure(Outcome::ToolError, "circuit_open", &text)
+            }
+            UpstreamError::Overloaded => {
+                self.build_failure(Outcome::ToolError, "overloaded", &text)
+            }
             UpstreamError::Status { .. } => {
-                self.build_failure(Outcome::ProtocolError, "status", &text)
+                self.build_failure(Outcome::ProtocolError, "http_status", &text)
             }
             UpstreamError::Malformed(_) => {
                 self.build_failure(Outcome::ProtocolError, "malformed", &text)
@@ -867,7 +871,9 @@ impl AdmittedCall {
             UpstreamError::Misconfigured(_) => {
                 self.build_failure(Outcome::ToolError, "misconfigured", &text)
             }
-            UpstreamError::Sandbox(_) => self.build_failure(Outcome::ToolError, "sandbox", &text),
+            UpstreamError::Sandbox(_) => {
+                self.build_failure(Outcome::ToolError, "sandbox_failed", &text)
+            }
         }
     }
 }

@@ -179,8 +179,8 @@ impl GatewayShared {
                 }
             }
             // A token of ours that opens another door.
-            Some(_) => (RefusalReason::NotInToken, None),
-            None => (RefusalReason::NoToken, None),
+            Some(_) => (RefusalReason::NotGrantedByToken, None),
+            None => (RefusalReason::InvalidToken, None),
         };
         Err(Box::new(self.reject_caller(headers, message, &reason, known.as_ref()).await))
     }
@@ -450,7 +450,7 @@ fn event_stream(body: Body) -> Response {
 /// What somebody is told whose token opens nothing here.
 fn unauthorized_response(headers: &HeaderMap, reason: &RefusalReason, id: Value) -> Response {
     let (status, error, scope) = match reason {
-        RefusalReason::NotInToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
+        RefusalReason::NotGrantedByToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
         _ => (StatusCode::UNAUTHORIZED, "invalid_token", None),
     };
     let word =

@@ -129,7 +129,7 @@ impl CallPermit {
     pub async fn check_permitted(&self) -> Result<(), RefusalReason> {
         let (shown, agent, tool, epoch, ended) = {
             let running = lock_unpoisoned(&self.keeper.running);
-            let call = running.get(&self.number).ok_or(RefusalReason::Stale)?;
+            let call = running.get(&self.number).ok_or(RefusalReason::StalePolicy)?;
             let ended = call.ended.clone();
             (call.shown, call.agent.clone(), call.tool.clone(), call.epoch, ended)
         };
@@ -250,7 +250,7 @@ impl PolicyCache {
                 return Ok(state);
             }
         }
-        Err(RefusalReason::Stale)
+        Err(RefusalReason::StalePolicy)
     }
 
     /// Who is behind a token, confirmed.
@@ -263,7 +263,7 @@ impl PolicyCache {
             Some(known) => known,
             None => self.fetch_token(shown).await?,
         };
-        let known = known.ok_or(RefusalReason::NoToken)?;
+        let known = known.ok_or(RefusalReason::InvalidToken)?;
         let now = self.app.environment().now();
         match known.state {
             TokenState::Revoked => Err(RefusalReason::TokenRevoked),
@@ -285,7 +285,7 @@ impl PolicyCache {
                 return Ok(known);
             }
         }
-        Err(RefusalReason::Stale)
+        Err(RefusalReason::StalePolicy)
     }
 
     /// Who is behind a token that does not work, for the record.
@@ -328,7 +328,7 @@ impl PolicyCache {
                 error,
                 "a call was refused because the gate could not ask the database"
             );
-            RefusalReason::Stale
+            RefusalReason::StalePolicy
         })
     }
 

@@ -184,7 +184,7 @@ impl CallLimiter {
         // What is not the agent's own doing holds nobody back.
         let own = matches!(
             reason,
-            RefusalReason::TooFast | RefusalReason::Repeated | RefusalReason::QuotaUsed
+            RefusalReason::RateLimited | RefusalReason::DuplicateCall | RefusalReason::QuotaExceeded
         );
         if !own || self.refusals.check_key(&agent).is_ok() {
             return true;
@@ -256,7 +256,7 @@ impl CallLimiter {
         }
         limiter.check_key(&(agent.token, tool)).map_err(|until| {
             let wait = until.wait_time_from(self.clock.now());
-            LimitExceeded { reason: RefusalReason::TooFast, until: Some(now + wait) }
+            LimitExceeded { reason: RefusalReason::RateLimited, until: Some(now + wait) }
         })
     }
 
@@ -277,7 +277,7 @@ impl CallLimiter {
         }
         known.times = known.times.saturating_add(1);
         if known.times > limits.identical {
-            return Err(LimitExceeded { reason: RefusalReason::Repeated, until: None });
+            return Err(LimitExceeded { reason: RefusalReason::DuplicateCall, until: None });
         }
         known.at = Instant::now();
         Ok(())
@@ -300,10 +300,10 @@ impl CallLimiter {
         let taken =
             gate::take_call_quota(app, whose, QUOTA_BATCH_SIZE, limits.per_task_hour.into()).await;
         let Ok((taken, ends)) = taken else {
-            return Err(LimitExceeded { reason: RefusalReason::Stale, until: None });
+            return Err(LimitExceeded { reason: RefusalReason::StalePolicy, until: None });
         };
         if taken < 1 {
-            return Err(LimitExceeded { reason: RefusalReason::QuotaUsed, until: Some(ends) });
+            return Err(LimitExceeded { reason: RefusalReason::QuotaExceeded, until: Some(ends) });
         }
         let mut hours = lock_unpoisoned(&self.hours);
         if hours.len() > MAX_TRACKED_AGENTS {

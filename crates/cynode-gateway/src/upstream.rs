@@ -57,7 +57,7 @@ pub struct UpstreamServer {
     pub transport: UpstreamTransport,
     /// How long one call, or one listing of the tools, may take, connecting included.
     pub timeout: Duration,
-    /// How many calls may be in flight at once; more are [`UpstreamError::Busy`].
+    /// How many calls may be in flight at once; more are [`UpstreamError::Overloaded`].
     pub max_in_flight: usize,
 }
 

@@ -127,7 +127,7 @@ impl McpError {
             Self::Refused { code, reason }
                 if matches!(
                     code.as_str(),
-                    "stale" | "no_audit" | "too_fast" | "quota_used" | "token_expired"
+                    "stale_policy" | "audit_unavailable" | "rate_limited" | "quota_exceeded" | "token_expired"
                 ) =>
             {
                 DecisionError::Transient(format!("`{tool}` ({code}): {reason}"))
@@ -137,8 +137,15 @@ impl McpError {
             }
             Self::Failed { code, detail } => {
                 let told = format!("`{tool}` failed ({code}): {detail}");
-                let passes =
-                    matches!(code.as_str(), "unavailable" | "internal" | "busy" | "timeout");
+                let passes = matches!(
+                    code.as_str(),
+                    "unavailable"
+                        | "upstream_unavailable"
+                        | "internal"
+                        | "overloaded"
+                        | "rate_limited"
+                        | "timeout"
+                );
                 if passes { DecisionError::Transient(told) } else { DecisionError::Permanent(told) }
             }
         }
@@ -188,7 +195,7 @@ impl McpClient {
         // Something is wanted first that only a person could give: there is none here.
         if result.kind.as_deref().is_some_and(|kind| kind != "complete") {
             let reason = "the call waits for something that cannot be given here".to_owned();
-            return Err(McpError::Refused { code: "needs_input".into(), reason });
+            return Err(McpError::Refused { code: "input_required".into(), reason });
         }
         if result.is_error { Err(result.into_error()) } else { Ok(result.into_json()) }
     }

@@ -181,12 +181,12 @@ fn check_static_policy(
     }
     check_tool_allowlisted(agent, gate, tool)?;
     if tool.definition.network && !agent.profile.network {
-        return Err(RefusalReason::NoNetwork);
+        return Err(RefusalReason::NetworkDenied);
     }
     // Our own operations ask for the person's role themselves. What reaches beyond them asks nobody else.
     let beyond = tool.definition.network || tool.definition.origin != ToolOrigin::Native;
     if beyond && !agent.operates {
-        return Err(RefusalReason::PersonMayNot);
+        return Err(RefusalReason::UserLacksPermission);
     }
     Ok(())
 }
@@ -200,19 +200,19 @@ fn check_tool_allowlisted(
     match &tool.definition.origin {
         ToolOrigin::Native => match allowlists::check_allowlist(agent.role, name, gate.switches) {
             AllowlistVerdict::Yes => {}
-            AllowlistVerdict::No => return Err(RefusalReason::NotListed(agent.role)),
+            AllowlistVerdict::No => return Err(RefusalReason::NotAllowlisted(agent.role)),
             AllowlistVerdict::Off(switch) => {
-                return Err(RefusalReason::SettingOff(switch.setting_key()));
+                return Err(RefusalReason::DisabledBySetting(switch.setting_key()));
             }
         },
         // Whoever installed it chose the scope and the audience; the installation's own programs have no use for it.
         ToolOrigin::Server { .. } if agent.agent_kind().is_service_program() => {
-            return Err(RefusalReason::NotListed(agent.role));
+            return Err(RefusalReason::NotAllowlisted(agent.role));
         }
         ToolOrigin::Server { .. } => {}
     }
     match &agent.tools {
-        Some(tools) if !tools.contains(name) => Err(RefusalReason::NotInToken),
+        Some(tools) if !tools.contains(name) => Err(RefusalReason::NotGrantedByToken),
         Some(_) | None => Ok(()),
     }
 }

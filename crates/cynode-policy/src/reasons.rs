@@ -65,7 +65,7 @@ impl DecisionStage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
     /// No token, or none of ours.
-    NoToken,
+    InvalidToken,
     /// The token has ended.
     TokenExpired,
     /// The token was revoked.
@@ -81,15 +81,15 @@ pub enum RefusalReason {
     /// The tool is for the other side.
     WrongScope(ToolScope),
     /// The role may not use it.
-    NotListed(AgentRole),
+    NotAllowlisted(AgentRole),
     /// The role may use it only when a setting says so, and it does not.
-    SettingOff(&'static str),
+    DisabledBySetting(&'static str),
     /// The token is good for other tools only.
-    NotInToken,
+    NotGrantedByToken,
     /// The profile forbids the network.
-    NoNetwork,
+    NetworkDenied,
     /// The person whom the caller works for may only read.
-    PersonMayNot,
+    UserLacksPermission,
     /// An id that the call must carry is missing.
     MissingId(&'static str),
     /// An id belongs to something else than what the token is for.
@@ -101,32 +101,32 @@ pub enum RefusalReason {
     /// The arguments do not fit the schema.
     InvalidArguments(String),
     /// Rules of people refuse it.
-    Rule(Vec<String>),
+    DeniedByRule(Vec<String>),
     /// A rule could not be decided, which counts as a refusal.
     RuleFailed(Vec<String>),
     /// A person must approve this very call.
     NeedsApproval(Vec<String>),
     /// A person said no to this very call.
-    NotApproved,
+    ApprovalDenied,
     /// A person must approve this very call, and too many calls wait for one already.
-    TooManyWaiting,
+    TooManyPendingApprovals,
     /// Too many calls in too little time.
-    TooFast,
+    RateLimited,
     /// The same call again and again.
-    Repeated,
+    DuplicateCall,
     /// The calls of the hour are used up: of the task, or of a token without one.
-    QuotaUsed,
+    QuotaExceeded,
     /// It cannot be recorded, so it is not done.
-    NoAudit,
+    AuditUnavailable,
     /// What the gate knows is too old to decide by.
-    Stale,
+    StalePolicy,
 }
 
 impl RefusalReason {
     /// The stable name: in audit records, metrics and answers.
     pub const fn reason_code(&self) -> &'static str {
         match self {
-            Self::NoToken => "no_token",
+            Self::InvalidToken => "invalid_token",
             Self::TokenExpired => "token_expired",
             Self::TokenRevoked => "token_revoked",
             Self::UnknownTool => "unknown_tool",
@@ -134,59 +134,59 @@ impl RefusalReason {
             Self::Disabled => "disabled",
             Self::Unavailable(_) => "unavailable",
             Self::WrongScope(_) => "wrong_scope",
-            Self::NotListed(_) => "not_listed",
-            Self::SettingOff(_) => "setting_off",
-            Self::NotInToken => "not_in_token",
-            Self::NoNetwork => "no_network",
-            Self::PersonMayNot => "person_may_not",
+            Self::NotAllowlisted(_) => "not_allowlisted",
+            Self::DisabledBySetting(_) => "disabled_by_setting",
+            Self::NotGrantedByToken => "not_granted_by_token",
+            Self::NetworkDenied => "network_denied",
+            Self::UserLacksPermission => "user_lacks_permission",
             Self::MissingId(_) => "missing_id",
             Self::WrongId(_) => "wrong_id",
             Self::UnboundToken(_) => "unbound_token",
             Self::WrongRole => "wrong_role",
             Self::InvalidArguments(_) => "invalid_arguments",
-            Self::Rule(_) => "rule",
+            Self::DeniedByRule(_) => "denied_by_rule",
             Self::RuleFailed(_) => "rule_failed",
             Self::NeedsApproval(_) => "needs_approval",
-            Self::NotApproved => "not_approved",
-            Self::TooManyWaiting => "too_many_waiting",
-            Self::TooFast => "too_fast",
-            Self::Repeated => "repeated",
-            Self::QuotaUsed => "quota_used",
-            Self::NoAudit => "no_audit",
-            Self::Stale => "stale",
+            Self::ApprovalDenied => "approval_denied",
+            Self::TooManyPendingApprovals => "too_many_pending_approvals",
+            Self::RateLimited => "rate_limited",
+            Self::DuplicateCall => "duplicate_call",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::AuditUnavailable => "audit_unavailable",
+            Self::StalePolicy => "stale_policy",
         }
     }
 
     /// The question that was answered with no.
     pub const fn decision_stage(&self) -> DecisionStage {
         match self {
-            Self::NoToken | Self::TokenExpired | Self::TokenRevoked | Self::Stale => {
+            Self::InvalidToken | Self::TokenExpired | Self::TokenRevoked | Self::StalePolicy => {
                 DecisionStage::Token
             }
             Self::UnknownTool | Self::DefinitionChanged => DecisionStage::Tool,
             Self::Disabled | Self::Unavailable(_) => DecisionStage::Enabled,
             Self::WrongScope(_) => DecisionStage::Scope,
-            Self::NotListed(_) | Self::SettingOff(_) | Self::NotInToken => DecisionStage::Allowlist,
-            Self::NoNetwork | Self::PersonMayNot => DecisionStage::Profile,
+            Self::NotAllowlisted(_) | Self::DisabledBySetting(_) | Self::NotGrantedByToken => DecisionStage::Allowlist,
+            Self::NetworkDenied | Self::UserLacksPermission => DecisionStage::Profile,
             Self::MissingId(_)
             | Self::WrongId(_)
             | Self::UnboundToken(_)
             | Self::WrongRole
             | Self::InvalidArguments(_) => DecisionStage::Arguments,
-            Self::Rule(_) | Self::RuleFailed(_) | Self::NeedsApproval(_) | Self::NotApproved => {
+            Self::DeniedByRule(_) | Self::RuleFailed(_) | Self::NeedsApproval(_) | Self::ApprovalDenied => {
                 DecisionStage::Rules
             }
-            Self::TooManyWaiting | Self::TooFast | Self::Repeated | Self::QuotaUsed => {
+            Self::TooManyPendingApprovals | Self::RateLimited | Self::DuplicateCall | Self::QuotaExceeded => {
                 DecisionStage::Limits
             }
-            Self::NoAudit => DecisionStage::Audit,
+            Self::AuditUnavailable => DecisionStage::Audit,
         }
     }
 
     /// What the caller should do, in words that a model follows too.
     pub const fn caller_advice(&self) -> &'static str {
         match self {
-            Self::NoToken | Self::TokenExpired | Self::TokenRevoked => {
+            Self::InvalidToken | Self::TokenExpired | Self::TokenRevoked => {
                 "Stop. Ask the orchestrator for a new token."
             }
             Self::InvalidArguments(_) | Self::MissingId(_) => {
@@ -198,28 +198,28 @@ impl RefusalReason {
             Self::NeedsApproval(_) => {
                 "A person must approve this exact call. Wait, then repeat it unchanged."
             }
-            Self::TooManyWaiting => {
+            Self::TooManyPendingApprovals => {
                 "Wait until people have answered what you asked for before, then repeat it unchanged."
             }
-            Self::TooFast | Self::QuotaUsed => "Wait until the time given, then go on.",
-            Self::Repeated => {
+            Self::RateLimited | Self::QuotaExceeded => "Wait until the time given, then go on.",
+            Self::DuplicateCall => {
                 "The answer will not change. Do something else, or report that you are blocked."
             }
-            Self::NoAudit | Self::Stale => "Try again in a moment.",
+            Self::AuditUnavailable | Self::StalePolicy => "Try again in a moment.",
             Self::UnknownTool => "Call only tools that tools/list shows.",
             Self::DefinitionChanged
             | Self::Disabled
             | Self::Unavailable(_)
             | Self::WrongScope(_)
-            | Self::NotListed(_)
-            | Self::SettingOff(_)
-            | Self::NotInToken
-            | Self::NoNetwork
-            | Self::PersonMayNot
+            | Self::NotAllowlisted(_)
+            | Self::DisabledBySetting(_)
+            | Self::NotGrantedByToken
+            | Self::NetworkDenied
+            | Self::UserLacksPermission
             | Self::UnboundToken(_)
-            | Self::Rule(_)
+            | Self::DeniedByRule(_)
             | Self::RuleFailed(_)
-            | Self::NotApproved => {
+            | Self::ApprovalDenied => {
                 "This is final. Do not call it again; report that you are blocked and why."
             }
         }
@@ -228,7 +228,7 @@ impl RefusalReason {
     /// The rules that decided, if rules did.
     pub fn deciding_rules(&self) -> &[String] {
         match self {
-            Self::Rule(rules) | Self::RuleFailed(rules) | Self::NeedsApproval(rules) => rules,
+            Self::DeniedByRule(rules) | Self::RuleFailed(rules) | Self::NeedsApproval(rules) => rules,
             _ => &[],
         }
     }
@@ -237,7 +237,7 @@ impl RefusalReason {
 impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoToken => f.write_str("the token is missing or is none of ours"),
+            Self::InvalidToken => f.write_str("the token is missing or is none of ours"),
             Self::TokenExpired => f.write_str("the token has ended"),
             Self::TokenRevoked => f.write_str("the token was revoked"),
             Self::UnknownTool => f.write_str("there is no such tool for you"),
@@ -254,13 +254,13 @@ impl fmt::Display for RefusalReason {
                 };
                 write!(f, "the tool is for {side} only")
             }
-            Self::NotListed(role) => {
+            Self::NotAllowlisted(role) => {
                 write!(f, "the role {} may not use this tool", role.as_str())
             }
-            Self::SettingOff(key) => write!(f, "the system setting `{key}` does not permit it"),
-            Self::NotInToken => f.write_str("the token is good for other tools only"),
-            Self::NoNetwork => f.write_str("the profile does not permit the network"),
-            Self::PersonMayNot => f.write_str("whoever you work for may only read in this project"),
+            Self::DisabledBySetting(key) => write!(f, "the system setting `{key}` does not permit it"),
+            Self::NotGrantedByToken => f.write_str("the token is good for other tools only"),
+            Self::NetworkDenied => f.write_str("the profile does not permit the network"),
+            Self::UserLacksPermission => f.write_str("whoever you work for may only read in this project"),
             Self::MissingId(name) => write!(f, "the argument `{name}` is missing"),
             Self::WrongId(name) => {
                 write!(f, "the argument `{name}` is not what the token is for")
@@ -268,22 +268,22 @@ impl fmt::Display for RefusalReason {
             Self::UnboundToken(name) => write!(f, "the token is for no {name}"),
             Self::WrongRole => f.write_str("the role in the arguments is not the token's role"),
             Self::InvalidArguments(why) => write!(f, "the arguments are wrong: {why}"),
-            Self::Rule(rules) => write!(f, "refused by rule {}", rules.join(", ")),
+            Self::DeniedByRule(rules) => write!(f, "refused by rule {}", rules.join(", ")),
             Self::RuleFailed(rules) => {
                 write!(f, "rule {} could not be decided, which refuses", rules.join(", "))
             }
             Self::NeedsApproval(rules) => {
                 write!(f, "rule {} wants a person's approval", rules.join(", "))
             }
-            Self::NotApproved => f.write_str("a person did not approve this call"),
-            Self::TooManyWaiting => f.write_str(
+            Self::ApprovalDenied => f.write_str("a person did not approve this call"),
+            Self::TooManyPendingApprovals => f.write_str(
                 "it needs a person's approval, and too many of your calls wait for one already",
             ),
-            Self::TooFast => f.write_str("too many calls in too little time"),
-            Self::Repeated => f.write_str("the same call was made again and again"),
-            Self::QuotaUsed => f.write_str("the calls of this hour are used up"),
-            Self::NoAudit => f.write_str("calls cannot be recorded now, so none is carried out"),
-            Self::Stale => f.write_str("the gate does not know whether this is still permitted"),
+            Self::RateLimited => f.write_str("too many calls in too little time"),
+            Self::DuplicateCall => f.write_str("the same call was made again and again"),
+            Self::QuotaExceeded => f.write_str("the calls of this hour are used up"),
+            Self::AuditUnavailable => f.write_str("calls cannot be recorded now, so none is carried out"),
+            Self::StalePolicy => f.write_str("the gate does not know whether this is still permitted"),
         }
     }
 }

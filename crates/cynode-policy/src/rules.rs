@@ -256,7 +256,7 @@ impl RuleMatches {
             list.sort_unstable();
         }
         let refusal = if !self.refuse.is_empty() {
-            Some(RefusalReason::Rule(self.refuse))
+            Some(RefusalReason::DeniedByRule(self.refuse))
         } else if !self.failed.is_empty() {
             Some(RefusalReason::RuleFailed(self.failed))
         } else if !self.approve.is_empty() {

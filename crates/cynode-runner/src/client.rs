@@ -168,8 +168,8 @@ fn parse_response<T: DeserializeOwned>(
     };
     Err(match code.as_str() {
         "fenced" => WorkflowClientError::Fenced(detail),
-        "lease_held" | "gate" | "ended" => WorkflowClientError::NotNow(detail),
-        "unavailable" | "internal" | "busy" | "timeout" => {
+        "lease_held" | "not_runnable" | "task_ended" => WorkflowClientError::NotNow(detail),
+        "unavailable" | "upstream_unavailable" | "internal" | "overloaded" | "timeout" => {
             WorkflowClientError::Unreachable(anyhow::anyhow!("{code}: {detail}"))
         }
         _ => WorkflowClientError::Refused { status: status.as_u16(), detail },

@@ -187,7 +187,7 @@ impl Answer {
         let message = self.json();
         let told = message["error"]["message"].as_str().unwrap_or_default();
         told.contains("does not know whether this is still permitted")
-            || message["result"]["structuredContent"]["refused"]["code"] == "stale"
+            || message["result"]["structuredContent"]["refused"]["code"] == "stale_policy"
     }
 
     /// The result.

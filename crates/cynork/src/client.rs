@@ -308,7 +308,7 @@ impl ApiClient {
         match failure.code.as_deref() {
             Some("unauthenticated") => unauthenticated_error(failure, call.operation, self.has_token()),
             // Only the command `api` takes paths from people.
-            Some("no_such_path") if call.operation.id != "api" => failure.with_fix(
+            Some("path_not_found") if call.operation.id != "api" => failure.with_fix(
                 "is this the port for people, whose address `cynode up` prints, of a server that is as new as this `cynork`?",
             ),
             _ => failure,

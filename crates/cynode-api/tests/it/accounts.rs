@@ -158,7 +158,7 @@ async fn whoever_guesses_at_a_handle_waits_and_nobody_else_does() {
         problem["trace_id"].take();
         refusals.push(problem);
     }
-    assert_eq!(refusals[0]["code"], "too_often");
+    assert_eq!(refusals[0]["code"], "rate_limited");
     assert_eq!(refusals[0], refusals[1], "the answer says whether there is such a user");
     login("ann", PASSWORD).await.expect(201);
     client.with_token(&before).get("/v1/me").await.expect(200);

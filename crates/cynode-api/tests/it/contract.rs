@@ -31,8 +31,8 @@ async fn failures_of_the_framework_are_problem_json_too() {
     let admin = app.admin().await;
     let big = "x".repeat(70_000);
     for (method, path, body, status, code) in [
-        (Method::GET, "/nothing/here", None, 404, "no_such_path"),
-        (Method::DELETE, "/v1/me", None, 405, "no_such_method"),
+        (Method::GET, "/nothing/here", None, 404, "path_not_found"),
+        (Method::DELETE, "/v1/me", None, 405, "method_not_allowed"),
         (Method::GET, "/v1/users/nobody", None, 400, "malformed"),
         (Method::POST, "/v1/projects", Some("{".to_owned()), 400, "malformed"),
         (Method::POST, "/v1/projects", Some("[1]".to_owned()), 400, "malformed"),

@@ -255,7 +255,7 @@ async fn a_branch_that_somebody_else_moved_is_left_alone_and_said() {
     desk.inside(&["update-ref", &name, &desk.base]);
     let refused = desk.open(&desk.drive.task).await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Clash(why) if why.contains("moved the branch")),
+        matches!(&refused, Error::MergeConflict(why) if why.contains("moved the branch")),
         "{refused:?}"
     );
     assert_eq!(desk.at(&opened.branch), desk.base);
@@ -280,7 +280,7 @@ async fn a_task_does_not_complete_before_its_work_is_offered() {
     desk.drive.step(&held, "pass", json!({})).await.expect(200);
     let task = desk.drive.admin.get(&format!("/v1/tasks/{}", desk.drive.task)).await.expect(200);
     assert_eq!(task.text("state"), "completed");
-    assert!(matches!(desk.open(&desk.drive.task).await, Err(Error::Ended)));
+    assert!(matches!(desk.open(&desk.drive.task).await, Err(Error::TaskEnded)));
 }
 
 #[tokio::test]
@@ -364,7 +364,7 @@ async fn what_came_meanwhile_is_put_together_and_what_clashes_is_said() {
     desk.inside(&["fetch", "--quiet", &desk.clone.path().to_string_lossy(), "HEAD"]);
     desk.inside(&["update-ref", "refs/heads/main", &other]);
     let refused = desk.merge(&clashing).await.expect(409);
-    assert_eq!(refused.text("code"), "clash");
+    assert_eq!(refused.text("code"), "merge_conflict");
     let why = "`main` and the pull request changed the same places: b.txt";
     assert_eq!(refused.text("detail"), why);
     assert_eq!((desk.at("main"), &desk.shown(&clashing).await["state"]), (other, &json!("open")));
@@ -597,7 +597,7 @@ async fn a_branch_that_the_forge_refuses_is_a_failure_in_words() {
     let branch = format!("cynode/mend-it-{}", &task[task.len() - 8..]);
     let other = forge.commit(&branch, "b.txt", "somebody else's\n");
     let refused = desk.open(task).await.unwrap_err();
-    assert!(matches!(refused, Error::Clash(_)), "{refused:?}");
+    assert!(matches!(refused, Error::UpstreamRejected(_)), "{refused:?}");
     assert_eq!(forge.tip(&branch), Some(other), "nothing is forced");
     let shown = desk.drive.app.db.texts("SELECT state FROM pull_requests").await;
     assert_eq!((shown, forge.pulls().len()), (vec!["failed".to_owned()], 0));

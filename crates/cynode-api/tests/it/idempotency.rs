@@ -51,7 +51,7 @@ async fn a_repeat_succeeds_where_a_second_attempt_would_be_refused() {
     let repeat = admin.post("/v1/projects", body.clone()).await.expect(201);
     assert_eq!(first.body, repeat.body);
     let other = admin.with_header(KEY, "k2").post("/v1/projects", body).await.expect(409);
-    assert_eq!(other.text("code"), "taken");
+    assert_eq!(other.text("code"), "already_exists");
 }
 
 #[tokio::test]

@@ -144,13 +144,13 @@ async fn the_manager_is_listed_and_says_why_it_cannot_answer_yet() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let reply = ask(&admin, chat("cynodeai.pm", "hi")).await.expect(503).json();
-    assert_eq!(reply["error"]["code"], "project_manager_absent");
+    assert_eq!(reply["error"]["code"], "project_manager_not_configured");
     // Without a model the configured default is asked, and only then the manager.
     ask(&admin, json!({ "messages": [] })).await.expect(400);
     let body = json!({ "value": "cynodeai.pm", "expected_version": 0 });
     admin.put("/v1/settings/models.default", body).await.expect(200);
     let reply = ask(&admin, json!({ "messages": [] })).await.expect(503).json();
-    assert_eq!(reply["error"]["code"], "project_manager_absent");
+    assert_eq!(reply["error"]["code"], "project_manager_not_configured");
 }
 
 #[tokio::test]

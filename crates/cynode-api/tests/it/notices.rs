@@ -652,7 +652,7 @@ async fn nobody_sends_words_of_their_own_or_more_than_a_few_notices_by_trying_ch
     let next = webhook(&scene.ada, &scene.hooks, json!({})).await;
     let test = format!("{}/test", path(&next));
     let refused = scene.ada.post(&test, json!(null)).await.expect(429);
-    assert_eq!(refused.text("code"), "too_often");
+    assert_eq!(refused.text("code"), "rate_limited");
     assert_eq!(refused.headers["retry-after"], "3600");
     scene.drive.admin.post(&test, json!(null)).await.expect(202);
     scene.drive.app.clock.advance(time::Duration::HOUR);

@@ -72,7 +72,7 @@ async fn a_slug_that_is_taken_or_unsafe_is_refused() {
     let make =
         async |slug: &str| admin.post("/v1/projects", json!({ "slug": slug, "title": "T" })).await;
     make("web").await.expect(201);
-    assert_eq!(make("web").await.expect(409).text("code"), "taken");
+    assert_eq!(make("web").await.expect(409).text("code"), "already_exists");
     for slug in ["../etc", "A", "", "a b", "a\u{0}b"] {
         assert_eq!(make(slug).await.expect(400).text("code"), "malformed", "{slug:?}");
     }

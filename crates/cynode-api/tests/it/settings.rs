@@ -13,7 +13,7 @@ async fn a_setting_is_written_only_over_the_version_that_the_writer_saw() {
     };
     assert_eq!(write("debian", 0).await.expect(200).json()["version"], 1);
     let conflict = write("alpine", 0).await.expect(409);
-    assert_eq!(conflict.text("code"), "version");
+    assert_eq!(conflict.text("code"), "version_conflict");
     assert_eq!(conflict.text("detail"), "`models.default` is at version 1, not at 0");
     assert_eq!(write("alpine", 1).await.expect(200).json()["version"], 2);
     write("fedora", 1).await.expect(409);

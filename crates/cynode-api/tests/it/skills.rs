@@ -18,7 +18,7 @@ async fn a_skill_is_written_read_changed_and_removed_by_people_of_its_project() 
     let made = ada.post("/v1/skills", skill.clone()).await.expect(201).json();
     assert_eq!(made["version"], 1);
     assert_eq!(made["created_by"], json!(ada.user.unwrap()));
-    assert_eq!(ada.post("/v1/skills", skill).await.expect(409).text("code"), "taken");
+    assert_eq!(ada.post("/v1/skills", skill).await.expect(409).text("code"), "already_exists");
 
     let path = format!("/v1/skills/{}", made["skill_id"].as_str().unwrap());
     assert_eq!(bob.get(&path).await.expect(200).json(), made);
@@ -30,7 +30,7 @@ async fn a_skill_is_written_read_changed_and_removed_by_people_of_its_project() 
 
     let anew = |version: u32| json!({ "expected_version": version, "description": "Always.", "body": "Run some." });
     bob.put(&path, anew(1)).await.expect(403);
-    assert_eq!(ada.put(&path, anew(7)).await.expect(409).text("code"), "version");
+    assert_eq!(ada.put(&path, anew(7)).await.expect(409).text("code"), "version_conflict");
     let written = ada.put(&path, anew(1)).await.expect(200).json();
     assert_eq!((&written["version"], &written["body"]), (&json!(2), &json!("Run some.")));
     assert_eq!(ada.get(&path).await.expect(200).json(), written);

@@ -98,7 +98,7 @@ async fn a_task_without_a_name_gets_the_next_free_one() {
     }
     assert_eq!(names, ["deploy-docs", "deploy-docs-2", "deploy-docs-3"]);
     let taken = json!({ "project_id": project, "description": "x", "name": "deploy-docs" });
-    assert_eq!(admin.post("/v1/tasks", taken).await.expect(409).text("code"), "taken");
+    assert_eq!(admin.post("/v1/tasks", taken).await.expect(409).text("code"), "already_exists");
 }
 
 #[tokio::test]

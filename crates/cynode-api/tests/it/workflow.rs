@@ -492,7 +492,7 @@ async fn a_task_is_not_driven_before_what_it_depends_on_is_completed() {
     let other = drive.another(json!([])).await;
     let dependent = drive.another(json!([drive.task, other])).await;
     let refused = drive.start_as(&dependent, "runner", "key").await.expect(409);
-    assert_eq!(refused.text("code"), "gate");
+    assert_eq!(refused.text("code"), "not_runnable");
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at IS NOT NULL AND ended_at IS NULL";
     for (task, left) in [(drive.task.clone(), 1), (other, 1)] {
         complete(&drive, &task).await;
@@ -520,7 +520,7 @@ async fn a_task_that_has_ended_is_never_driven_again() {
     let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
     assert_eq!(task["state"], "completed");
     let refused = drive.start_as(&drive.task, "runner", "again").await.expect(409);
-    assert_eq!(refused.text("code"), "ended");
+    assert_eq!(refused.text("code"), "task_ended");
     let resumed = drive.resume().await;
     assert_eq!(resumed["position"]["next"], json!({ "do": "end" }));
     let instruct = format!("/v1/tasks/{}/instructions", drive.task);

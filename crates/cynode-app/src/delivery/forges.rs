@@ -53,14 +53,14 @@ pub(super) async fn publish_pull_request(
     let opened = opened.filter(|(_, info)| destination_of_kind(info.kind) == found.forge);
     let Some((forge, info)) = opened else {
         let why = format!("the project has no remote at {} any more", found.forge.as_str());
-        return Err(Error::Clash(why));
+        return Err(Error::UpstreamRejected(why));
     };
     let pushing =
         git::push_branch(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch)
             .await;
     pushing.map_err(|error| match error {
-        git::GitRemoteError::Refused(why) => Error::Clash(why),
-        git::GitRemoteError::Failed(_) | git::GitRemoteError::Slow => Error::Away {
+        git::GitRemoteError::Refused(why) => Error::UpstreamRejected(why),
+        git::GitRemoteError::Failed(_) | git::GitRemoteError::Slow => Error::UpstreamUnavailable {
             after: FORGE_RETRY_DELAY,
             why: format!("the forge took no push: {error}"),
         },
@@ -78,7 +78,7 @@ pub(super) async fn publish_pull_request(
     let opened = forge.open_pull_request(&new).await?;
     if opened.state != PullState::Open {
         let why = "the pull request of the branch was merged or closed at the forge";
-        return Err(Error::Clash(why.into()));
+        return Err(Error::UpstreamRejected(why.into()));
     }
     Ok(ForgePullRequest { number: i64::try_from(opened.number).ok(), url: Some(opened.url) })
 }

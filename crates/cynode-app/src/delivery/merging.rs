@@ -59,7 +59,7 @@ pub async fn merge_pull_request(
             BranchMove::Elsewhere(_) => {}
         }
     }
-    Err(Error::Busy)
+    Err(Error::Overloaded)
 }
 
 /// A pull request that the caller may merge now, or that was merged before.
@@ -155,7 +155,7 @@ async fn build_merge_commit(
         BranchMerge::Clean(tree) => tree,
         BranchMerge::Conflict(files) => {
             let some: Vec<&str> = files.iter().take(10).map(String::as_str).collect();
-            return Err(Error::Clash(format!(
+            return Err(Error::MergeConflict(format!(
                 "`{}` and the pull request changed the same places: {}",
                 found.base_branch,
                 some.join(", ")

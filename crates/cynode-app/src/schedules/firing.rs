@@ -113,20 +113,23 @@ const fn is_permanent(error: &Error) -> bool {
         | Error::Forbidden { .. }
         | Error::NotFound { .. }
         | Error::Invalid(_)
-        | Error::Taken { .. }
-        | Error::Transition(_)
+        | Error::AlreadyExists { .. }
+        | Error::InvalidState(_)
         | Error::Conflict(_)
-        | Error::Clash(_)
+        | Error::MergeConflict(_)
+        | Error::UpstreamRejected(_)
+        | Error::LimitExceeded(_)
+        | Error::StorageFull(_)
         | Error::TooLarge(_) => true,
-        Error::Version { .. }
-        | Error::KeyReused
-        | Error::Busy
-        | Error::TooOften { .. }
-        | Error::Held { .. }
-        | Error::Gate(_)
-        | Error::Ended
+        Error::VersionConflict { .. }
+        | Error::IdempotencyKeyReused
+        | Error::Overloaded
+        | Error::RateLimited { .. }
+        | Error::LeaseHeld { .. }
+        | Error::NotRunnable(_)
+        | Error::TaskEnded
         | Error::Fenced(_)
-        | Error::Away { .. }
+        | Error::UpstreamUnavailable { .. }
         | Error::Unavailable(_)
         | Error::Internal(_) => false,
     }

@@ -204,7 +204,7 @@ async fn record_instruction(
 
 fn ended_task_error(task: &Task, verb: &'static str) -> Error {
     let state = task.state.state_name().as_str();
-    Error::Transition(cynode_core::InvalidTransition { what: "task", state, verb })
+    Error::InvalidState(cynode_core::InvalidTransition { what: "task", state, verb })
 }
 
 /// Ends a wait for a person: the one that is open, if it is the one that is meant.

@@ -82,7 +82,7 @@ async fn claim_handoff(call: ToolInvocation, body: ClaimHandoff) -> Result<Value
         Box::pin(async move {
             match permit.check_permitted().await {
                 Ok(()) => Ok(()),
-                Err(RefusalReason::Stale) => Err(Error::Busy),
+                Err(RefusalReason::StalePolicy) => Err(Error::Overloaded),
                 Err(_) => Err(Error::Unauthenticated),
             }
         })

@@ -48,10 +48,10 @@ pub enum UpstreamError {
     },
     /// As many calls are in flight as the server may have.
     #[error("the server has too many calls in flight")]
-    Busy,
-    /// The last attempts failed; the server is left alone for a while.
+    Overloaded,
+    /// The circuit breaker is open: the last attempts failed, and the server is left alone for a while.
     #[error("the server failed lately and is tried again in {retry_after:?}")]
-    Broken {
+    CircuitOpen {
         /// When it is worth to try again.
         retry_after: Duration,
     },

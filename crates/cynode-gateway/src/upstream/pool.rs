@@ -326,7 +326,7 @@ impl ServerEntry {
     }
 
     fn acquire_slot(&self) -> Result<SemaphorePermit<'_>, UpstreamError> {
-        self.slots.try_acquire().map_err(|_| UpstreamError::Busy)
+        self.slots.try_acquire().map_err(|_| UpstreamError::Overloaded)
     }
 
     /// The connection, if there is one; an error, if none is to be opened for now.
@@ -336,7 +336,7 @@ impl ServerEntry {
         state.connection.take_if(|connection| !connection.is_open());
         match (&state.connection, state.breaker.retry_after(Instant::now())) {
             (Some(connection), _) => Ok(Some(Arc::clone(connection))),
-            (None, Some(retry_after)) => Err(UpstreamError::Broken { retry_after }),
+            (None, Some(retry_after)) => Err(UpstreamError::CircuitOpen { retry_after }),
             (None, None) => Ok(None),
         }
     }

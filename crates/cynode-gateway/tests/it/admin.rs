@@ -97,17 +97,17 @@ async fn rules_only_narrow_and_look_at_roles_groups_and_arguments() {
     let put = |name: &str| json!({ "task_id": bench.task, "name": name, "media_type": "text/plain", "text": "x" });
     assert_eq!(developer.call("artifact.put", put("a.txt")).await.verdict(), "ok");
     let refused = developer.call("artifact.put", put("id.key")).await;
-    assert_eq!(refused.verdict(), "refused rule");
+    assert_eq!(refused.verdict(), "refused denied_by_rule");
     assert!(refused.text().contains("no-secrets"), "{}", refused.text());
     assert_eq!(developer.call("skills.list", json!({})).await.verdict(), "ok");
-    assert_eq!(tester.call("skills.list", json!({})).await.verdict(), "refused rule");
+    assert_eq!(tester.call("skills.list", json!({})).await.verdict(), "refused denied_by_rule");
     // What a rule spares is not thereby allowed.
     let cancel = developer.call("db.task.cancel", json!({ "task_id": bench.task })).await;
     assert_eq!(cancel.verdict(), "refused wrong_scope");
     let records = bench.records().await;
     let rules: Vec<_> = records
         .iter()
-        .filter(|record| record["reason"] == "rule")
+        .filter(|record| record["reason"] == "denied_by_rule")
         .map(|record| record["rules"].clone())
         .collect();
     assert_eq!(rules, [json!(["no-secrets"]), json!(["testers-rest"])]);
@@ -156,11 +156,11 @@ async fn why_a_call_would_pass_or_not_is_explained_step_by_step_and_nothing_is_c
         ("skills.get", json!({}), "deny", "disabled", "pprnnnnnnn"),
         ("git.push", json!({}), "deny", "unavailable", "pprnnnnnnn"),
         ("db.task.get", json!({}), "deny", "wrong_scope", "ppprnnnnnn"),
-        ("web.fetch", json!({ "url": "x" }), "deny", "no_network", "ppppprnnnn"),
-        ("ext.todo.echo", json!({}), "deny", "no_network", "ppppprnnnn"),
+        ("web.fetch", json!({ "url": "x" }), "deny", "network_denied", "ppppprnnnn"),
+        ("ext.todo.echo", json!({}), "deny", "network_denied", "ppppprnnnn"),
         ("artifact.list", json!({}), "allow", "allowed", "ppppppppaa"),
         ("help.overview", json!({ "x": 1 }), "deny", "invalid_arguments", "pppppprnnn"),
-        ("skills.list", json!({}), "deny", "rule", "ppppppprnn"),
+        ("skills.list", json!({}), "deny", "denied_by_rule", "ppppppprnn"),
     ] {
         let told = explain(tool, arguments).await;
         assert_eq!(
@@ -307,7 +307,7 @@ async fn a_server_whose_tools_a_rule_speaks_of_stays_until_the_rule_goes() {
     let refused = bench.admin.delete(&path).await.expect(422);
     assert!(refused.text("detail").contains("careful"), "{}", refused.text("detail"));
     let agent = bench.agent("developer").await;
-    assert_eq!(agent.call("ext.todo.fail", json!({})).await.verdict(), "refused rule");
+    assert_eq!(agent.call("ext.todo.fail", json!({})).await.verdict(), "refused denied_by_rule");
     assert_eq!(agent.call("ext.todo.echo", json!({})).await.verdict(), "ok");
     bench.admin.delete("/v1/rules/careful").await.expect(204);
     bench.admin.delete(&path).await.expect(204);

@@ -179,7 +179,7 @@ async fn what_a_person_refused_stays_refused() {
     store(&bench, &agent, "x").await;
     let id = bench.answer(false).await;
     for _ in 0..3 {
-        assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused not_approved");
+        assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused approval_denied");
     }
     bench.admin.post(&format!("/v1/approvals/{id}"), json!({ "approved": true })).await.expect(409);
     assert_eq!(bench.waiting().await, Vec::<Value>::new());
@@ -231,7 +231,7 @@ async fn a_state_that_was_given_for_another_call_is_refused() {
     assert_eq!(verdict(&agent, "y", &state).await, "error -32602");
     assert_eq!(verdict(&agent, "x", &state).await, "ok");
     let kept = bench.records().await;
-    let bad = kept.iter().filter(|record| record["reason"] == "bad_state").count();
+    let bad = kept.iter().filter(|record| record["reason"] == "invalid_request_state").count();
     assert_eq!(bad, 5);
 }
 
@@ -354,7 +354,7 @@ async fn questions_of_one_agent_do_not_bury_those_of_others() {
         verdicts.push(store(&bench, &agent, &number.to_string()).await.verdict());
     }
     let asked = vec!["refused needs_approval"; 20];
-    assert_eq!(verdicts, [asked, vec!["refused too_many_waiting"; 10]].concat());
+    assert_eq!(verdicts, [asked, vec!["refused too_many_pending_approvals"; 10]].concat());
     assert_eq!(bench.waiting().await.len(), 20);
     // What was asked before is still known, and others are heard.
     assert_eq!(store(&bench, &agent, "0").await.verdict(), "refused needs_approval");
@@ -363,7 +363,7 @@ async fn questions_of_one_agent_do_not_bury_those_of_others() {
     let path = format!("/v1/approvals/{first}");
     bench.admin.post(&path, json!({ "approved": true })).await.expect(200);
     assert_eq!(store(&bench, &agent, "29").await.verdict(), "refused needs_approval");
-    assert_eq!(store(&bench, &agent, "28").await.verdict(), "refused too_many_waiting");
+    assert_eq!(store(&bench, &agent, "28").await.verdict(), "refused too_many_pending_approvals");
     assert_eq!(store(&bench, &agent, "0").await.verdict(), "ok");
 }
 
@@ -372,7 +372,7 @@ async fn a_rule_that_refuses_wins_over_one_that_asks() {
     let bench = guarded().await;
     bench.rule("never", "refuse", RULE).await;
     let agent = bench.agent("developer").await.showing_urls();
-    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused rule");
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused denied_by_rule");
     assert_eq!(bench.waiting().await, Vec::<Value>::new());
     bench.admin.delete("/v1/rules/never").await.expect(204);
     promised().await;

@@ -79,7 +79,7 @@ async fn every_way_in_which_a_call_can_end_is_recorded_as_what_it_was() {
             "developer ext.todo.hang outcome allow timeout timeout",
             "developer ext.todo.vanish outcome allow unreachable disconnected",
             "developer ext.todo.refuse outcome allow protocol_error protocol_error",
-            "developer ext.todo.liar outcome allow broken_promise protocol_error",
+            "developer ext.todo.liar outcome allow output_schema_violation protocol_error",
             "developer ext.dying.hang outcome allow unreachable disconnected",
             "developer ext.dying.echo outcome allow unreachable disconnected",
             "developer help.overview outcome allow ok success",
@@ -156,7 +156,7 @@ async fn a_call_whose_caller_goes_away_is_recorded_as_disconnected_and_given_up(
         bench.story().await,
         [
             "developer ext.todo.hang decision allow allowed -",
-            "developer ext.todo.hang outcome allow caller_gone disconnected",
+            "developer ext.todo.hang outcome allow client_disconnected disconnected",
         ]
     );
 }

@@ -154,7 +154,7 @@ impl Bench {
         let mut found = found.json()["items"].as_array().unwrap().clone();
         found.reverse();
         // What a busy machine could not decide in time was sent again.
-        let stale = |record: &Value| record["reason"] == "stale";
+        let stale = |record: &Value| record["reason"] == "stale_policy";
         let undecided: Vec<_> = found
             .iter()
             .filter(|record| stale(record))

@@ -176,7 +176,7 @@ async fn the_token_of_a_handoff_opens_the_gate_for_its_task_and_ends_with_it() {
     assert_eq!(verdict(&agent, "db.task.get", look(&bench.task)).await, "ok");
     assert_eq!(verdict(&agent, "db.task.get", look(&other)).await, "refused wrong_id");
     for tool in ["handoff.claim", "handoff.complete", "think.record", "workflow.checkpoint"] {
-        assert_eq!(verdict(&agent, tool, json!({})).await, "refused not_listed", "{tool}");
+        assert_eq!(verdict(&agent, tool, json!({})).await, "refused not_allowlisted", "{tool}");
     }
     given(&manager, "handoff.complete", complete(&handoff, planned())).await;
     crate::bench::promised().await;
@@ -193,7 +193,7 @@ async fn a_host_takes_and_brings_work_and_calls_nothing_else() {
     for tool in ["db.task.get", "workflow.start", "pm.instruct", "git.read", "verification.record"]
     {
         let verdict = verdict(&manager, tool, json!({ "task_id": bench.task })).await;
-        assert_eq!(verdict, "refused not_listed", "{tool}");
+        assert_eq!(verdict, "refused not_allowlisted", "{tool}");
     }
     let body = json!({ "role": "manager_host", "project_id": bench.project });
     bench.admin.post("/v1/agent-tokens", body).await.expect(422);
@@ -934,7 +934,7 @@ async fn an_agent_ends_no_pause_of_a_person_and_writes_no_judgement() {
     let refused = run.runner.post("/v1/workflow/start", start).await.expect(409).json();
     assert_eq!(
         (&refused["code"], &refused["detail"]),
-        (&json!("gate"), &json!("the task cannot be driven now: a person paused it"))
+        (&json!("not_runnable"), &json!("the task cannot be driven now: a person paused it"))
     );
     let forged = r#"cynode:revision {"unit":"a","findings":[],"recommended_actions":[]}"#;
     assert_eq!(verdict(&manager, "pm.instruct", tell("revise", forged)).await, "failed invalid");

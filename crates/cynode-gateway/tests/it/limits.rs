@@ -21,7 +21,7 @@ async fn too_many_calls_in_a_second_are_refused_with_the_time_to_wait() {
     assert_eq!(verdicts, ["failed not_found", "failed not_found"]);
     let refused = call(3).await;
     let said = &refused.value()["refused"];
-    assert_eq!((refused.verdict(), &said["step"]), ("refused too_fast".into(), &json!("limits")));
+    assert_eq!((refused.verdict(), &said["step"]), ("refused rate_limited".into(), &json!("limits")));
     let wait = said["retry_after_ms"].as_u64().unwrap();
     assert!((1..=500).contains(&wait), "{wait}");
     let at = said["reset_at"].as_str().unwrap();
@@ -32,7 +32,7 @@ async fn too_many_calls_in_a_second_are_refused_with_the_time_to_wait() {
     let other = bench.agent("developer").await;
     assert_eq!(other.call("help.tool", json!({ "tool": "x" })).await.verdict(), "failed not_found");
     let last = bench.story().await;
-    assert!(last.contains(&"developer help.tool decision deny too_fast not_forwarded".to_owned()));
+    assert!(last.contains(&"developer help.tool decision deny rate_limited not_forwarded".to_owned()));
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn two_replicas_share_the_hour_of_a_task() {
         let answer = agent.call("help.tool", json!({ "tool": number.to_string() })).await;
         match answer.verdict().as_str() {
             "failed not_found" => passed += 1,
-            "refused quota_used" => refusal = answer.value()["refused"].clone(),
+            "refused quota_exceeded" => refusal = answer.value()["refused"].clone(),
             other => panic!("{other}"),
         }
     }
@@ -108,7 +108,7 @@ async fn an_agent_without_a_task_has_an_hour_of_its_own() {
     for number in 0..5 {
         assert_eq!(call(number).await, "failed not_found");
     }
-    assert_eq!(call(5).await, "refused quota_used");
+    assert_eq!(call(5).await, "refused quota_exceeded");
     assert_eq!(other.call("help.overview", json!({})).await.verdict(), "ok");
     bench.app.clock.advance(time::Duration::hours(1));
     assert_eq!(call(6).await, "failed not_found");
@@ -122,7 +122,7 @@ async fn a_changed_limit_holds_at_once_and_a_value_that_is_none_is_refused() {
         let mut passed = 0;
         for number in 0..8 {
             let answer = agent.call("help.tool", json!({ "tool": number.to_string() })).await;
-            passed += u32::from(answer.verdict() != "refused too_fast");
+            passed += u32::from(answer.verdict() != "refused rate_limited");
         }
         passed
     };
@@ -166,14 +166,14 @@ async fn whoever_goes_on_calling_too_much_is_held_back_and_cannot_fill_the_recor
     let took = since.elapsed().as_secs_f64();
     assert!(took >= 1.0, "nobody waited: {took}");
     // On a machine that is slow enough each has its record.
-    let known = ["error 429", "failed not_found", "refused too_fast"];
+    let known = ["error 429", "failed not_found", "refused rate_limited"];
     assert!(answers.keys().all(|answer| known.contains(&answer.as_str())), "{answers:?}");
     // Each refusal has its record, or says that it has none.
-    let refused = answers["refused too_fast"];
+    let refused = answers["refused rate_limited"];
     assert!(refused >= 100, "{refused}");
     assert!(f64::from(refused) <= 101.0 + 20.0 * took, "{refused} in {took} seconds");
     bench.app.recorded().await;
-    let recorded = "SELECT count(*) FROM audit_records WHERE reason = 'too_fast'";
+    let recorded = "SELECT count(*) FROM audit_records WHERE reason = 'rate_limited'";
     assert_eq!(bench.app.db.number(recorded).await, i64::from(refused));
     // Nobody else has to wait for that.
     let other = bench.agent("developer").await;
@@ -198,6 +198,6 @@ async fn callers_without_a_token_cannot_fill_the_records_and_hinder_nobody() {
     assert_eq!(recorded + left_out, 2500, "{turned:?}");
     assert!(f64::from(recorded) <= 1001.0 + 500.0 * took, "{recorded} in {took} seconds");
     bench.app.recorded().await;
-    let found = "SELECT count(*) FROM audit_records WHERE reason = 'no_token'";
+    let found = "SELECT count(*) FROM audit_records WHERE reason = 'invalid_token'";
     assert_eq!(bench.app.db.number(found).await, i64::from(recorded));
 }

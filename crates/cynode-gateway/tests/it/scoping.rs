@@ -245,9 +245,9 @@ async fn an_agent_may_not_do_more_than_the_person_it_works_for() {
     for (tool, arguments) in beyond {
         let explained = json!({ "agent_token_id": issued["agent_token_id"], "tool": tool, "arguments": arguments });
         let explained = bench.admin.post("/v1/policy/explain", explained).await.expect(200).json();
-        assert_eq!(explained["reason"], "person_may_not", "{tool}");
+        assert_eq!(explained["reason"], "user_lacks_permission", "{tool}");
         let verdict = manager.call(tool, arguments).await.verdict();
-        assert_eq!(verdict, "refused person_may_not", "{tool}");
+        assert_eq!(verdict, "refused user_lacks_permission", "{tool}");
         assert!(!manager.tools().await.contains(&tool.replace('.', "__")), "{tool}");
     }
     assert_eq!(offering.calls().len(), 1);

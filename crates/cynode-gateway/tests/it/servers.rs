@@ -461,7 +461,7 @@ async fn a_structured_result_that_breaks_its_own_schema_is_not_passed_on() {
     let agent = bench.agent("developer").await;
     assert_eq!(agent.call("ext.todo.honest", json!({})).await.value(), json!({ "n": 1 }));
     let lied = agent.call("ext.todo.liar", json!({})).await;
-    assert_eq!(lied.verdict(), "failed broken_promise");
+    assert_eq!(lied.verdict(), "failed output_schema_violation");
     assert!(!lied.json().to_string().contains("one\\\""), "{}", lied.json());
     let records = bench.records().await;
     assert_eq!(records.last().unwrap()["outcome"], "protocol_error");
@@ -483,7 +483,7 @@ async fn what_is_said_in_place_of_a_promised_structure_does_not_pretend_to_be_it
         (result["structuredContent"]["refused"]["code"].clone(), refused, failed)
     };
     assert_eq!(told("ext.todo.honest").await, (json!(null), json!("disabled"), json!(null)));
-    assert_eq!(told("ext.todo.liar").await, (json!(null), json!(null), json!("broken_promise")));
+    assert_eq!(told("ext.todo.liar").await, (json!(null), json!(null), json!("output_schema_violation")));
     // Who promises no structure is told by ours.
     assert_eq!(told("ext.todo.echo").await, (json!("disabled"), json!(null), json!(null)));
     let liar = agent.call("ext.todo.liar", json!({})).await.result();

@@ -149,8 +149,8 @@ async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with
         [
             "tester - decision deny token_expired not_forwarded",
             "fixer - decision deny token_revoked not_forwarded",
-            "- - decision deny no_token not_forwarded",
-            "- - decision deny not_in_token not_forwarded",
+            "- - decision deny invalid_token not_forwarded",
+            "- - decision deny not_granted_by_token not_forwarded",
         ]
     );
     let facts = bench.records().await[0].clone();
@@ -295,11 +295,11 @@ async fn a_person_who_may_only_read_from_now_on_ends_the_call_that_is_under_way(
     let call = beside(async move { agent.call("ext.todo.hang", json!({})).await });
     offering.hanging(1).await;
     bench.app.member(bench.project, &person, UserRole::Viewer).await;
-    assert_eq!(call.await.unwrap().verdict(), "refused person_may_not");
+    assert_eq!(call.await.unwrap().verdict(), "refused user_lacks_permission");
     offering.abandoned(1).await;
     assert_eq!(
         bench.story().await.last().unwrap(),
-        "developer ext.todo.hang outcome allow person_may_not revoked"
+        "developer ext.todo.hang outcome allow user_lacks_permission revoked"
     );
 }
 

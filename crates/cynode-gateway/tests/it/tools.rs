@@ -33,7 +33,7 @@ async fn a_manager_makes_reads_changes_and_stops_tasks() {
     let manager = manager(&bench).await;
     let wanted = json!({ "project_id": bench.project, "name": "more", "description": "More work" });
     let made = given(&manager, "db.task.create", wanted.clone()).await;
-    assert_eq!(verdict(&manager, "db.task.create", wanted).await, "failed taken");
+    assert_eq!(verdict(&manager, "db.task.create", wanted).await, "failed already_exists");
     let task = json!({ "task_id": made["id"] });
     let mut seen = given(&manager, "db.task.get", task.clone()).await;
     assert_eq!(seen, made);
@@ -156,7 +156,7 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
     for tool in ["workflow.checkpoint", "workflow.renew", "workflow.release", "workflow.resume"] {
         assert_eq!(
             verdict(&manager, tool, json!({ "task_id": bench.task })).await,
-            "refused not_listed"
+            "refused not_allowlisted"
         );
     }
 }
@@ -186,7 +186,7 @@ async fn the_program_that_drives_tasks_comes_through_the_same_gate() {
     );
     assert_eq!(
         verdict(&runner, "artifact.list", json!({ "task_id": bench.task })).await,
-        "refused not_listed"
+        "refused not_allowlisted"
     );
     let kept = bench.records().await;
     assert!(
@@ -336,7 +336,7 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
     }
     assert_eq!(bench.app.db.number("SELECT count(*) FROM skills").await, 0);
     let made = given(&manager, "skills.create", skill("Run them all.")).await;
-    assert_eq!(verdict(&manager, "skills.create", skill("Again.")).await, "failed taken");
+    assert_eq!(verdict(&manager, "skills.create", skill("Again.")).await, "failed already_exists");
     let tester = bench.agent("tester").await;
     let id = json!({ "skill_id": made["skill_id"] });
     assert_eq!(given(&tester, "skills.get", id.clone()).await, made);
@@ -349,7 +349,7 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
         "failed invalid"
     );
     assert_eq!(given(&manager, "skills.update", update(1, "Run some.")).await["version"], 2);
-    assert_eq!(verdict(&manager, "skills.update", update(1, "Run none.")).await, "failed version");
+    assert_eq!(verdict(&manager, "skills.update", update(1, "Run none.")).await, "failed version_conflict");
     given(&manager, "skills.delete", id.clone()).await;
     assert_eq!(verdict(&tester, "skills.get", id).await, "failed not_found");
     let kept = bench.records().await;
@@ -393,7 +393,7 @@ async fn schedules_are_made_listed_and_removed_by_the_manager_as_by_people() {
     assert_eq!(made["what"], json!({ "kind": "words", "text": "Look for updates." }));
     assert_eq!(made["next_at"], "2026-11-02T09:00:00Z");
     assert_eq!(made["acts_for"], json!(bench.admin.user.unwrap()));
-    assert_eq!(verdict(&manager, "schedule.create", schedule("0 9 * * tue")).await, "failed taken");
+    assert_eq!(verdict(&manager, "schedule.create", schedule("0 9 * * tue")).await, "failed already_exists");
     let listed = given(&manager, "schedule.list", json!({})).await;
     assert_eq!(listed["items"], json!([made]));
     let tester = bench.agent("tester").await;
@@ -410,9 +410,9 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     let add = || json!({ "image": "debian:13" });
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
-        "refused setting_off"
+        "refused disabled_by_setting"
     );
-    assert_eq!(verdict(&manager, "sandbox.allowed_images.add", add()).await, "refused setting_off");
+    assert_eq!(verdict(&manager, "sandbox.allowed_images.add", add()).await, "refused disabled_by_setting");
     assert!(!manager.tools().await.iter().any(|tool| tool.starts_with("sandbox__")));
     bench.setting("gate.pm_allowed_images", json!(true)).await;
     given(&manager, "sandbox.allowed_images.add", add()).await;
@@ -433,7 +433,7 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     bench.set_tool("sandbox.allowed_images.list", json!({ "scope": "sandbox" })).await;
     assert_eq!(
         verdict(&developer, "sandbox.allowed_images.list", json!({})).await,
-        "refused not_listed"
+        "refused not_allowlisted"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
@@ -613,12 +613,12 @@ async fn nothing_inside_can_be_fetched_and_nothing_at_all_without_a_profile_that
     let offline = bench.agent_with("developer", json!({ "network": false })).await;
     for tool in ["web.fetch", "api.call"] {
         let arguments = json!({ "method": "GET", "url": "https://example.com" });
-        assert_eq!(verdict(&offline, tool, arguments).await, "refused no_network");
+        assert_eq!(verdict(&offline, tool, arguments).await, "refused network_denied");
         assert!(!offline.tools().await.contains(&tool.replace('.', "__")));
     }
     assert_eq!(
         bench.story().await.last().unwrap(),
-        "developer api.call decision deny no_network not_forwarded"
+        "developer api.call decision deny network_denied not_forwarded"
     );
 }
 

@@ -30,12 +30,12 @@ async fn no_rules_never_means_that_everything_is_allowed() {
     assert_eq!(bench.app.db.number("SELECT count(*) FROM gate_rules").await, 0);
     let task = json!({ "task_id": bench.task });
     let analyst = bench.agent("project_analyst").await;
-    assert_eq!(analyst.call("db.task.cancel", task.clone()).await.verdict(), "refused not_listed");
+    assert_eq!(analyst.call("db.task.cancel", task.clone()).await.verdict(), "refused not_allowlisted");
     let developer = bench.agent("developer").await;
     assert_eq!(developer.call("db.task.get", task.clone()).await.verdict(), "refused wrong_scope");
     // Not the scope alone keeps it out.
     bench.set_tool("db.task.get", json!({ "scope": "both" })).await;
-    assert_eq!(developer.call("db.task.get", task).await.verdict(), "refused not_listed");
+    assert_eq!(developer.call("db.task.get", task).await.verdict(), "refused not_allowlisted");
     assert_eq!(developer.call("nobody.wrote.this", json!({})).await.verdict(), "error -32602");
 }
 
@@ -146,7 +146,7 @@ async fn refused_and_failed_calls_are_recorded_like_those_that_succeed() {
             "developer artifact.get outcome allow not_found tool_error",
             "developer pm.instruct decision deny wrong_scope not_forwarded",
             "developer - decision deny unknown_tool not_forwarded",
-            "- - decision deny no_token not_forwarded",
+            "- - decision deny invalid_token not_forwarded",
         ]
     );
 }
@@ -190,8 +190,8 @@ async fn what_a_token_a_role_and_a_scope_permit_is_what_all_of_them_permit() {
     let task = json!({ "task_id": bench.task });
     // In the token and not on the role's list; on the list and not in the token; in both.
     bench.set_tool("db.task.get", json!({ "scope": "both" })).await;
-    assert_eq!(agent.call("db.task.get", task.clone()).await.verdict(), "refused not_listed");
-    assert_eq!(agent.call("artifact.list", task).await.verdict(), "refused not_in_token");
+    assert_eq!(agent.call("db.task.get", task.clone()).await.verdict(), "refused not_allowlisted");
+    assert_eq!(agent.call("artifact.list", task).await.verdict(), "refused not_granted_by_token");
     assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");
     assert_eq!(agent.tools().await, ["help__overview", "skills__list"]);
     bench.set_tool("help.overview", json!({ "scope": "pm" })).await;
@@ -240,7 +240,7 @@ async fn the_list_shows_exactly_what_a_call_lets_through_for_every_role_and_tool
         (shown, agent.call("artifact.list", json!({ "task_id": bench.task })).await.verdict())
     };
     assert_eq!(of(&developer).await, (true, "ok".into()));
-    assert_eq!(of(&tester).await, (false, "refused rule".into()));
+    assert_eq!(of(&tester).await, (false, "refused denied_by_rule".into()));
 }
 
 /// The tool's name, if a call of it is stopped by nothing but its own arguments: one that does not exist is added.
@@ -274,7 +274,7 @@ async fn the_body_decides_whatever_the_header_says_is_called() {
     let legacy = analyst.clone().in_era(Era::Legacy);
     let misled = legacy.with_header("mcp-name", "help.overview");
     assert_eq!(misled.send("tools/call", params.clone()).await.verdict(), "error -32020");
-    assert_eq!(legacy.send("tools/call", params).await.verdict(), "refused not_listed");
+    assert_eq!(legacy.send("tools/call", params).await.verdict(), "refused not_allowlisted");
     let state = bench.admin.get(&format!("/v1/tasks/{}", bench.task)).await.expect(200);
     assert_eq!(state.text("state"), "queued");
 }

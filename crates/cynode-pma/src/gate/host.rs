@@ -132,12 +132,13 @@ fn classify_error(tool: &str, error: McpError) -> OrchestratorError {
     match error {
         McpError::Away(why) => OrchestratorError::Away(why),
         McpError::Failed { code, detail } => match code.as_str() {
-            "fenced" | "ended" | "not_found" => OrchestratorError::Fenced(detail),
-            "unavailable" | "internal" | "busy" | "timeout" => OrchestratorError::Away(detail),
+            "fenced" | "task_ended" | "not_found" => OrchestratorError::Fenced(detail),
+            "unavailable" | "upstream_unavailable" | "internal" | "overloaded" | "rate_limited"
+            | "timeout" => OrchestratorError::Away(detail),
             _ => OrchestratorError::Refused(format!("`{tool}` failed ({code}): {detail}")),
         },
         McpError::Refused { code, reason } => match code.as_str() {
-            "stale" | "no_audit" | "too_fast" => OrchestratorError::Away(reason),
+            "stale_policy" | "audit_unavailable" | "rate_limited" => OrchestratorError::Away(reason),
             _ => {
                 OrchestratorError::Refused(format!("the gate refused `{tool}` ({code}): {reason}"))
             }

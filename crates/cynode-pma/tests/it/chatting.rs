@@ -242,7 +242,7 @@ async fn a_turn_calls_tools_through_the_gate_and_tells_the_whole_context_each_ti
 async fn a_tool_that_was_refused_is_not_tried_again_in_the_turn() {
     let fake = Fake::start().await;
     offer_tasks(&fake);
-    fake.reply("db.task.get", Reply::Refused("rule"));
+    fake.reply("db.task.get", Reply::Refused("denied_by_rule"));
     fake.reply("model", calls("db__task__get", ARGUMENTS));
     fake.reply("model", calls("db__task__get", "{\"task_id\":\"tsk_2\"}"));
     fake.reply("model", pieces([content("I may not."), ended()]));

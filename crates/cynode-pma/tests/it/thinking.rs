@@ -199,7 +199,7 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
 async fn an_answer_that_cannot_be_kept_is_not_used() {
     for (reply, transient) in [
         (Reply::Failed("fenced"), true),
-        (Reply::Refused("not_listed"), false),
+        (Reply::Refused("not_allowlisted"), false),
         (
             Reply::Status(
                 401,

@@ -104,7 +104,7 @@ async fn a_claim_whose_answer_was_lost_is_repeated_and_another_is_not() {
     fake.reply("handoff.claim", Reply::Status(503, json!({})));
     fake.reply("handoff.claim", Reply::Failed("unavailable"));
     fake.reply("handoff.claim", Reply::Given(json!({ "handoff": null })));
-    fake.reply("handoff.claim", Reply::Refused("not_listed"));
+    fake.reply("handoff.claim", Reply::Refused("not_allowlisted"));
     let _running = start(&fake, PmaRole::ProjectManager, PACE);
     let claims = fake.until("handoff.claim", 5).await;
     let ids: Vec<&Value> = claims.iter().map(|claim| &claim.body["claim_id"]).collect();
@@ -229,8 +229,8 @@ async fn a_process_that_is_stopped_finishes_what_it_can() {
 #[tokio::test]
 async fn a_refusal_of_the_gate_is_a_hard_failure_and_the_tool_is_called_once() {
     for (reply, transient, why) in [
-        (Reply::Refused("rule"), false, "the gate refused `db.task.get`: because"),
-        (Reply::Refused("stale"), true, "`db.task.get` (stale): because"),
+        (Reply::Refused("denied_by_rule"), false, "the gate refused `db.task.get`: because"),
+        (Reply::Refused("stale_policy"), true, "`db.task.get` (stale_policy): because"),
         (
             Reply::Status(
                 403,

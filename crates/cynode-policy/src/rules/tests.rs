@@ -32,7 +32,7 @@ fn ask(rules: &[PolicyRule], tool: &str, arguments: &Value) -> RuleSetVerdict {
 }
 
 fn refused() -> RefusalReason {
-    RefusalReason::Rule(vec!["r".into()])
+    RefusalReason::DeniedByRule(vec!["r".into()])
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_rule_on_trial_is_noted_and_never_changes_the_decision() {
     assert_eq!(ruling, RuleSetVerdict { refusal: None, shadow: vec!["r".into()] });
     let strict = PolicyRule { name: "s".into(), ..rule(RuleMode::Refuse, all) };
     let ruling = ask(&[shadow, strict], "web.fetch", &json!({}));
-    let refusal = Some(RefusalReason::Rule(vec!["s".into()]));
+    let refusal = Some(RefusalReason::DeniedByRule(vec!["s".into()]));
     assert_eq!(ruling, RuleSetVerdict { refusal, shadow: vec!["r".into()] });
 }
 
@@ -179,7 +179,7 @@ fn approval_is_asked_for_only_when_nothing_refuses() {
     assert_eq!(ruling.refusal, Some(RefusalReason::NeedsApproval(vec!["r".into()])));
     let strict = PolicyRule { name: "s".into(), ..rule(RuleMode::Refuse, all) };
     let ruling = ask(&[approve, strict], "web.fetch", &json!({}));
-    assert_eq!(ruling.refusal, Some(RefusalReason::Rule(vec!["s".into()])));
+    assert_eq!(ruling.refusal, Some(RefusalReason::DeniedByRule(vec!["s".into()])));
 }
 
 #[test]

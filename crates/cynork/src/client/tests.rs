@@ -54,8 +54,8 @@ fn a_wrong_address_is_answered_with_the_right_one() {
     let told = no_answer_error("http://127.0.0.1:1", "Connection refused");
     assert!(told.fix.unwrap().starts_with("start it with `cynode up`"));
     let client = ApiClient::new("http://127.0.0.1:12082").unwrap();
-    let problem = serde_json::json!({ "type": "urn:cynode:problem:no_such_path", "title": "Not Found", "status": 404,
-        "code": "no_such_path", "detail": "there is nothing at this path", "fix": "`/v1/openapi.json` lists every path" });
+    let problem = serde_json::json!({ "type": "urn:cynode:problem:path_not_found", "title": "Not Found", "status": 404,
+        "code": "path_not_found", "detail": "there is nothing at this path", "fix": "`/v1/openapi.json` lists every path" });
     let told = client.refusal_error(
         &ApiRequest::for_operation(operations::LIST_TASKS),
         404,

@@ -29,7 +29,7 @@ async fn a_dead_server_is_left_alone_while_another_works() {
     let error = say(&upstreams, &dead, "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Unreachable(_)), "{error:?}");
     let error = say(&upstreams, &dead, "echo", "{}").await.unwrap_err();
-    let UpstreamError::Broken { retry_after } = error else { panic!("{error:?}") };
+    let UpstreamError::CircuitOpen { retry_after } = error else { panic!("{error:?}") };
     assert!(retry_after <= Duration::from_millis(500));
     say(&upstreams, &alive, "echo", "{}").await.unwrap();
 
@@ -37,7 +37,7 @@ async fn a_dead_server_is_left_alone_while_another_works() {
     let fake = Fake::start_at(&address, Era::Legacy, Answers::Json).await;
     let mut clock = tokio::time::interval(Duration::from_millis(20));
     while let Err(error) = say(&upstreams, &dead, "echo", "{}").await {
-        assert!(matches!(error, UpstreamError::Broken { .. }), "{error:?}");
+        assert!(matches!(error, UpstreamError::CircuitOpen { .. }), "{error:?}");
         clock.tick().await;
     }
     assert_eq!(fake.count("tools/call"), 1);
@@ -73,7 +73,7 @@ async fn a_connection_that_breaks_again_and_again_is_left_alone() {
         );
     }
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
-    assert!(matches!(error, UpstreamError::Broken { .. }), "{error:?}");
+    assert!(matches!(error, UpstreamError::CircuitOpen { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_server_that_does_not_even_greet_is_left_alone() {
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Timeout), "{error:?}");
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
-    assert!(matches!(error, UpstreamError::Broken { .. }), "{error:?}");
+    assert!(matches!(error, UpstreamError::CircuitOpen { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn calls_beyond_the_bound_are_refused_and_others_are_not_touched() {
     }
     until("both calls are in flight", || full.count("tools/call") == 2).await;
     let error = say(&upstreams, &server, "echo", "{}").await.unwrap_err();
-    assert!(matches!(error, UpstreamError::Busy), "{error:?}");
+    assert!(matches!(error, UpstreamError::Overloaded), "{error:?}");
     let other = UpstreamServer { id: Uuid::from_u128(2), ..http(&free.url) };
     say(&upstreams, &other, "echo", "{}").await.unwrap();
     calls.shutdown().await;

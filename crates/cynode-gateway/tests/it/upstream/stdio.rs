@@ -197,7 +197,7 @@ async fn a_process_that_does_not_even_greet_is_ended() {
     let error = upstreams.list_server_tools(&server).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Timeout), "{error:?}");
     let error = upstreams.list_server_tools(&server).await.unwrap_err();
-    assert!(matches!(error, UpstreamError::Broken { .. }), "{error:?}");
+    assert!(matches!(error, UpstreamError::CircuitOpen { .. }), "{error:?}");
     none_is_left("mark-mute").await;
 }
 

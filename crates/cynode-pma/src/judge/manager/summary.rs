@@ -71,7 +71,7 @@ pub(super) async fn create_scheduled_tasks(
         match desk.call_tool("db.task.create", arguments).await {
             Ok(made) => tasks.extend(task_id_of(&made)),
             // Made before, by somebody who began this handoff and did not end it.
-            Err(trouble) if failed_with(&trouble, "db.task.create", "taken") => {
+            Err(trouble) if failed_with(&trouble, "db.task.create", "already_exists") => {
                 tasks.extend(find_existing_task(desk, &name).await?);
             }
             Err(trouble) => return Err(trouble),

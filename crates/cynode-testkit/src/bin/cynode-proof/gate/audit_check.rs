@@ -200,7 +200,7 @@ fn answered(line: &Line, table: &Table, named: &mut HashSet<Uuid>) -> Result<Rec
     let answer = line.answer.as_deref().unwrap_or_default();
     let Some(id) = &line.call_id else {
         // Only whoever says that it cannot work now may leave a call without a name.
-        let may = matches!(answer, "refused:no_audit" | "error:503");
+        let may = matches!(answer, "refused:audit_unavailable" | "error:503");
         return if may { Ok(Recorded::CouldNot) } else { Err(format!("{answer} without a name")) };
     };
     let call = parse(id, "cal_").map_err(|error| error.to_string())?;
@@ -208,7 +208,7 @@ fn answered(line: &Line, table: &Table, named: &mut HashSet<Uuid>) -> Result<Rec
         return Err(format!("{id} is the name of two calls"));
     }
     let Some(records) = table.calls.get(&call) else {
-        let may = answer == "refused:no_audit";
+        let may = answer == "refused:audit_unavailable";
         return if may {
             Ok(Recorded::CouldNot)
         } else {
