@@ -44,7 +44,7 @@ REGISTRY = referencing.Registry().with_resource(
 )
 PASSWORD = "correct horse battery"
 # What a caller may do about it decides the number; see docs/cynork.md.
-CODES = {1: "ended_badly", 2: "usage", 3: "refused", 4: "not_found", 5: "conflict", 6: "invalid", 7: "unreachable", 8: "internal"}
+CODES = {1: "failed", 2: "usage", 3: "refused", 4: "not_found", 5: "conflict", 6: "invalid", 7: "unreachable", 8: "internal"}
 TOLD = re.compile(r"^(\w+) (GET|POST|PUT|PATCH|DELETE) (/\S*) (\d{3}|-)$")
 
 reached = {}  # operation -> statuses

@@ -27,7 +27,7 @@ use crate::{
     version,
     disable_help_subcommand = true,
     after_help = "Example: cynork run \"add a dark mode switch\" --repo .\n\
-                  Exit codes: 0 done, 1 it ended badly, 2 not understood, 3 refused, 4 not found, 5 conflict, 6 not valid, \
+                  Exit codes: 0 done, 1 it failed, 2 not understood, 3 refused, 4 not found, 5 conflict, 6 not valid, \
                   7 unreachable, 8 internal."
 )]
 pub(crate) struct CynorkCli {

@@ -125,7 +125,7 @@ impl CliContext {
             )
             .with_fix("say it with --yes"));
         }
-        let said = prompt_yes_no(question).unwrap_or(Err(CliErrorKind::EndedBadly));
+        let said = prompt_yes_no(question).unwrap_or(Err(CliErrorKind::Failed));
         said.map_err(|kind| CliError::new(kind, "nothing was done"))
     }
 }
@@ -152,8 +152,8 @@ fn prompt_yes_no(question: &str) -> std::io::Result<Result<(), CliErrorKind>> {
 fn parse_answer_key(key: &Key) -> Option<Result<(), CliErrorKind>> {
     match key {
         Key::Char('y' | 'Y') => Some(Ok(())),
-        Key::Char('n' | 'N') | Key::Enter => Some(Err(CliErrorKind::EndedBadly)),
-        Key::CtrlC => Some(Err(CliErrorKind::Left)),
+        Key::Char('n' | 'N') | Key::Enter => Some(Err(CliErrorKind::Failed)),
+        Key::CtrlC => Some(Err(CliErrorKind::Interrupted)),
         _ => None,
     }
 }
@@ -244,9 +244,9 @@ mod tests {
         for (key, wanted) in [
             (Key::Char('y'), Some(Ok(()))),
             (Key::Char('Y'), Some(Ok(()))),
-            (Key::Char('n'), Some(Err(CliErrorKind::EndedBadly))),
-            (Key::Enter, Some(Err(CliErrorKind::EndedBadly))),
-            (Key::CtrlC, Some(Err(CliErrorKind::Left))),
+            (Key::Char('n'), Some(Err(CliErrorKind::Failed))),
+            (Key::Enter, Some(Err(CliErrorKind::Failed))),
+            (Key::CtrlC, Some(Err(CliErrorKind::Interrupted))),
             (Key::Char('x'), None),
             (Key::Escape, None),
         ] {

@@ -10,8 +10,8 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CliErrorKind {
-    /// The command was done, and what it waited for ended badly: a task failed, a check did not hold.
-    EndedBadly = 1,
+    /// The command was done, and what it waited for failed: a task failed, a check did not hold.
+    Failed = 1,
     /// The command line cannot be understood.
     Usage = 2,
     /// Not logged in, or not allowed.
@@ -26,8 +26,8 @@ pub enum CliErrorKind {
     Unreachable = 7,
     /// Something is wrong on this side or on the other.
     Internal = 8,
-    /// The person went away with Ctrl-C; what was begun goes on.
-    Left = 130,
+    /// A person interrupted it with Ctrl-C; what was begun goes on.
+    Interrupted = 130,
 }
 
 /// Why a command came to nothing.

@@ -290,7 +290,7 @@ impl SampleRepository {
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
             let what = format!("git {}: {}", arguments.join(" "), said.trim());
-            return Err(CliError::new(CliErrorKind::EndedBadly, what));
+            return Err(CliError::new(CliErrorKind::Failed, what));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }

@@ -142,7 +142,7 @@ async fn verify_records(context: &CliContext) -> Result<()> {
         0 => Ok(()),
         wrong => {
             let what = format!("{wrong} things are wrong with the records");
-            Err(CliError::new(CliErrorKind::EndedBadly, what).with_fix("keep a copy of the database and of the gate's directory, and look who could write there"))
+            Err(CliError::new(CliErrorKind::Failed, what).with_fix("keep a copy of the database and of the gate's directory, and look who could write there"))
         }
     }
 }

@@ -282,7 +282,7 @@ impl ChatAnswer {
             CliError::internal_error(format!("the answer cannot be read: {error}"))
         })?;
         if let Some(message) = event["error"]["message"].as_str() {
-            return Err(CliError::new(CliErrorKind::EndedBadly, message));
+            return Err(CliError::new(CliErrorKind::Failed, message));
         }
         let choice = &event["choices"][0];
         if let Some(reason) = choice["finish_reason"].as_str() {
@@ -356,6 +356,6 @@ mod tests {
             ("Hello", Some("stop"))
         );
         let failure = answered.apply_event(r#"{"error":{"message":"no more"}}"#).unwrap_err();
-        assert_eq!((failure.kind, failure.detail.as_str()), (CliErrorKind::EndedBadly, "no more"));
+        assert_eq!((failure.kind, failure.detail.as_str()), (CliErrorKind::Failed, "no more"));
     }
 }

@@ -263,7 +263,7 @@ async fn delete_project(context: &CliContext, project: &str) -> Result<()> {
         let typed = typed.map_err(|error| CliError::invalid_input(error.to_string()))?;
         if typed.trim() != found.slug.as_str() {
             return Err(CliError::new(
-                CliErrorKind::EndedBadly,
+                CliErrorKind::Failed,
                 "nothing was done: that is not its name",
             ));
         }

@@ -80,7 +80,7 @@ impl StatusArgs {
         let failed = ready.checks.iter().filter(|check| check.status == ReadinessStatus::Failed);
         let names: Vec<_> = failed.map(|check| check.name.as_str()).collect();
         let failure = format!("the installation is not ready: {}", names.join(", "));
-        Err(CliError::new(CliErrorKind::EndedBadly, failure))
+        Err(CliError::new(CliErrorKind::Failed, failure))
     }
 }
 

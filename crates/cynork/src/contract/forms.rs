@@ -142,7 +142,7 @@ pub(super) fn config_schema() -> Value {
 pub(super) fn exit_codes() -> Value {
     json!({
         "0": "done",
-        "1": "done, and what it waited for ended badly",
+        "1": "done, and what it waited for failed",
         "2": "the command line was not understood",
         "3": "not logged in, or not allowed",
         "4": "there is no such thing, or not for you",
@@ -150,6 +150,6 @@ pub(super) fn exit_codes() -> Value {
         "6": "what was given is not right",
         "7": "nobody answers, or not now",
         "8": "something is wrong on this side or on the other",
-        "130": "left with Ctrl-C; what was begun goes on",
+        "130": "interrupted with Ctrl-C; what was begun goes on",
     })
 }

@@ -177,7 +177,7 @@ impl TaskOutcome {
         }
         let task = context.task_reference(&self.task);
         let bad = |what: String| {
-            Err(CliError::new(CliErrorKind::EndedBadly, what).with_fix(format!(
+            Err(CliError::new(CliErrorKind::Failed, what).with_fix(format!(
                 "see why with `cynork task timeline {task}`; ask once more with `cynork task retry {task}`"
             )))
         };

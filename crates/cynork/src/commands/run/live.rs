@@ -210,7 +210,7 @@ impl<'a> TaskFollower<'a> {
             screen.set_status_lines(Vec::new());
             screen.print_line("");
         }
-        CliError::new(CliErrorKind::Left, "you have left; the task goes on without you").with_fix(
+        CliError::new(CliErrorKind::Interrupted, "you have left; the task goes on without you").with_fix(
             format!(
                 "come back with `cynork task watch {}`",
                 self.context.task_reference(&self.task)

@@ -343,13 +343,13 @@ fn print_diff(context: &CliContext, diff: &DiffView) -> Result<()> {
     }
     if diff.truncated {
         let what = "there is more than is shown: at most a mebibyte";
-        return Err(CliError::new(CliErrorKind::EndedBadly, what)
+        return Err(CliError::new(CliErrorKind::Failed, what)
             .with_fix("see `--stat`, and one file at a time with `--path FILE`"));
     }
     if diff.inexact && !person {
         let what =
             "this is not exact, so `git apply` does not take it: a file is binary or not UTF-8";
-        return Err(CliError::new(CliErrorKind::EndedBadly, what).with_fix(format!(
+        return Err(CliError::new(CliErrorKind::Failed, what).with_fix(format!(
             "take it with git: `cynork project clone PROJECT`, and there `git diff --binary {} {}`",
             diff.base, diff.head
         )));
