@@ -55,8 +55,8 @@ wait_for() {
 
 # start_server: a server on $address and $internal. Sets $server_pid.
 start_server() {
-    export CYNODE_GATE_DIRECTORY=$work/gate
-    [ -f "$work/gate/master.key" ] || "$cynode" admin master-key "$work/gate/master.key" >/dev/null
+    export CYNODE_STORAGE_DIRECTORY=$work/storage
+    [ -f "$work/storage/master.key" ] || "$cynode" admin master-key "$work/storage/master.key" >/dev/null
     "$cynode" serve --set server.listen="$address" --set server.internal_listen="$internal" 2>>"$work/serve.log" &
     server_pid=$!
     pids+=("$server_pid")
@@ -131,8 +131,8 @@ gate_world() {
         -d "{\"handle\": \"admin\", \"password\": \"$password\"}" | field "['token']")
     project=$(api POST /v1/projects '{"slug": "gate", "title": "Gate"}' | field "['id']")
     task=$(api POST /v1/tasks "{\"project_id\": \"$project\", \"description\": \"Call tools.\", \"name\": \"call-tools\"}" | field "['id']")
-    for setting in calls_per_second identical_calls calls_per_task_hour; do
-        api PUT "/v1/settings/gate.$setting" '{"value": 1000000, "expected_version": 0}' >/dev/null
+    for setting in calls_per_second max_identical_calls calls_per_task_hour; do
+        api PUT "/v1/settings/gateway.$setting" '{"value": 1000000, "expected_version": 0}' >/dev/null
     done
     install_tools echo "$1"
     issue_agent_token

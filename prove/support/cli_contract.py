@@ -315,7 +315,7 @@ def _():
     call("project revoke", "bob", yes=False, code=2)
     call("project revoke", "bob")
     call("login", options.url, "--handle", "eve", "--password-stdin", stdin=f"{PASSWORD}\n", who="eve")
-    call("settings set", "gate.calls_per_second", 20, who="eve", code=3)
+    call("settings set", "gateway.calls_per_second", 20, who="eve", code=3)
 
 
 @part("a project that is not wanted any more")
@@ -340,10 +340,10 @@ def _():
     call("settings set", "notifications.allow_private", "true")
     call("settings set", "notifications.allow_private", "true", "--expect", 7, code=5)
     assert call("settings get", "notifications.allow_private")["value"] is True
-    call("settings set", "gate.calls_per_second", 100)
+    call("settings set", "gateway.calls_per_second", 100)
     assert len(call("settings list")["items"]) == 2
-    call("settings delete", "gate.calls_per_second")
-    assert len(call("settings history", "gate.calls_per_second")["items"]) == 2
+    call("settings delete", "gateway.calls_per_second")
+    assert len(call("settings history", "gateway.calls_per_second")["items"]) == 2
     call("prefs set", "chat.default_project", "web")
     assert call("prefs get", "chat.default_project")["value"] == "web"
     call("prefs list")
@@ -516,7 +516,7 @@ def _():
     assert "+hello, everybody" in call("task diff", "void")["text"]
     call("task cancel", "void")
     # A task that asks the same again and again may ask no more until a person says so.
-    call("settings set", "models.breaker.repeats", 2)
+    call("settings set", "models.loop_guard.max_identical_calls", 2)
     stuck = call("task create", "UNCLEAR: ask again.", "--name", "stuck")
     issued = call("token agent issue", "developer", "--task", stuck["id"], "--model", "sample-fast")
     body = {"model": "sample-fast", "messages": [{"role": "user", "content": "again"}]}

@@ -105,7 +105,7 @@ def facts(cynode, directory):
     finally:
         up.terminate()
         up.wait(60)
-    bare = f"{directory}/gate/repositories/{project}.git"
+    bare = f"{directory}/storage/repositories/{project}.git"
 
     def git(where, *words):
         return subprocess.run(["git", "-c", "safe.directory=*", "-C", where, *words], check=True, capture_output=True, text=True).stdout.strip()

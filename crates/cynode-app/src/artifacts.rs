@@ -18,7 +18,7 @@ use crate::{App, Ctx, Error, settings};
 pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The system setting that says how many bytes agents may store with one task.
-pub(crate) const TASK_ARTIFACT_BYTES_SETTING: &str = "gate.task_artifact_bytes";
+pub(crate) const TASK_ARTIFACT_BYTES_SETTING: &str = "artifacts.max_bytes_per_task";
 const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
 
 /// Most artifacts of one task: as many as a list of them shows.
@@ -125,7 +125,7 @@ pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<()
     };
     if disk.is_ok_and(is_low) {
         let why = "the disk is almost full, and what is left is kept for records of calls: whoever runs the installation must make \
-                   room where `gate.directory` is";
+                   room where `storage.directory` is";
         return Err(Error::StorageFull(why));
     }
     store
@@ -203,7 +203,7 @@ pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes
     if size > MAX_ARTIFACT_BYTES as u64 {
         return Err(Error::TooLarge(format!(
             "the artifact has {size} bytes, and at most {MAX_ARTIFACT_BYTES} are read in one piece; whoever runs the installation \
-             finds it as `artifacts/{path}` in `gate.directory`"
+             finds it as `artifacts/{path}` in `storage.directory`"
         )));
     }
     let bytes = found.bytes().await.map_err(object_store_error)?;

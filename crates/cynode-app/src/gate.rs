@@ -40,9 +40,9 @@ use crate::{
 };
 
 /// The system settings that limit calls.
-pub(crate) const CALLS_PER_SECOND_SETTING: &str = "gate.calls_per_second";
-pub(crate) const IDENTICAL_CALLS_SETTING: &str = "gate.identical_calls";
-pub(crate) const CALLS_PER_TASK_HOUR_SETTING: &str = "gate.calls_per_task_hour";
+pub(crate) const CALLS_PER_SECOND_SETTING: &str = "gateway.calls_per_second";
+pub(crate) const MAX_IDENTICAL_CALLS_SETTING: &str = "gateway.max_identical_calls";
+pub(crate) const CALLS_PER_TASK_HOUR_SETTING: &str = "gateway.calls_per_task_hour";
 /// The system setting that widens an allowlist.
 pub(crate) const PM_IMAGES_SETTING: &str = AllowlistSwitch::PmAllowedImages.setting_key();
 
@@ -60,10 +60,10 @@ pub struct GatewayParts {
     pub objects_directory: PathBuf,
     /// Where the repositories of projects are.
     pub repositories: crate::repositories::RepositoryStore,
-    /// How long records of tool calls are kept.
-    pub keep_records: time::Duration,
-    /// How long it is kept what agents said and did in their jobs.
-    pub keep_transcripts: time::Duration,
+    /// How long audit records of tool calls are kept.
+    pub audit_retention: time::Duration,
+    /// How long transcripts are kept: what agents said and did in their jobs.
+    pub transcript_retention: time::Duration,
 }
 
 /// How much agents may call.
@@ -140,7 +140,9 @@ impl StoredPolicy {
                 CALLS_PER_SECOND_SETTING => {
                     limits.per_second = number().unwrap_or(limits.per_second);
                 }
-                IDENTICAL_CALLS_SETTING => limits.identical = number().unwrap_or(limits.identical),
+                MAX_IDENTICAL_CALLS_SETTING => {
+                    limits.identical = number().unwrap_or(limits.identical);
+                }
                 CALLS_PER_TASK_HOUR_SETTING => {
                     limits.per_task_hour = number().unwrap_or(limits.per_task_hour);
                 }
@@ -445,5 +447,5 @@ pub async fn take_call_quota(
 
 /// Settings that change what the gate decides.
 pub(crate) fn affects_gateway(key: &str) -> bool {
-    key.starts_with("gate.")
+    key.starts_with("gateway.")
 }

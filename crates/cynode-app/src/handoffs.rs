@@ -61,7 +61,7 @@ const MAX_TRANSIENT_ATTEMPTS: u32 = 3000;
 const MAX_CONCURRENT_MANAGERS: i64 = 1000;
 
 /// The setting that says how many analysts may work at once, and what holds without it.
-pub const MAX_ANALYSTS_SETTING: &str = "manager.analysts_at_once";
+pub const MAX_CONCURRENT_ANALYSTS_SETTING: &str = "manager.max_concurrent_analysts";
 const DEFAULT_MAX_ANALYSTS: i64 = 4;
 
 /// The setting that says how many seconds a model may take for one answer, and what it may hold. A model's own goes before it.
@@ -233,7 +233,7 @@ pub async fn claim_handoff(
 }
 
 async fn max_concurrent_analysts(ctx: &mut Ctx) -> Result<i64, Error> {
-    let set = settings::setting_value(ctx.conn(), MAX_ANALYSTS_SETTING)
+    let set = settings::setting_value(ctx.conn(), MAX_CONCURRENT_ANALYSTS_SETTING)
         .await?
         .and_then(|value| value.as_i64());
     Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(DEFAULT_MAX_ANALYSTS))

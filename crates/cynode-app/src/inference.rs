@@ -75,8 +75,8 @@ use ledger::BudgetLedger;
 use refusing::{budget_exhausted_error, park_for_quota, parked_task_error};
 use registry::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute};
 pub(crate) use registry::{
-    CALLS_WITHOUT_PROGRESS_SETTING, DEFAULT_MODEL_SETTING, EpochBatcher,
-    MAX_IDENTICAL_CALLS_SETTING, MICROS_PER_MINUTE_SETTING, spawn_epoch_batcher,
+    DEFAULT_MODEL_SETTING, EpochBatcher, MAX_CALLS_WITHOUT_PROGRESS_SETTING,
+    MAX_COST_MICROS_PER_MINUTE_SETTING, MAX_IDENTICAL_CALLS_SETTING, spawn_epoch_batcher,
 };
 
 /// How long a provider may be silent.
@@ -837,7 +837,8 @@ async fn reserve_call(
         tokens: number(most_input.saturating_add(most_output)),
         facts,
     };
-    let reserved = models.ledger.reserve_call(app.pool(), reservation, registry.breaker, now).await;
+    let reserved =
+        models.ledger.reserve_call(app.pool(), reservation, registry.loop_guard, now).await;
     match reserved.map_err(|error| RouteError::Failed(to_model_error(&error.into())))? {
         ReservationOutcome::Held => {}
         ReservationOutcome::Stale => return Err(RouteError::Stale),

@@ -61,7 +61,7 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     ended("old sessions could not be forgotten", prune_sessions(app, now).await);
     ended("old tokens of agents could not be forgotten", prune_agent_tokens(app, now).await);
     if let Ok(parts) = app.gateway_parts() {
-        let before = now - parts.keep_transcripts;
+        let before = now - parts.transcript_retention;
         ended("transcripts could not be forgotten", prune_transcripts(app, before).await);
         ended("prompts could not be forgotten", prune_prompts(app, before).await);
         ended("chats could not be forgotten", prune_chats(app, before).await);
@@ -137,7 +137,7 @@ async fn prune_chats(app: &App, before: OffsetDateTime) -> Result<(), Error> {
 }
 
 async fn prune_audit_records(app: &App, parts: &GatewayParts) -> Result<(), Error> {
-    let removed = crate::audit::prune_records(app, parts.keep_records).await?;
+    let removed = crate::audit::prune_records(app, parts.audit_retention).await?;
     if removed > 0 {
         tracing::info!(
             event = "audit.pruned",

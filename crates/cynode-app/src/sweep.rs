@@ -36,7 +36,7 @@ const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(4);
 const MIN_FLEET_SIZE: i64 = 3;
 
 /// A setting by which an admin says that the workers are really dead.
-pub const FORCE_RECLAIM_SETTING: &str = "workflow.sweep_anyway";
+pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
 /// Why the engine could not be told.
 #[derive(Debug, thiserror::Error)]
@@ -66,13 +66,13 @@ pub struct EngineHealth {
     pub runner: Option<Result<String, String>>,
 }
 
-/// How the sweep goes about it.
+/// How often the reconciler looks, and when it dispatches again.
 #[derive(Clone, Copy, Debug)]
 pub struct ReconcileInterval {
     /// How often it looks by itself.
     pub every: Duration,
-    /// How long it waits for a run that it told of before it tells again.
-    pub resend: Duration,
+    /// How long it waits for a run that it dispatched before it dispatches the run again.
+    pub redispatch_after: Duration,
 }
 
 /// Sweeps until it is told to stop. A failure is logged and tried again at the next turn.
@@ -96,7 +96,7 @@ pub async fn run_reconciler(
             }
         }
         if let Some(engine) = &engine
-            && let Err(error) = dispatch_due(&app, engine.as_ref(), pace.resend).await
+            && let Err(error) = dispatch_due(&app, engine.as_ref(), pace.redispatch_after).await
         {
             log_background_error(&error, "the sweep failed and will be tried again");
         }
@@ -127,13 +127,14 @@ pub async fn run_reconciler(
 pub async fn dispatch_due(
     app: &App,
     engine: &dyn WorkflowEngine,
-    resend: Duration,
+    redispatch_after: Duration,
 ) -> Result<usize, Error> {
-    let resend = i64::try_from(resend.as_millis()).unwrap_or(i64::MAX);
+    let redispatch_after_ms = i64::try_from(redispatch_after.as_millis()).unwrap_or(i64::MAX);
     let mut told = 0;
     loop {
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let due = workflow::take_due_runs(&mut conn, resend, RECONCILE_BATCH_SIZE).await?;
+        let due =
+            workflow::take_due_runs(&mut conn, redispatch_after_ms, RECONCILE_BATCH_SIZE).await?;
         drop(conn);
         let more = i64::try_from(due.len()).is_ok_and(|count| count == RECONCILE_BATCH_SIZE);
         told += due.len();
@@ -245,7 +246,7 @@ async fn record_halt_event(
     let kind = if halted { EventKind::SweepHalted } else { EventKind::SweepResumed };
     if halted {
         let (workers, silent) = (fleet.workers, fleet.silent);
-        let act = "look at the workers; to give their jobs up set workflow.sweep_anyway to true";
+        let act = "look at the workers; to give their jobs up set workflow.force_reclaim to true";
         tracing::error!(
             event = "sweep.halted",
             workers,

@@ -432,15 +432,15 @@ async fn run_poll_loop(app: &App, pace: ReconcileInterval) {
 
 async fn poll_queues(app: &App, pace: ReconcileInterval) -> Result<PendingWork, Error> {
     let beats: Vec<Uuid> = lock_unpoisoned(&app.signs.beats).drain().map(NodeId::as_uuid).collect();
-    let resend = i64::try_from(pace.resend.as_millis()).unwrap_or(i64::MAX);
+    let redispatch_after_ms = i64::try_from(pace.redispatch_after.as_millis()).unwrap_or(i64::MAX);
     let now = app.environment().now();
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     if !beats.is_empty() {
         nodes::touch_nodes(&mut conn, &beats).await?;
     }
+    let silence_ms = crate::nodes::NODE_SILENCE_TIMEOUT_MS;
     let pending =
-        pending::find_pending_work(&mut conn, now, resend, crate::nodes::NODE_SILENCE_TIMEOUT_MS)
-            .await?;
+        pending::find_pending_work(&mut conn, now, redispatch_after_ms, silence_ms).await?;
     app.wake_for_pending(&pending);
     Ok(pending)
 }

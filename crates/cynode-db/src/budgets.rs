@@ -63,12 +63,12 @@ pub struct CallReservation {
 /// When a task is taken to go in circles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopGuardLimits {
-    /// Most times that the same may be asked in a row.
-    pub repeats: i32,
-    /// Most calls without a step forward.
-    pub calls: i32,
-    /// Most money within a minute, in millionths.
-    pub micros_per_minute: i64,
+    /// How often a task may make the same call in a row.
+    pub max_identical_calls: i32,
+    /// How many calls a task may make without a step forward.
+    pub max_calls_without_progress: i32,
+    /// How much a task may spend within a minute, in millionths of the currency.
+    pub max_cost_micros_per_minute: i64,
 }
 
 /// What became of a reservation.
@@ -137,7 +137,7 @@ fn to_pg_interval(time: std::time::Duration) -> PgInterval {
 pub async fn reserve_calls(
     conn: &mut Conn,
     calls: &[CallReservation],
-    breaker: LoopGuardLimits,
+    loop_guard: LoopGuardLimits,
     now: OffsetDateTime,
     lease: std::time::Duration,
 ) -> Result<Vec<ReservationOutcome>, DbError> {
@@ -166,9 +166,9 @@ pub async fn reserve_calls(
         &facts,
         now,
         to_pg_interval(lease),
-        breaker.repeats,
-        breaker.calls,
-        breaker.micros_per_minute,
+        loop_guard.max_identical_calls,
+        loop_guard.max_calls_without_progress,
+        loop_guard.max_cost_micros_per_minute,
     )
     .fetch_all(conn)
     .await?;

@@ -36,7 +36,7 @@ pub struct PendingWork {
 pub async fn find_pending_work(
     conn: &mut Conn,
     now: OffsetDateTime,
-    resend_ms: i64,
+    redispatch_after_ms: i64,
     silent_ms: i64,
 ) -> Result<PendingWork, DbError> {
     let row = sqlx::query!(
@@ -104,7 +104,7 @@ pub async fn find_pending_work(
             EXISTS (SELECT FROM model_reservations WHERE expires_at < clock_timestamp()) AS "calls!"
         "#,
         now,
-        resend_ms,
+        redispatch_after_ms,
         silent_ms,
     )
     .fetch_one(conn)

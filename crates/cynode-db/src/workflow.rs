@@ -653,12 +653,12 @@ pub struct DueRun {
     pub trace: TraceId,
 }
 
-/// Takes runs that are due, have no live lease, and were not told of since, or not for `resend_ms`. Two processes never
+/// Takes runs that are due, have no live lease, and were not told of since, or not for `redispatch_after_ms`. Two processes never
 /// take the same; whoever takes one and dies leaves it to be taken again.
 #[tracing::instrument(name = "db.workflow.take_due", skip_all)]
 pub async fn take_due_runs(
     conn: &mut Conn,
-    resend_ms: i64,
+    redispatch_after_ms: i64,
     most: i64,
 ) -> Result<Vec<DueRun>, DbError> {
     let rows = sqlx::query!(
@@ -681,7 +681,7 @@ pub async fn take_due_runs(
         WHERE r.task_id = due.task_id
         RETURNING r.task_id, r.run_id, r.wakes, due.fencing_token AS "fencing_token!", r.trace_id
         "#,
-        resend_ms,
+        redispatch_after_ms,
         most,
     )
     .fetch_all(conn)

@@ -76,7 +76,7 @@ async fn receive_message(
     body: Result<Bytes, axum::extract::rejection::BytesRejection>,
 ) -> Response {
     if !inner.hosts.admits_request(&request_headers) {
-        let told = "this host or origin is not served here: a name under which this port is meant stands in `gate.hosts`";
+        let told = "this host or origin is not served here: a name under which this port is meant stands in `gateway.allowed_hosts`";
         return RpcError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, told)
             .to_response(ProtocolEra::Modern);
     }

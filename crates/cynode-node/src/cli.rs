@@ -196,7 +196,7 @@ impl CommandContext {
         LocalWorkerFactory {
             recipes: self.recipes.clone(),
             agents: self.store.agents_dir(),
-            most: self.settings.most,
+            job_limits: self.settings.job_limits,
         }
     }
 
@@ -218,8 +218,8 @@ impl CommandContext {
         // Several nodes on one machine take different users, as far as that can be had without asking.
         let share = u32::from(digest[8]) % USER_RANGE_COUNT * USERS_PER_NODE;
         options.users = options.users.start + share..options.users.start + share + USERS_PER_NODE;
-        options.free_floor_bytes = self.settings.disk_floor / 2;
-        options.image.clone_from(&self.layer.image);
+        options.free_floor_bytes = self.settings.min_free_disk_bytes / 2;
+        options.image.clone_from(&self.layer.default_image);
         options.show.clone_from(&self.shown.readable);
         HostEnv::prepare_env(options)
     }

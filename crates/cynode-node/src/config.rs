@@ -31,9 +31,9 @@ pub struct ConfigLayer {
     /// How many jobs at once.
     #[arg(long, value_name = "NUMBER")]
     pub slots: Option<u16>,
-    /// Below this much free disk no job is taken.
+    /// How much disk must be free for a job to be taken.
     #[arg(long, value_name = "MIB")]
-    pub disk_floor_mib: Option<u32>,
+    pub min_free_disk_mib: Option<u32>,
     /// For how long the node works on unheard.
     #[arg(long, value_name = "SECONDS")]
     pub lease_seconds: Option<u32>,
@@ -48,10 +48,10 @@ pub struct ConfigLayer {
     pub recipes: Option<PathBuf>,
     /// Whether agents ask people before what they do.
     #[arg(long, value_name = "BOOL")]
-    pub ask: Option<bool>,
+    pub ask_permission: Option<bool>,
     /// The image of jobs that want podman and name none.
     #[arg(long, value_name = "IMAGE")]
-    pub image: Option<String>,
+    pub default_image: Option<String>,
     /// A directory of this machine that sandboxes see, read-only; may be given more than once.
     #[arg(long, value_name = "DIR")]
     pub show: Option<Vec<PathBuf>>,
@@ -78,13 +78,13 @@ impl ConfigLayer {
         Self {
             log: self.log.or(other.log),
             slots: self.slots.or(other.slots),
-            disk_floor_mib: self.disk_floor_mib.or(other.disk_floor_mib),
+            min_free_disk_mib: self.min_free_disk_mib.or(other.min_free_disk_mib),
             lease_seconds: self.lease_seconds.or(other.lease_seconds),
             egress_hosts: self.egress_hosts.or(other.egress_hosts),
             agents_url: self.agents_url.or(other.agents_url),
             recipes: self.recipes.or(other.recipes),
-            ask: self.ask.or(other.ask),
-            image: self.image.or(other.image),
+            ask_permission: self.ask_permission.or(other.ask_permission),
+            default_image: self.default_image.or(other.default_image),
             show: self.show.or(other.show),
             memory_mib: self.memory_mib.or(other.memory_mib),
             cpu_percent: self.cpu_percent.or(other.cpu_percent),
@@ -104,7 +104,7 @@ impl ConfigLayer {
         // Less than the orchestrator waits: a job that it gives up has ended here before.
         let lease = self.lease_seconds.unwrap_or(50);
         ensure!((1..=3600).contains(&lease), "lease_seconds must be 1 to 3600");
-        let most = JobResourceLimits {
+        let job_limits = JobResourceLimits {
             memory_mib: self.memory_mib.unwrap_or(4096),
             cpu_percent: self.cpu_percent.unwrap_or(200),
             processes: self.processes.unwrap_or(1024),
@@ -112,21 +112,21 @@ impl ConfigLayer {
             bundle_mib: self.bundle_mib.unwrap_or(256),
         };
         for (name, value) in [
-            ("memory_mib", most.memory_mib),
-            ("cpu_percent", most.cpu_percent),
-            ("processes", most.processes),
-            ("disk_mib", most.disk_mib),
-            ("bundle_mib", most.bundle_mib),
+            ("memory_mib", job_limits.memory_mib),
+            ("cpu_percent", job_limits.cpu_percent),
+            ("processes", job_limits.processes),
+            ("disk_mib", job_limits.disk_mib),
+            ("bundle_mib", job_limits.bundle_mib),
         ] {
             ensure!(value > 0, "{name} must be above 0");
         }
         Ok(NodeSettings {
             slots,
-            disk_floor: u64::from(self.disk_floor_mib.unwrap_or(2048)) * 1024 * 1024,
+            min_free_disk_bytes: u64::from(self.min_free_disk_mib.unwrap_or(2048)) * 1024 * 1024,
             lease: Duration::from_secs(lease.into()),
             egress_hosts: self.egress_hosts.clone().unwrap_or_default(),
-            ask: self.ask.unwrap_or(false),
-            most,
+            ask_permission: self.ask_permission.unwrap_or(false),
+            job_limits,
         })
     }
 
@@ -169,7 +169,7 @@ impl NodeEnvironment {
             "state" => self.state = Some(value.into()),
             "log" => layer.log = Some(value),
             "slots" => layer.slots = Some(value.parse()?),
-            "disk_floor_mib" => layer.disk_floor_mib = Some(value.parse()?),
+            "min_free_disk_mib" => layer.min_free_disk_mib = Some(value.parse()?),
             "lease_seconds" => layer.lease_seconds = Some(value.parse()?),
             "egress_hosts" => {
                 let hosts = value.split(',').map(str::trim).filter(|host| !host.is_empty());
@@ -177,8 +177,8 @@ impl NodeEnvironment {
             }
             "agents_url" => layer.agents_url = Some(value),
             "recipes" => layer.recipes = Some(value.into()),
-            "ask" => layer.ask = Some(value.parse()?),
-            "image" => layer.image = Some(value),
+            "ask_permission" => layer.ask_permission = Some(value.parse()?),
+            "default_image" => layer.default_image = Some(value),
             "show" => layer.show = Some(std::env::split_paths(&value).collect()),
             "memory_mib" => layer.memory_mib = Some(value.parse()?),
             "cpu_percent" => layer.cpu_percent = Some(value.parse()?),

@@ -143,14 +143,14 @@ fn check_machine() -> DoctorStatus {
 fn check_disk(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
     let mib = |bytes: u64| bytes / (1024 * 1024);
     match store.free_bytes() {
-        Ok(free) if free >= settings.disk_floor => {
+        Ok(free) if free >= settings.min_free_disk_bytes => {
             DoctorStatus::Good(format!("{} MiB free in {}", mib(free), store.root_dir().display()))
         }
         Ok(free) => DoctorStatus::Bad(format!(
-            "{} MiB free in {}, and no job is taken below {}: make room, or lower disk_floor_mib",
+            "{} MiB free in {}, and no job is taken below {}: make room, or lower min_free_disk_mib",
             mib(free),
             store.root_dir().display(),
-            mib(settings.disk_floor),
+            mib(settings.min_free_disk_bytes),
         )),
         Err(error) => DoctorStatus::Bad(error.to_string()),
     }

@@ -31,15 +31,15 @@ pub struct NodeSettings {
     /// How many jobs it takes at once.
     pub slots: u16,
     /// Below this many bytes of free disk no job is taken.
-    pub disk_floor: u64,
+    pub min_free_disk_bytes: u64,
     /// For how long it works on without having been heard by the orchestrator.
     pub lease: Duration,
     /// Hosts that jobs may ask for packages, when they name them too.
     pub egress_hosts: Vec<String>,
     /// Whether agents ask people before what they do, instead of being free in their sandbox.
-    pub ask: bool,
+    pub ask_permission: bool,
     /// What a job gets when it asks for nothing, and the most that it gets.
-    pub most: JobResourceLimits,
+    pub job_limits: JobResourceLimits,
 }
 
 /// The most that one job gets.
@@ -200,7 +200,7 @@ impl NodeContext {
     /// Whether there is room for another job.
     pub(crate) fn has_disk_space(&self) -> bool {
         match self.store.free_bytes() {
-            Ok(free) => free >= self.settings.disk_floor,
+            Ok(free) => free >= self.settings.min_free_disk_bytes,
             Err(error) => {
                 tracing::warn!(event = "disk.unknown", %error, "free space cannot be measured");
                 false

@@ -443,9 +443,10 @@ impl NodeSupervisor {
         };
         let mut warnings = node.warnings.clone();
         if !node.has_disk_space() {
-            let (floor, place) = (node.settings.disk_floor >> 20, node.store.root_dir().display());
+            let floor = node.settings.min_free_disk_bytes >> 20;
+            let place = node.store.root_dir().display();
             warnings.push(format!(
-                "no job is taken: less than {floor} MiB are free in {place}; make room there, or lower disk_floor_mib in node.toml"
+                "no job is taken: less than {floor} MiB are free in {place}; make room there, or lower min_free_disk_mib in node.toml"
             ));
         }
         report::build_node_report(

@@ -69,7 +69,7 @@ pub struct SessionStart<'a> {
     /// The job's socket of the tool gate, on the host.
     pub gate: &'a Path,
     /// Whether the worker asks people before what it does, instead of being free in its sandbox.
-    pub ask: bool,
+    pub ask_permission: bool,
     /// How long it may take.
     pub limits: WorkerTimeouts,
 }

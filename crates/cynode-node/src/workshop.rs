@@ -20,7 +20,7 @@ const AGENT_PROBE_TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) struct LocalWorkerFactory {
     pub(crate) recipes: AgentRecipes,
     pub(crate) agents: PathBuf,
-    pub(crate) most: JobResourceLimits,
+    pub(crate) job_limits: JobResourceLimits,
 }
 
 impl WorkerFactory for LocalWorkerFactory {
@@ -37,7 +37,7 @@ impl WorkerFactory for LocalWorkerFactory {
             let runs = JobSandboxRunner::new_standalone(
                 Arc::clone(backend),
                 "measure".to_owned(),
-                &self.most,
+                &self.job_limits,
                 until,
             );
             let (found, broken) =

@@ -36,7 +36,7 @@ impl AllowlistSwitch {
     /// The key of the system setting.
     pub const fn setting_key(self) -> &'static str {
         match self {
-            Self::PmAllowedImages => "gate.pm_allowed_images",
+            Self::PmAllowedImages => "gateway.pm_allowed_images",
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct RunnerCli {
     lease_seconds: u32,
     /// How long it waits for the result of a job before the run rests and others take its place, 0 to 10000.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    linger_milliseconds: u32,
+    linger_ms: u32,
     /// Which log lines are written.
     #[arg(long, default_value = "info")]
     log: String,
@@ -61,7 +61,7 @@ impl RunnerCli {
             orchestrator: self.orchestrator,
             name: self.name,
             lease: Duration::from_secs(self.lease_seconds.into()),
-            linger: Duration::from_millis(self.linger_milliseconds.into()),
+            linger: Duration::from_millis(self.linger_ms.into()),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {

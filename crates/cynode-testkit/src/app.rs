@@ -200,8 +200,8 @@ fn gated_app(
             objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
             objects_directory: objects.path().to_owned(),
             repositories: RepositoryStore::new(objects.path().join("repositories")),
-            keep_records: time::Duration::days(365),
-            keep_transcripts: time::Duration::days(90),
+            audit_retention: time::Duration::days(365),
+            transcript_retention: time::Duration::days(90),
         },
     );
     let models = InferenceRuntime::open_runtime(&app, objects.path().join("cassettes")).unwrap();
@@ -323,8 +323,8 @@ impl TestApp {
             objects: parts.objects.clone(),
             objects_directory: parts.objects_directory.clone(),
             repositories: parts.repositories.clone(),
-            keep_records: parts.keep_records,
-            keep_transcripts: parts.keep_transcripts,
+            audit_retention: parts.audit_retention,
+            transcript_retention: parts.transcript_retention,
         };
         let app = App::new(self.db.pool(), self.environment.clone(), LifetimePolicy::default());
         self.gate_of(app.with_gateway(parts), tempfile::tempdir().unwrap(), records()).await

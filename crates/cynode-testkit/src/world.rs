@@ -318,7 +318,7 @@ impl World {
         }
         let worker_token = cynode(&["admin", "token", "worker"]);
         cynode(&["admin", "engine-key", root.join("engine").to_str().unwrap()]);
-        cynode(&["admin", "master-key", root.join("gate/master.key").to_str().unwrap()]);
+        cynode(&["admin", "master-key", root.join("storage/master.key").to_str().unwrap()]);
 
         let (user, internal_direct) = (free_address(), free_address());
         let runner = free_address();
@@ -340,11 +340,11 @@ impl World {
                     format!("engine.ingress_url=http://{engine_seen}"),
                     format!("engine.admin_url=http://{admin}"),
                     format!("engine.runner_url=http://{runner_seen}"),
-                    "engine.sweep_milliseconds=200".to_owned(),
-                    "engine.resend_milliseconds=1000".to_owned(),
+                    "engine.reconcile_interval_ms=200".to_owned(),
+                    "engine.redispatch_after_ms=1000".to_owned(),
                     "database.max_connections=12".to_owned(),
                     "telemetry.log=warn".to_owned(),
-                    format!("gate.directory={}", root.join("gate").display()),
+                    format!("storage.directory={}", root.join("storage").display()),
                 ];
                 [own, setup.settings.clone()].concat()
             }),
@@ -528,12 +528,12 @@ impl World {
 
     /// Where the orchestrator keeps the repository of a project.
     pub fn repository(&self, project: &str) -> PathBuf {
-        self.dir.path().join("gate/repositories").join(format!("{project}.git"))
+        self.dir.path().join("storage/repositories").join(format!("{project}.git"))
     }
 
     /// Bytes that the orchestrator keeps, by their SHA-256; none when it does not have them.
     pub fn artifact(&self, sha256: &str) -> Option<Vec<u8>> {
-        let place = self.dir.path().join("gate/artifacts/sha256");
+        let place = self.dir.path().join("storage/artifacts/sha256");
         fs::read(place.join(sha256.get(..2)?).join(sha256)).ok()
     }
 

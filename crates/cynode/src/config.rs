@@ -9,13 +9,16 @@
 
 mod auth;
 mod database;
+mod egress;
 mod engine;
-mod gate;
+mod gateway;
 mod mail;
 mod manager;
 mod planner;
 mod reader;
+mod retention;
 mod server;
+mod storage;
 mod telemetry;
 
 use std::fmt;
@@ -24,13 +27,16 @@ use cynode_core::tuning::TuningNote;
 
 pub(crate) use auth::AuthConfig;
 pub(crate) use database::DatabaseConfig;
+pub(crate) use egress::EgressConfig;
 pub(crate) use engine::{EngineConfig, EnginePorts};
-pub(crate) use gate::GatewayConfig;
+pub(crate) use gateway::GatewayConfig;
 pub(crate) use mail::MailConfig;
 pub(crate) use manager::ManagerConfig;
 pub(crate) use planner::PlannerConfig;
 pub(crate) use reader::{ConfigSources, EffectiveSetting};
+pub(crate) use retention::RetentionConfig;
 pub(crate) use server::ServerConfig;
+pub(crate) use storage::StorageConfig;
 pub(crate) use telemetry::TelemetryConfig;
 
 /// The directories in which programs are looked for.
@@ -54,7 +60,11 @@ pub(crate) struct CynodeConfig {
     pub(crate) server: ServerConfig,
     pub(crate) database: DatabaseConfig,
     pub(crate) engine: EngineConfig,
-    pub(crate) gate: GatewayConfig,
+    pub(crate) storage: StorageConfig,
+    pub(crate) gateway: GatewayConfig,
+    pub(crate) egress: EgressConfig,
+    /// The sections `audit` and `transcripts`.
+    pub(crate) retention: RetentionConfig,
     /// The project manager.
     pub(crate) manager: ManagerConfig,
     /// Mail that is sent.
@@ -96,7 +106,10 @@ impl CynodeConfig {
             server: ServerConfig::read_section(&mut reader),
             database: DatabaseConfig::read_section(&mut reader),
             engine: EngineConfig::read_section(&mut reader),
-            gate: GatewayConfig::read_section(&mut reader),
+            storage: StorageConfig::read_section(&mut reader),
+            gateway: GatewayConfig::read_section(&mut reader),
+            egress: EgressConfig::read_section(&mut reader),
+            retention: RetentionConfig::read_sections(&mut reader),
             manager: ManagerConfig::read_section(&mut reader),
             mail: MailConfig::read_section(&mut reader),
             telemetry: TelemetryConfig::read_section(&mut reader),

@@ -43,7 +43,7 @@ pub(crate) fn create_master_key(path: &Path) -> anyhow::Result<()> {
 
 /// Whether the configuration says where the master key is.
 pub(crate) const fn has_key_location(config: &CynodeConfig) -> bool {
-    config.gate.key_file.is_some() || config.gate.directory.is_some()
+    config.storage.master_key_file.is_some() || config.storage.directory.is_some()
 }
 
 /// Reads the master key of an installation. Another key would find everything wrong, so none is made.
@@ -51,7 +51,7 @@ pub(crate) fn load_keys(config: &CynodeConfig) -> anyhow::Result<InstallationKey
     let path = key_file_path(config)?;
     let text = fs::read_to_string(&path).with_context(|| {
         format!(
-            "cannot read the master key {}: point gate.directory or gate.key_file at the installation's",
+            "cannot read the master key {}: point storage.directory or storage.master_key_file at the installation's",
             path.display()
         )
     })?;
@@ -67,11 +67,11 @@ pub(crate) fn load_keys(config: &CynodeConfig) -> anyhow::Result<InstallationKey
 }
 
 fn key_file_path(config: &CynodeConfig) -> anyhow::Result<PathBuf> {
-    match (&config.gate.key_file, &config.gate.directory) {
+    match (&config.storage.master_key_file, &config.storage.directory) {
         (Some(file), _) => Ok(file.clone()),
         (None, Some(directory)) => Ok(directory.join("master.key")),
         (None, None) => bail!(
-            "no master key is named: point gate.directory at the installation's, or name the data directory of `cynode up` with --data-dir"
+            "no master key is named: point storage.directory at the installation's, or name the data directory of `cynode up` with --data-dir"
         ),
     }
 }
@@ -94,7 +94,7 @@ fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpo
 /// How people are told, and where they answer.
 fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notices::NotificationParts> {
     let courier = NotificationSender::new(config.mail.mail_server()?).context("in [mail]")?;
-    let public = config.server.public_url.as_ref().or(config.gate.public_url.as_ref());
+    let public = config.server.public_url.as_ref().or(config.gateway.public_url.as_ref());
     let public_url = public.map(|text| -> anyhow::Result<Url> {
         let url: Url = text.parse().with_context(|| format!("`{text}` is no address"))?;
         let good = matches!(url.scheme(), "http" | "https") && url.query().is_none();
@@ -121,11 +121,11 @@ pub(crate) async fn start_gateway(
     records: CancellationToken,
 ) -> anyhow::Result<RunningGateway> {
     let directory =
-        config.gate.directory.clone().context("set gate.directory, or use `cynode up`")?;
+        config.storage.directory.clone().context("set storage.directory, or use `cynode up`")?;
     let key = key_file_path(config)?;
     ensure!(
         key.exists(),
-        "there is no master key {0}: point gate.directory or gate.key_file at the installation's, \
+        "there is no master key {0}: point storage.directory or storage.master_key_file at the installation's, \
          or make one for a new installation with `cynode admin master-key {0}`",
         key.display()
     );
@@ -143,8 +143,8 @@ pub(crate) async fn start_gateway(
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
         objects_directory: artifacts,
         repositories: RepositoryStore::new(directory.join("repositories")),
-        keep_records: time::Duration::days(config.gate.audit_days),
-        keep_transcripts: time::Duration::days(config.gate.transcript_days),
+        audit_retention: config.retention.audit,
+        transcript_retention: config.retention.transcripts,
     });
     let models = InferenceRuntime::open_runtime(&app, directory.join("cassettes"))?
         .with_manager(manager_endpoint(config)?);
@@ -166,9 +166,9 @@ pub(crate) async fn start_gateway(
         records,
     )?;
     let options = GatewayOptions {
-        hosts: AllowedHosts(config.gate.hosts.clone()),
+        hosts: AllowedHosts(config.gateway.allowed_hosts.clone()),
         public_url: config
-            .gate
+            .gateway
             .public_url
             .clone()
             .or_else(|| config.server.public_url.clone())
@@ -176,7 +176,7 @@ pub(crate) async fn start_gateway(
         patience: config.server.limits.time,
         most_bytes: config.server.limits.body.max(8 * 1024 * 1024),
     };
-    let egress = EgressClient::new(config.gate.opened.clone())?;
+    let egress = EgressClient::new(config.egress.allow_private.clone())?;
     let gateway = Gateway::open_gateway(app.clone(), writer, upstreams, egress, options).await?;
     gateway.spawn_background(tasks, stop);
     Ok(RunningGateway { app, gateway })

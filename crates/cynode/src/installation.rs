@@ -16,16 +16,16 @@ pub(crate) struct InstallationArgs {
 }
 
 impl InstallationArgs {
-    /// Puts its database, when it is asked, and its gate where the configuration names none.
+    /// Puts its database, when it is asked, and its storage where the configuration names none.
     pub(crate) fn fill_config(
         &self,
         config: &mut CynodeConfig,
         asks_database: bool,
     ) -> anyhow::Result<()> {
         let Some(dir) = self.find_data_dir(config)? else { return Ok(()) };
-        let gate = dir.join("gate");
-        if config.gate.directory.is_none() && gate.is_dir() {
-            config.gate.directory = Some(gate);
+        let storage = dir.join("storage");
+        if config.storage.directory.is_none() && storage.is_dir() {
+            config.storage.directory = Some(storage);
         }
         if asks_database && config.database.url.is_none() {
             config.database.url = Some(cluster::running_cluster_url(&dir)?);

@@ -146,7 +146,7 @@ async fn a_member_sees_what_happens_in_its_projects_and_to_its_account_only() {
         admin.post("/v1/tasks", body).await.expect(201);
     }
     let set = json!({ "value": 1, "expected_version": 0 });
-    admin.put("/v1/settings/manager.analysts_at_once", set).await.expect(200);
+    admin.put("/v1/settings/manager.max_concurrent_analysts", set).await.expect(200);
     bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
     let seen = [stream.next().await.unwrap(), stream.next().await.unwrap()];
     assert_eq!(seen[0].data["data"], json!({ "name": "seen" }));

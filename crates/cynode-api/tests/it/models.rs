@@ -556,7 +556,10 @@ async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_i
     scripted(&admin, "tape", true, says("a")).await;
     model(&admin, "small", &["tape"], json!({})).await;
     admin
-        .put("/v1/settings/models.breaker.repeats", json!({ "value": 3, "expected_version": 0 }))
+        .put(
+            "/v1/settings/models.loop_guard.max_identical_calls",
+            json!({ "value": 3, "expected_version": 0 }),
+        )
         .await
         .expect(200);
     let agent = agent(&app, &admin, &["small"]).await;
@@ -582,7 +585,7 @@ async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_i
 /// A task whose third question is the last that may be the same.
 async fn impatient(app: &TestApp, admin: &Client) -> Agent {
     let value = json!({ "value": 3, "expected_version": 0 });
-    admin.put("/v1/settings/models.breaker.repeats", value).await.expect(200);
+    admin.put("/v1/settings/models.loop_guard.max_identical_calls", value).await.expect(200);
     agent(app, admin, &["small"]).await
 }
 

@@ -2,7 +2,7 @@ use cynode_testkit::TestApp;
 use serde_json::json;
 
 const PATH: &str = "/v1/settings/models.default";
-const NUMBER: &str = "/v1/settings/manager.analysts_at_once";
+const NUMBER: &str = "/v1/settings/manager.max_concurrent_analysts";
 
 #[tokio::test]
 async fn a_setting_is_written_only_over_the_version_that_the_writer_saw() {
@@ -86,10 +86,10 @@ async fn what_would_be_ignored_is_refused_with_what_is_right() {
     };
     for (key, value, rule) in [
         ("notifications.allow_private", json!("maybe"), "true or false"),
-        ("workflow.sweep_anyway", json!(1), "true or false"),
-        ("gate.calls_per_second", json!("5"), "1 to 1000000"),
-        ("manager.analysts_at_once", json!(1001), "0 to 1000"),
-        ("models.breaker.repeats", json!(0), "1 to 2147483647"),
+        ("workflow.force_reclaim", json!(1), "true or false"),
+        ("gateway.calls_per_second", json!("5"), "1 to 1000000"),
+        ("manager.max_concurrent_analysts", json!(1001), "0 to 1000"),
+        ("models.loop_guard.max_identical_calls", json!(0), "1 to 2147483647"),
         ("models.default", json!(true), "the id of a model"),
         ("delivery.author", json!("Ada"), "written `Name <address>`"),
     ] {

@@ -48,8 +48,8 @@ impl WorkflowEngine for Listener {
 const LATER: Duration = Duration::from_mins(1);
 
 impl Listener {
-    async fn hears(&self, drive: &Drive, resend: Duration) -> Vec<String> {
-        sweep::dispatch_due(&drive.app.app, self, resend).await.unwrap();
+    async fn hears(&self, drive: &Drive, redispatch_after: Duration) -> Vec<String> {
+        sweep::dispatch_due(&drive.app.app, self, redispatch_after).await.unwrap();
         let told = std::mem::take(&mut *self.told.lock().unwrap());
         told.into_iter().map(|due| due.task.to_string()).collect()
     }

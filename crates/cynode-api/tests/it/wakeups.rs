@@ -25,7 +25,7 @@ struct Attended(CancellationToken);
 impl Attended {
     fn begin(app: &App, every: Duration) -> Self {
         let stop = CancellationToken::new();
-        let pace = ReconcileInterval { every, resend: Duration::from_secs(5) };
+        let pace = ReconcileInterval { every, redispatch_after: Duration::from_secs(5) };
         TaskTracker::new().spawn(wakeups::run_wakeups(app.clone(), pace, stop.clone()));
         Self(stop)
     }

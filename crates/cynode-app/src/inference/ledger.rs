@@ -27,7 +27,7 @@ const MAX_SETTLE_ATTEMPTS: usize = 30;
 
 struct PendingReservation {
     reservation: CallReservation,
-    breaker: LoopGuardLimits,
+    loop_guard: LoopGuardLimits,
     now: OffsetDateTime,
 }
 
@@ -48,11 +48,11 @@ impl BudgetLedger {
             let own = own.clone();
             async move {
                 let first = asking.first()?;
-                let (breaker, now) = (first.breaker, first.now);
+                let (loop_guard, now) = (first.loop_guard, first.now);
                 let calls: Vec<_> = asking.into_iter().map(|one| one.reservation).collect();
                 let mut conn = own.take_connection().await.ok()?;
                 let reserved =
-                    budgets::reserve_calls(&mut conn, &calls, breaker, now, CALL_LEASE_TTL)
+                    budgets::reserve_calls(&mut conn, &calls, loop_guard, now, CALL_LEASE_TTL)
                         .await
                         .ok()?;
                 own.return_connection(conn).await;
@@ -78,17 +78,17 @@ impl BudgetLedger {
         &self,
         pool: &Pool,
         reservation: CallReservation,
-        breaker: LoopGuardLimits,
+        loop_guard: LoopGuardLimits,
         now: OffsetDateTime,
     ) -> Result<ReservationOutcome, DbError> {
         let call = reservation.call;
         // Before it is held back: nobody else is to take it for lost.
         lock_unpoisoned(&self.live).insert(call.as_uuid());
-        let asking = PendingReservation { reservation: reservation.clone(), breaker, now };
+        let asking = PendingReservation { reservation: reservation.clone(), loop_guard, now };
         let reserved = match self.reserve.submit_item(asking).await {
             Some(reserved) => Ok(reserved),
             // With others it failed; alone we learn why.
-            None => reserve_alone(pool, &reservation, breaker, now).await,
+            None => reserve_alone(pool, &reservation, loop_guard, now).await,
         };
         if !matches!(reserved, Ok(ReservationOutcome::Held)) {
             self.stop_tracking(call);
@@ -132,14 +132,14 @@ impl BudgetLedger {
 async fn reserve_alone(
     pool: &Pool,
     reservation: &CallReservation,
-    breaker: LoopGuardLimits,
+    loop_guard: LoopGuardLimits,
     now: OffsetDateTime,
 ) -> Result<ReservationOutcome, DbError> {
     let mut conn = pool.acquire().await?;
     let reserved = budgets::reserve_calls(
         &mut conn,
         std::slice::from_ref(reservation),
-        breaker,
+        loop_guard,
         now,
         CALL_LEASE_TTL,
     )

@@ -43,9 +43,11 @@ use crate::{
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
 
 /// The settings that are looked at.
-pub(crate) const MAX_IDENTICAL_CALLS_SETTING: &str = "models.breaker.repeats";
-pub(crate) const CALLS_WITHOUT_PROGRESS_SETTING: &str = "models.breaker.calls_without_progress";
-pub(crate) const MICROS_PER_MINUTE_SETTING: &str = "models.breaker.micros_per_minute";
+pub(crate) const MAX_IDENTICAL_CALLS_SETTING: &str = "models.loop_guard.max_identical_calls";
+pub(crate) const MAX_CALLS_WITHOUT_PROGRESS_SETTING: &str =
+    "models.loop_guard.max_calls_without_progress";
+pub(crate) const MAX_COST_MICROS_PER_MINUTE_SETTING: &str =
+    "models.loop_guard.max_cost_micros_per_minute";
 pub(crate) const DEFAULT_MODEL_SETTING: &str = "models.default";
 
 /// Everything that questions are routed by.
@@ -54,7 +56,7 @@ pub(super) struct ModelRegistry {
     pub(super) epoch: i64,
     pub(super) models: HashMap<String, RoutedModel>,
     pub(super) redactor: Redactor,
-    pub(super) breaker: LoopGuardLimits,
+    pub(super) loop_guard: LoopGuardLimits,
     /// The model that is asked when a request names none.
     pub(super) default: Option<String>,
     /// The limit of a task that is asked for without one.
@@ -245,16 +247,26 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     let mut secrets = Vec::new();
     let providers = load_providers(&mut conn, keys, &mut secrets).await?;
     load_known_secrets(&mut conn, keys, &mut secrets).await?;
-    let mut breaker = LoopGuardLimits { repeats: 10, calls: 500, micros_per_minute: 5_000_000 };
+    let mut loop_guard = LoopGuardLimits {
+        max_identical_calls: 10,
+        max_calls_without_progress: 500,
+        max_cost_micros_per_minute: 5_000_000,
+    };
     let (mut default, mut task_default, mut think) = (None, budget::default_task_limit(None), None);
     for setting in settings::list_settings(&mut conn).await? {
         let number = || setting.value.as_i64().filter(|number| *number > 0);
         let small = || number().and_then(|number| i32::try_from(number).ok());
         match setting.key.as_str() {
-            MAX_IDENTICAL_CALLS_SETTING => breaker.repeats = small().unwrap_or(breaker.repeats),
-            CALLS_WITHOUT_PROGRESS_SETTING => breaker.calls = small().unwrap_or(breaker.calls),
-            MICROS_PER_MINUTE_SETTING => {
-                breaker.micros_per_minute = number().unwrap_or(breaker.micros_per_minute);
+            MAX_IDENTICAL_CALLS_SETTING => {
+                loop_guard.max_identical_calls = small().unwrap_or(loop_guard.max_identical_calls);
+            }
+            MAX_CALLS_WITHOUT_PROGRESS_SETTING => {
+                loop_guard.max_calls_without_progress =
+                    small().unwrap_or(loop_guard.max_calls_without_progress);
+            }
+            MAX_COST_MICROS_PER_MINUTE_SETTING => {
+                loop_guard.max_cost_micros_per_minute =
+                    number().unwrap_or(loop_guard.max_cost_micros_per_minute);
             }
             DEFAULT_MODEL_SETTING => default = setting.value.as_str().map(str::to_owned),
             budget::TASK_DEFAULT_SETTING => {
@@ -279,7 +291,7 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
         epoch,
         models: models.collect(),
         redactor,
-        breaker,
+        loop_guard,
         default,
         task_default,
         archived,

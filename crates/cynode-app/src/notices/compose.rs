@@ -232,7 +232,7 @@ fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> Notifica
             (format!("A key of {provider} rests"), text)
         }
         "sweep.halted" => {
-            let text = "No job is given up before they are heard of, or an admin sets workflow.sweep_anyway.";
+            let text = "No job is given up before they are heard of, or an admin sets workflow.force_reclaim.";
             ("Most workers look dead at once".to_owned(), text.to_owned())
         }
         "schedule.refused" => {

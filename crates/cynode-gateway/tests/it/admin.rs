@@ -224,7 +224,7 @@ async fn the_allowlists_can_be_read_as_they_are_enforced() {
     let first = &lists["items"][0]["lines"][0];
     assert_eq!(
         first,
-        &json!({ "tools": "sandbox.allowed_images.*", "setting": "gate.pm_allowed_images" })
+        &json!({ "tools": "sandbox.allowed_images.*", "setting": "gateway.pm_allowed_images" })
     );
 }
 

@@ -519,7 +519,7 @@ async fn a_judgement_is_shared_with_an_analyst_and_comes_back_with_its_findings(
 #[tokio::test]
 async fn only_as_many_analysts_work_at_once_as_the_installation_allows() {
     let bench = Bench::new().await;
-    bench.setting("manager.analysts_at_once", json!(0)).await;
+    bench.setting("manager.max_concurrent_analysts", json!(0)).await;
     let mut run = asked(&bench).await;
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let analyst = host(&bench, ServiceKind::Analyst, "a").await;
@@ -533,7 +533,7 @@ async fn only_as_many_analysts_work_at_once_as_the_installation_allows() {
     given(&manager, "handoff.delegate", share).await;
     assert_eq!(claim(&analyst).await, Value::Null);
     let body = json!({ "value": 1, "expected_version": 1 });
-    bench.admin.put("/v1/settings/manager.analysts_at_once", body).await.expect(200);
+    bench.admin.put("/v1/settings/manager.max_concurrent_analysts", body).await.expect(200);
     assert_ne!(claim(&analyst).await, Value::Null);
 }
 

@@ -10,7 +10,7 @@ use crate::bench::{Bench, promised};
 #[tokio::test]
 async fn too_many_calls_in_a_second_are_refused_with_the_time_to_wait() {
     let bench = Bench::new().await;
-    bench.setting("gate.calls_per_second", json!(2)).await;
+    bench.setting("gateway.calls_per_second", json!(2)).await;
     let agent = bench.agent("developer").await;
     let call =
         async |number: u32| agent.call("help.tool", json!({ "tool": number.to_string() })).await;
@@ -38,7 +38,7 @@ async fn too_many_calls_in_a_second_are_refused_with_the_time_to_wait() {
 #[tokio::test]
 async fn the_same_call_again_and_again_is_refused_until_something_else_is_called() {
     let bench = Bench::new().await;
-    bench.setting("gate.identical_calls", json!(3)).await;
+    bench.setting("gateway.max_identical_calls", json!(3)).await;
     let agent = bench.agent("developer").await;
     let same = async || agent.call("skills.list", json!({})).await.verdict();
     for _ in 0..3 {
@@ -62,8 +62,8 @@ async fn the_same_call_again_and_again_is_refused_until_something_else_is_called
 async fn two_replicas_share_the_hour_of_a_task() {
     let bench = Bench::new().await;
     // Calls are taken from the hour in batches of fifty.
-    bench.setting("gate.calls_per_task_hour", json!(60)).await;
-    bench.setting("gate.calls_per_second", json!(1000)).await;
+    bench.setting("gateway.calls_per_task_hour", json!(60)).await;
+    bench.setting("gateway.calls_per_second", json!(1000)).await;
     let second = bench.app.another_gate().await;
     let here = bench.agent_with("developer", json!({ "expires_in_seconds": 36000 })).await;
     let there =
@@ -96,7 +96,7 @@ async fn two_replicas_share_the_hour_of_a_task() {
 #[tokio::test]
 async fn an_agent_without_a_task_has_an_hour_of_its_own() {
     let bench = Bench::new().await;
-    bench.setting("gate.calls_per_task_hour", json!(5)).await;
+    bench.setting("gateway.calls_per_task_hour", json!(5)).await;
     let manager = async || {
         let more = json!({ "task_id": null, "expires_in_seconds": 36000 });
         bench.agent_with("project_manager", more).await
@@ -129,7 +129,7 @@ async fn a_changed_limit_holds_at_once_and_a_value_that_is_none_is_refused() {
     assert_eq!(burst().await, 8);
     let set = async |value: Value, version: u32| {
         let body = json!({ "value": value, "expected_version": version });
-        bench.admin.put("/v1/settings/gate.calls_per_second", body).await.status
+        bench.admin.put("/v1/settings/gateway.calls_per_second", body).await.status
     };
     assert_eq!(set(json!(1), 0).await, 200);
     promised().await;
@@ -155,7 +155,7 @@ fn counted(answers: impl Iterator<Item = String>) -> BTreeMap<String, u32> {
 #[tokio::test]
 async fn whoever_goes_on_calling_too_much_is_held_back_and_cannot_fill_the_records() {
     let bench = Bench::new().await;
-    bench.setting("gate.calls_per_second", json!(1)).await;
+    bench.setting("gateway.calls_per_second", json!(1)).await;
     let agent = bench.agent("developer").await;
     let since = Instant::now();
     let calls = (0..250).map(|number: u32| {

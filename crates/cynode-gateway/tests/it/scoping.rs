@@ -268,7 +268,7 @@ async fn no_agent_can_change_settings_tools_rules_servers_or_tokens_by_any_door(
             let door = door.with_token(&token);
             for (path, body) in [
                 (
-                    "/v1/settings/gate.pm_allowed_images",
+                    "/v1/settings/gateway.pm_allowed_images",
                     json!({ "value": true, "expected_version": 0 }),
                 ),
                 ("/v1/tools/git.push", json!({ "enabled": true })),

@@ -164,7 +164,7 @@ fn table() -> String {
     let mut definitions = tool_definitions().to_vec();
     definitions.sort_by(|a, b| a.name.cmp(&b.name));
     for switch in [false, true] {
-        let _ = writeln!(text, "# gate.pm_allowed_images {}", if switch { "on" } else { "off" });
+        let _ = writeln!(text, "# gateway.pm_allowed_images {}", if switch { "on" } else { "off" });
         for definition in &definitions {
             let images = definition.name.as_str().starts_with("sandbox.allowed_images.");
             if switch && !images {

@@ -260,7 +260,7 @@ async fn artifacts_are_stored_listed_and_read_and_only_by_the_task_they_belong_t
 #[tokio::test]
 async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
     let bench = Bench::new().await;
-    bench.setting("gate.task_artifact_bytes", json!(10_000)).await;
+    bench.setting("artifacts.max_bytes_per_task", json!(10_000)).await;
     let agent = bench.agent("developer").await;
     let put = async |name: &str, letter: &str| {
         let arguments = json!({ "task_id": bench.task, "name": name, "media_type": "text/plain",
@@ -275,7 +275,7 @@ async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
     let stored = bench.app.app.gateway_parts().unwrap().objects_directory.join("sha256");
     assert_eq!(std::fs::read_dir(stored).unwrap().count(), 2);
     let wrong = json!({ "value": 0, "expected_version": 1 });
-    bench.admin.put("/v1/settings/gate.task_artifact_bytes", wrong).await.expect(422);
+    bench.admin.put("/v1/settings/artifacts.max_bytes_per_task", wrong).await.expect(422);
 }
 
 #[tokio::test]
@@ -414,7 +414,7 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     );
     assert_eq!(verdict(&manager, "sandbox.allowed_images.add", add()).await, "refused disabled_by_setting");
     assert!(!manager.tools().await.iter().any(|tool| tool.starts_with("sandbox__")));
-    bench.setting("gate.pm_allowed_images", json!(true)).await;
+    bench.setting("gateway.pm_allowed_images", json!(true)).await;
     given(&manager, "sandbox.allowed_images.add", add()).await;
     assert_eq!(
         given(&manager, "sandbox.allowed_images.list", json!({})).await,
@@ -444,7 +444,7 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
 #[tokio::test]
 async fn images_are_allowed_by_the_manager_of_an_operator_and_not_of_a_viewer() {
     let bench = Bench::new().await;
-    bench.setting("gate.pm_allowed_images", json!(true)).await;
+    bench.setting("gateway.pm_allowed_images", json!(true)).await;
     let person = bench.app.user("person", None).await;
     bench.app.member(bench.project, &person, UserRole::Operator).await;
     let issued = bench.issue(&person, "project_manager", json!({})).await;

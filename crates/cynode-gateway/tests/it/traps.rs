@@ -114,7 +114,7 @@ async fn a_gate_that_cannot_be_loaded_or_asked_lets_nothing_through() {
 #[tokio::test]
 async fn records_cannot_be_switched_off_and_tool_calls_are_in_them() {
     let bench = Bench::new().await;
-    for key in ["audit.enabled", "gate.audit", "gate.records", "audit.tool_calls"] {
+    for key in ["audit.enabled", "gateway.audit", "gateway.records", "audit.tool_calls"] {
         let body = json!({ "value": false, "expected_version": 0 });
         bench.admin.put(&format!("/v1/settings/{key}"), body).await.expect(422);
     }
@@ -493,7 +493,7 @@ async fn a_page_of_somebody_else_is_turned_away_by_default_even_with_a_token() {
                 "{name}: {value}"
             );
             // Whoever set up a name for it must find out which setting is missing.
-            assert!(String::from_utf8_lossy(&answer.0.body).contains("`gate.hosts`"));
+            assert!(String::from_utf8_lossy(&answer.0.body).contains("`gateway.allowed_hosts`"));
         }
     }
     for (name, value) in [("origin", "http://127.0.0.1:12082"), ("host", "localhost:12082")] {

@@ -57,7 +57,7 @@ pub(super) async fn run_trusted_command(
             (node.select_backend(needs).ok_or(TrustedCommandError::NoSandbox)?, needs.image.clone())
         }
     };
-    let limits = node.settings.most.run_limits(needs, TRUSTED_COMMAND_TIMEOUT);
+    let limits = node.settings.job_limits.run_limits(needs, TRUSTED_COMMAND_TIMEOUT);
     // When the disk is low, runs of workers are ended, and this saves what they did.
     let limits = SandboxLimits { despite_low_disk: true, ..limits };
     let runs = JobSandboxRunner::new(

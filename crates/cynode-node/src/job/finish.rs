@@ -99,7 +99,7 @@ async fn commit_work(
     let (out, _) =
         run_trusted_command(node, job, "finish", &argv, &workspace::sandbox_git_env(&role), &[])
             .await?;
-    let most = node.settings.most.bundle_bytes();
+    let most = node.settings.job_limits.bundle_bytes();
     let Some(taken) = workspace::read_work_bundle(&out, most)? else { return Ok(None) };
     upload_file(node, job, &taken.file, &taken.bundle).await?;
     Ok(Some(taken))
@@ -119,7 +119,7 @@ async fn upload_file(
 /// said.
 async fn upload_artifacts(node: &NodeContext, job: &NodeJob) -> BTreeMap<String, StoredBlob> {
     let mut stored = BTreeMap::new();
-    let mut left = node.settings.most.bundle_bytes();
+    let mut left = node.settings.job_limits.bundle_bytes();
     let entries = fs::read_dir(job.dir.out_dir()).into_iter().flatten().flatten();
     for (at, entry) in entries.enumerate() {
         let path = entry.path();

@@ -153,7 +153,7 @@ async fn try_run_worker(
     let until = due - (left / 10).min(Duration::from_mins(1));
     store::create_traversable_dir(&job.dir.sockets_dir())?;
     let sockets = open_sockets(node, job)?;
-    let limits = node.settings.most.run_limits(needs, left);
+    let limits = node.settings.job_limits.run_limits(needs, left);
     let runs = JobSandboxRunner::new(
         Arc::clone(&backend),
         job.job_id().to_string(),
@@ -221,7 +221,7 @@ async fn prepare_from_mirror(
 ) -> Result<Option<MergeResult>, TurnFailure> {
     let assignment = job.assignment();
     let (host, store) = (&node.host, &node.store);
-    let most = node.settings.most.disk_bytes(&assignment.work.sandbox);
+    let most = node.settings.job_limits.disk_bytes(&assignment.work.sandbox);
     workspace::create_workspace(host, store, &job.dir, assignment, mirror.as_deref(), most).await?;
     if let (Some((checks, from)), Some(mirror)) = (pinned_checks(job), &mirror) {
         pins::prepare_pin_source(node, job, mirror, checks, from).await?;
@@ -325,7 +325,7 @@ async fn run_turn(
         events,
         permissions: Arc::new(PermissionRequester { node: Arc::clone(node), job: Arc::clone(job) }),
         gate: &gate,
-        ask: node.settings.ask,
+        ask_permission: node.settings.ask_permission,
         limits: WorkerTimeouts::with_deadline(until),
     };
     let play = async {

@@ -74,7 +74,7 @@ impl AcpWorker {
             }
         }
         let mut env = base_environment();
-        env.extend(self.recipe.agent_environment(model, start.ask));
+        env.extend(self.recipe.agent_environment(model, start.ask_permission));
         let binds = [agent_bind_mount(&self.recipe, &self.place.join(&self.recipe.name))];
         let mut running =
             start.sandbox.run_program(&self.recipe.program_argv(model), &env, &binds).await?;
@@ -95,7 +95,7 @@ impl AcpWorker {
         agent
             .initialize_session(
                 start.resume,
-                self.recipe.asking_mode(start.ask).mode.as_deref(),
+                self.recipe.asking_mode(start.ask_permission).mode.as_deref(),
                 until,
             )
             .await?;

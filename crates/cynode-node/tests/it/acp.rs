@@ -39,7 +39,7 @@ fn bench(start: &str) -> Bench {
 /// The same, with people who are asked.
 fn asking() -> Bench {
     let mut bench = bench("");
-    bench.ask = true;
+    bench.ask_permission = true;
     bench
 }
 

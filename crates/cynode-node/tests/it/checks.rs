@@ -29,7 +29,7 @@ impl Scene {
         let origin = tempfile::tempdir().unwrap();
         let base = repository(origin.path());
         fake.serve_repository(origin.path());
-        let machine = Machine::joined(&fake).with(&["--image", IMAGE]);
+        let machine = Machine::joined(&fake).with(&["--default-image", IMAGE]);
         let running = machine.start();
         Self { fake, machine, running, origin, base }
     }

@@ -108,7 +108,7 @@ async fn the_doctor_says_what_is_missing_and_what_to_do() {
     assert!(!machine.state().exists(), "whoever only looks leaves nothing behind");
     assert!(String::from_utf8_lossy(&before.stdout).contains("cynode-node join"));
     let machine = Machine::joined(&fake);
-    let output = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
+    let output = machine.command().args(["doctor", "--min-free-disk-mib", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", stderr(&output));
     for word in ["git", "bubblewrap", "orchestrator", &fake.url] {
@@ -128,7 +128,7 @@ async fn the_doctor_takes_no_token_and_the_node_that_runs_goes_on_claiming() {
         let world = fake.world();
         (world.tokens.clone(), world.generation)
     };
-    let looked = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
+    let looked = machine.command().args(["doctor", "--min-free-disk-mib", "1"]).output().unwrap();
     assert!(looked.status.success(), "{}", stderr(&looked));
     {
         let world = fake.world();
@@ -194,7 +194,7 @@ async fn a_directory_to_show_that_cannot_be_read_is_named_and_left_out_and_the_n
     assert_eq!(report.warnings, told);
     let log = machine.log();
     assert_eq!(log.matches("\"event\":\"show.left_out\"").count(), 2, "{log}");
-    let looked = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
+    let looked = machine.command().args(["doctor", "--min-free-disk-mib", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&looked.stdout).into_owned();
     assert!(looked.status.success(), "{said}{}", stderr(&looked));
     for sentence in &told {

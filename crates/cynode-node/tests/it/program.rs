@@ -81,8 +81,8 @@ impl Machine {
     pub(crate) fn start(&self) -> Running {
         let mut command = self.command();
         command.args(["run", "--log", "info"]).args(&self.flags);
-        if !self.flags.iter().any(|flag| flag == "--disk-floor-mib") {
-            command.args(["--disk-floor-mib", "1"]);
+        if !self.flags.iter().any(|flag| flag == "--min-free-disk-mib") {
+            command.args(["--min-free-disk-mib", "1"]);
         }
         let log = self.dir.path().join("log");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();

@@ -169,11 +169,11 @@ impl Scene {
         let node = NodeContext::new(NodeParts {
             settings: NodeSettings {
                 slots: 1,
-                disk_floor: 1,
+                min_free_disk_bytes: 1,
                 lease: Duration::from_mins(1),
                 egress_hosts: Vec::new(),
-                ask: true,
-                most: JobResourceLimits {
+                ask_permission: true,
+                job_limits: JobResourceLimits {
                     memory_mib: 512,
                     cpu_percent: 100,
                     processes: 64,

@@ -140,7 +140,7 @@ pub(crate) struct Bench {
     pub(crate) assignment: JobAssignment,
     pub(crate) recipes: AgentRecipes,
     pub(crate) limits: WorkerTimeouts,
-    pub(crate) ask: bool,
+    pub(crate) ask_permission: bool,
     pub(crate) resume: Option<String>,
 }
 
@@ -160,7 +160,7 @@ impl Bench {
             assignment: assignment(choice),
             recipes: AgentRecipes::built_in().unwrap(),
             limits: WorkerTimeouts::with_deadline(Instant::now() + Duration::from_mins(1)),
-            ask: false,
+            ask_permission: false,
             resume: None,
             folder,
         }
@@ -190,7 +190,7 @@ impl Bench {
             events,
             permissions: Arc::clone(&self.people) as _,
             gate: &self.gate(),
-            ask: self.ask,
+            ask_permission: self.ask_permission,
             limits: self.limits,
         };
         Ok((worker.start_session(start).await?, Line { orders, ears, events: heard }))

@@ -447,7 +447,7 @@ async fn a_draining_node_and_one_without_room_take_no_jobs_and_give_up_what_nobo
     // The first claim may have been under way before the node knew.
     fake.until("it is heard again", |world| (world.heartbeats > 1).then_some(())).await;
     drop(running);
-    let full = Machine::joined(&fake).with(&["--disk-floor-mib", "4000000000"]);
+    let full = Machine::joined(&fake).with(&["--min-free-disk-mib", "4000000000"]);
     let unused = full.state().join("mirrors/unused.git/objects");
     std::fs::create_dir_all(&unused).unwrap();
     fake.world().draining = false;

@@ -159,7 +159,7 @@ async fn play_demo(
         DemoScript { client, screen, house, lines, begun, project: project.clone(), members };
     let ended = scene.run_task().await?;
     if matches!(ended, DemoOutcome::Merged) {
-        let bare = place.dir.join("gate/repositories").join(format!("{project}.git"));
+        let bare = place.dir.join("storage/repositories").join(format!("{project}.git"));
         repository.pull_from(&bare)?;
         scene.screen.print_line(&format!("\nThe repository is in {}:", repository.path.display()));
         for line in repository.run_git(&["log", "--stat", "--format=%h %an: %s", "-1"])?.lines() {

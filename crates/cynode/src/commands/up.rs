@@ -54,8 +54,9 @@ pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<Ex
     for note in &loaded.notes {
         output::print_line(&format!("warning: {note}"));
     }
-    let gate = loaded.config.gate.directory.get_or_insert_with(|| dir.join("gate")).clone();
-    let key = loaded.config.gate.key_file.clone().unwrap_or_else(|| gate.join("master.key"));
+    let storage = &mut loaded.config.storage;
+    let directory = storage.directory.get_or_insert_with(|| dir.join("storage")).clone();
+    let key = storage.master_key_file.clone().unwrap_or_else(|| directory.join("master.key"));
     if !key.exists() {
         crate::gate::create_master_key(&key)?;
     }

@@ -19,7 +19,7 @@ pub(crate) struct EngineConfig {
     pub(crate) runner_url: Option<String>,
     /// The ports of the engine that `up` starts.
     pub(crate) own: EnginePorts,
-    /// How the sweep goes about it.
+    /// How often the reconciler looks, and when it dispatches again.
     pub(crate) pace: ReconcileInterval,
 }
 
@@ -36,10 +36,14 @@ const fn loopback_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-const RECONCILE_INTERVAL_MS: BoundedNumber<i64> =
-    BoundedNumber { name: "CYNODE_ENGINE_SWEEP_MILLISECONDS", min: 50, max: 60_000, default: 1000 };
-const REDISPATCH_INTERVAL_MS: BoundedNumber<i64> = BoundedNumber {
-    name: "CYNODE_ENGINE_RESEND_MILLISECONDS",
+const RECONCILE_INTERVAL_MS: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_ENGINE_RECONCILE_INTERVAL_MS",
+    min: 50,
+    max: 60_000,
+    default: 1000,
+};
+const REDISPATCH_AFTER_MS: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_ENGINE_REDISPATCH_AFTER_MS",
     min: 200,
     max: 600_000,
     default: 5000,
@@ -60,10 +64,10 @@ impl EngineConfig {
             },
             pace: ReconcileInterval {
                 every: milliseconds(
-                    reader.bounded_integer("engine.sweep_milliseconds", RECONCILE_INTERVAL_MS),
+                    reader.bounded_integer("engine.reconcile_interval_ms", RECONCILE_INTERVAL_MS),
                 ),
-                resend: milliseconds(
-                    reader.bounded_integer("engine.resend_milliseconds", REDISPATCH_INTERVAL_MS),
+                redispatch_after: milliseconds(
+                    reader.bounded_integer("engine.redispatch_after_ms", REDISPATCH_AFTER_MS),
                 ),
             },
         }

@@ -190,6 +190,13 @@ impl ConfigReader {
         found.map(|(text, _)| text)
     }
 
+    /// Texts that commas separate, in lower case; none when it is absent.
+    pub(crate) fn lowercase_list(&mut self, key: &'static str) -> Vec<String> {
+        let text = self.optional_text(key).unwrap_or_default();
+        let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        entries.map(str::to_ascii_lowercase).collect()
+    }
+
     /// A number that is clamped with a warning; the bounds' name is the variable's.
     pub(crate) fn bounded_integer(&mut self, key: &'static str, bounds: BoundedNumber<i64>) -> i64 {
         self.read_bounded(key, bounds.name, |text| bounds.parse_clamped(text), bounds.default)

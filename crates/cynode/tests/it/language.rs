@@ -172,6 +172,9 @@ fn violations(list: &WordList) -> BTreeMap<String, Vec<String>> {
                 add("log_events", &path, name);
             }
         }
+        for key in quoted(&text, "\"").filter(|key| list.settings.contains(*key)) {
+            add("settings", &path, key);
+        }
     }
     for ((name_of_crate, name), count) in types {
         if count > 1 && !list.repeated_types.contains_key(&format!("{name_of_crate}::{name}")) {
@@ -197,11 +200,6 @@ fn violations(list: &WordList) -> BTreeMap<String, Vec<String>> {
         for word in command.split(' ').filter(|word| list.cli_words.contains(*word)) {
             add("cli_words", &command, word);
         }
-    }
-    let settings =
-        read("crates/cynode-core/src/settings.rs") + &read("crates/cynode/src/config.rs");
-    for key in quoted(&settings, "\"").filter(|key| list.settings.contains(*key)) {
-        add("settings", "settings", key);
     }
     found
 }

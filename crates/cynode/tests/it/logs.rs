@@ -40,7 +40,7 @@ impl Running {
             .arg("--set")
             .arg(format!("server.internal_listen={}", free_address()))
             .arg("--set")
-            .arg(format!("gate.directory={}", gate.path().display()))
+            .arg(format!("storage.directory={}", gate.path().display()))
             .args(flags)
             .env("DATABASE_URL", db.url())
             .stderr(Stdio::piped())

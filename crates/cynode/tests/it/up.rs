@@ -132,15 +132,15 @@ fn nobody_else_on_the_machine_looks_into_what_up_keeps() {
     let (child, _) = up(&data);
     end(child);
     let whole = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
-    let modes = [data.clone(), data.join("gate"), data.join("engine")].map(|path| mode(&path));
+    let modes = [data.clone(), data.join("storage"), data.join("engine")].map(|path| mode(&path));
     assert_eq!(modes, [whole, 0o700, 0o700]);
     // As an older version left it.
-    for path in ["gate", "engine"] {
+    for path in ["storage", "engine"] {
         std::fs::set_permissions(data.join(path), Permissions::from_mode(0o755)).unwrap();
     }
     let (child, _) = up(&data);
     end(child);
-    assert_eq!([data.join("gate"), data.join("engine")].map(|path| mode(&path)), [0o700, 0o700]);
+    assert_eq!([data.join("storage"), data.join("engine")].map(|path| mode(&path)), [0o700, 0o700]);
 }
 
 #[test]
@@ -350,11 +350,11 @@ fn records_are_not_checked_with_a_new_key() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = cynode();
     command.args(["audit", "verify"]).env("DATABASE_URL", "postgres://nobody@localhost/nothing");
-    command.arg("--set").arg(format!("gate.directory={}", dir.path().display()));
+    command.arg("--set").arg(format!("storage.directory={}", dir.path().display()));
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     let told = format!(
-        "cannot read the master key {}: point gate.directory or gate.key_file at the installation's",
+        "cannot read the master key {}: point storage.directory or storage.master_key_file at the installation's",
         dir.path().join("master.key").display()
     );
     assert_eq!((output.status.code(), stderr.contains(&told)), (Some(1), true), "{stderr}");

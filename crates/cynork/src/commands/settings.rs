@@ -16,19 +16,19 @@ pub(crate) enum SettingsCommand {
     #[command(after_help = "Example: cynork settings list")]
     List,
     /// Shows a system setting.
-    #[command(after_help = "Example: cynork settings get gate.calls_per_second --quiet")]
+    #[command(after_help = "Example: cynork settings get gateway.calls_per_second --quiet")]
     Get {
         /// What it is about.
         key: String,
     },
     /// Writes a system setting, if nobody wrote it in between.
-    #[command(after_help = "Example: cynork settings set gate.calls_per_second 20")]
+    #[command(after_help = "Example: cynork settings set gateway.calls_per_second 20")]
     Set(NewValue),
     /// Deletes a system setting, if nobody wrote it in between.
-    #[command(after_help = "Example: cynork settings delete gate.calls_per_second")]
+    #[command(after_help = "Example: cynork settings delete gateway.calls_per_second")]
     Delete(OldValue),
     /// Lists the writes of a system setting, newest first.
-    #[command(after_help = "Example: cynork settings history gate.calls_per_second")]
+    #[command(after_help = "Example: cynork settings history gateway.calls_per_second")]
     History {
         /// What it is about.
         key: String,

@@ -15,7 +15,7 @@ use crate::{
 /// A value that is written.
 #[derive(Args)]
 pub(crate) struct NewValue {
-    /// What it is about, such as `gate.calls_per_second`.
+    /// What it is about, such as `gateway.calls_per_second`.
     pub(crate) key: String,
     /// JSON, or plain text when it is none; `@FILE` takes it from a file, `@-` from standard input.
     value: String,

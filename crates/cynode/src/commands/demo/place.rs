@@ -109,7 +109,7 @@ fn render_config(ports: &[SocketAddr]) -> String {
             let _ = writeln!(text, "{key} = \"{port}\"");
         }
         if section == "engine" {
-            text.push_str("sweep_milliseconds = 200\nresend_milliseconds = 2000\n");
+            text.push_str("reconcile_interval_ms = 200\nredispatch_after_ms = 2000\n");
         }
     }
     text

@@ -185,7 +185,7 @@ impl Stage {
 
 /// Where an installation keeps recordings.
 fn tapes(world: &World) -> PathBuf {
-    world.logs().join("gate/cassettes")
+    world.logs().join("storage/cassettes")
 }
 
 /// Copies the files of a directory.

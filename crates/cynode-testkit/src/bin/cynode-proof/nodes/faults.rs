@@ -192,7 +192,7 @@ pub(crate) async fn run(ground: &Ground, faults: Faults) -> bool {
     world.put("/v1/preferences/delivery.mode?scope_type=system", &nothing).await;
     let recipes = directory.path().join("recipes");
     let flags =
-        ["--slots", "8", "--disk-floor-mib", FLOOR_MIB, "--recipes", recipes.to_str().unwrap()];
+        ["--slots", "8", "--min-free-disk-mib", FLOOR_MIB, "--recipes", recipes.to_str().unwrap()];
     let machine = ground.machine(&world, "node", Some(DISK_MIB), &flags);
     install_asker(&recipes, &machine.state);
     let way = Turnstile::start(world.tasks(), machine.cable.host, world.internal).await;
