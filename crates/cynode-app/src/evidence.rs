@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use crate::{Ctx, Error};
 
 /// What was shown of a task, and what everybody found about its units as they stand.
-#[tracing::instrument(name = "app.evidence.get", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
 pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
     crate::tasks::get_task(ctx, task).await?;
     let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;

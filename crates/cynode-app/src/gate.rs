@@ -103,7 +103,7 @@ pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
 }
 
 /// Reads the gate. It bears the number from before it was read: a change meanwhile raises the number, and it is read again.
-#[tracing::instrument(name = "app.gate.load", skip_all)]
+#[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
 pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -220,7 +220,7 @@ pub(crate) async fn require_valid_rules(
 }
 
 /// The tools that the caller may know of.
-#[tracing::instrument(name = "app.gate.tools", skip_all)]
+#[tracing::instrument(name = "app.gate.list_tools", skip_all)]
 pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolView>, Error> {
     ctx.caller()?;
     let described = StoredPolicy::load_from_database(ctx.conn()).await?;
@@ -361,7 +361,7 @@ pub fn list_allowlists() -> Vec<AllowlistView> {
 }
 
 /// The rules, by name.
-#[tracing::instrument(name = "app.gate.rules", skip_all)]
+#[tracing::instrument(name = "app.gate.list_rules", skip_all)]
 pub async fn list_rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     Ok(gate::list_rules(ctx.conn()).await?.into_iter().map(to_rule_view).collect())
@@ -427,7 +427,7 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
 }
 
 /// Takes up to `wanted` calls from what a task, or a token without one, has left in its hour. Gives how many were taken and when the hour ends.
-#[tracing::instrument(name = "app.gate.take_calls", skip_all)]
+#[tracing::instrument(name = "app.gate.take_call_quota", skip_all)]
 pub async fn take_call_quota(
     app: &App,
     whose: QuotaOwner,

@@ -177,7 +177,7 @@ pub struct ClaimWait<'a> {
 }
 
 /// Gives a handoff to the program that asks; if so asked, it waits for one.
-#[tracing::instrument(name = "app.handoffs.claim", skip_all, fields(worker = host.name))]
+#[tracing::instrument(name = "app.handoffs.claim_handoff", skip_all, fields(worker = host.name))]
 pub async fn claim_handoff(
     app: &App,
     request: &OperationRequest,
@@ -387,7 +387,7 @@ async fn lock_claimed_handoff(
 }
 
 /// Notes that a handoff is still worked on.
-#[tracing::instrument(name = "app.handoffs.keep", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.renew_claim", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn renew_claim(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -453,7 +453,7 @@ fn validate_answer(kept: &HandoffRecord, answer: &HandoffAnswer) -> Result<(), S
 }
 
 /// Ends a handoff with its answer and wakes whoever waits for it. Sent again under the same claim, nothing changes.
-#[tracing::instrument(name = "app.handoffs.complete", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.complete_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn complete_handoff(
     app: &App,
     request: &OperationRequest,
@@ -569,7 +569,7 @@ async fn settle_handoff(
 }
 
 /// Notes that a handoff came to nothing: it is tried again after a while, or has failed.
-#[tracing::instrument(name = "app.handoffs.fail", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.fail_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn fail_handoff(
     app: &App,
     request: &OperationRequest,
@@ -617,7 +617,7 @@ async fn retry_or_fail(
 }
 
 /// Gives an analyst its share; the handoff may be claimed again when the analyst has answered.
-#[tracing::instrument(name = "app.handoffs.delegate", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.delegate_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn delegate_handoff(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -646,7 +646,7 @@ pub async fn delegate_handoff(
 
 /// Notes that a model is about to be asked. While a person has paused the task, it is not: the handoff goes back with what was
 /// thought, and is given again when the task goes on.
-#[tracing::instrument(name = "app.handoffs.begin_thought", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.begin_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn begin_think_call(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -667,7 +667,7 @@ pub async fn begin_think_call(
 }
 
 /// Keeps what was thought, before anything is done with it.
-#[tracing::instrument(name = "app.handoffs.think", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.record_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn record_think_call(
     app: &App,
     request: &OperationRequest,
@@ -781,7 +781,7 @@ pub(crate) async fn end_chat(
 }
 
 /// The handoffs of a project, newest first; of one task if it is named.
-#[tracing::instrument(name = "app.handoffs.list", skip_all)]
+#[tracing::instrument(name = "app.handoffs.list_handoffs", skip_all)]
 pub async fn list_handoffs(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -799,7 +799,7 @@ pub async fn list_handoffs(
 }
 
 /// One handoff with what was thought.
-#[tracing::instrument(name = "app.handoffs.get", skip_all)]
+#[tracing::instrument(name = "app.handoffs.get_handoff", skip_all)]
 pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Error> {
     let missing = || Error::not_found("handoff", id);
     ctx.caller()?;
@@ -820,14 +820,14 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
 }
 
 /// What agents reported about a task, oldest first.
-#[tracing::instrument(name = "app.handoffs.reports", skip_all)]
+#[tracing::instrument(name = "app.handoffs.list_task_reports", skip_all)]
 pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<ReportView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(handoffs::list_task_reports(ctx.conn(), task).await?)
 }
 
 /// The question of a thought, while it is kept. It holds what people wrote, so it takes an operator.
-#[tracing::instrument(name = "app.handoffs.prompt", skip_all)]
+#[tracing::instrument(name = "app.handoffs.get_think_prompt", skip_all)]
 pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Error> {
     let missing = || Error::not_found("thought of handoff", id);
     ctx.caller()?;

@@ -52,7 +52,7 @@ const MAX_LOGGED_CHECKS: usize = 1000;
 const MAX_NAMED_STALLS: usize = 3;
 
 /// Looks at everything that requests need and says what is missing and how to mend it.
-#[tracing::instrument(name = "app.health.readiness", skip_all)]
+#[tracing::instrument(name = "app.health.check_readiness", skip_all)]
 pub async fn check_readiness(app: &App) -> Readiness {
     match tokio::time::timeout(DATABASE_TIMEOUT, run_readiness_checks(app)).await {
         Ok(Ok(checks)) => checks.into(),
@@ -117,7 +117,7 @@ async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError>
 
 /// Looks at everything that work needs, for a project or for the installation: who takes it, who does it, who thinks. Each check that
 /// fails says what to type.
-#[tracing::instrument(name = "app.health.report", skip_all)]
+#[tracing::instrument(name = "app.health.report_health", skip_all)]
 pub async fn report_health(
     app: &App,
     request: &OperationRequest,

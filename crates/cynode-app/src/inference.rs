@@ -202,7 +202,7 @@ pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
 }
 
 /// The models that a caller may ask.
-#[tracing::instrument(name = "app.inference.offered", skip_all)]
+#[tracing::instrument(name = "app.inference.list_offered_models", skip_all)]
 pub async fn list_offered_models(
     app: &App,
     who: &InferenceCaller,
@@ -277,7 +277,7 @@ pub async fn resolve_user_caller(
 }
 
 /// The agent behind a token, which opens the models that it names.
-#[tracing::instrument(name = "app.inference.agent", skip_all)]
+#[tracing::instrument(name = "app.inference.resolve_agent_caller", skip_all)]
 pub async fn resolve_agent_caller(
     app: &App,
     shown: &PresentedToken,
@@ -314,7 +314,7 @@ pub fn estimate_tokens(body: &Value) -> u64 {
 }
 
 /// Asks a model.
-#[tracing::instrument(name = "app.inference.ask", skip_all, fields(dialect = question.dialect.as_str()))]
+#[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = question.dialect.as_str()))]
 pub async fn ask_model(
     app: &App,
     mut question: InferenceRequest,
@@ -399,7 +399,7 @@ pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error
 
 /// Takes the secrets that we know or recognise out of what is handed in, before it is stored and handed on. It needs a connection
 /// of its own, so it is for whoever has no transaction open yet.
-#[tracing::instrument(name = "app.inference.without_secrets", skip_all)]
+#[tracing::instrument(name = "app.inference.redact_prose", skip_all)]
 pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
     // A process without a way to models holds no secrets of theirs and no rules.
     let Ok(models) = app.inference_runtime() else { return Ok(()) };

@@ -173,7 +173,7 @@ struct ValidatedRemote {
 }
 
 /// Connects a project with its repository on a forge, and brings its newest commits. What does not work yet is said.
-#[tracing::instrument(name = "app.remotes.set", skip_all, fields(project.id = %project))]
+#[tracing::instrument(name = "app.remotes.set_remote", skip_all, fields(project.id = %project))]
 pub async fn set_remote(
     app: &App,
     request: &OperationRequest,
@@ -501,7 +501,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
 }
 
 /// A project's repository on a forge, without its secrets.
-#[tracing::instrument(name = "app.remotes.get", skip_all)]
+#[tracing::instrument(name = "app.remotes.get_remote", skip_all)]
 pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
     require_project_admin(ctx, project).await?;
     let found = remotes::get_remote(ctx.conn(), project).await?;
@@ -509,7 +509,7 @@ pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView,
 }
 
 /// Takes it away, with its credential. What is on the forge stays there.
-#[tracing::instrument(name = "app.remotes.remove", skip_all)]
+#[tracing::instrument(name = "app.remotes.delete_remote", skip_all)]
 pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
     require_project_admin(ctx, project).await?;
     if !remotes::remove_remote(ctx.conn(), project).await? {
@@ -521,7 +521,7 @@ pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Erro
 }
 
 /// The issues that were wanted and what became of them, the newest first.
-#[tracing::instrument(name = "app.remotes.issues", skip_all)]
+#[tracing::instrument(name = "app.remotes.list_wanted_issues", skip_all)]
 pub async fn list_wanted_issues(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -541,7 +541,7 @@ pub async fn list_wanted_issues(
 }
 
 /// Brings the newest commits of a project from its forge. Gives the commit that work starts from now, if there is a remote.
-#[tracing::instrument(name = "app.remotes.fetch", skip_all, fields(project.id = %project))]
+#[tracing::instrument(name = "app.remotes.fetch_commits", skip_all, fields(project.id = %project))]
 pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let found = remotes::get_remote(&mut conn, project).await?;

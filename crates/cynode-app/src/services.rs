@@ -51,7 +51,7 @@ impl TokenKind {
 impl App {
     /// Which service of that kind is behind a token, asked anew each time: what was revoked stops working with the
     /// next request.
-    #[tracing::instrument(name = "app.services.authenticate", skip_all)]
+    #[tracing::instrument(name = "app.services.authenticate_service", skip_all)]
     pub async fn authenticate_service(
         &self,
         shown: &PresentedToken,
@@ -105,7 +105,7 @@ pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
 }
 
 /// Gives a service a token and ends the ones it had. Only the person at the machine may; there is no endpoint for it.
-#[tracing::instrument(name = "app.services.issue", skip_all)]
+#[tracing::instrument(name = "app.services.issue_service_token", skip_all)]
 pub async fn issue_service_token(
     app: &App,
     kind: ServiceKind,

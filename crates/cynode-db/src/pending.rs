@@ -32,7 +32,7 @@ pub struct PendingWork {
 }
 
 /// Looks at all queues.
-#[tracing::instrument(name = "db.pending.look", skip_all)]
+#[tracing::instrument(name = "db.pending.find_pending_work", skip_all)]
 pub async fn find_pending_work(
     conn: &mut Conn,
     now: OffsetDateTime,

@@ -29,7 +29,7 @@ struct MergePlan {
 }
 
 /// Takes a pull request over into its base branch. Killed anywhere and asked again, it is taken over once.
-#[tracing::instrument(name = "app.delivery.merge", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.merge_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn merge_pull_request(
     app: &App,
     request: &OperationRequest,

@@ -236,7 +236,7 @@ impl InferenceRuntime {
     }
 }
 
-#[tracing::instrument(name = "app.inference.load", skip_all)]
+#[tracing::instrument(name = "app.inference.load_registry", skip_all)]
 async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegistry, Error> {
     let keys = &app.gateway_parts()?.keys;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;

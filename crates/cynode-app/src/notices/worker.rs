@@ -93,7 +93,7 @@ fn log_delivery_failure(told: Result<Result<(), Error>, JoinError>) {
 }
 
 /// Takes what is due, tells it and waits until all of it is told; gives how many were taken.
-#[tracing::instrument(name = "app.notices.turn", skip_all)]
+#[tracing::instrument(name = "app.notices.deliver_due", skip_all)]
 pub async fn deliver_due(app: &App, lease: Duration) -> Result<usize, Error> {
     let claim = app.environment().new_uuid(app.environment().now());
     let taken = claim_due(app, claim, lease, NOTIFICATION_BATCH_SIZE).await?;

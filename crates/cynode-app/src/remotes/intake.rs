@@ -91,7 +91,7 @@ pub struct WebhookTarget {
 }
 
 /// Takes a delivery of a forge. Its signature is the only thing that says where it comes from.
-#[tracing::instrument(name = "app.remotes.receive", skip_all)]
+#[tracing::instrument(name = "app.remotes.receive_webhook", skip_all)]
 pub async fn receive_webhook(
     app: &App,
     expected: &WebhookTarget,
@@ -171,7 +171,7 @@ async fn run_sync_loop(app: &App) {
 }
 
 /// Looks at the remote that has been due longest, or at that of one project now. Gives whether there was one that nobody else looks at.
-#[tracing::instrument(name = "app.remotes.look", skip_all)]
+#[tracing::instrument(name = "app.remotes.sync_remote", skip_all)]
 pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let environment = app.environment();
     let lease = environment.new_uuid(environment.now());

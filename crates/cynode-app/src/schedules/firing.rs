@@ -57,7 +57,7 @@ pub async fn run_scheduler(app: App, stop: CancellationToken) {
 }
 
 /// Fires every schedule whose time has come and that nobody else fires. Gives how many.
-#[tracing::instrument(name = "app.schedules.turn", skip_all)]
+#[tracing::instrument(name = "app.schedules.fire_due_schedules", skip_all)]
 pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
     let mut total = 0;
     loop {
@@ -212,7 +212,7 @@ async fn record_firing_refusal(
 }
 
 /// Fires a schedule now, in the name of the caller. When it is due by itself stays as it is.
-#[tracing::instrument(name = "app.schedules.ask_now", skip_all, fields(schedule.id = %id))]
+#[tracing::instrument(name = "app.schedules.fire_schedule_now", skip_all, fields(schedule.id = %id))]
 pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringView, Error> {
     let schedule = lock_schedule(ctx, id).await?;
     ctx.require_project_role(schedule.project, UserRole::Operator).await?;

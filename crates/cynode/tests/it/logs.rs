@@ -156,7 +156,11 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
         let spans = line["spans"].as_array().unwrap();
         spans.iter().map(|span| span["name"].as_str().unwrap().to_owned()).collect()
     };
-    let deepest = ["http.request", "app.sessions.authenticate", "db.authentication.sessions"];
+    let deepest = [
+        "http.request",
+        "app.sessions.authenticate_caller",
+        "db.authentication.find_session_callers",
+    ];
     assert!(of_request.iter().any(|line| spans(line) == deepest), "{of_request:?}");
     let answered = of_request.iter().find(|line| line["message"] == "answered").unwrap();
     assert_eq!(answered["http.status"], 401);
