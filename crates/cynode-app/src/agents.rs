@@ -337,7 +337,7 @@ async fn preferred_profile(
     match validate_profile_name(name) {
         Ok(name) => Ok(AgentProfile { name: name.into(), ..AgentProfile::default() }),
         Err(_) => {
-            tracing::warn!(event = "profile.unusable", project.id = %project, "`memory.profile` is not the name of a profile");
+            tracing::warn!(event = "profile.invalid", project.id = %project, "`memory.profile` is not the name of a profile");
             Ok(AgentProfile::default())
         }
     }

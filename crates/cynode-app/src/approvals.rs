@@ -65,7 +65,7 @@ pub async fn obtain_approval(
             .await?;
     if found.id == id {
         let data = json!({ "approval_id": id, "tool": asked.tool, "rules": asked.rules });
-        let mut told = EventDraft::new(EventKind::ApprovalAsked, data);
+        let mut told = EventDraft::new(EventKind::ApprovalRequested, data);
         if let Some(project) = asked.project {
             told = told.with_project(project);
         }

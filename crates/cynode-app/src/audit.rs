@@ -62,7 +62,7 @@ pub fn open_audit_writer(
             event = "audit.recovered",
             chain = %chain.chain.map_or_else(String::new, |chain| ChainId::from_uuid(chain).to_string()),
             records, cut_off, condition = ?chain.condition,
-            "took over records of a process that died"
+            "recovered the records of a process that died"
         );
     }
     let writer = Arc::new(writer);
@@ -70,7 +70,7 @@ pub fn open_audit_writer(
         (writer.clone(), Arc::new(DatabaseAuditStore { app: app.clone(), keys }));
     tasks.spawn(async move {
         if let Err(left) = shipper.ship_records(store, stop).await {
-            tracing::warn!(event = "audit.unshipped", "{left}");
+            tracing::warn!(event = "audit.ship_failed", "{left}");
         }
     });
     Ok(writer)

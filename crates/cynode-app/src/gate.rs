@@ -180,11 +180,15 @@ impl StoredPolicy {
     fn build_snapshot(&self, epoch: i64, parts: &GatewayParts) -> GatewaySnapshot {
         let (catalogue, refused) = self.build_catalogue(&parts.native);
         for error in refused {
-            tracing::warn!(event = "gate.tool_left_out", "{error}");
+            tracing::warn!(event = "gateway.tool_skipped", "{error}");
         }
         let rules = RuleSet::load_rules(&self.rules, &catalogue).unwrap_or_else(|(name, error)| {
             // Whoever changed the tools was to look after the rules; until somebody does, nothing passes.
-            tracing::error!(event = "error", rule = name, "a rule cannot be used: {error}");
+            tracing::error!(
+                event = "policy.rule_invalid",
+                rule = name,
+                "a rule cannot be used: {error}"
+            );
             RuleSet::refuse_all(name)
         });
         let mut reachable = HashMap::new();
@@ -193,7 +197,7 @@ impl StoredPolicy {
             match CallableServer::unseal_server(server, &parts.keys) {
                 Ok(open) => drop(reachable.insert(server.id, Arc::new(open))),
                 Err(error) => {
-                    tracing::error!(event = "error", %error, server.id = %server.id, "a tool server cannot be used");
+                    tracing::error!(event = "tool_server.unseal_failed", %error, server.id = %server.id, "a tool server cannot be used");
                 }
             }
         }

@@ -145,13 +145,13 @@ pub(crate) async fn store_handoff(
         "handoff_id": id, "kind": kind, "category": kind.handoff_category(), "role": role, "thread_id": subject.thread,
         "run_id": subject.run, "job_id": subject.job, "user_id": subject.user,
     });
-    let mut told = EventDraft::new(EventKind::HandoffStored, data).with_project(subject.project);
+    let mut told = EventDraft::new(EventKind::HandoffCreated, data).with_project(subject.project);
     if let Some(task) = subject.task {
         told = told.with_task(task);
     }
     ctx.record_event(told).await?;
     tracing::info!(
-        event = "handoff.stored",
+        event = "handoff.created",
         handoff.id = %id,
         kind = kind.as_str(),
         role = role.as_str(),
@@ -159,7 +159,7 @@ pub(crate) async fn store_handoff(
         project.id = %subject.project,
         task.id = subject.task.map(tracing::field::display),
         trace_id = trace,
-        "handed off"
+        "created a handoff"
     );
     Ok(id)
 }
@@ -661,7 +661,7 @@ pub async fn begin_think_call(
         let now = ctx.now;
         handoffs::requeue_claimed_handoff(ctx.conn(), kept.id).await?;
         handoffs::revoke_handoff_tokens(ctx.conn(), &[kept.id], now).await?;
-        tracing::info!(event = "handoff.paused", handoff.id = %kept.id, "taken back: its task is paused");
+        tracing::info!(event = "handoff.requeued", handoff.id = %kept.id, "requeued a handoff: its task is paused");
     }
     Ok(DecisionPermit { paused })
 }
@@ -710,8 +710,9 @@ pub(crate) async fn reap_silent_handoffs(
         let ctx = crate::sweep::begin_reconcile_transaction(app, request).await?;
         if let Err(error) = reap_handoff(app, ctx, kept).await {
             log_background_error(
+                "handoff.expire_failed",
                 &error,
-                "a handoff of which nothing is heard could not be let go of",
+                "an expired handoff could not be requeued",
             );
         }
     }
@@ -728,7 +729,7 @@ async fn reap_handoff(app: &App, mut ctx: Ctx, kept: &HandoffRecord) -> Result<(
     let why = "nothing was heard of whoever worked on it";
     retry_or_fail(&mut ctx, &kept, true, true, why).await?;
     app.commit_operation(ctx).await?;
-    tracing::warn!(event = "handoff.lost", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
+    tracing::warn!(event = "handoff.expired", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
     Ok(())
 }
 
@@ -758,7 +759,11 @@ pub(crate) async fn renew_chat_claim(app: &App, kept: &HandoffRecord, ttl_ms: i6
         Ok::<_, Error>(())
     };
     if let Err(error) = done.await {
-        log_background_error(&error, "a chat could not be kept and will be tried again");
+        log_background_error(
+            "chat.renew_failed",
+            &error,
+            "the lease of a chat could not be renewed; it is retried",
+        );
     }
 }
 

@@ -62,7 +62,7 @@ pub async fn check_readiness(app: &App) -> Readiness {
 }
 
 fn unreachable_database(cause: &str) -> Readiness {
-    tracing::warn!(event = "error", error = cause, "the database cannot be used");
+    tracing::warn!(event = "database.unavailable", error = cause, "the database cannot be used");
     vec![ReadinessCheck::failed_check(
         "database",
         "PostgreSQL cannot be reached; the log has the cause",
@@ -201,7 +201,7 @@ impl ReadinessLog {
                     event = "readiness.restored",
                     check = name,
                     detail,
-                    "it works again"
+                    "the check passes again"
                 );
             }
             !over

@@ -171,12 +171,20 @@ pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
             _ = turn.tick() => {}
         }
         if let Err(error) = models.ledger.renew_leases(app.pool()).await {
-            log_background_error(&error, "calls could not be kept and will be tried again");
+            log_background_error(
+                "model_call.renew_failed",
+                &error,
+                "the leases of model calls could not be renewed; it is retried",
+            );
         }
         if app.take_lost_calls()
             && let Err(error) = settle_lost_calls(&app).await
         {
-            log_background_error(&error, "lost calls could not be ended and will be tried again");
+            log_background_error(
+                "model_call.expire_failed",
+                &error,
+                "expired model calls could not be settled; it is retried",
+            );
         }
     }
     // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
@@ -196,7 +204,7 @@ pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
     for call in &lost {
-        tracing::warn!(event = "model.lost", call.id = %call, "nothing was heard of a model call; it counts as its worst case");
+        tracing::warn!(event = "model_call.expired", call.id = %call, "the lease of a model call expired; the call counts as its worst case");
     }
     Ok(lost.len())
 }
@@ -328,7 +336,7 @@ pub async fn ask_model(
         tracing::info!(
             event = "model.tools_dropped",
             dropped,
-            "tools that a provider would run were taken out"
+            "removed tools that the provider would run"
         );
     }
     let size = question.size;
@@ -552,9 +560,9 @@ fn to_model_error(error: &Error) -> ModelError {
     };
     if matches!(kind, ModelErrorKind::Upstream) {
         tracing::error!(
-            event = "error",
+            event = "model_call.failed",
             error = cynode_core::causes::format_error_chain(error),
-            "a model could not be asked"
+            "a model could not be called"
         );
     }
     ModelError::new(kind, error.to_string())
@@ -913,13 +921,17 @@ async fn handle_provider_failure(
                 Ok(()) => return CandidateError::Over(RouteError::Stale),
                 Err(failure) => {
                     let failure = cynode_core::causes::format_error_chain(&failure);
-                    tracing::error!(event = "error", error = failure, "a key could not be parked");
+                    tracing::error!(
+                        event = "provider_key.park_failed",
+                        error = failure,
+                        "a key could not be parked"
+                    );
                     return CandidateError::Next(error, Some(until));
                 }
             }
         }
         ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
-            tracing::error!(event = "model.refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
+            tracing::error!(event = "provider.request_refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
         }
         ModelErrorKind::Overloaded
         | ModelErrorKind::Upstream
@@ -932,9 +944,9 @@ async fn handle_provider_failure(
                 .record_failure(Instant::now())
             {
                 tracing::warn!(
-                    event = "model.provider_down",
+                    event = "provider.circuit_opened",
                     provider = provider.name,
-                    "a provider keeps failing and is left alone for a while"
+                    "a provider keeps failing; the circuit breaker opened"
                 );
             }
         }

@@ -195,7 +195,7 @@ impl StallLog {
                     kind = kind.as_str(),
                     id,
                     detail,
-                    "it goes on"
+                    "the work goes on"
                 );
             }
         }

@@ -319,7 +319,7 @@ pub async fn issue_node_token(
     let generation = generation.ok_or(Error::Fenced(SUPERSEDED_MESSAGE))?;
     app.commit_operation(ctx).await?;
     if asker == TokenPurpose::Start {
-        tracing::info!(event = "node.process_started", node.id = %node.id, node.name = node.name, generation, "a process of the node speaks for it now");
+        tracing::info!(event = "node.process_started", node.id = %node.id, node.name = node.name, generation, "a new process of the node took over");
     }
     Ok(NodeToken { token, expires_in_seconds: NODE_TOKEN_TTL_SECONDS, generation })
 }
@@ -661,7 +661,11 @@ async fn claim_and_assign(
                 telling::fail_job(app, node, id, fencing_token, &why).await?;
             }
             // The others need not wait for it: unheard of, it is given up and tried again.
-            Err(error) => log_background_error(&error, "a job could not be given to its node"),
+            Err(error) => log_background_error(
+                "job.assign_failed",
+                &error,
+                "a job could not be assigned to its node",
+            ),
         }
     }
     Ok(JobAssignments { jobs: given })

@@ -616,11 +616,16 @@ pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
     match tokio::time::timeout(FETCH_TIMEOUT, bring).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            log_background_error(&error, "newer commits could not be brought from the forge");
+            log_background_error(
+                "remote.fetch_failed",
+                &error,
+                "newer commits could not be fetched from the forge",
+            );
         }
         Err(error) => log_background_error(
+            "remote.fetch_timed_out",
             &error,
-            "newer commits could not be brought from the forge in time",
+            "newer commits could not be fetched from the forge in time",
         ),
     }
 }

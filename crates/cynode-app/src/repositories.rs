@@ -531,7 +531,11 @@ impl RepositoryStore {
         match self.run_git_within(patience, directory, &args).await {
             Ok(told) => Some(parse_numstat(&told)),
             Err(error) => {
-                log_background_error(&error, "how much a commit changes is not known");
+                log_background_error(
+                    "commit.diff_failed",
+                    &error,
+                    "the size of a commit's diff is unknown",
+                );
                 None
             }
         }

@@ -87,8 +87,9 @@ pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
     };
     if let Err(error) = noted.await {
         crate::error::log_background_error(
+            "service.presence_failed",
             &error,
-            "it could not be noted that a program asked for work",
+            "the presence of a service could not be recorded",
         );
     }
 }
@@ -100,7 +101,11 @@ pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
         service_tokens::clear_presence(&mut conn, kind, name).await
     };
     if let Err(error) = noted.await {
-        crate::error::log_background_error(&error, "it could not be noted that a program has gone");
+        crate::error::log_background_error(
+            "service.presence_failed",
+            &error,
+            "the departure of a service could not be recorded",
+        );
     }
 }
 

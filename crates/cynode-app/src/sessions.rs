@@ -152,7 +152,7 @@ async fn verify_login(
         let wrong = guesses.record_failure(&body.handle, app.environment().now());
         // Of a handle that nobody has nothing is written down: it may be a password in the wrong place.
         let user = user.map(tracing::field::display);
-        tracing::warn!(event = "login.refused", user.id = user, wrong, "a password was wrong");
+        tracing::warn!(event = "login.failed", user.id = user, wrong, "a password was wrong");
     }
     Ok(user.zip(stored).filter(|_| good))
 }

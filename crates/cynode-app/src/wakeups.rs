@@ -417,7 +417,11 @@ async fn run_poll_loop(app: &App, pace: ReconcileInterval) {
         let looked = poll_queues(app, pace).await;
         let busy = looked.as_ref().is_ok_and(|pending| *pending != PendingWork::default());
         if let (Err(error), false) = (&looked, failing) {
-            log_background_error(error, "the queues could not be looked at and will be again");
+            log_background_error(
+                "queue.poll_failed",
+                error,
+                "the queues could not be polled; it is retried",
+            );
         }
         failing = looked.is_err();
         let listens = app.signs.listening.load(Ordering::SeqCst);
@@ -454,7 +458,7 @@ async fn run_listen_loop(app: &App) {
         let ended = listen_to_peers(app).await;
         let listened = app.signs.listening.swap(false, Ordering::SeqCst);
         if let Err(error) = ended {
-            tracing::debug!(event = "wakeups.deaf", error = %error, "other processes are not heard; it is looked instead");
+            tracing::debug!(event = "wakeups.listen_failed", error = %error, "cannot listen to other processes; polling instead");
             if listened {
                 app.record_disconnect();
             }
@@ -513,7 +517,7 @@ async fn run_announce_loop(app: &App) {
             continue;
         }
         if let Err(error) = send_announcement(app, &said).await {
-            tracing::debug!(event = "wakeups.unsaid", error = %error, "other processes find it by themselves");
+            tracing::debug!(event = "wakeups.notify_failed", error = %error, "cannot notify other processes; they find it by polling");
         }
         sleep_for(ANNOUNCE_INTERVAL).await;
     }

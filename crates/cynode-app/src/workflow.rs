@@ -654,7 +654,7 @@ async fn notify_task_waits(
         wait.question.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
     let question: String = question.chars().take(MAX_LOGGED_CHARS).collect();
     tracing::info!(
-        event = "task.waits_for_person",
+        event = "task.waiting",
         task.id = %id,
         project.id = %task.project,
         "{question}; to do: cynork task watch {}",

@@ -210,9 +210,9 @@ impl PolicyCache {
             if let (Err(error), false) = (&confirmed, failing) {
                 let error = format_error_chain(error);
                 tracing::warn!(
-                    event = "gate.unconfirmed",
+                    event = "policy.refresh_failed",
                     error,
-                    "what the gate knows cannot be confirmed: calls are refused until it can"
+                    "the policy snapshot cannot be refreshed: calls are refused until it can"
                 );
             }
             failing = confirmed.is_err();
@@ -324,9 +324,9 @@ impl PolicyCache {
         self.refresh_policy(shown).await.map_err(|error| {
             let error = format_error_chain(&error);
             tracing::warn!(
-                event = "gate.stale",
+                event = "policy.stale",
                 error,
-                "a call was refused because the gate could not ask the database"
+                "a call was refused because the policy snapshot is stale and the database cannot be read"
             );
             RefusalReason::Stale
         })

@@ -226,13 +226,13 @@ impl CallLimiter {
         recorded
     }
 
-    fn report_unrecorded(&self, who: &'static str) {
-        metrics::counter!("gate_refusals_unrecorded_total", "who" => who).increment(1);
+    fn report_unrecorded(&self, caller: &'static str) {
+        metrics::counter!("gateway_unrecorded_refusals_total", "caller" => caller).increment(1);
         if self.said.check().is_ok() {
             tracing::warn!(
-                event = "gate.unrecorded",
-                who,
-                "refused callers go on too fast: some of their calls are answered without a record"
+                event = "gateway.refusal_unrecorded",
+                caller,
+                "refused callers exceed the rate limit of records: some refusals are not recorded"
             );
         }
     }

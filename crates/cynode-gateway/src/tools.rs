@@ -118,7 +118,11 @@ impl From<Error> for ToolError {
             Error::Internal(_) => "internal",
         };
         if let Error::Internal(cause) | Error::Unavailable(cause) = &error {
-            tracing::error!(event = "error", error = format!("{cause:#}"), "a tool failed");
+            tracing::error!(
+                event = "tool_call.failed",
+                error = format!("{cause:#}"),
+                "a tool failed"
+            );
         }
         Self { code, detail: error.to_string(), fix: error.suggested_fix() }
     }

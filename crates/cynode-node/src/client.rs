@@ -418,7 +418,7 @@ where
                 tracing::debug!(
                     event = "call.failed",
                     error = format!("{:#}", anyhow::Error::from(error)),
-                    "asked again"
+                    "a call failed and is retried"
                 );
                 backoff.sleep_next_delay().await;
             }

@@ -202,7 +202,7 @@ impl NodeContext {
         match self.store.free_bytes() {
             Ok(free) => free >= self.settings.disk_floor,
             Err(error) => {
-                tracing::warn!(event = "disk.unknown", %error, "free space cannot be measured");
+                tracing::warn!(event = "disk.measure_failed", %error, "free space cannot be measured");
                 false
             }
         }

@@ -125,7 +125,10 @@ impl EventOutbox {
             }
         };
         if timeout(patience, empty).await.is_err() {
-            tracing::warn!(event = "events.late", "events of a job were not taken in time");
+            tracing::warn!(
+                event = "job_events.flush_timed_out",
+                "events of a job were not delivered in time"
+            );
         }
     }
 
@@ -196,7 +199,7 @@ impl EventOutbox {
     }
 
     fn log_refused_events(error: &NodeClientError) {
-        tracing::warn!(event = "events.refused", %error, "events of a job were refused");
+        tracing::warn!(event = "job_events.refused", %error, "events of a job were refused");
     }
 }
 

@@ -225,7 +225,7 @@ async fn handle_connection(stream: UnixStream, door: Arc<impl SocketHandler>) {
         .with_upgrades()
         .await;
     if let Err(error) = served {
-        tracing::debug!(event = "socket.ended", %error, "a connection from inside ended");
+        tracing::debug!(event = "socket.closed", %error, "a connection from the sandbox ended");
     }
 }
 

@@ -190,7 +190,7 @@ impl NodeStore {
                 }
                 Ok(_) => self.move_to_trash(&path)?,
                 Err(error) => {
-                    tracing::warn!(event = "job.unreadable", %error, path = %path.display(), "given up");
+                    tracing::warn!(event = "job.load_failed", %error, path = %path.display(), "a stored job cannot be read and is dropped");
                     self.move_to_trash(&path)?;
                 }
             }

@@ -149,7 +149,7 @@ async fn stream_answer(
 ) {
     let id = handoff.handoff_id;
     let trace_id = handoff.context.trace_id.clone();
-    tracing::info!(event = "chat.begun", handoff = %id, trace_id);
+    tracing::info!(event = "chat.started", handoff = %id, trace_id);
     let (sender, mut receiver) = mpsc::channel(1);
     let made = async {
         let sender = sender;
@@ -180,7 +180,7 @@ async fn stream_answer(
     let (made, chunks) = tokio::select! {
         biased;
         () = out.closed() => {
-            tracing::info!(event = "chat.left", handoff = %id, trace_id);
+            tracing::info!(event = "chat.abandoned", handoff = %id, trace_id);
             return;
         }
         both = both => both,

@@ -68,7 +68,7 @@ impl RoleRuntime {
     /// Takes out of a handoff what is not for this role.
     pub(crate) fn drop_foreign_preferences(&self, handoff: &mut HandoffAssignment) {
         for key in compose::retain_own_preferences(self.bundle.role, &mut handoff.context) {
-            tracing::warn!(event = "preference.foreign", handoff = %handoff.handoff_id, key, "a preference of another role was dropped");
+            tracing::warn!(event = "preference.ignored", handoff = %handoff.handoff_id, key, "a preference of another role was dropped");
         }
     }
 }

@@ -395,7 +395,11 @@ fn to_handler_error(error: WorkflowClientError) -> HandlerError {
         WorkflowClientError::Fenced(_)
         | WorkflowClientError::NotNow(_)
         | WorkflowClientError::Refused { .. } => {
-            tracing::error!(event = "error", error = format!("{error}"), "a call was refused");
+            tracing::error!(
+                event = "workflow_call.refused",
+                error = format!("{error}"),
+                "the orchestrator refused a call"
+            );
             TerminalError::new(error.to_string()).into()
         }
     }

@@ -98,9 +98,12 @@ impl CassetteRecorder {
         match kept.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!(event = "error", error = %error, "an answer could not be kept");
+                tracing::error!(event = "cassette.record_failed", error = %error, "a response could not be recorded");
             }
-            Err(_) => tracing::error!(event = "error", "an answer could not be kept"),
+            Err(_) => tracing::error!(
+                event = "cassette.record_failed",
+                "a response could not be recorded"
+            ),
         }
     }
 }

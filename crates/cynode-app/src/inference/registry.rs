@@ -298,7 +298,7 @@ async fn load_known_secrets(
     let mut know = |name: String, opened: Result<SecretString, Error>| match opened {
         Ok(value) => secrets.push(KnownSecret { name, value }),
         Err(error) => {
-            tracing::error!(event = "error", %error, held = name, "a secret cannot be opened and is not looked for");
+            tracing::error!(event = "secret.unseal_failed", %error, secret = name, "a secret cannot be unsealed and is not redacted");
         }
     };
     for server in servers::list_tool_servers(conn).await? {
@@ -402,7 +402,7 @@ async fn load_providers(
                 opened.entry(key.provider).or_default().push(held);
             }
             Err(error) => {
-                tracing::error!(event = "error", %error, key.id = %key.id, "a provider's key cannot be used");
+                tracing::error!(event = "provider_key.unseal_failed", %error, key.id = %key.id, "a provider's key cannot be used");
             }
         }
     }
@@ -422,7 +422,7 @@ async fn load_providers(
                 match ModelScript::parse_script(&script) {
                     Ok(script) => AnswerSource::Script(script),
                     Err(error) => {
-                        tracing::error!(event = "error", %error, provider = provider.name, "a script cannot be used");
+                        tracing::error!(event = "provider.script_invalid", %error, provider = provider.name, "a script cannot be used");
                         continue;
                     }
                 }

@@ -65,7 +65,11 @@ pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationT
             taken = claim_due(&app, claim, pace.lease, room) => taken,
         };
         let taken = taken.unwrap_or_else(|error| {
-            log_background_error(&error, "people could not be told; it is tried again");
+            log_background_error(
+                "notification.claim_failed",
+                &error,
+                "due notifications could not be claimed; it is retried",
+            );
             Vec::new()
         });
         if !taken.is_empty() {
@@ -88,7 +92,11 @@ pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationT
 fn log_delivery_failure(told: Result<Result<(), Error>, JoinError>) {
     let told = told.unwrap_or_else(|error| Err(Error::Internal(error.into())));
     if let Err(error) = told {
-        log_background_error(&error, "somebody could not be told; it is tried again");
+        log_background_error(
+            "notification.delivery_failed",
+            &error,
+            "a notification could not be delivered; it is retried",
+        );
     }
 }
 

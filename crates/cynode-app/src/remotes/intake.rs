@@ -156,8 +156,9 @@ async fn run_sync_loop(app: &App) {
                 Ok(false) => break,
                 Err(error) => {
                     log_background_error(
+                        "remote.sync_failed",
                         &error,
-                        "a forge could not be looked at and will be again",
+                        "a remote could not be synchronized; it is retried",
                     );
                     break;
                 }
@@ -189,7 +190,11 @@ pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Err
             (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), silent, Some(why))
         }
         Ok(Err(RemoteSyncError::Broken(error))) => {
-            log_background_error(&error, "a forge could not be looked at and will be again");
+            log_background_error(
+                "remote.sync_failed",
+                &error,
+                "a remote could not be synchronized; it is retried",
+            );
             (usual, false, Some(error.to_string()))
         }
         Err(_) => (usual, silent, Some("the look took too long".to_owned())),
@@ -466,7 +471,7 @@ async fn import_issue(
     let data =
         json!({ "number": number, "url": kept.url, "author": kept.author, "name": task.name });
     let told =
-        EventDraft::new(EventKind::IssueTaken, data).with_project(project).with_task(task.id);
+        EventDraft::new(EventKind::IssueImported, data).with_project(project).with_task(task.id);
     ctx.record_event(told).await?;
     app.commit_operation(ctx).await?;
     Ok(true)

@@ -46,7 +46,11 @@ const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed i
 pub async fn run_scheduler(app: App, stop: CancellationToken) {
     loop {
         if let Err(error) = fire_due_schedules(&app).await {
-            log_background_error(&error, "schedules could not be looked at; it is tried again");
+            log_background_error(
+                "schedule.poll_failed",
+                &error,
+                "due schedules could not be read; it is retried",
+            );
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -74,8 +78,9 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
                 Ok(false) => {}
                 Err(error) => {
                     log_background_error(
+                        "schedule.fire_failed",
                         &error,
-                        "a schedule could not be fired; it is tried again",
+                        "a schedule could not be fired; it is retried",
                     );
                 }
             }

@@ -186,7 +186,7 @@ impl EventSpool {
     fn write_or_disable(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = write(self) {
             let path = self.path.display();
-            tracing::warn!(event = "events.unkept", %path, %error, "events are in memory only");
+            tracing::warn!(event = "job_events.persist_failed", %path, %error, "events are in memory only");
             self.file = None;
             let _ = fs::remove_file(&self.path);
         }

@@ -162,7 +162,7 @@ impl EgressProxy {
             tokio::select! {
                 () = stop.cancelled() => {}
                 passed = pass => if let Err(error) = passed {
-                    tracing::debug!(event = "net.ended", %error, "a way out ended");
+                    tracing::debug!(event = "egress.closed", %error, "an egress connection ended");
                 }
             }
         });

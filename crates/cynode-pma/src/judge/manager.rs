@@ -92,7 +92,7 @@ fn planned_project(desk: &DecisionContext<'_>) -> ProjectContext {
 fn review_options(desk: &DecisionContext<'_>) -> ReviewOptions {
     let (options, notes) = ReviewOptions::from_preferences(&desk.handoff.context.preferences);
     for note in notes {
-        tracing::warn!(event = "preference.unusable", note = %note, "a preference cannot be used as it is");
+        tracing::warn!(event = "preference.invalid", note = %note, "a preference cannot be used as it is");
     }
     options
 }

@@ -187,7 +187,7 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
         .collect();
     assert!(events.contains(&"backend.connected".into()));
-    assert!(events.contains(&"error".into()));
+    assert!(events.contains(&"request.failed".into()));
     assert!(events.contains(&"server.stopped".into()));
 }
 

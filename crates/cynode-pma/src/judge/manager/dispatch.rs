@@ -133,7 +133,11 @@ impl DispatchContext<'_> {
                     | WorkerChoice::Scripted { .. }),
                 ) => return worker,
                 Ok(WorkerChoice::Checks { .. } | WorkerChoice::Merge) | Err(_) => {
-                    tracing::warn!(event = "preference.unusable", key, "it names no worker");
+                    tracing::warn!(
+                        event = "preference.invalid",
+                        key,
+                        "the preference names no worker"
+                    );
                 }
             }
         }
