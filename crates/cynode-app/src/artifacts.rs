@@ -1,4 +1,5 @@
-//! Artifacts: bytes under their digest in the object store, and what they are in the database.
+//! Artifacts: bytes in the object store under their SHA-256 digest, metadata in the database. Path traversal is
+//! impossible: the path of an object is made from its digest, never from a name.
 
 use bytes::Bytes;
 use cynode_core::{

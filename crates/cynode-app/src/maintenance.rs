@@ -1,4 +1,5 @@
-//! What must be done from time to time. Any number of processes may do it at once.
+//! Retention: prunes rows and files past their retention, removes orphans and creates partitions, at a fixed interval.
+//! Any number of processes may run it at once.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,7 +1,8 @@
-//! Repositories of projects: bare, on disk, written only from checked bundles.
+//! Repositories of projects: bare, on disk, written only from verified bundles.
 //!
-//! Work never reaches them directly. What comes in is a bundle that is looked through before a ref points at it; what goes
-//! out is read by nodes for the jobs they have.
+//! No job writes to a repository directly. A bundle comes in, and git verifies it before a ref points at it; nodes
+//! fetch what goes out. Against path traversal, the directory of a repository is its project's id, and paths of files
+//! with `.` or `..` are refused.
 
 mod branches;
 

@@ -1,5 +1,5 @@
-//! Settings of the whole system. They hold no secrets: what opens a door is configured by file or
-//! environment, or stored encrypted by its own capability.
+//! System settings. They hold no secrets: credentials are configured by file or environment, or stored sealed by their
+//! own module. A write invalidates the cached policy and routing that depend on it.
 
 use cynode_core::{
     budget::{self, Currency},

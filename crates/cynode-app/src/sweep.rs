@@ -1,5 +1,5 @@
-//! The continuous sweep: finds runs that are due and nobody drives, jobs of which nothing is heard, waits whose time is
-//! over. Any number of processes may sweep at once, and any of them may die at any moment.
+//! Reconciler: dispatches due runs that nobody drives, and reaps expired jobs, waits and handoffs. Any number of
+//! processes may run it at once, and each may die at any moment.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! How much agents may call: rates, repeats, quotas. A refusal says until when, so that a model waits instead of trying.
+//! Rate limits, duplicate-call detection and quotas of agents. A refusal says when the next call is allowed, so that a
+//! model waits instead of retrying. Records of refused calls have a rate limit of their own.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,6 @@
-//! Events on their way to the orchestrator: in order, in batches, again until they are acknowledged, also by the next process, and never
-//! more of them in memory than there is room for.
+//! Outbox of job events: delivers them in order and in batches, and retries until the orchestrator acknowledges them,
+//! after a restart too. Backpressure is by budget: a job has a limit of event bytes, and events past it are counted and
+//! dropped, never buffered.
 
 mod spool;
 

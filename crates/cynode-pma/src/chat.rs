@@ -1,6 +1,7 @@
-//! Chats: the orchestrator hands one over and gets the answer as it is made.
+//! Chats: the orchestrator sends one, and the process streams the answer back. Backpressure: a bounded channel holds
+//! the chunks, and the model waits while it is full.
 //!
-//! **Invariant**: only the orchestrator is let in. Whoever shows another credential is turned away before anything was read,
+//! **Invariant**: only the orchestrator is let in. A caller with another credential is refused before anything is read,
 //! asked or called.
 
 mod offer;

@@ -1,4 +1,5 @@
-//! Answers on their way to the client: at once, whole, or piece by piece.
+//! Responses on their way to the client: whole or streamed. Backpressure: a bounded channel holds the chunks, and
+//! reading from the provider stops while a slow client leaves it full.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The way to package registries: off unless the job asks for hosts and the node's owner has named them too.
+//! Egress of a sandbox to package registries, by an allowlist. It is off unless the job asks for hosts and the node's
+//! owner allows them too. SSRF guard: only globally routable addresses are connected to.
 
 use std::{
     collections::BTreeSet,
