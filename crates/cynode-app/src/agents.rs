@@ -1,4 +1,4 @@
-//! Tokens of agents: issued, shown, revoked.
+//! Agent tokens: issue, list, revoke.
 
 use std::{collections::HashSet, sync::Arc};
 

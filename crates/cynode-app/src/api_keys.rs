@@ -1,4 +1,4 @@
-//! Keys that programs use in a user's name.
+//! API keys: programs use them in a user's name.
 
 use cynode_core::{
     accounts::{ApiKey, CallerCredential},

@@ -1,5 +1,5 @@
-//! People's answers to exact calls. A yes is good for one call of one agent to one tool with the same arguments under the same
-//! policy, until it expires, once.
+//! Approvals: a person permits one exact call. An approval is valid once, for one agent, one tool, the same arguments
+//! and the same policy, until it expires.
 
 use cynode_core::{
     events::EventKind,

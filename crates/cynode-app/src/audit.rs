@@ -1,4 +1,4 @@
-//! Records of tool calls: kept, searched, checked, proven, and removed when their time is over.
+//! Audit log of tool calls: ship, search, verify, prove and prune records.
 
 mod rows;
 

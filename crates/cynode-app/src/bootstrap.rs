@@ -1,4 +1,4 @@
-//! The first admin: made with a one-time token, so that no default password ever exists.
+//! Bootstrap of the first admin with a one-time token. No default password exists.
 
 use cynode_core::{
     accounts::{User, UserState},

@@ -1,4 +1,4 @@
-//! Ceilings on what is spent.
+//! Budgets: limits on what a scope may spend on models.
 
 use cynode_core::{
     budget::Budget,

@@ -1,4 +1,4 @@
-//! Conversations with the project manager, for whoever had them.
+//! Chat threads with the project manager. Only the user who wrote a thread reads it.
 
 use cynode_core::ids::ThreadId;
 use cynode_db::chat;

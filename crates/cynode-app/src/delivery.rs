@@ -1,8 +1,8 @@
-//! Delivery: what a task's units brought becomes one commit on a branch of its own, and a pull request for people.
+//! Delivery: merges the commits of a task's units into one branch and opens a pull request.
 //!
-//! **Invariant**: each step may be done again after a kill at any line and then gives the same: the row says what is meant before
-//! anything is made, the commit's name follows from the row, and a branch is only moved from where it was seen. The default
-//! branch is never written here; only [`merge`] moves it, for a person.
+//! **Invariant**: each step is idempotent and survives a kill at any line. The row records the intent before anything
+//! is created, the commit's name follows from the row, and a branch moves only from the commit that was read (compare
+//! and swap). Delivery never writes the default branch; only the merge of a person moves it.
 
 mod evidence;
 mod forges;

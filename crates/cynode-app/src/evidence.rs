@@ -1,7 +1,7 @@
-//! Evidence: checks that the orchestrator has run over what units brought, in sandboxes that no agent has touched.
+//! Evidence: checks that the orchestrator runs over the commits of units, in sandboxes that no agent has touched.
 //!
-//! **Invariant**: a result that has evidence against it is taken only with a reason that is written down, and a task ends well only
-//! when what it leaves was checked as its criteria ask, at the very commit that is left.
+//! **Invariant**: a result with failing evidence is accepted only with a recorded reason. A task completes only when
+//! the commit that it leaves was itself checked as its criteria ask.
 
 use std::collections::{BTreeSet, HashMap};
 

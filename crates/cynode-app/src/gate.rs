@@ -1,4 +1,5 @@
-//! The gate: what it is made of, and what people decide about it.
+//! Policy of the gateway: the snapshot that calls are decided by, and the operations that change tools, rules and
+//! quotas.
 
 mod explain;
 

@@ -1,7 +1,7 @@
-//! Work that is given to the project manager and to analysts: stored, claimed, thought about, answered once.
+//! Handoffs: a work queue for the project manager and analysts, with leases, fencing tokens and recorded think calls.
 //!
-//! **Invariant**: what they do, they do under a claim with the newest fencing token and with a token for tools and models that ends
-//! with the claim. An answer, what it changes and the waking of its run are one transaction.
+//! **Invariant**: a worker acts only under a claim with the newest fencing token, and with a token for tools and models
+//! that ends with the claim. The answer, its effects and the wake-up of its run are one transaction.
 
 use std::time::{Duration, Instant};
 

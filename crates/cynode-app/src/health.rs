@@ -1,4 +1,5 @@
-//! Whether everything that is needed is there: for requests ([`readiness`]), and for work ([`report`]).
+//! Health checks: readiness for requests ([`check_readiness`]) and the report on everything that work needs
+//! ([`report_health`]).
 
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 

@@ -1,8 +1,9 @@
-//! The one way to models: every question of every agent and every person passes here.
+//! Inference: every model call of every agent and every user passes here.
 //!
-//! The order is fixed: who asks and what they may ask, secrets out, which ways there are, the worst it may cost held back,
-//! the question, the answer, what it cost. Nothing is asked whose worst case does not fit under every ceiling. A process
-//! that dies leaves what it held back; whoever finds it counts it as spent.
+//! The order is fixed: authenticate the caller, redact secrets, route to candidate providers, reserve the worst-case
+//! cost, call the provider, relay the response, settle the cost. A call is made only if its worst case fits every
+//! budget. A process that dies leaves its reservation; another process finds it and counts it as spent. A circuit
+//! breaker guards each provider.
 
 mod answering;
 mod explain;

@@ -1,4 +1,4 @@
-//! Jobs: taken, kept alive, reported by whoever works on them.
+//! Jobs: claim, renew the lease, report the result.
 
 use std::time::{Duration, Instant};
 

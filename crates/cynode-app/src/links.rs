@@ -1,4 +1,4 @@
-//! Links that answer one question of one person, once.
+//! Answer links: signed, single-use links with which one person answers one question.
 
 use cynode_core::{
     ids::{ApprovalId, TaskId, UserId, WaitId},

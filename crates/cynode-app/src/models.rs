@@ -1,4 +1,4 @@
-//! The registry: providers of models, their keys, the models and the ways to them.
+//! Administration of the model registry: providers, their keys, models and routes.
 
 use cynode_core::{
     events::EventKind,

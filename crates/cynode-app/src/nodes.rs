@@ -1,6 +1,6 @@
-//! Nodes: machines of the user that join, are given jobs, and tell what came of them.
+//! Nodes: join, authenticate, place jobs, record heartbeats.
 //!
-//! **Invariant**: this is the only place where a node is chosen for a job.
+//! **Invariant**: this module is the only place that chooses a node for a job.
 
 pub(crate) mod telling;
 

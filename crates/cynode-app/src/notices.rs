@@ -1,4 +1,4 @@
-//! What people are told: the ways to them, the outbox, and whoever empties it.
+//! Notifications: channels, the transactional outbox and redelivery.
 
 mod compose;
 pub(crate) mod question;

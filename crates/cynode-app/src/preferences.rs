@@ -1,4 +1,4 @@
-//! Preferences: read, written and resolved.
+//! Preferences: read, write and resolve by scope.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Remotes: a project's repository on a forge. Its credential is sealed, opened in this process only, and goes to that forge only.
+//! Remotes: a project's repository on a forge. Its credential is stored sealed, unsealed in this process only and sent
+//! to that forge only.
 
 pub mod intake;
 mod reading;

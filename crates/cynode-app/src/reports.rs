@@ -1,4 +1,4 @@
-//! What agents say: that they live, how far they are, what came of it, what they found. A report is a claim, not evidence.
+//! Reports of agents: heartbeats, checkpoints, results and findings. A report is a claim, not evidence.
 
 use cynode_core::{
     events::EventKind,

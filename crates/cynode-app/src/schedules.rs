@@ -1,8 +1,8 @@
-//! Schedules: work that is asked for at its time, in somebody's name.
+//! Schedules: cron-like work in a user's name.
 //!
-//! **Invariant**: a time is due once, however many processes look: whoever fires a schedule holds its row, and what it asks for, what is
-//! known of it and its next time are one transaction. Words go to the project manager as they are; only a whole task is made here, by
-//! the same operation as everybody's.
+//! **Invariant**: a due time fires once, whatever the number of processes. The process that fires a schedule holds its
+//! row lock; the work, its record and the next due time are one transaction. A prompt goes to the project manager
+//! unchanged; a complete task is created by the same operation that users call.
 
 mod firing;
 mod timetable;

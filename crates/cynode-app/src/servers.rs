@@ -1,7 +1,7 @@
-//! Tool servers that people install: where they are, what they offer, what of it was accepted.
+//! Tool servers: the MCP servers that people install, the tools they offer and which of them were accepted.
 //!
-//! A server's word is never taken as it is: what it offers is quarantined until a person has accepted exactly that, and
-//! every later change is quarantined again.
+//! A server is untrusted. Each tool definition is quarantined until a person accepts exactly that definition, and each
+//! later change is quarantined again.
 
 mod import;
 mod naming;

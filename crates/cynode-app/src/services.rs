@@ -1,4 +1,5 @@
-//! Programs that work for the installation: runners, workers, and those in which the project manager and analysts run.
+//! Service tokens: credentials of runners, workers and the programs of the project manager and analysts, and their
+//! presence.
 
 use cynode_core::{events::EventKind, ids::ServiceTokenId, names::Title};
 use cynode_db::{DbError, Pool, service_tokens};

@@ -1,4 +1,4 @@
-//! Logging in and out, and who is behind a token.
+//! Sessions: login, logout and the authentication of tokens.
 
 use cynode_core::{
     accounts::CallerCredential,

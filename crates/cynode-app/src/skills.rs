@@ -1,4 +1,4 @@
-//! Skills: instructions that agents may be given. Whoever writes one is checked alike, person or agent.
+//! Skills: instructions for agents. The same checks apply to users and agents who write one.
 
 use cynode_core::{
     events::EventKind,

@@ -1,4 +1,4 @@
-//! Tasks: asked for, found, stopped.
+//! Tasks: create, read, retry, cancel.
 
 use cynode_core::{
     events::EventKind,

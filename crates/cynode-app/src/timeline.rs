@@ -1,4 +1,4 @@
-//! What happened to a task, for people.
+//! Timeline of a task: its steps, waits and jobs in order, for people.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What models were used for, in numbers.
+//! Usage of models: sums and calls.
 
 use cynode_core::{models::UsageBy, roles::UserRole};
 use cynode_db::usage;

@@ -1,4 +1,4 @@
-//! Accounts of people.
+//! User accounts.
 
 use cynode_core::{
     accounts::{CallerCredential, User, UserState},

@@ -1,8 +1,9 @@
-//! Wake-ups: whoever waits for work rests until there is some.
+//! Wake-ups: a worker sleeps until there is work for it.
 //!
-//! What this process commits wakes those who wait here. What other processes commit is heard over the database, and one look for
-//! each process, at all queues in one statement, finds what nobody said: what became due by time, and what was lost on the way.
-//! **Invariant**: nothing but time depends on a wake-up. While no look is made for a process, each who waits looks by itself.
+//! A commit wakes waiters of the same process directly and those of other processes by LISTEN and NOTIFY. One poll per
+//! process, over all queues in one statement, finds work that became due by time and notifications that were lost.
+//! **Invariant**: a lost wake-up costs time and nothing else. While no process-wide poll runs, each waiter polls by
+//! itself.
 
 use std::{
     collections::{HashMap, HashSet},

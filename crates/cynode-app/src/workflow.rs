@@ -1,7 +1,7 @@
-//! The contract with whoever drives tasks: start, resume, checkpoint, renew, release.
+//! Workflow contract with runners: start, resume, checkpoint, renew and release a run.
 //!
-//! **Invariant**: a task is changed by a runner only under a live lease with the newest fencing token, and only by the
-//! checkpoint that follows the last. State, history and effects of a node are one transaction.
+//! **Invariant**: a runner changes a task only under a live lease with the newest fencing token, and only by the
+//! checkpoint that follows the last one. State, history and effects of a step are one transaction.
 
 mod effects;
 pub mod signals;

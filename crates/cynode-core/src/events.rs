@@ -1,4 +1,4 @@
-//! What happened, as one closed list.
+//! Event kinds, as one closed list.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What is told to people, by which ways, and how often it is tried.
+//! Notifications: which event kinds are sent, by which channels, and the retry schedule.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tokens of agents.
+//! Agent tokens.
 
 use std::sync::Arc;
 

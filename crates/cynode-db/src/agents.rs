@@ -1,4 +1,4 @@
-//! What agents said: of themselves, of their work, of somebody else's.
+//! Heartbeats, checkpoints, reports and verifications of agents.
 
 use cynode_core::ids::{AgentTokenId, JobId, ProjectId, TaskId, UserId};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! People's answers to exact calls.
+//! Approvals of exact calls.
 
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, TaskId, UserId};
 use time::OffsetDateTime;

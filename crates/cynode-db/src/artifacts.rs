@@ -1,4 +1,4 @@
-//! Stored objects: what they are; their bytes are elsewhere.
+//! Metadata of artifacts; their bytes are in the object store.
 
 use cynode_core::ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId};
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Records of tool calls, as columns. What they mean and how they are chained is `cynode-audit`'s business.
+//! Audit records as rows. Their meaning and their hash chain belong to `cynode-audit`.
 
 use cynode_wire::page::RecordCursor;
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Who is behind a token, asked anew for every request so that revoking works at once.
+//! Authentication: finds the caller of a token on every request, so that a revocation takes effect at once.
 
 use cynode_core::{
     accounts::CallerCredential,

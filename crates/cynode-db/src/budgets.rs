@@ -1,4 +1,4 @@
-//! Ceilings on what is spent, and what is held back and spent under them.
+//! Budgets: their limits, and what is reserved and spent.
 
 use cynode_core::{
     budget::{Amount, Budget},

@@ -1,4 +1,4 @@
-//! Conversations with the project manager.
+//! Chat threads with the project manager.
 
 use cynode_core::ids::{ProjectId, ThreadId, UserId};
 use cynode_wire::page::PageRequest;

@@ -1,4 +1,4 @@
-//! Deliveries: commits for people, made of what a task's units brought.
+//! Deliveries: the commits made from a task's units.
 
 use cynode_core::{
     delivery::CommitAuthor,

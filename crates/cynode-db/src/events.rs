@@ -1,4 +1,4 @@
-//! What happened, written in the transaction that made it happen.
+//! Events, inserted in the transaction that causes them.
 
 use cynode_core::{
     events::EventKind,

@@ -1,4 +1,4 @@
-//! Evidence: what checks showed of an attempt of a unit.
+//! Evidence: results of checks for an attempt of a unit.
 
 use cynode_core::{
     evidence::{

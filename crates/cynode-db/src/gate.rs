@@ -1,4 +1,4 @@
-//! What people decided about tools: switches, scopes, rules, quotas.
+//! Policy of tools: switches, scopes, rules and quotas.
 
 use cynode_core::{
     agents::ToolScope,

@@ -1,4 +1,4 @@
-//! Handoffs: stored, claimed, delegated, answered; and what was thought about them.
+//! Handoffs: claims, delegation, answers and recorded think calls.
 
 use cynode_core::{
     agents::AgentRole,

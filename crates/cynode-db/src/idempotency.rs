@@ -1,4 +1,4 @@
-//! Answers that may be asked for again.
+//! Idempotency keys and their stored answers.
 
 use time::OffsetDateTime;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! What people told running tasks.
+//! Instructions of people to running tasks.
 
 use cynode_core::{
     ids::{InstructionId, JobId, TaskId, UserId},

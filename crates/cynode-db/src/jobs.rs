@@ -1,4 +1,4 @@
-//! Jobs: claimed, kept alive, reported, lost.
+//! Jobs: claims, leases, results and expiry.
 
 use cynode_core::{
     ids::{JobId, TaskId},

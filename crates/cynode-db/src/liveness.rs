@@ -1,4 +1,4 @@
-//! Work that stands still because nobody takes it: found in the state that is stored anyway.
+//! Stall detection: finds work that nobody takes in the stored state.
 
 use cynode_core::ids::{HandoffId, JobId, ProjectId, TaskId};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Providers of models, their sealed keys, and the models.
+//! Model registry: providers, their sealed keys, and models.
 
 use cynode_core::{
     ids::{ProjectId, ProviderId, ProviderKeyId, UserId},

@@ -1,4 +1,4 @@
-//! Nodes: who they are, which jobs were placed on them, what they told.
+//! Nodes: identity, tokens, placed jobs and job events.
 
 use cynode_core::{
     ids::{InstructionId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},

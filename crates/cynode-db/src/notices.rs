@@ -1,4 +1,4 @@
-//! What people are told: by which ways, what is still to be told, what came of it, and links that were used.
+//! Notifications: channels, the outbox, delivery attempts and used answer links.
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},

@@ -1,4 +1,4 @@
-//! Preferences of every scope and their history.
+//! Preferences of every scope, and their history.
 
 use cynode_core::{
     ids::{GroupId, ProjectId, TaskId, UserId},

@@ -1,4 +1,4 @@
-//! Pull requests, and what people said about them.
+//! Pull requests, their comments, reviews and follow-ups.
 
 use cynode_core::{
     agents::AgentRole,

@@ -1,4 +1,4 @@
-//! Remotes of projects, what forges told us of, and what became of it.
+//! Remotes of projects, webhook deliveries and imported issues.
 
 use cynode_core::{
     delivery::Destination,

@@ -1,4 +1,4 @@
-//! Repositories of projects: what is known of them; their objects are on disk.
+//! Metadata of repositories; their objects are on disk.
 
 use cynode_core::ids::{ProjectId, UserId};
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Schedules, and what came of each of their firings.
+//! Schedules and their firings.
 
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},

@@ -1,4 +1,4 @@
-//! The schema: embedded, forward-only migrations, and the partitions of tables that grow with time.
+//! Schema: embedded forward-only migrations, and monthly partitions of tables that grow.
 
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
 use time::{Date, Month, OffsetDateTime};

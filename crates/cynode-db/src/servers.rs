@@ -1,4 +1,4 @@
-//! Tool servers that people installed, and what they offer.
+//! Tool servers and the tools they offer.
 
 use cynode_core::{
     agents::ToolScope,

@@ -1,4 +1,4 @@
-//! Tokens of programs that work for the installation.
+//! Service tokens, and the presence of services.
 
 use cynode_core::ids::ServiceTokenId;
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Instructions that agents may be given.
+//! Skills: instructions for agents.
 
 use cynode_core::ids::{ProjectId, SkillId, UserId};
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Tasks and what they depend on.
+//! Tasks and their dependencies.
 
 use cynode_core::{
     budget::{Amount, Budget},

@@ -1,4 +1,4 @@
-//! What happened to a task, in order, for people.
+//! Timeline entries of a task.
 
 use cynode_core::{ids::TaskId, workflow::waits::WaitReason};
 use cynode_wire::timeline::{JobEntry, StepEntry, WaitEntry};

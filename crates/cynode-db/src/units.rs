@@ -1,4 +1,4 @@
-//! The steps of a task's plan.
+//! Work units of a task's plan.
 
 use std::collections::BTreeMap;
 

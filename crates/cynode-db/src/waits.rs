@@ -1,4 +1,4 @@
-//! What runs wait for.
+//! Waits of runs.
 
 use cynode_core::{
     ids::{TaskId, UserId, WaitId},

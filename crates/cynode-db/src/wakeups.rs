@@ -1,7 +1,7 @@
-//! Wake-ups between the processes over one database: PostgreSQL's LISTEN and NOTIFY.
+//! Wake-ups between processes: PostgreSQL's LISTEN and NOTIFY.
 //!
-//! They only save time. A notification may be lost, and a pooler between us and the database may not pass any on: whoever
-//! listens also looks by itself.
+//! A wake-up only saves time. A notification may be lost, and a connection pooler may not pass any on: each listener
+//! also polls.
 
 use sqlx::postgres::PgListener;
 

@@ -1,7 +1,7 @@
 //! Runs, leases and checkpoints.
 //!
-//! Whoever locks several rows of one task takes them in this order, so that two can never wait for each other: task,
-//! lease, checkpoint, run, wait, units, jobs.
+//! Lock order against deadlocks, for a transaction that locks several rows of one task: task, lease, checkpoint, run,
+//! wait, units, jobs.
 
 use cynode_core::{
     ids::{RunId, TaskId},

@@ -1,8 +1,8 @@
-//! A call of a tool, from the question whether it may be made to the record of how it ended.
+//! The lifecycle of a tool call, from the policy decision to the record of its outcome.
 //!
-//! The order is fixed: who calls, what the gate says, how much was called already (refused calls count too), a person's yes
-//! where a rule wants one, the record of the decision on the disk, whether all that still holds, the call itself, the record
-//! of its outcome, the answer. A call whose decision cannot be recorded is not made.
+//! The order is fixed: authenticate the caller, decide by policy, apply rate limits and quotas (refused calls count
+//! too), obtain an approval where a rule requires one, write the decision to the audit log, check that the decision
+//! still holds, execute the call, record its outcome, answer. A call whose decision cannot be recorded is not executed.
 
 use std::{
     sync::{

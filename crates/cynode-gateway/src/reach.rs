@@ -1,4 +1,4 @@
-//! Installed servers, as the way to them wants them.
+//! Adapter between installed tool servers and the upstream pool, and the refresh of their tools.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
-//! One job, from its claim to the acknowledged result.
+//! The lifecycle of one job, from its claim to the acknowledged result.
 //!
-//! Each step that must not be done twice leaves a file behind before the next one begins: the session once the agent has begun,
-//! `turn.json` once it has ended, `result.json` once everything is put together. Killed at any moment, the node goes on behind
+//! Each step that must run once writes a file before the next one begins: the session when the agent has started,
+//! `turn.json` when its turn has ended, `result.json` when the result is complete. After a kill the node resumes behind
 //! the last of them.
 
 mod aside;

@@ -1,4 +1,4 @@
-//! Joining an installation.
+//! Joins an installation with a join token.
 
 use anyhow::{Context, ensure};
 use cynode_wire::{

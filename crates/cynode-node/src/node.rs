@@ -1,4 +1,4 @@
-//! What all parts of a running node share.
+//! Shared context of a running node.
 
 use std::{
     collections::BTreeMap,

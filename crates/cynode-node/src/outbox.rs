@@ -1,6 +1,6 @@
 //! Outbox of job events: delivers them in order and in batches, and retries until the orchestrator acknowledges them,
-//! after a restart too. Backpressure is by budget: a job has a limit of event bytes, and events past it are counted and
-//! dropped, never buffered.
+//! after a restart too. The queue is bounded. Backpressure would stop the worker, so a full queue sheds the oldest
+//! output and leaves a mark.
 
 mod spool;
 

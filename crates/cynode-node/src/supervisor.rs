@@ -1,7 +1,7 @@
-//! Keeps a node going: says what it is at, takes jobs, starts and ends them, and clears up behind them.
+//! Supervisor of a node: sends heartbeats, claims jobs, starts and stops them, and cleans up orphans.
 //!
-//! The heartbeat waits for nothing but the orchestrator. What it hears decides: a job that is to stop stops at once, and a job of
-//! an earlier life of the node goes on only when the orchestrator still counts it as the node's.
+//! The heartbeat waits for nothing but the orchestrator. Its answer decides: a job that is to stop stops at once, and a
+//! job of an earlier process resumes only if the orchestrator still assigns it to the node.
 
 mod roster;
 

@@ -1,4 +1,4 @@
-//! The workers of this machine.
+//! Worker factory: the workers that this machine offers.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a process has while it works: its role and its words, the gate, the egress. Nothing about any handoff.
+//! Runtime of a role: its instructions, the gateway client and the model client. It holds nothing about a handoff.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The loop: claims handoffs, works on a few at once, and says what came of each.
+//! Service loop: claims handoffs, works on several at once (a semaphore bounds them) and reports each result.
 //!
-//! **Invariant**: nothing is decided here. Between claims the process waits at the orchestrator and asks no model.
+//! **Invariant**: the loop decides nothing. Between claims the process long-polls the orchestrator and asks no model.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Merging here: a person moves the default branch, from a commit that was seen to one that was written down first.
+//! Merge of a local pull request. The operation records the merge commit first and then moves the default branch by
+//! compare and swap.
 
 use cynode_core::{
     delivery::{

@@ -1,4 +1,4 @@
-//! What people say about pull requests, and the tasks that go on with them.
+//! Comments and reviews of pull requests, and the follow-up tasks that continue them.
 
 use cynode_core::{
     delivery::{Destination, MAX_FOLLOW_UPS, PullRequestState, ReviewVerdict},

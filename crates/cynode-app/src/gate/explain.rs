@@ -1,4 +1,4 @@
-//! Why a call would be allowed or refused.
+//! Explains a policy decision: why a call would be allowed or refused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which model would be asked, and why no other.
+//! Explains routing: which model would be called, and why no other.
 
 use std::time::{Duration, Instant};
 

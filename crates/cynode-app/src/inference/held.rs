@@ -1,4 +1,4 @@
-//! A call whose worst case is held back, until it is settled.
+//! Reservation of a call's worst-case cost, until it is settled.
 
 use std::{
     sync::Arc,

@@ -1,4 +1,4 @@
-//! What is held back and settled, for several calls at once.
+//! Ledger of model calls: reserves and settles cost for several calls in one statement.
 
 use std::{collections::HashSet, sync::Mutex, time::Duration};
 

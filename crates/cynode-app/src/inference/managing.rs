@@ -1,4 +1,4 @@
-//! Talking to the project manager: what is said is stored without secrets, handed off, and the answer passed on as it comes.
+//! Chat with the project manager: stores the redacted message, creates a handoff and streams the answer back.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is said when a question is not asked: a ceiling is reached, a task may not think, a quota is used up.
+//! Rejection of model calls: a budget is exhausted, a task is parked or a provider's quota is used up.
 
 use std::time::{Duration, Instant};
 

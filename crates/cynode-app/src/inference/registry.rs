@@ -1,4 +1,4 @@
-//! Models and the ways to them, as the database describes them.
+//! Model registry: a cached snapshot of models, providers, keys and routes from the database.
 
 use std::{
     collections::{HashMap, HashSet},

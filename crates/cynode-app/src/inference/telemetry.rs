@@ -1,4 +1,4 @@
-//! Numbers and spans of model calls, by the OpenTelemetry words for generative AI. The one place that knows them.
+//! Metrics and spans of model calls, named by OpenTelemetry's conventions for generative AI.
 
 use std::time::Duration;
 

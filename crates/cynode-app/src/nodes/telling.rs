@@ -1,4 +1,4 @@
-//! What nodes tell of their jobs: events, questions to people, bytes, results.
+//! Reports of nodes about their jobs: events, permission requests, blobs and results.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! The words of a notice, made when it is told: what was answered meanwhile is not told any more, and nobody is told what they may
-//! not see any more.
+//! Composes a notification when it is delivered. A question that was answered meanwhile is not sent, and a user who
+//! lost access gets nothing.
 
 use cynode_core::{
     ids::{ApprovalId, WaitId},

@@ -1,4 +1,5 @@
-//! Whoever empties the outbox. Any number of processes may, and any of them may die at any moment: what it had taken comes back.
+//! Outbox worker: claims due notifications with a lease and delivers them. Any number of processes may run it; an
+//! expired lease returns the notification to the queue.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! What comes in from forges. A delivery is only a hint: what stands there is asked of the forge, in turns, by whoever has the lease.
+//! Issue sync with forges. A webhook is only a hint: the worker that holds the remote's lease polls the forge for the
+//! current state.
 //!
-//! An issue becomes a task once: the task, the row that says so and the event are one transaction, and the row's key is the issue. Killed anywhere, the
-//! next turn goes on; done twice, nothing changes.
+//! An issue is imported once: the task, the row keyed by the issue and the event are one transaction. Sync is
+//! idempotent and continues after a kill.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,4 +1,5 @@
-//! Firing schedules. Any number of processes may, and any of them may die at any moment: before the commit nothing has happened.
+//! Fires due schedules. Any number of processes may run it, and each may die at any moment: nothing happens before the
+//! commit.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What people may tell a task while it runs: instructions, a yes or no, an answer, a stop.
+//! Signals of people to a running task: instruct, approve, answer, stop.
 
 use std::collections::BTreeSet;
 

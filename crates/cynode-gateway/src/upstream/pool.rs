@@ -1,4 +1,5 @@
-//! One connection per server, opened when needed and given up when it fails.
+//! Connection pool: one connection per server, opened on first use and closed when it fails. A semaphore bounds the
+//! calls in flight.
 
 use std::collections::HashMap;
 use std::fmt;

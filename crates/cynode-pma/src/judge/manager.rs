@@ -1,5 +1,5 @@
-//! What the project manager decides. Code decides what a table or a rule knows; a model is asked for the rest, one question at a
-//! time, and sees nothing of the questions before.
+//! Decisions of the project manager. Code decides where a table or a rule knows the answer; a model is asked for the
+//! rest, one independent question at a time.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Who does a unit, with what context: by the tables and preferences alone. No model is asked.
+//! Dispatch: assigns a worker and context to a unit by tables and preferences. No model is asked.
 
 use std::collections::BTreeMap;
 
