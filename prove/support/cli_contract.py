@@ -439,7 +439,7 @@ def _():
     assert made["secret"].startswith("whsec_")
     call("channel list")
     call("channel show", "receiver")
-    call("channel change", "receiver", "--of", "approval.asked", "--of", "task.waiting")
+    call("channel change", "receiver", "--of", "approval.requested", "--of", "task.waiting")
     call("channel test", "receiver")
     until("the notice of a try", lambda: any("test" in it["type"] for it in notices))
     for text in ("one", "two", "three"):
@@ -454,7 +454,7 @@ def _():
     call("approval deny", second["approval_id"], code=5)
 
     def link():
-        told = [it for it in notices if it["type"] == "approval.asked" and "three" in it["data"]["exact"]]
+        told = [it for it in notices if it["type"] == "approval.requested" and "three" in it["data"]["exact"]]
         return [way["url"] for it in told for way in it["data"]["links"]]
 
     link = until("the link of the third", link)[0]

@@ -216,7 +216,7 @@ class Situations:
         self.repository("unchecked")
         self.screen.keys("2")
         self.begin(RUN.format(words=WORDS, check="pytest-of-mine -q"))
-        self.expect("check that cannot run", r"pytest-of-mine.{0,200}cannot run.{0,600}node\.toml", r"cannot run", r"pytest-of-mine.*task\.waits_for_person")
+        self.expect("check that cannot run", r"pytest-of-mine.{0,200}cannot run.{0,600}node\.toml", r"cannot run", r"pytest-of-mine.*task\.waiting")
         self.leave()
         self.cancel()
 
@@ -246,7 +246,7 @@ class Situations:
         self.begin(RUN.format(words=words, check=CHECK) + " --yes")
         # Three reviews come before it; from the last one on it counts.
         self.session.person.until(lambda: "try 3" in self.session.person.shown or "left no report" in self.session.person.shown, 90)
-        self.expect("reviewer without a report", r"left no report.{0,600}accept.{0,200}again", r"left no report", r"left no report.*task\.waits_for_person")
+        self.expect("reviewer without a report", r"left no report.{0,600}accept.{0,200}again", r"left no report", r"left no report.*task\.waiting")
         self.session.person.type("accept\n")
         self.wait_for_prompt(90)
         if "[[ready 0]]" not in self.session.person.shown:

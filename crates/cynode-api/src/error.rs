@@ -64,7 +64,11 @@ impl ApiError {
     /// What the client is told, and the one place where such an error is logged, with its whole chain.
     pub(crate) fn to_problem(&self) -> ProblemDetails {
         if let Self::Operation(Error::Internal(cause) | Error::Unavailable(cause)) = self {
-            tracing::error!(event = "error", error = format!("{cause:#}"), "request failed");
+            tracing::error!(
+                event = "request.failed",
+                error = format!("{cause:#}"),
+                "request failed"
+            );
         }
         let (status, code) = self.status_and_code();
         let fix = match self {

@@ -251,7 +251,11 @@ impl InferenceState {
             }
             error => {
                 let cause = cynode_core::causes::format_error_chain(&error);
-                tracing::error!(event = "error", error = cause, "a model could not be asked");
+                tracing::error!(
+                    event = "caller.authentication_failed",
+                    error = cause,
+                    "the caller of a model could not be authenticated"
+                );
                 ModelError::new(ModelErrorKind::Upstream, error.to_string())
             }
         })

@@ -62,7 +62,8 @@ pub(crate) async fn observe_request(
     let word = if known.contains(&method) { method.to_string() } else { "other".to_owned() };
     let labels = [("method", word), ("route", route), ("status", status.to_string())];
     metrics::counter!("http_requests_total", &labels).increment(1);
-    metrics::histogram!("http_request_seconds", &labels[1..2]).record(duration.as_secs_f64());
+    metrics::histogram!("http_request_duration_seconds", &labels[1..2])
+        .record(duration.as_secs_f64());
     response
 }
 
@@ -127,7 +128,7 @@ fn framework_problem(status: StatusCode) -> ProblemDetails {
 
 /// The answer when a handler panicked. The message may hold anything, so it is not repeated.
 pub(crate) fn panic_response(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
-    tracing::error!(event = "error", "a handler panicked");
+    tracing::error!(event = "handler.panicked", "a handler panicked");
     let fix = Some("report it with the trace_id".to_owned());
     problem_response(
         StatusCode::INTERNAL_SERVER_ERROR,

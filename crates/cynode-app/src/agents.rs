@@ -1,4 +1,4 @@
-//! Tokens of agents: issued, shown, revoked.
+//! Agent tokens: issue, list, revoke.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -83,7 +83,7 @@ impl TokenKind {
 }
 
 /// Who is behind the tokens, as the database says now. A token that nobody knows is left out.
-#[tracing::instrument(name = "app.agents.find", skip_all)]
+#[tracing::instrument(name = "app.agents.resolve_agent_tokens", skip_all)]
 pub async fn resolve_agent_tokens(
     app: &App,
     shown: &[PresentedToken],
@@ -163,7 +163,7 @@ fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
 }
 
 /// Issues a token in the caller's name. The ids it is tied to are checked against each other.
-#[tracing::instrument(name = "app.agents.issue", skip_all, fields(project.id = %body.project_id))]
+#[tracing::instrument(name = "app.agents.issue_agent_token", skip_all, fields(project.id = %body.project_id))]
 pub async fn issue_agent_token(
     ctx: &mut Ctx,
     body: IssueAgentToken,
@@ -337,7 +337,7 @@ async fn preferred_profile(
     match validate_profile_name(name) {
         Ok(name) => Ok(AgentProfile { name: name.into(), ..AgentProfile::default() }),
         Err(_) => {
-            tracing::warn!(event = "profile.unusable", project.id = %project, "`memory.profile` is not the name of a profile");
+            tracing::warn!(event = "profile.invalid", project.id = %project, "`memory.profile` is not the name of a profile");
             Ok(AgentProfile::default())
         }
     }
@@ -385,7 +385,7 @@ async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Re
 }
 
 /// The tokens of a project, newest first.
-#[tracing::instrument(name = "app.agents.list", skip_all)]
+#[tracing::instrument(name = "app.agents.list_agent_tokens", skip_all)]
 pub async fn list_agent_tokens(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -397,7 +397,7 @@ pub async fn list_agent_tokens(
 }
 
 /// Ends a token at once: every replica refuses it within a tenth of a second, calls that are under way included.
-#[tracing::instrument(name = "app.agents.revoke", skip_all)]
+#[tracing::instrument(name = "app.agents.revoke_agent_token", skip_all)]
 pub async fn revoke_agent_token(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
     ctx.caller()?;
     let token = agent_tokens::get_agent_token(ctx.conn(), id).await?;

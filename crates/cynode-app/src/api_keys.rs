@@ -1,4 +1,4 @@
-//! Keys that programs use in a user's name.
+//! API keys: programs use them in a user's name.
 
 use cynode_core::{
     accounts::{ApiKey, CallerCredential},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Makes a key for the caller. The secret is in the answer and nowhere else.
-#[tracing::instrument(name = "app.api_keys.create", skip_all)]
+#[tracing::instrument(name = "app.api_keys.create_api_key", skip_all)]
 pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
     let caller = ctx.caller()?;
     // A key that leaked must not be able to outlive its own end by making others.
@@ -50,7 +50,7 @@ pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<Created
 }
 
 /// The caller's own keys, or those of `user` for an admin.
-#[tracing::instrument(name = "app.api_keys.list", skip_all)]
+#[tracing::instrument(name = "app.api_keys.list_api_keys", skip_all)]
 pub async fn list_api_keys(
     ctx: &mut Ctx,
     user: Option<UserId>,
@@ -68,7 +68,7 @@ pub async fn list_api_keys(
 }
 
 /// Revokes a key of the caller, or anybody's for an admin. It stops working with the next request.
-#[tracing::instrument(name = "app.api_keys.revoke", skip_all, fields(api_key.id = %id))]
+#[tracing::instrument(name = "app.api_keys.revoke_api_key", skip_all, fields(api_key.id = %id))]
 pub async fn revoke_api_key(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
     let caller = ctx.caller()?;
     let owner = accounts::api_key_owner(ctx.conn(), id).await?;

@@ -1,5 +1,5 @@
-//! People's answers to exact calls. A yes is good for one call of one agent to one tool with the same arguments under the same
-//! policy, until it expires, once.
+//! Approvals: a person permits one exact call. An approval is valid once, for one agent, one tool, the same arguments
+//! and the same policy, until it expires.
 
 use cynode_core::{
     events::EventKind,
@@ -35,7 +35,7 @@ pub enum ApprovalOutcome {
 }
 
 /// Uses up the yes to this exact call, or asks for one.
-#[tracing::instrument(name = "app.approvals.seek", skip_all)]
+#[tracing::instrument(name = "app.approvals.obtain_approval", skip_all)]
 pub async fn obtain_approval(
     app: &App,
     request: &OperationRequest,
@@ -65,7 +65,7 @@ pub async fn obtain_approval(
             .await?;
     if found.id == id {
         let data = json!({ "approval_id": id, "tool": asked.tool, "rules": asked.rules });
-        let mut told = EventDraft::new(EventKind::ApprovalAsked, data);
+        let mut told = EventDraft::new(EventKind::ApprovalRequested, data);
         if let Some(project) = asked.project {
             told = told.with_project(project);
         }
@@ -90,7 +90,7 @@ fn approval_associated_data(asked: &ApprovalRequest) -> Vec<u8> {
 }
 
 /// The calls that wait for an answer of the caller.
-#[tracing::instrument(name = "app.approvals.waiting", skip_all)]
+#[tracing::instrument(name = "app.approvals.list_pending_approvals", skip_all)]
 pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
     let (member, now) = (ctx.visibility_filter()?, ctx.now);
     let found = approvals::list_pending_approvals(ctx.conn(), member, now).await?;
@@ -98,7 +98,7 @@ pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, 
 }
 
 /// Answers a call that waits. Only a person may, and never the agent itself.
-#[tracing::instrument(name = "app.approvals.decide", skip_all)]
+#[tracing::instrument(name = "app.approvals.decide_approval", skip_all)]
 pub async fn decide_approval(
     ctx: &mut Ctx,
     id: ApprovalId,
@@ -134,7 +134,7 @@ pub async fn decide_approval(
 }
 
 /// One question, for whoever may see its project.
-#[tracing::instrument(name = "app.approvals.get", skip_all)]
+#[tracing::instrument(name = "app.approvals.get_approval", skip_all)]
 pub async fn get_approval(
     ctx: &mut Ctx,
     keys: &InstallationKeys,

@@ -1,4 +1,5 @@
-//! Artifacts: bytes under their digest in the object store, and what they are in the database.
+//! Artifacts: bytes in the object store under their SHA-256 digest, metadata in the database. Path traversal is
+//! impossible: the path of an object is made from its digest, never from a name.
 
 use bytes::Bytes;
 use cynode_core::{
@@ -68,7 +69,7 @@ impl ArtifactContent {
 
 /// Whether an artifact may be stored; gives its project. It is asked before a byte is stored, since nobody finds bytes again
 /// that belong to nothing.
-#[tracing::instrument(name = "app.artifacts.may_store", skip_all)]
+#[tracing::instrument(name = "app.artifacts.authorize_artifact", skip_all)]
 pub async fn authorize_artifact(
     ctx: &mut Ctx,
     new: &NewArtifact,
@@ -109,7 +110,7 @@ async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
 }
 
 /// Stores bytes under their digest. Stored again, nothing changes; nobody can put other bytes there.
-#[tracing::instrument(name = "app.artifacts.put_bytes", skip_all)]
+#[tracing::instrument(name = "app.artifacts.put_artifact_bytes", skip_all)]
 pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let (store, path) = (&parts.objects, object_path(&piece.digest));
@@ -149,7 +150,7 @@ pub(crate) async fn remove_artifact_bytes(app: &App, digest: &[u8; 32]) -> Resul
 }
 
 /// Notes an artifact whose bytes are stored. The bytes come first: a note without bytes is never seen.
-#[tracing::instrument(name = "app.artifacts.note", skip_all)]
+#[tracing::instrument(name = "app.artifacts.record_artifact", skip_all)]
 pub async fn record_artifact(
     ctx: &mut Ctx,
     new: NewArtifact,
@@ -175,7 +176,7 @@ pub async fn record_artifact(
 }
 
 /// One artifact, for whoever may see its project.
-#[tracing::instrument(name = "app.artifacts.get", skip_all)]
+#[tracing::instrument(name = "app.artifacts.get_artifact", skip_all)]
 pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("artifact", id);
@@ -185,7 +186,7 @@ pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Err
 }
 
 /// The artifacts of a task, oldest first.
-#[tracing::instrument(name = "app.artifacts.of_task", skip_all)]
+#[tracing::instrument(name = "app.artifacts.list_task_artifacts", skip_all)]
 pub async fn list_task_artifacts(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Artifact>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(artifacts::list_task_artifacts(ctx.conn(), task).await?)
@@ -193,7 +194,7 @@ pub async fn list_task_artifacts(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Arti
 
 /// The bytes of an artifact, checked against its digest. One that is too large is not read: all of it would be in memory, and
 /// more than once by the time it is an answer.
-#[tracing::instrument(name = "app.artifacts.bytes", skip_all)]
+#[tracing::instrument(name = "app.artifacts.read_artifact_bytes", skip_all)]
 pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
     let store = &app.gateway_parts()?.objects;
     let path = object_path(&artifact.digest);

@@ -1,4 +1,4 @@
-//! Records of tool calls: kept, searched, checked, proven, and removed when their time is over.
+//! Audit log of tool calls: ship, search, verify, prove and prune records.
 
 mod rows;
 
@@ -62,7 +62,7 @@ pub fn open_audit_writer(
             event = "audit.recovered",
             chain = %chain.chain.map_or_else(String::new, |chain| ChainId::from_uuid(chain).to_string()),
             records, cut_off, condition = ?chain.condition,
-            "took over records of a process that died"
+            "recovered the records of a process that died"
         );
     }
     let writer = Arc::new(writer);
@@ -70,7 +70,7 @@ pub fn open_audit_writer(
         (writer.clone(), Arc::new(DatabaseAuditStore { app: app.clone(), keys }));
     tasks.spawn(async move {
         if let Err(left) = shipper.ship_records(store, stop).await {
-            tracing::warn!(event = "audit.unshipped", "{left}");
+            tracing::warn!(event = "audit.ship_failed", "{left}");
         }
     });
     Ok(writer)
@@ -146,7 +146,7 @@ fn to_store_error(error: DbError) -> AuditStoreError {
 }
 
 /// Checks every record, chain and signature. It reads everything, in order.
-#[tracing::instrument(name = "app.audit.verify", skip_all)]
+#[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
 pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
     // All as it was at one moment: what is removed after its time meanwhile is not missing.
     let mut conn = app.pool().begin().await.map_err(DbError::from)?;
@@ -276,7 +276,7 @@ pub struct RecordProof {
 }
 
 /// Proves that the records of a call are among those that a signed head covers.
-#[tracing::instrument(name = "app.audit.prove", skip_all)]
+#[tracing::instrument(name = "app.audit.prove_call", skip_all)]
 pub async fn prove_call(
     app: &App,
     call: CallId,
@@ -288,7 +288,7 @@ pub async fn prove_call(
 }
 
 /// The same for whoever may see the records of the call.
-#[tracing::instrument(name = "app.audit.prove_for", skip_all)]
+#[tracing::instrument(name = "app.audit.prove_call_for_caller", skip_all)]
 pub async fn prove_call_for_caller(
     ctx: &mut Ctx,
     call: CallId,
@@ -396,7 +396,7 @@ const SEARCH_WINDOWS: [Option<Duration>; 4] =
     [Some(Duration::HOUR), Some(Duration::DAY), Some(Duration::days(31)), None];
 
 /// The records that were searched for, newest first.
-#[tracing::instrument(name = "app.audit.search", skip_all)]
+#[tracing::instrument(name = "app.audit.search_records", skip_all)]
 pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result<AuditPage, Error> {
     match wanted.project {
         Some(project) => ctx.require_project_role(project, UserRole::Viewer).await?,
@@ -437,7 +437,7 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
 }
 
 /// Removes the records of chains that were closed longer ago than they are to be kept. What stays says, signed, that it was us.
-#[tracing::instrument(name = "app.audit.prune", skip_all)]
+#[tracing::instrument(name = "app.audit.prune_records", skip_all)]
 pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
     let keys = &app.gateway_parts()?.keys;
     let now = app.environment().now();

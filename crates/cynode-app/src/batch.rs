@@ -1,8 +1,8 @@
-//! Work of several requests done at once.
+//! Batching: one statement serves several requests.
 //!
-//! What arrives while a statement is under way goes into the next one: under load one round trip and
-//! one commit serve many requests, and a lone request waits for nobody. A batch succeeds or fails as a
-//! whole; when it fails, each request is tried alone, so that nobody suffers for a neighbour's mistake.
+//! Requests that arrive while a statement runs go into the next one. Under load one round trip and one commit serve
+//! many requests; a lone request does not wait. A batch succeeds or fails as a whole. When it fails, each request is
+//! tried alone. Backpressure: the queue is bounded, and a sender waits while it is full.
 
 use std::{future::Future, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The first admin: made with a one-time token, so that no default password ever exists.
+//! Bootstrap of the first admin with a one-time token. No default password exists.
 
 use cynode_core::{
     accounts::{User, UserState},
@@ -50,7 +50,7 @@ pub async fn hash_admin_password(
 }
 
 /// Makes the first admin.
-#[tracing::instrument(name = "app.bootstrap.redeem", skip_all)]
+#[tracing::instrument(name = "app.bootstrap.redeem_bootstrap_token", skip_all)]
 pub async fn redeem_bootstrap_token(
     ctx: &mut Ctx,
     body: BootstrapRequest,

@@ -1,4 +1,4 @@
-//! Ceilings on what is spent.
+//! Budgets: limits on what a scope may spend on models.
 
 use cynode_core::{
     budget::Budget,
@@ -61,7 +61,7 @@ pub fn parse_budget_scope(kind: BudgetScopeType, id: Option<&str>) -> Result<Bud
 }
 
 /// Sets a ceiling. Calls that are under way go on; the next one is measured by it.
-#[tracing::instrument(name = "app.budgets.set", skip_all)]
+#[tracing::instrument(name = "app.budgets.set_budget", skip_all)]
 pub async fn set_budget(ctx: &mut Ctx, body: &SetBudget) -> Result<BudgetStatusView, Error> {
     let scope = parse_budget_scope(body.scope_type, body.scope_id.as_deref())?;
     authorize_budget_access(ctx, scope, true).await?;
@@ -84,7 +84,7 @@ pub async fn set_budget(ctx: &mut Ctx, body: &SetBudget) -> Result<BudgetStatusV
 }
 
 /// Removes a ceiling.
-#[tracing::instrument(name = "app.budgets.remove", skip_all)]
+#[tracing::instrument(name = "app.budgets.delete_budget", skip_all)]
 pub async fn delete_budget(ctx: &mut Ctx, id: BudgetId) -> Result<(), Error> {
     ctx.caller()?;
     let now = ctx.now;
@@ -119,7 +119,7 @@ async fn record_budget_event(
 }
 
 /// The ceilings of a scope; without one, all of the installation but those of tasks that have ended.
-#[tracing::instrument(name = "app.budgets.list", skip_all)]
+#[tracing::instrument(name = "app.budgets.list_budgets", skip_all)]
 pub async fn list_budgets(
     ctx: &mut Ctx,
     scope: Option<BudgetScope>,
@@ -167,7 +167,7 @@ pub(crate) fn to_budget_view(ceiling: &BudgetStatus) -> BudgetStatusView {
 }
 
 /// Why a task may not think now, if it may not.
-#[tracing::instrument(name = "app.budgets.parked", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "app.budgets.park_of_task", skip_all, fields(task.id = %task))]
 pub async fn park_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<ParkView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     let now = ctx.now;
@@ -176,7 +176,7 @@ pub async fn park_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<ParkView
 }
 
 /// Lets a task think again.
-#[tracing::instrument(name = "app.budgets.unpark", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.budgets.unpark_task", skip_all, fields(task.id = %id))]
 pub async fn unpark_task(ctx: &mut Ctx, id: TaskId) -> Result<(), Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     authorize_budget_access(ctx, BudgetScope::Task(id), true).await?;

@@ -1,4 +1,4 @@
-//! Conversations with the project manager, for whoever had them.
+//! Chat threads with the project manager. Only the user who wrote a thread reads it.
 
 use cynode_core::ids::ThreadId;
 use cynode_db::chat;
@@ -10,7 +10,7 @@ use cynode_wire::{
 use crate::{Ctx, Error};
 
 /// The caller's conversations, newest first.
-#[tracing::instrument(name = "app.chat.threads", skip_all)]
+#[tracing::instrument(name = "app.chat.list_threads", skip_all)]
 pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ThreadView>, Error> {
     let user = ctx.caller()?.user;
     let found = chat::list_threads(ctx.conn(), user, page).await?;
@@ -26,7 +26,7 @@ pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Threa
 }
 
 /// What was said in one of them. Nobody else's is there.
-#[tracing::instrument(name = "app.chat.messages", skip_all)]
+#[tracing::instrument(name = "app.chat.list_messages", skip_all)]
 pub async fn list_messages(ctx: &mut Ctx, id: ThreadId) -> Result<Vec<ChatTurn>, Error> {
     let user = ctx.caller()?.user;
     let thread = chat::get_thread(ctx.conn(), id).await?.filter(|thread| thread.user == user);

@@ -1,8 +1,8 @@
-//! Delivery: what a task's units brought becomes one commit on a branch of its own, and a pull request for people.
+//! Delivery: merges the commits of a task's units into one branch and opens a pull request.
 //!
-//! **Invariant**: each step may be done again after a kill at any line and then gives the same: the row says what is meant before
-//! anything is made, the commit's name follows from the row, and a branch is only moved from where it was seen. The default
-//! branch is never written here; only [`merge`] moves it, for a person.
+//! **Invariant**: each step is idempotent and survives a kill at any line. The row records the intent before anything
+//! is created, the commit's name follows from the row, and a branch moves only from the commit that was read (compare
+//! and swap). Delivery never writes the default branch; only the merge of a person moves it.
 
 mod evidence;
 mod forges;
@@ -131,7 +131,7 @@ struct DeliveryText {
 
 /// Opens a pull request for what a task's units brought, or adds it to the one that there is. `None` when they changed nothing.
 /// Asked again, nothing more happens.
-#[tracing::instrument(name = "app.delivery.open", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.delivery.open_pull_request", skip_all, fields(task.id = %id))]
 pub async fn open_pull_request(
     app: &App,
     request: &OperationRequest,
@@ -566,7 +566,7 @@ async fn require_decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
 }
 
 /// The pull requests of a project, newest first.
-#[tracing::instrument(name = "app.delivery.list", skip_all)]
+#[tracing::instrument(name = "app.delivery.list_pull_requests", skip_all)]
 pub async fn list_pull_requests(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -579,7 +579,7 @@ pub async fn list_pull_requests(
 }
 
 /// One pull request with everything about it.
-#[tracing::instrument(name = "app.delivery.get", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.get_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn get_pull_request(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -589,7 +589,7 @@ pub async fn get_pull_request(
 }
 
 /// The pull request that the work of a task went to, or goes to.
-#[tracing::instrument(name = "app.delivery.of_task", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "app.delivery.pull_request_of_task", skip_all, fields(task.id = %task))]
 pub async fn pull_request_of_task(
     ctx: &mut Ctx,
     task: TaskId,
@@ -671,7 +671,7 @@ fn to_follow_up_view(it: pull_requests::FollowUpTask) -> FollowUpView {
 }
 
 /// What a pull request would change, as text; of one file if it is named.
-#[tracing::instrument(name = "app.delivery.diff", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.diff_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn diff_pull_request(
     app: &App,
     request: &OperationRequest,
@@ -706,7 +706,7 @@ async fn diff_commits(
 }
 
 /// The files that a pull request would change.
-#[tracing::instrument(name = "app.delivery.files", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.list_changed_files", skip_all, fields(pull_request.id = %id))]
 pub async fn list_changed_files(
     app: &App,
     request: &OperationRequest,
@@ -720,7 +720,7 @@ pub async fn list_changed_files(
 }
 
 /// What the units of a task changed so far, delivered or not.
-#[tracing::instrument(name = "app.delivery.diff_of_task", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.delivery.diff_of_task_units", skip_all, fields(task.id = %id))]
 pub async fn diff_of_task_units(
     app: &App,
     request: &OperationRequest,
@@ -735,7 +735,7 @@ pub async fn diff_of_task_units(
 }
 
 /// The newest commit that the work on a task left, against where the work began: also of a task that runs, or that was given up.
-#[tracing::instrument(name = "app.delivery.task_diff", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.delivery.diff_of_latest_commit", skip_all, fields(task.id = %id))]
 pub async fn diff_of_latest_commit(
     app: &App,
     request: &OperationRequest,

@@ -1,4 +1,4 @@
-//! What is outside: addresses that may be reached for an agent.
+//! SSRF guard, first half: tells from a URL whether it can name a public address, before its host name is resolved.
 
 use cynode_core::addresses::is_globally_routable;
 use url::{Host, Url};

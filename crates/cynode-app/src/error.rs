@@ -188,10 +188,10 @@ impl From<DbError> for Error {
 }
 
 /// Says in the log what went wrong with work that nobody waits for and that is done again.
-pub(crate) fn log_background_error(error: &(dyn std::error::Error + 'static), what: &str) {
-    tracing::warn!(
-        event = "error",
-        error = cynode_core::causes::format_error_chain(error),
-        "{what}"
-    );
+pub(crate) fn log_background_error(
+    event: &'static str,
+    error: &(dyn std::error::Error + 'static),
+    message: &str,
+) {
+    tracing::warn!(event, error = cynode_core::causes::format_error_chain(error), "{message}");
 }

@@ -1,4 +1,4 @@
-//! The stream of what happens.
+//! Event stream: lists events and follows new ones.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,7 +1,7 @@
-//! Evidence: checks that the orchestrator has run over what units brought, in sandboxes that no agent has touched.
+//! Evidence: checks that the orchestrator runs over the commits of units, in sandboxes that no agent has touched.
 //!
-//! **Invariant**: a result that has evidence against it is taken only with a reason that is written down, and a task ends well only
-//! when what it leaves was checked as its criteria ask, at the very commit that is left.
+//! **Invariant**: a result with failing evidence is accepted only with a recorded reason. A task completes only when
+//! the commit that it leaves was itself checked as its criteria ask.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use crate::{Ctx, Error};
 
 /// What was shown of a task, and what everybody found about its units as they stand.
-#[tracing::instrument(name = "app.evidence.get", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
 pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
     crate::tasks::get_task(ctx, task).await?;
     let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;

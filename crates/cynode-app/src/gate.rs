@@ -1,4 +1,5 @@
-//! The gate: what it is made of, and what people decide about it.
+//! Policy of the gateway: the snapshot that calls are decided by, and the operations that change tools, rules and
+//! quotas.
 
 mod explain;
 
@@ -103,7 +104,7 @@ pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
 }
 
 /// Reads the gate. It bears the number from before it was read: a change meanwhile raises the number, and it is read again.
-#[tracing::instrument(name = "app.gate.load", skip_all)]
+#[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
 pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -182,11 +183,15 @@ impl StoredPolicy {
     fn build_snapshot(&self, epoch: i64, parts: &GatewayParts) -> GatewaySnapshot {
         let (catalogue, refused) = self.build_catalogue(&parts.native);
         for error in refused {
-            tracing::warn!(event = "gate.tool_left_out", "{error}");
+            tracing::warn!(event = "gateway.tool_skipped", "{error}");
         }
         let rules = RuleSet::load_rules(&self.rules, &catalogue).unwrap_or_else(|(name, error)| {
             // Whoever changed the tools was to look after the rules; until somebody does, nothing passes.
-            tracing::error!(event = "error", rule = name, "a rule cannot be used: {error}");
+            tracing::error!(
+                event = "policy.rule_invalid",
+                rule = name,
+                "a rule cannot be used: {error}"
+            );
             RuleSet::refuse_all(name)
         });
         let mut reachable = HashMap::new();
@@ -195,7 +200,7 @@ impl StoredPolicy {
             match CallableServer::unseal_server(server, &parts.keys) {
                 Ok(open) => drop(reachable.insert(server.id, Arc::new(open))),
                 Err(error) => {
-                    tracing::error!(event = "error", %error, server.id = %server.id, "a tool server cannot be used");
+                    tracing::error!(event = "tool_server.unseal_failed", %error, server.id = %server.id, "a tool server cannot be used");
                 }
             }
         }
@@ -222,7 +227,7 @@ pub(crate) async fn require_valid_rules(
 }
 
 /// The tools that the caller may know of.
-#[tracing::instrument(name = "app.gate.tools", skip_all)]
+#[tracing::instrument(name = "app.gate.list_tools", skip_all)]
 pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolView>, Error> {
     ctx.caller()?;
     let described = StoredPolicy::load_from_database(ctx.conn()).await?;
@@ -363,7 +368,7 @@ pub fn list_allowlists() -> Vec<AllowlistView> {
 }
 
 /// The rules, by name.
-#[tracing::instrument(name = "app.gate.rules", skip_all)]
+#[tracing::instrument(name = "app.gate.list_rules", skip_all)]
 pub async fn list_rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     Ok(gate::list_rules(ctx.conn()).await?.into_iter().map(to_rule_view).collect())
@@ -429,7 +434,7 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
 }
 
 /// Takes up to `wanted` calls from what a task, or a token without one, has left in its hour. Gives how many were taken and when the hour ends.
-#[tracing::instrument(name = "app.gate.take_calls", skip_all)]
+#[tracing::instrument(name = "app.gate.take_call_quota", skip_all)]
 pub async fn take_call_quota(
     app: &App,
     whose: QuotaOwner,

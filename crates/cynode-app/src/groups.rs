@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{Ctx, Error, context::EventDraft};
 
 /// Makes a group.
-#[tracing::instrument(name = "app.groups.create", skip_all)]
+#[tracing::instrument(name = "app.groups.create_group", skip_all)]
 pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Error> {
     ctx.require_role(UserRole::Admin)?;
     let (id, now) = (GroupId::from_uuid(ctx.new_uuid()), ctx.now);
@@ -31,7 +31,7 @@ pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Err
 }
 
 /// All groups.
-#[tracing::instrument(name = "app.groups.list", skip_all)]
+#[tracing::instrument(name = "app.groups.list_groups", skip_all)]
 pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     let found = groups::list_groups(ctx.conn(), page).await?;
@@ -39,7 +39,7 @@ pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>
 }
 
 /// Changes who is in a group and what its members may do.
-#[tracing::instrument(name = "app.groups.update", skip_all, fields(group.id = %id))]
+#[tracing::instrument(name = "app.groups.update_group", skip_all, fields(group.id = %id))]
 pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Group, Error> {
     ctx.require_role(UserRole::Admin)?;
     let now = ctx.now;

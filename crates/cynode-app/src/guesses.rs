@@ -1,4 +1,5 @@
-//! Passwords that somebody tries one after the other. What is counted is kept in this process only.
+//! Login throttling against brute force: exponential backoff per handle. After ten wrong passwords in a row each wrong
+//! one blocks the handle for 1 to 8 seconds. The counters live in the memory of this process only.
 
 use std::{
     collections::HashMap,

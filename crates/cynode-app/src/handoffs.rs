@@ -1,7 +1,7 @@
-//! Work that is given to the project manager and to analysts: stored, claimed, thought about, answered once.
+//! Handoffs: a work queue for the project manager and analysts, with leases, fencing tokens and recorded think calls.
 //!
-//! **Invariant**: what they do, they do under a claim with the newest fencing token and with a token for tools and models that ends
-//! with the claim. An answer, what it changes and the waking of its run are one transaction.
+//! **Invariant**: a worker acts only under a claim with the newest fencing token, and with a token for tools and models
+//! that ends with the claim. The answer, its effects and the wake-up of its run are one transaction.
 
 use std::time::{Duration, Instant};
 
@@ -145,13 +145,13 @@ pub(crate) async fn store_handoff(
         "handoff_id": id, "kind": kind, "category": kind.handoff_category(), "role": role, "thread_id": subject.thread,
         "run_id": subject.run, "job_id": subject.job, "user_id": subject.user,
     });
-    let mut told = EventDraft::new(EventKind::HandoffStored, data).with_project(subject.project);
+    let mut told = EventDraft::new(EventKind::HandoffCreated, data).with_project(subject.project);
     if let Some(task) = subject.task {
         told = told.with_task(task);
     }
     ctx.record_event(told).await?;
     tracing::info!(
-        event = "handoff.stored",
+        event = "handoff.created",
         handoff.id = %id,
         kind = kind.as_str(),
         role = role.as_str(),
@@ -159,7 +159,7 @@ pub(crate) async fn store_handoff(
         project.id = %subject.project,
         task.id = subject.task.map(tracing::field::display),
         trace_id = trace,
-        "handed off"
+        "created a handoff"
     );
     Ok(id)
 }
@@ -177,7 +177,7 @@ pub struct ClaimWait<'a> {
 }
 
 /// Gives a handoff to the program that asks; if so asked, it waits for one.
-#[tracing::instrument(name = "app.handoffs.claim", skip_all, fields(worker = host.name))]
+#[tracing::instrument(name = "app.handoffs.claim_handoff", skip_all, fields(worker = host.name))]
 pub async fn claim_handoff(
     app: &App,
     request: &OperationRequest,
@@ -387,7 +387,7 @@ async fn lock_claimed_handoff(
 }
 
 /// Notes that a handoff is still worked on.
-#[tracing::instrument(name = "app.handoffs.keep", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.renew_claim", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn renew_claim(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -453,7 +453,7 @@ fn validate_answer(kept: &HandoffRecord, answer: &HandoffAnswer) -> Result<(), S
 }
 
 /// Ends a handoff with its answer and wakes whoever waits for it. Sent again under the same claim, nothing changes.
-#[tracing::instrument(name = "app.handoffs.complete", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.complete_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn complete_handoff(
     app: &App,
     request: &OperationRequest,
@@ -569,7 +569,7 @@ async fn settle_handoff(
 }
 
 /// Notes that a handoff came to nothing: it is tried again after a while, or has failed.
-#[tracing::instrument(name = "app.handoffs.fail", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.fail_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn fail_handoff(
     app: &App,
     request: &OperationRequest,
@@ -617,7 +617,7 @@ async fn retry_or_fail(
 }
 
 /// Gives an analyst its share; the handoff may be claimed again when the analyst has answered.
-#[tracing::instrument(name = "app.handoffs.delegate", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.delegate_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn delegate_handoff(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -646,7 +646,7 @@ pub async fn delegate_handoff(
 
 /// Notes that a model is about to be asked. While a person has paused the task, it is not: the handoff goes back with what was
 /// thought, and is given again when the task goes on.
-#[tracing::instrument(name = "app.handoffs.begin_thought", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.begin_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn begin_think_call(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -661,13 +661,13 @@ pub async fn begin_think_call(
         let now = ctx.now;
         handoffs::requeue_claimed_handoff(ctx.conn(), kept.id).await?;
         handoffs::revoke_handoff_tokens(ctx.conn(), &[kept.id], now).await?;
-        tracing::info!(event = "handoff.paused", handoff.id = %kept.id, "taken back: its task is paused");
+        tracing::info!(event = "handoff.requeued", handoff.id = %kept.id, "requeued a handoff: its task is paused");
     }
     Ok(DecisionPermit { paused })
 }
 
 /// Keeps what was thought, before anything is done with it.
-#[tracing::instrument(name = "app.handoffs.think", skip_all, fields(handoff.id = %body.handoff_id))]
+#[tracing::instrument(name = "app.handoffs.record_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn record_think_call(
     app: &App,
     request: &OperationRequest,
@@ -710,8 +710,9 @@ pub(crate) async fn reap_silent_handoffs(
         let ctx = crate::sweep::begin_reconcile_transaction(app, request).await?;
         if let Err(error) = reap_handoff(app, ctx, kept).await {
             log_background_error(
+                "handoff.expire_failed",
                 &error,
-                "a handoff of which nothing is heard could not be let go of",
+                "an expired handoff could not be requeued",
             );
         }
     }
@@ -728,7 +729,7 @@ async fn reap_handoff(app: &App, mut ctx: Ctx, kept: &HandoffRecord) -> Result<(
     let why = "nothing was heard of whoever worked on it";
     retry_or_fail(&mut ctx, &kept, true, true, why).await?;
     app.commit_operation(ctx).await?;
-    tracing::warn!(event = "handoff.lost", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
+    tracing::warn!(event = "handoff.expired", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
     Ok(())
 }
 
@@ -758,7 +759,11 @@ pub(crate) async fn renew_chat_claim(app: &App, kept: &HandoffRecord, ttl_ms: i6
         Ok::<_, Error>(())
     };
     if let Err(error) = done.await {
-        log_background_error(&error, "a chat could not be kept and will be tried again");
+        log_background_error(
+            "chat.renew_failed",
+            &error,
+            "the lease of a chat could not be renewed; it is retried",
+        );
     }
 }
 
@@ -781,7 +786,7 @@ pub(crate) async fn end_chat(
 }
 
 /// The handoffs of a project, newest first; of one task if it is named.
-#[tracing::instrument(name = "app.handoffs.list", skip_all)]
+#[tracing::instrument(name = "app.handoffs.list_handoffs", skip_all)]
 pub async fn list_handoffs(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -799,7 +804,7 @@ pub async fn list_handoffs(
 }
 
 /// One handoff with what was thought.
-#[tracing::instrument(name = "app.handoffs.get", skip_all)]
+#[tracing::instrument(name = "app.handoffs.get_handoff", skip_all)]
 pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Error> {
     let missing = || Error::not_found("handoff", id);
     ctx.caller()?;
@@ -820,14 +825,14 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
 }
 
 /// What agents reported about a task, oldest first.
-#[tracing::instrument(name = "app.handoffs.reports", skip_all)]
+#[tracing::instrument(name = "app.handoffs.list_task_reports", skip_all)]
 pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<ReportView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(handoffs::list_task_reports(ctx.conn(), task).await?)
 }
 
 /// The question of a thought, while it is kept. It holds what people wrote, so it takes an operator.
-#[tracing::instrument(name = "app.handoffs.prompt", skip_all)]
+#[tracing::instrument(name = "app.handoffs.get_think_prompt", skip_all)]
 pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Error> {
     let missing = || Error::not_found("thought of handoff", id);
     ctx.caller()?;

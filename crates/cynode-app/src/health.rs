@@ -1,4 +1,5 @@
-//! Whether everything that is needed is there: for requests ([`readiness`]), and for work ([`report`]).
+//! Health checks: readiness for requests ([`check_readiness`]) and the report on everything that work needs
+//! ([`report_health`]).
 
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
@@ -52,7 +53,7 @@ const MAX_LOGGED_CHECKS: usize = 1000;
 const MAX_NAMED_STALLS: usize = 3;
 
 /// Looks at everything that requests need and says what is missing and how to mend it.
-#[tracing::instrument(name = "app.health.readiness", skip_all)]
+#[tracing::instrument(name = "app.health.check_readiness", skip_all)]
 pub async fn check_readiness(app: &App) -> Readiness {
     match tokio::time::timeout(DATABASE_TIMEOUT, run_readiness_checks(app)).await {
         Ok(Ok(checks)) => checks.into(),
@@ -62,7 +63,7 @@ pub async fn check_readiness(app: &App) -> Readiness {
 }
 
 fn unreachable_database(cause: &str) -> Readiness {
-    tracing::warn!(event = "error", error = cause, "the database cannot be used");
+    tracing::warn!(event = "database.unavailable", error = cause, "the database cannot be used");
     vec![ReadinessCheck::failed_check(
         "database",
         "PostgreSQL cannot be reached; the log has the cause",
@@ -117,7 +118,7 @@ async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError>
 
 /// Looks at everything that work needs, for a project or for the installation: who takes it, who does it, who thinks. Each check that
 /// fails says what to type.
-#[tracing::instrument(name = "app.health.report", skip_all)]
+#[tracing::instrument(name = "app.health.report_health", skip_all)]
 pub async fn report_health(
     app: &App,
     request: &OperationRequest,
@@ -201,7 +202,7 @@ impl ReadinessLog {
                     event = "readiness.restored",
                     check = name,
                     detail,
-                    "it works again"
+                    "the check passes again"
                 );
             }
             !over

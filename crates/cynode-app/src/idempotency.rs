@@ -1,4 +1,4 @@
-//! Repeats: the same request sent again gives the same answer and has no second effect.
+//! Idempotency keys: the same request sent again gets the stored answer and has no second effect.
 
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305, aead::Aead};
 use cynode_db::idempotency::{self as stored, IdempotencyKey, IdempotencyRecord};

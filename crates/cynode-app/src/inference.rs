@@ -1,8 +1,9 @@
-//! The one way to models: every question of every agent and every person passes here.
+//! Inference: every model call of every agent and every user passes here.
 //!
-//! The order is fixed: who asks and what they may ask, secrets out, which ways there are, the worst it may cost held back,
-//! the question, the answer, what it cost. Nothing is asked whose worst case does not fit under every ceiling. A process
-//! that dies leaves what it held back; whoever finds it counts it as spent.
+//! The order is fixed: authenticate the caller, redact secrets, route to candidate providers, reserve the worst-case
+//! cost, call the provider, relay the response, settle the cost. A call is made only if its worst case fits every
+//! budget. A process that dies leaves its reservation; another process finds it and counts it as spent. A circuit
+//! breaker guards each provider.
 
 mod answering;
 mod explain;
@@ -171,12 +172,20 @@ pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
             _ = turn.tick() => {}
         }
         if let Err(error) = models.ledger.renew_leases(app.pool()).await {
-            log_background_error(&error, "calls could not be kept and will be tried again");
+            log_background_error(
+                "model_call.renew_failed",
+                &error,
+                "the leases of model calls could not be renewed; it is retried",
+            );
         }
         if app.take_lost_calls()
             && let Err(error) = settle_lost_calls(&app).await
         {
-            log_background_error(&error, "lost calls could not be ended and will be tried again");
+            log_background_error(
+                "model_call.expire_failed",
+                &error,
+                "expired model calls could not be settled; it is retried",
+            );
         }
     }
     // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
@@ -196,13 +205,13 @@ pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
     for call in &lost {
-        tracing::warn!(event = "model.lost", call.id = %call, "nothing was heard of a model call; it counts as its worst case");
+        tracing::warn!(event = "model_call.expired", call.id = %call, "the lease of a model call expired; the call counts as its worst case");
     }
     Ok(lost.len())
 }
 
 /// The models that a caller may ask.
-#[tracing::instrument(name = "app.inference.offered", skip_all)]
+#[tracing::instrument(name = "app.inference.list_offered_models", skip_all)]
 pub async fn list_offered_models(
     app: &App,
     who: &InferenceCaller,
@@ -277,7 +286,7 @@ pub async fn resolve_user_caller(
 }
 
 /// The agent behind a token, which opens the models that it names.
-#[tracing::instrument(name = "app.inference.agent", skip_all)]
+#[tracing::instrument(name = "app.inference.resolve_agent_caller", skip_all)]
 pub async fn resolve_agent_caller(
     app: &App,
     shown: &PresentedToken,
@@ -314,7 +323,7 @@ pub fn estimate_tokens(body: &Value) -> u64 {
 }
 
 /// Asks a model.
-#[tracing::instrument(name = "app.inference.ask", skip_all, fields(dialect = question.dialect.as_str()))]
+#[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = question.dialect.as_str()))]
 pub async fn ask_model(
     app: &App,
     mut question: InferenceRequest,
@@ -328,7 +337,7 @@ pub async fn ask_model(
         tracing::info!(
             event = "model.tools_dropped",
             dropped,
-            "tools that a provider would run were taken out"
+            "removed tools that the provider would run"
         );
     }
     let size = question.size;
@@ -399,7 +408,7 @@ pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error
 
 /// Takes the secrets that we know or recognise out of what is handed in, before it is stored and handed on. It needs a connection
 /// of its own, so it is for whoever has no transaction open yet.
-#[tracing::instrument(name = "app.inference.without_secrets", skip_all)]
+#[tracing::instrument(name = "app.inference.redact_prose", skip_all)]
 pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
     // A process without a way to models holds no secrets of theirs and no rules.
     let Ok(models) = app.inference_runtime() else { return Ok(()) };
@@ -552,9 +561,9 @@ fn to_model_error(error: &Error) -> ModelError {
     };
     if matches!(kind, ModelErrorKind::Upstream) {
         tracing::error!(
-            event = "error",
+            event = "model_call.failed",
             error = cynode_core::causes::format_error_chain(error),
-            "a model could not be asked"
+            "a model could not be called"
         );
     }
     ModelError::new(kind, error.to_string())
@@ -914,13 +923,17 @@ async fn handle_provider_failure(
                 Ok(()) => return CandidateError::Over(RouteError::Stale),
                 Err(failure) => {
                     let failure = cynode_core::causes::format_error_chain(&failure);
-                    tracing::error!(event = "error", error = failure, "a key could not be parked");
+                    tracing::error!(
+                        event = "provider_key.park_failed",
+                        error = failure,
+                        "a key could not be parked"
+                    );
                     return CandidateError::Next(error, Some(until));
                 }
             }
         }
         ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
-            tracing::error!(event = "model.refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
+            tracing::error!(event = "provider.request_refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
         }
         ModelErrorKind::Overloaded
         | ModelErrorKind::Upstream
@@ -933,9 +946,9 @@ async fn handle_provider_failure(
                 .record_failure(Instant::now())
             {
                 tracing::warn!(
-                    event = "model.provider_down",
+                    event = "provider.circuit_opened",
                     provider = provider.name,
-                    "a provider keeps failing and is left alone for a while"
+                    "a provider keeps failing; the circuit breaker opened"
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! Jobs: taken, kept alive, reported by whoever works on them.
+//! Jobs: claim, renew the lease, report the result.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const MAX_CLAIMED_JOBS: u16 = 100;
 const JOB_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Gives queued jobs to a worker; if so asked, it waits for some.
-#[tracing::instrument(name = "app.jobs.claim", skip_all, fields(worker = service.name))]
+#[tracing::instrument(name = "app.jobs.claim_jobs", skip_all, fields(worker = service.name))]
 pub async fn claim_jobs(
     app: &App,
     service: &ServiceIdentity,
@@ -51,7 +51,7 @@ pub async fn claim_jobs(
 }
 
 /// Notes that a job is being worked on.
-#[tracing::instrument(name = "app.jobs.keep", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "app.jobs.renew_job", skip_all, fields(job.id = %job))]
 pub async fn renew_job(
     ctx: &mut Ctx,
     service: &ServiceIdentity,
@@ -69,7 +69,7 @@ pub async fn renew_job(
 
 /// Stores what came of a job and wakes its run. Reported again, nothing changes; reported late, by somebody else, or
 /// about a job that is not wanted any more, it is refused.
-#[tracing::instrument(name = "app.jobs.report", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "app.jobs.report_job", skip_all, fields(job.id = %job))]
 pub async fn report_job(
     app: &App,
     service: &ServiceIdentity,

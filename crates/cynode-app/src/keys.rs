@@ -1,5 +1,5 @@
-//! Keys that are made from one master key. Whoever has the database alone can neither read a stored credential nor forge or
-//! test a record.
+//! Installation keys, derived from one master key. The database alone is not enough to read a sealed credential or to
+//! forge or test a record.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a process that was killed left behind on disk: it removes its own in good order, and nobody else knows of it.
+//! Orphan cleanup: removes files that killed processes left behind, once nobody has written to them for an hour.
 
 use std::{
     io::{self, ErrorKind},

@@ -1,11 +1,11 @@
-//! One function per operation: permission, rules, the event that tells of it.
+//! Application operations: one function per operation, with its permission check, its rules and its event.
 //!
-//! **Invariant**: every front door calls these and none goes around them. An operation takes a
-//! [`Ctx`], asks it for the role it needs before anything else, changes state, and records an event;
-//! [`App::mutate`] makes all of that one transaction together with the answer kept for a repeat.
+//! **Invariant**: every interface calls these operations and none bypasses them. An operation takes a [`Ctx`], requires
+//! a role before anything else, changes state and records an event. [`App::mutate`] runs all of it in one transaction,
+//! together with the answer stored for an idempotent repeat.
 //!
-//! An operation is a free function in the module of its aggregate, so that call sites read
-//! `tasks::create(ctx, body)`. Time and randomness come from [`AppEnvironment`], never from the system.
+//! An operation is a free function in the module of its aggregate. Time and randomness come from [`AppEnvironment`],
+//! never from the system.
 
 pub mod agents;
 pub mod api_keys;

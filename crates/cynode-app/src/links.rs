@@ -1,4 +1,4 @@
-//! Links that answer one question of one person, once.
+//! Answer links: signed, single-use links with which one person answers one question.
 
 use cynode_core::{
     ids::{ApprovalId, TaskId, UserId, WaitId},
@@ -187,7 +187,7 @@ async fn authenticate_link(
 }
 
 /// What a link asks. Looking changes nothing: programs that check mail look too.
-#[tracing::instrument(name = "app.links.look", skip_all)]
+#[tracing::instrument(name = "app.links.load_answer_page", skip_all)]
 pub async fn load_answer_page(app: &App, text: &str) -> Result<AnswerPage, LinkError> {
     let (token, _, caller) = authenticate_link(app, text).await?;
     let request = OperationRequest {
@@ -226,7 +226,7 @@ fn to_link_error(error: Error) -> LinkError {
 }
 
 /// Answers the question of a link, by the same operation as the API, as the person that it stands for. Of two at once, one wins.
-#[tracing::instrument(name = "app.links.answer", skip_all)]
+#[tracing::instrument(name = "app.links.answer_link", skip_all)]
 pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), LinkError> {
     let (token, hash, caller) = authenticate_link(app, text).await?;
     let said = match said {

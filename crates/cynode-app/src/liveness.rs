@@ -1,6 +1,7 @@
-//! Work that stands still because nobody takes it, in words: in the timeline of its task, in the status of the installation, in the log.
+//! Stall detection: describes work that nobody takes, for the timeline of its task, the status of the installation and
+//! the log.
 //!
-//! **Invariant**: it is derived from what is stored anyway. Nobody is asked, and nothing is written.
+//! **Invariant**: stalls are derived from stored state. The check asks no other process and writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -195,7 +196,7 @@ impl StallLog {
                     kind = kind.as_str(),
                     id,
                     detail,
-                    "it goes on"
+                    "the work goes on"
                 );
             }
         }

@@ -1,4 +1,5 @@
-//! What must be done from time to time. Any number of processes may do it at once.
+//! Retention: prunes rows and files past their retention, removes orphans and creates partitions, at a fixed interval.
+//! Any number of processes may run it at once.
 
 use std::time::{Duration, SystemTime};
 
@@ -45,32 +46,32 @@ pub async fn run_maintenance(app: App, stop: CancellationToken) {
 pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     let now = app.environment().now();
     let mut first = Ok(());
-    let mut ended = |what: &str, step: Result<(), Error>| {
+    let mut finish_step = |event: &'static str, step: Result<(), Error>| {
         if let Err(error) = step {
-            log_background_error(&error, &format!("{what}; it will be tried again"));
+            log_background_error(event, &error, "a maintenance step failed; it is retried");
             if first.is_ok() {
                 first = Err(error);
             }
         }
     };
-    ended("partitions could not be made", ensure_partitions(app, now).await);
-    ended("answers for repeats could not be forgotten", prune_idempotency_answers(app, now).await);
-    ended("old questions could not be forgotten", prune_approvals(app, now).await);
-    ended("old notices could not be forgotten", prune_notifications(app, now).await);
-    ended("what came of schedules could not be forgotten", prune_firings(app, now).await);
-    ended("old sessions could not be forgotten", prune_sessions(app, now).await);
-    ended("old tokens of agents could not be forgotten", prune_agent_tokens(app, now).await);
+    finish_step("partitions.create_failed", ensure_partitions(app, now).await);
+    finish_step("idempotency_keys.prune_failed", prune_idempotency_answers(app, now).await);
+    finish_step("approvals.prune_failed", prune_approvals(app, now).await);
+    finish_step("notifications.prune_failed", prune_notifications(app, now).await);
+    finish_step("schedule_firings.prune_failed", prune_firings(app, now).await);
+    finish_step("sessions.prune_failed", prune_sessions(app, now).await);
+    finish_step("agent_tokens.prune_failed", prune_agent_tokens(app, now).await);
     if let Ok(parts) = app.gateway_parts() {
         let before = now - parts.transcript_retention;
-        ended("transcripts could not be forgotten", prune_transcripts(app, before).await);
-        ended("prompts could not be forgotten", prune_prompts(app, before).await);
-        ended("chats could not be forgotten", prune_chats(app, before).await);
-        ended("old records could not be removed", prune_audit_records(app, parts).await);
-        let tidied = remove_orphaned_files(parts, (now - leftovers::ORPHAN_MIN_AGE).into()).await;
-        let tidied = tidied.map_err(|error| Error::Internal(error.into()));
-        ended("what was left half done could not be removed", tidied);
+        finish_step("transcripts.prune_failed", prune_transcripts(app, before).await);
+        finish_step("prompts.prune_failed", prune_prompts(app, before).await);
+        finish_step("chats.prune_failed", prune_chats(app, before).await);
+        finish_step("audit.prune_failed", prune_audit_records(app, parts).await);
+        let removed = remove_orphaned_files(parts, (now - leftovers::ORPHAN_MIN_AGE).into()).await;
+        let removed = removed.map_err(|error| Error::Internal(error.into()));
+        finish_step("orphans.remove_failed", removed);
         let files = remove_deleted_project_files(app, now - leftovers::ORPHAN_MIN_AGE).await;
-        ended("files of deleted projects could not be removed", files);
+        finish_step("project.files_remove_failed", files);
     }
     first
 }
@@ -142,7 +143,7 @@ async fn prune_audit_records(app: &App, parts: &GatewayParts) -> Result<(), Erro
         tracing::info!(
             event = "audit.pruned",
             records = removed,
-            "removed records whose time is over"
+            "removed records past their retention"
         );
     }
     Ok(())
@@ -184,7 +185,7 @@ async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std:
     let mut removed = leftovers::remove_orphans(&uploads, "", before).await?;
     removed += parts.repositories.remove_orphaned_files(before).await?;
     if removed > 0 {
-        tracing::info!(event = "leftovers.removed", removed, "removed what was left half done");
+        tracing::info!(event = "orphans.removed", removed, "removed orphaned files");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The registry: providers of models, their keys, the models and the ways to them.
+//! Administration of the model registry: providers, their keys, models and routes.
 
 use cynode_core::{
     events::EventKind,
@@ -210,7 +210,7 @@ async fn record_registry_change(ctx: &mut Ctx, kind: EventKind, data: Value) -> 
 }
 
 /// Removes a provider with its keys. Models that it was the only way to are left without one.
-#[tracing::instrument(name = "app.models.remove_provider", skip_all)]
+#[tracing::instrument(name = "app.models.delete_provider", skip_all)]
 pub async fn delete_provider(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     require_admin(ctx)?;
     let provider = lock_provider(ctx, name).await?;
@@ -229,7 +229,7 @@ async fn lock_provider(ctx: &mut Ctx, name: &str) -> Result<ProviderRecord, Erro
 }
 
 /// Every provider.
-#[tracing::instrument(name = "app.models.providers", skip_all)]
+#[tracing::instrument(name = "app.models.list_providers", skip_all)]
 pub async fn list_providers(ctx: &mut Ctx) -> Result<Vec<ProviderView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     let mut views = Vec::new();
@@ -275,7 +275,7 @@ fn to_key_view(key: ProviderKey) -> ProviderKeyView {
 }
 
 /// Gives a provider a key. With several, one that rests is passed over; to rotate, give the new one and remove the old.
-#[tracing::instrument(name = "app.models.add_key", skip_all)]
+#[tracing::instrument(name = "app.models.add_provider_key", skip_all)]
 pub async fn add_provider_key(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -319,7 +319,7 @@ pub async fn add_provider_key(
 }
 
 /// Takes a key away: the next call does not use it any more.
-#[tracing::instrument(name = "app.models.remove_key", skip_all)]
+#[tracing::instrument(name = "app.models.delete_provider_key", skip_all)]
 pub async fn delete_provider_key(
     ctx: &mut Ctx,
     name: &str,
@@ -335,7 +335,7 @@ pub async fn delete_provider_key(
 }
 
 /// Adds a model, or describes it anew.
-#[tracing::instrument(name = "app.models.set", skip_all)]
+#[tracing::instrument(name = "app.models.set_model", skip_all)]
 pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, Error> {
     require_admin(ctx)?;
     let good = (1..=128).contains(&id.len())
@@ -413,7 +413,7 @@ pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelV
 }
 
 /// Removes a model.
-#[tracing::instrument(name = "app.models.remove", skip_all)]
+#[tracing::instrument(name = "app.models.delete_model", skip_all)]
 pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
     require_admin(ctx)?;
     if !models::remove_model(ctx.conn(), id).await? {
@@ -424,7 +424,7 @@ pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
 }
 
 /// Every model, with prices and the ways to it.
-#[tracing::instrument(name = "app.models.list", skip_all)]
+#[tracing::instrument(name = "app.models.list_models", skip_all)]
 pub async fn list_models(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
     ctx.caller()?;
     let providers = models::list_providers(ctx.conn()).await?;

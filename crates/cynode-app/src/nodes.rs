@@ -1,6 +1,6 @@
-//! Nodes: machines of the user that join, are given jobs, and tell what came of them.
+//! Nodes: join, authenticate, place jobs, record heartbeats.
 //!
-//! **Invariant**: this is the only place where a node is chosen for a job.
+//! **Invariant**: this module is the only place that chooses a node for a job.
 
 pub(crate) mod telling;
 
@@ -107,7 +107,7 @@ pub struct AuthenticatedNode {
 
 impl App {
     /// Which node is behind a token, asked anew each time.
-    #[tracing::instrument(name = "app.nodes.authenticate", skip_all)]
+    #[tracing::instrument(name = "app.nodes.authenticate_node", skip_all)]
     pub async fn authenticate_node(
         &self,
         shown: &PresentedToken,
@@ -212,7 +212,7 @@ fn validate_labels(mut labels: Vec<String>) -> Result<Vec<String>, Error> {
 }
 
 /// Makes a machine a node. Asked again with the same token and key, the answer is the same.
-#[tracing::instrument(name = "app.nodes.join", skip_all)]
+#[tracing::instrument(name = "app.nodes.join_node", skip_all)]
 pub async fn join_node(
     app: &App,
     request: &OperationRequest,
@@ -301,7 +301,7 @@ pub fn create_challenge(app: &App, body: &AskChallenge) -> Result<NodeChallenge,
 
 /// A token for a node that signed a challenge of ours. A process that starts takes over: whatever process of the node ran before is
 /// shut out from now on, and cannot renew its token.
-#[tracing::instrument(name = "app.nodes.token", skip_all)]
+#[tracing::instrument(name = "app.nodes.issue_node_token", skip_all)]
 pub async fn issue_node_token(
     app: &App,
     request: &OperationRequest,
@@ -319,13 +319,13 @@ pub async fn issue_node_token(
     let generation = generation.ok_or(Error::Fenced(SUPERSEDED_MESSAGE))?;
     app.commit_operation(ctx).await?;
     if asker == TokenPurpose::Start {
-        tracing::info!(event = "node.process_started", node.id = %node.id, node.name = node.name, generation, "a process of the node speaks for it now");
+        tracing::info!(event = "node.process_started", node.id = %node.id, node.name = node.name, generation, "a new process of the node took over");
     }
     Ok(NodeToken { token, expires_in_seconds: NODE_TOKEN_TTL_SECONDS, generation })
 }
 
 /// Says whether a signed challenge is good and what is known of the node. It takes nothing from a process that runs.
-#[tracing::instrument(name = "app.nodes.verify", skip_all)]
+#[tracing::instrument(name = "app.nodes.verify_node", skip_all)]
 pub async fn verify_node(
     app: &App,
     request: &OperationRequest,
@@ -381,7 +381,7 @@ pub(crate) fn is_alive(node: &NodeRecord) -> bool {
 }
 
 /// Notes what a node can do now.
-#[tracing::instrument(name = "app.nodes.report", skip_all, fields(node.id = %node.id))]
+#[tracing::instrument(name = "app.nodes.update_node_report", skip_all, fields(node.id = %node.id))]
 pub async fn update_node_report(
     app: &App,
     node: AuthenticatedNode,
@@ -403,14 +403,14 @@ fn require_node_access(ctx: &mut Ctx) -> Result<(), Error> {
 }
 
 /// The nodes, by name.
-#[tracing::instrument(name = "app.nodes.list", skip_all)]
+#[tracing::instrument(name = "app.nodes.list_nodes", skip_all)]
 pub async fn list_nodes(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
     require_node_access(ctx)?;
     Ok(nodes::list_nodes(ctx.conn()).await?.into_iter().map(to_node_view).collect())
 }
 
 /// One node.
-#[tracing::instrument(name = "app.nodes.get", skip_all)]
+#[tracing::instrument(name = "app.nodes.get_node", skip_all)]
 pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
     require_node_access(ctx)?;
     let node = nodes::get_node(ctx.conn(), id).await?;
@@ -418,7 +418,7 @@ pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
 }
 
 /// Lets a node end what it has and get no more, or gives it jobs again, or other labels.
-#[tracing::instrument(name = "app.nodes.change", skip_all)]
+#[tracing::instrument(name = "app.nodes.update_node", skip_all)]
 pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<NodeView, Error> {
     ctx.require_role(UserRole::Admin)?;
     let missing = || Error::not_found("node", id);
@@ -439,7 +439,7 @@ pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<
 }
 
 /// Removes a node: its token stops working at once, and its jobs are given up when they are not heard of.
-#[tracing::instrument(name = "app.nodes.remove", skip_all)]
+#[tracing::instrument(name = "app.nodes.remove_node", skip_all)]
 pub async fn remove_node(ctx: &mut Ctx, id: NodeId) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;
     let node = nodes::get_node(ctx.conn(), id).await?;
@@ -467,7 +467,7 @@ fn to_node_view(node: NodeRecord) -> NodeView {
 }
 
 /// Gives a node the jobs that were placed on it; if so asked, it waits for some.
-#[tracing::instrument(name = "app.nodes.claim", skip_all, fields(node.id = %node.id))]
+#[tracing::instrument(name = "app.nodes.claim_assignments", skip_all, fields(node.id = %node.id))]
 pub async fn claim_assignments(
     app: &App,
     request: &OperationRequest,
@@ -545,7 +545,7 @@ impl Drop for PlacementGuard<'_> {
 }
 
 /// Finds a node for each job that has none. Gives the nodes for which jobs wait now.
-#[tracing::instrument(name = "app.nodes.place", skip_all)]
+#[tracing::instrument(name = "app.nodes.place_jobs", skip_all)]
 async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     if !nodes::has_jobs_to_place(&mut conn, NODE_SILENCE_TIMEOUT_MS).await? {
@@ -661,7 +661,11 @@ async fn claim_and_assign(
                 telling::fail_job(app, node, id, fencing_token, &why).await?;
             }
             // The others need not wait for it: unheard of, it is given up and tried again.
-            Err(error) => log_background_error(&error, "a job could not be given to its node"),
+            Err(error) => log_background_error(
+                "job.assign_failed",
+                &error,
+                "a job could not be assigned to its node",
+            ),
         }
     }
     Ok(JobAssignments { jobs: given })
@@ -804,7 +808,7 @@ pub const fn is_idle(body: &NodeHeartbeat) -> bool {
 }
 
 /// Takes note of what a node is at, and says which of its jobs are not wanted any more and what its agents are to be told.
-#[tracing::instrument(name = "app.nodes.heartbeat", skip_all, fields(node.id = %node.id))]
+#[tracing::instrument(name = "app.nodes.record_heartbeat", skip_all, fields(node.id = %node.id))]
 pub async fn record_heartbeat(
     app: &App,
     node: AuthenticatedNode,
@@ -881,7 +885,7 @@ fn stop_reason(
 }
 
 /// The project whose repository a node may read for a job that it has.
-#[tracing::instrument(name = "app.nodes.project_of", skip_all)]
+#[tracing::instrument(name = "app.nodes.project_of_job", skip_all)]
 pub async fn project_of_job(
     app: &App,
     node: AuthenticatedNode,

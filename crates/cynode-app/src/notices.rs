@@ -1,4 +1,4 @@
-//! What people are told: the ways to them, the outbox, and whoever empties it.
+//! Notifications: channels, the transactional outbox and redelivery.
 
 mod compose;
 pub(crate) mod question;
@@ -313,7 +313,7 @@ async fn record_channel_event(
 }
 
 /// The channels of the caller and of the projects that the caller is an admin of; all of them for an admin who asks for all.
-#[tracing::instrument(name = "app.notices.channels", skip_all)]
+#[tracing::instrument(name = "app.notices.list_channels", skip_all)]
 pub async fn list_channels(
     ctx: &mut Ctx,
     all: bool,
@@ -345,7 +345,7 @@ async fn lock_authorized_channel(
 }
 
 /// One channel.
-#[tracing::instrument(name = "app.notices.channel", skip_all, fields(channel.id = %id))]
+#[tracing::instrument(name = "app.notices.get_channel", skip_all, fields(channel.id = %id))]
 pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Error> {
     require_person(ctx)?;
     let found = notices::get_channel(ctx.conn(), id).await?;
@@ -411,7 +411,7 @@ pub(crate) async fn disable_user_channels(ctx: &mut Ctx, user: UserId) -> Result
 }
 
 /// Removes a channel with everything that was to be told by it.
-#[tracing::instrument(name = "app.notices.remove_channel", skip_all, fields(channel.id = %id))]
+#[tracing::instrument(name = "app.notices.delete_channel", skip_all, fields(channel.id = %id))]
 pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
     // Before the channel goes: those who tell of a change of models look at channels after it.
@@ -421,7 +421,7 @@ pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
 }
 
 /// Tells a channel that it works. What comes of it is with the notices.
-#[tracing::instrument(name = "app.notices.try_channel", skip_all, fields(channel.id = %id))]
+#[tracing::instrument(name = "app.notices.test_channel", skip_all, fields(channel.id = %id))]
 pub async fn test_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationView, Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
     if !channel.enabled {
@@ -483,7 +483,7 @@ async fn to_notification_views(
 }
 
 /// What was told and what is to be told by the channels that the caller sees, newest first.
-#[tracing::instrument(name = "app.notices.list", skip_all)]
+#[tracing::instrument(name = "app.notices.list_notifications", skip_all)]
 pub async fn list_notifications(
     ctx: &mut Ctx,
     all: bool,
@@ -498,7 +498,7 @@ pub async fn list_notifications(
 }
 
 /// Tells something once more, under the same id.
-#[tracing::instrument(name = "app.notices.replay", skip_all, fields(notification.id = %id))]
+#[tracing::instrument(name = "app.notices.redeliver_notification", skip_all, fields(notification.id = %id))]
 pub async fn redeliver_notification(
     ctx: &mut Ctx,
     id: NotificationId,

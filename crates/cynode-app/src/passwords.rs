@@ -1,3 +1,6 @@
+//! Password hashing with argon2id. Semaphores bound how many hashes run and how many wait: a flood of logins is refused
+//! as overload.
+
 use std::sync::Arc;
 
 use argon2::{

@@ -1,4 +1,4 @@
-//! Preferences: read, written and resolved.
+//! Preferences: read, write and resolve by scope.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ async fn authorize_scope(
 }
 
 /// All preferences of a scope.
-#[tracing::instrument(name = "app.preferences.list", skip_all)]
+#[tracing::instrument(name = "app.preferences.list_preferences", skip_all)]
 pub async fn list_preferences(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -72,7 +72,7 @@ pub async fn list_preferences(
 }
 
 /// One preference.
-#[tracing::instrument(name = "app.preferences.get", skip_all, fields(preference.key = %key))]
+#[tracing::instrument(name = "app.preferences.get_preference", skip_all, fields(preference.key = %key))]
 pub async fn get_preference(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -84,7 +84,7 @@ pub async fn get_preference(
 }
 
 /// All writes of a preference.
-#[tracing::instrument(name = "app.preferences.history", skip_all, fields(preference.key = %key))]
+#[tracing::instrument(name = "app.preferences.list_preference_changes", skip_all, fields(preference.key = %key))]
 pub async fn list_preference_changes(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -95,7 +95,7 @@ pub async fn list_preference_changes(
 }
 
 /// Writes a preference, if nobody wrote it in between and the value fits the key.
-#[tracing::instrument(name = "app.preferences.set", skip_all, fields(preference.key = %key))]
+#[tracing::instrument(name = "app.preferences.set_preference", skip_all, fields(preference.key = %key))]
 pub async fn set_preference(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -158,7 +158,7 @@ pub(crate) async fn set_plan_approval(ctx: &mut Ctx, task: &Task, asks: bool) ->
 }
 
 /// Deletes a preference, if nobody wrote it in between.
-#[tracing::instrument(name = "app.preferences.delete", skip_all, fields(preference.key = %key))]
+#[tracing::instrument(name = "app.preferences.delete_preference", skip_all, fields(preference.key = %key))]
 pub async fn delete_preference(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -242,7 +242,7 @@ pub enum PreferenceSubject {
 
 /// What holds, and who said it: task > project > user > group > system. For an agent, nothing of what
 /// is meant for the other.
-#[tracing::instrument(name = "app.preferences.effective", skip_all)]
+#[tracing::instrument(name = "app.preferences.effective_preferences", skip_all)]
 pub async fn effective_preferences(
     ctx: &mut Ctx,
     about: PreferenceSubject,

@@ -84,7 +84,7 @@ pub async fn resolve_optional_project(
 }
 
 /// Makes a project; the caller becomes its first admin.
-#[tracing::instrument(name = "app.projects.create", skip_all)]
+#[tracing::instrument(name = "app.projects.create_project", skip_all)]
 pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {
     let caller = ctx.require_role(UserRole::Operator)?;
     let project = Project {
@@ -113,7 +113,7 @@ pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Projec
 }
 
 /// One project.
-#[tracing::instrument(name = "app.projects.get", skip_all)]
+#[tracing::instrument(name = "app.projects.get_project", skip_all)]
 pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project, Error> {
     let id = resolve_project(ctx, project).await?;
     ctx.require_project_role(id, UserRole::Viewer).await?;
@@ -121,7 +121,7 @@ pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project,
 }
 
 /// The projects that the caller may see; archived ones only when they are wanted.
-#[tracing::instrument(name = "app.projects.list", skip_all)]
+#[tracing::instrument(name = "app.projects.list_projects", skip_all)]
 pub async fn list_projects(
     ctx: &mut Ctx,
     archived: bool,
@@ -133,7 +133,7 @@ pub async fn list_projects(
 }
 
 /// Changes a project.
-#[tracing::instrument(name = "app.projects.update", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "app.projects.update_project", skip_all, fields(project.id = %id))]
 pub async fn update_project(
     ctx: &mut Ctx,
     id: ProjectId,
@@ -164,7 +164,7 @@ pub(crate) async fn require_active_project(conn: &mut Conn, id: ProjectId) -> Re
 
 /// Archives a project: no task can be asked for in it, its models answer nobody, its schedules and its forge rest, and lists leave
 /// it out. Everything in it stays as it is.
-#[tracing::instrument(name = "app.projects.archive", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "app.projects.archive_project", skip_all, fields(project.id = %id))]
 pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
     let caller = ctx.require_project_role(id, UserRole::Admin).await?;
     // Whoever asks for a task now waits for what becomes of this.
@@ -188,7 +188,7 @@ pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Er
 }
 
 /// Takes a project back that was archived.
-#[tracing::instrument(name = "app.projects.unarchive", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "app.projects.unarchive_project", skip_all, fields(project.id = %id))]
 pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;
     let locked = projects::lock_project(ctx.conn(), id).await?;
@@ -207,7 +207,7 @@ pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, 
 /// Deletes an archived project with its tasks, repository, models, budgets, schedules, preferences and members. What was recorded
 /// stays: events, records of tool calls, what models were used for. The rows go in this transaction; maintenance
 /// removes the files.
-#[tracing::instrument(name = "app.projects.delete", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "app.projects.delete_project", skip_all, fields(project.id = %id))]
 pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;
     let locked = projects::lock_project(ctx.conn(), id).await?;
@@ -228,7 +228,7 @@ pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
 
 /// Removes the files of projects that were deleted before then. Gives of how many projects. Killed in between, the next turn does the
 /// rest.
-#[tracing::instrument(name = "app.projects.remove_files", skip_all)]
+#[tracing::instrument(name = "app.projects.remove_project_files", skip_all)]
 pub(crate) async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -250,7 +250,7 @@ pub(crate) async fn remove_project_files(app: &App, before: OffsetDateTime) -> R
 }
 
 /// The members of a project.
-#[tracing::instrument(name = "app.projects.members", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "app.projects.list_members", skip_all, fields(project.id = %id))]
 pub async fn list_members(
     ctx: &mut Ctx,
     id: ProjectId,

@@ -1,4 +1,5 @@
-//! Remotes: a project's repository on a forge. Its credential is sealed, opened in this process only, and goes to that forge only.
+//! Remotes: a project's repository on a forge. Its credential is stored sealed, unsealed in this process only and sent
+//! to that forge only.
 
 pub mod intake;
 mod reading;
@@ -173,7 +174,7 @@ struct ValidatedRemote {
 }
 
 /// Connects a project with its repository on a forge, and brings its newest commits. What does not work yet is said.
-#[tracing::instrument(name = "app.remotes.set", skip_all, fields(project.id = %project))]
+#[tracing::instrument(name = "app.remotes.set_remote", skip_all, fields(project.id = %project))]
 pub async fn set_remote(
     app: &App,
     request: &OperationRequest,
@@ -501,7 +502,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
 }
 
 /// A project's repository on a forge, without its secrets.
-#[tracing::instrument(name = "app.remotes.get", skip_all)]
+#[tracing::instrument(name = "app.remotes.get_remote", skip_all)]
 pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
     require_project_admin(ctx, project).await?;
     let found = remotes::get_remote(ctx.conn(), project).await?;
@@ -509,7 +510,7 @@ pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView,
 }
 
 /// Takes it away, with its credential. What is on the forge stays there.
-#[tracing::instrument(name = "app.remotes.remove", skip_all)]
+#[tracing::instrument(name = "app.remotes.delete_remote", skip_all)]
 pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
     require_project_admin(ctx, project).await?;
     if !remotes::remove_remote(ctx.conn(), project).await? {
@@ -521,7 +522,7 @@ pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Erro
 }
 
 /// The issues that were wanted and what became of them, the newest first.
-#[tracing::instrument(name = "app.remotes.issues", skip_all)]
+#[tracing::instrument(name = "app.remotes.list_wanted_issues", skip_all)]
 pub async fn list_wanted_issues(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -541,7 +542,7 @@ pub async fn list_wanted_issues(
 }
 
 /// Brings the newest commits of a project from its forge. Gives the commit that work starts from now, if there is a remote.
-#[tracing::instrument(name = "app.remotes.fetch", skip_all, fields(project.id = %project))]
+#[tracing::instrument(name = "app.remotes.fetch_commits", skip_all, fields(project.id = %project))]
 pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let found = remotes::get_remote(&mut conn, project).await?;
@@ -616,11 +617,16 @@ pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
     match tokio::time::timeout(FETCH_TIMEOUT, bring).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            log_background_error(&error, "newer commits could not be brought from the forge");
+            log_background_error(
+                "remote.fetch_failed",
+                &error,
+                "newer commits could not be fetched from the forge",
+            );
         }
         Err(error) => log_background_error(
+            "remote.fetch_timed_out",
             &error,
-            "newer commits could not be brought from the forge in time",
+            "newer commits could not be fetched from the forge in time",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What agents say: that they live, how far they are, what came of it, what they found. A report is a claim, not evidence.
+//! Reports of agents: heartbeats, checkpoints, results and findings. A report is a claim, not evidence.
 
 use cynode_core::{
     events::EventKind,
@@ -41,7 +41,7 @@ async fn require_operable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error>
 }
 
 /// Notes that an agent is alive.
-#[tracing::instrument(name = "app.reports.heartbeat", skip_all)]
+#[tracing::instrument(name = "app.reports.record_agent_heartbeat", skip_all)]
 pub async fn record_agent_heartbeat(
     ctx: &mut Ctx,
     agent: &AgentIdentity,
@@ -57,7 +57,7 @@ pub async fn record_agent_heartbeat(
 }
 
 /// Keeps what an agent wants to find again after a restart.
-#[tracing::instrument(name = "app.reports.checkpoint", skip_all)]
+#[tracing::instrument(name = "app.reports.store_agent_checkpoint", skip_all)]
 pub async fn store_agent_checkpoint(
     ctx: &mut Ctx,
     agent: &AgentIdentity,
@@ -100,7 +100,7 @@ pub async fn redact_report(
 
 /// Keeps a report to the project manager. What goes with it has the form of its kind; whoever works on a job reports while the job
 /// runs, and not after. A report that asks for a decision is handed off.
-#[tracing::instrument(name = "app.reports.report", skip_all)]
+#[tracing::instrument(name = "app.reports.store_report", skip_all)]
 pub async fn store_report(
     ctx: &mut Ctx,
     agent: &AgentIdentity,
@@ -225,7 +225,7 @@ pub(crate) async fn hand_off_next_question(
 }
 
 /// Keeps a judgement of a task's work.
-#[tracing::instrument(name = "app.reports.verify", skip_all)]
+#[tracing::instrument(name = "app.reports.record_verification", skip_all)]
 pub async fn record_verification(
     ctx: &mut Ctx,
     agent: AgentTokenId,
@@ -274,7 +274,7 @@ pub async fn record_verification(
 }
 
 /// The images that sandboxes may be made from.
-#[tracing::instrument(name = "app.reports.images", skip_all)]
+#[tracing::instrument(name = "app.reports.list_images", skip_all)]
 pub async fn list_images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
     ctx.caller()?;
     Ok(agents::list_allowed_images(ctx.conn()).await?)

@@ -1,7 +1,8 @@
-//! Repositories of projects: bare, on disk, written only from checked bundles.
+//! Repositories of projects: bare, on disk, written only from verified bundles.
 //!
-//! Work never reaches them directly. What comes in is a bundle that is looked through before a ref points at it; what goes
-//! out is read by nodes for the jobs they have.
+//! No job writes to a repository directly. A bundle comes in, and git verifies it before a ref points at it; nodes
+//! fetch what goes out. Against path traversal, the directory of a repository is its project's id, and paths of files
+//! with `.` or `..` are refused.
 
 mod branches;
 
@@ -531,7 +532,11 @@ impl RepositoryStore {
         match self.run_git_within(patience, directory, &args).await {
             Ok(told) => Some(parse_numstat(&told)),
             Err(error) => {
-                log_background_error(&error, "how much a commit changes is not known");
+                log_background_error(
+                    "commit.diff_failed",
+                    &error,
+                    "the size of a commit's diff is unknown",
+                );
                 None
             }
         }
@@ -899,7 +904,7 @@ fn parse_numstat(numstat: &str) -> DiffStat {
 }
 
 /// Gives a project a repository, or newer commits of it, from a git bundle.
-#[tracing::instrument(name = "app.repositories.import", skip_all, fields(project.id = %project))]
+#[tracing::instrument(name = "app.repositories.import_repository", skip_all, fields(project.id = %project))]
 pub async fn import_repository<E>(
     app: &App,
     request: &OperationRequest,
@@ -941,7 +946,7 @@ pub async fn import_repository<E>(
 }
 
 /// The repository of a project.
-#[tracing::instrument(name = "app.repositories.get", skip_all)]
+#[tracing::instrument(name = "app.repositories.get_repository", skip_all)]
 pub async fn get_repository(ctx: &mut Ctx, project: ProjectId) -> Result<RepositoryRecord, Error> {
     ctx.require_project_role(project, UserRole::Viewer).await?;
     let found = repositories::get_repository(ctx.conn(), project).await?;
@@ -967,7 +972,7 @@ const MAX_TREE_FILES: usize = 4000;
 const MAX_FILE_BYTES: usize = 64 * 1024;
 
 /// The files of a task's project, at the commit that work starts from.
-#[tracing::instrument(name = "app.repositories.tree", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "app.repositories.list_task_files", skip_all, fields(task.id = %task))]
 pub async fn list_task_files(
     app: &App,
     request: &OperationRequest,
@@ -980,7 +985,7 @@ pub async fn list_task_files(
 }
 
 /// One of them.
-#[tracing::instrument(name = "app.repositories.read", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "app.repositories.read_task_file", skip_all, fields(task.id = %task))]
 pub async fn read_task_file(
     app: &App,
     request: &OperationRequest,

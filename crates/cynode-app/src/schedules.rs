@@ -1,8 +1,8 @@
-//! Schedules: work that is asked for at its time, in somebody's name.
+//! Schedules: cron-like work in a user's name.
 //!
-//! **Invariant**: a time is due once, however many processes look: whoever fires a schedule holds its row, and what it asks for, what is
-//! known of it and its next time are one transaction. Words go to the project manager as they are; only a whole task is made here, by
-//! the same operation as everybody's.
+//! **Invariant**: a due time fires once, whatever the number of processes. The process that fires a schedule holds its
+//! row lock; the work, its record and the next due time are one transaction. A prompt goes to the project manager
+//! unchanged; a complete task is created by the same operation that users call.
 
 mod firing;
 mod timetable;
@@ -44,7 +44,7 @@ pub async fn redact_schedule(app: &App, what: &mut ScheduleAction) -> Result<(),
 }
 
 /// Makes a schedule. It acts in the name of the caller.
-#[tracing::instrument(name = "app.schedules.create", skip_all, fields(project.id = %body.project_id))]
+#[tracing::instrument(name = "app.schedules.create_schedule", skip_all, fields(project.id = %body.project_id))]
 pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     validate_action(&body.what)?;
@@ -78,7 +78,7 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
 
 /// Changes a schedule, if nobody did in between. It acts in the name of the caller from then on: nobody makes another say what
 /// they did not write.
-#[tracing::instrument(name = "app.schedules.update", skip_all, fields(schedule.id = %id))]
+#[tracing::instrument(name = "app.schedules.update_schedule", skip_all, fields(schedule.id = %id))]
 pub async fn update_schedule(
     ctx: &mut Ctx,
     id: ScheduleId,
@@ -117,7 +117,7 @@ pub async fn update_schedule(
 }
 
 /// Removes a schedule. What it asked for stays.
-#[tracing::instrument(name = "app.schedules.delete", skip_all, fields(schedule.id = %id))]
+#[tracing::instrument(name = "app.schedules.delete_schedule", skip_all, fields(schedule.id = %id))]
 pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error> {
     let schedule = lock_schedule(ctx, id).await?;
     ctx.require_project_role(schedule.project, UserRole::Operator).await?;
@@ -126,14 +126,14 @@ pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error>
 }
 
 /// One schedule, with what came of it last.
-#[tracing::instrument(name = "app.schedules.get", skip_all, fields(schedule.id = %id))]
+#[tracing::instrument(name = "app.schedules.get_schedule", skip_all, fields(schedule.id = %id))]
 pub async fn get_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<ScheduleView, Error> {
     let schedule = require_visible_schedule(ctx, id).await?;
     load_schedule_view(ctx, schedule).await
 }
 
 /// The schedules that the caller may see, newest first, each with what came of it last.
-#[tracing::instrument(name = "app.schedules.list", skip_all)]
+#[tracing::instrument(name = "app.schedules.list_schedules", skip_all)]
 pub async fn list_schedules(
     ctx: &mut Ctx,
     project: Option<ProjectId>,

@@ -1,7 +1,7 @@
-//! Tool servers that people install: where they are, what they offer, what of it was accepted.
+//! Tool servers: the MCP servers that people install, the tools they offer and which of them were accepted.
 //!
-//! A server's word is never taken as it is: what it offers is quarantined until a person has accepted exactly that, and
-//! every later change is quarantined again.
+//! A server is untrusted. Each tool definition is quarantined until a person accepts exactly that definition, and each
+//! later change is quarantined again.
 
 mod import;
 mod naming;
@@ -153,7 +153,7 @@ pub(crate) fn to_definition(
 }
 
 /// Installs a server. Its tools are read when somebody asks for it or within a minute, and wait for a person in any case.
-#[tracing::instrument(name = "app.servers.install", skip_all)]
+#[tracing::instrument(name = "app.servers.install_server", skip_all)]
 pub async fn install_server(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -333,14 +333,14 @@ async fn require_visible_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServe
 }
 
 /// One server and what it offers.
-#[tracing::instrument(name = "app.servers.get", skip_all)]
+#[tracing::instrument(name = "app.servers.get_server", skip_all)]
 pub async fn get_server(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error> {
     let server = require_visible_server(ctx, id).await?;
     to_server_view(ctx, server).await
 }
 
 /// The servers that the caller may know of.
-#[tracing::instrument(name = "app.servers.list", skip_all)]
+#[tracing::instrument(name = "app.servers.list_servers", skip_all)]
 pub async fn list_servers(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
     let mut views = Vec::new();
     for server in servers::list_tool_servers(ctx.conn()).await? {
@@ -398,7 +398,7 @@ fn to_server_tool_view(tool: ServerTool) -> ServerToolView {
 }
 
 /// Changes a server.
-#[tracing::instrument(name = "app.servers.update", skip_all)]
+#[tracing::instrument(name = "app.servers.update_server", skip_all)]
 pub async fn update_server(
     ctx: &mut Ctx,
     id: ServerId,
@@ -429,7 +429,7 @@ pub async fn update_server(
 }
 
 /// Removes a server and its tools.
-#[tracing::instrument(name = "app.servers.remove", skip_all)]
+#[tracing::instrument(name = "app.servers.delete_server", skip_all)]
 pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) -> Result<(), Error> {
     let server = require_owned_server(ctx, id).await?;
     let caller = ctx.caller()?;
@@ -454,7 +454,7 @@ pub async fn require_changeable_server(ctx: &mut Ctx, id: ServerId) -> Result<()
 }
 
 /// Accepts what a server offers, exactly as the person saw it.
-#[tracing::instrument(name = "app.servers.accept", skip_all)]
+#[tracing::instrument(name = "app.servers.accept_tools", skip_all)]
 pub async fn accept_tools(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -492,7 +492,7 @@ pub async fn accept_tools(
 }
 
 /// Says what a tool does to the world, in place of the server's own word.
-#[tracing::instrument(name = "app.servers.judge", skip_all)]
+#[tracing::instrument(name = "app.servers.annotate_tool", skip_all)]
 pub async fn annotate_tool(
     ctx: &mut Ctx,
     id: ServerId,
@@ -512,7 +512,7 @@ pub async fn annotate_tool(
 }
 
 /// Asks a server what it offers and keeps the answer. Failing is kept too, and harms nobody else.
-#[tracing::instrument(name = "app.servers.refresh", skip_all, fields(server.id = %id))]
+#[tracing::instrument(name = "app.servers.refresh_tools", skip_all, fields(server.id = %id))]
 pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let server = {

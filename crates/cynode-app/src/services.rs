@@ -1,4 +1,5 @@
-//! Programs that work for the installation: runners, workers, and those in which the project manager and analysts run.
+//! Service tokens: credentials of runners, workers and the programs of the project manager and analysts, and their
+//! presence.
 
 use cynode_core::{events::EventKind, ids::ServiceTokenId, names::Title};
 use cynode_db::{DbError, Pool, service_tokens};
@@ -51,7 +52,7 @@ impl TokenKind {
 impl App {
     /// Which service of that kind is behind a token, asked anew each time: what was revoked stops working with the
     /// next request.
-    #[tracing::instrument(name = "app.services.authenticate", skip_all)]
+    #[tracing::instrument(name = "app.services.authenticate_service", skip_all)]
     pub async fn authenticate_service(
         &self,
         shown: &PresentedToken,
@@ -87,8 +88,9 @@ pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
     };
     if let Err(error) = noted.await {
         crate::error::log_background_error(
+            "service.presence_failed",
             &error,
-            "it could not be noted that a program asked for work",
+            "the presence of a service could not be recorded",
         );
     }
 }
@@ -100,12 +102,16 @@ pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
         service_tokens::clear_presence(&mut conn, kind, name).await
     };
     if let Err(error) = noted.await {
-        crate::error::log_background_error(&error, "it could not be noted that a program has gone");
+        crate::error::log_background_error(
+            "service.presence_failed",
+            &error,
+            "the departure of a service could not be recorded",
+        );
     }
 }
 
 /// Gives a service a token and ends the ones it had. Only the person at the machine may; there is no endpoint for it.
-#[tracing::instrument(name = "app.services.issue", skip_all)]
+#[tracing::instrument(name = "app.services.issue_service_token", skip_all)]
 pub async fn issue_service_token(
     app: &App,
     kind: ServiceKind,

@@ -1,4 +1,4 @@
-//! Logging in and out, and who is behind a token.
+//! Sessions: login, logout and the authentication of tokens.
 
 use cynode_core::{
     accounts::CallerCredential,
@@ -64,7 +64,7 @@ async fn find_callers(
 impl App {
     /// Who is behind a token, asked anew each time: what was revoked, ended, expired or switched off
     /// stops working with the next request.
-    #[tracing::instrument(name = "app.sessions.authenticate", skip_all)]
+    #[tracing::instrument(name = "app.sessions.authenticate_caller", skip_all)]
     pub async fn authenticate_caller(
         &self,
         shown: &PresentedToken,
@@ -83,7 +83,7 @@ impl App {
 
 /// Starts a session for a user who knows the password. Each call starts another: a login is safe to
 /// repeat, and its answer is a secret that is not kept.
-#[tracing::instrument(name = "app.sessions.login", skip_all)]
+#[tracing::instrument(name = "app.sessions.login_user", skip_all)]
 pub async fn login_user(
     app: &App,
     request: &OperationRequest,
@@ -152,13 +152,13 @@ async fn verify_login(
         let wrong = guesses.record_failure(&body.handle, app.environment().now());
         // Of a handle that nobody has nothing is written down: it may be a password in the wrong place.
         let user = user.map(tracing::field::display);
-        tracing::warn!(event = "login.refused", user.id = user, wrong, "a password was wrong");
+        tracing::warn!(event = "login.failed", user.id = user, wrong, "a password was wrong");
     }
     Ok(user.zip(stored).filter(|_| good))
 }
 
 /// Ends the caller's session. A program's key has no session; it is revoked instead.
-#[tracing::instrument(name = "app.sessions.logout", skip_all)]
+#[tracing::instrument(name = "app.sessions.logout_user", skip_all)]
 pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
     let caller = ctx.caller()?;
     let CallerCredential::Session(session) = caller.credential else {
@@ -171,7 +171,7 @@ pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
 }
 
 /// The caller, as the system sees it.
-#[tracing::instrument(name = "app.sessions.me", skip_all)]
+#[tracing::instrument(name = "app.sessions.current_user", skip_all)]
 pub async fn current_user(ctx: &mut Ctx) -> Result<MeView, Error> {
     let caller = ctx.caller()?;
     let user = accounts::get_user(ctx.conn(), caller.user).await?.ok_or(Error::Unauthenticated)?;

@@ -1,5 +1,5 @@
-//! Settings of the whole system. They hold no secrets: what opens a door is configured by file or
-//! environment, or stored encrypted by its own capability.
+//! System settings. They hold no secrets: credentials are configured by file or environment, or stored sealed by their
+//! own module. A write invalidates the cached policy and routing that depend on it.
 
 use cynode_core::{
     budget::{self, Currency},
@@ -60,14 +60,14 @@ static KNOWN_SETTINGS: [(&str, SettingKind); 16] = [
 ];
 
 /// All settings.
-#[tracing::instrument(name = "app.settings.list", skip_all)]
+#[tracing::instrument(name = "app.settings.list_settings", skip_all)]
 pub async fn list_settings(ctx: &mut Ctx) -> Result<Vec<VersionedValue>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     Ok(settings::list_settings(ctx.conn()).await?)
 }
 
 /// One setting.
-#[tracing::instrument(name = "app.settings.get", skip_all, fields(setting.key = %key))]
+#[tracing::instrument(name = "app.settings.get_setting", skip_all, fields(setting.key = %key))]
 pub async fn get_setting(ctx: &mut Ctx, key: &DottedKey) -> Result<VersionedValue, Error> {
     ctx.require_role(UserRole::Viewer)?;
     settings::get_setting(ctx.conn(), key).await?.ok_or_else(|| Error::not_found("setting", key))
@@ -80,7 +80,7 @@ pub(crate) async fn setting_value(conn: &mut Conn, name: &str) -> Result<Option<
 }
 
 /// All writes of a setting.
-#[tracing::instrument(name = "app.settings.history", skip_all, fields(setting.key = %key))]
+#[tracing::instrument(name = "app.settings.list_setting_changes", skip_all, fields(setting.key = %key))]
 pub async fn list_setting_changes(
     ctx: &mut Ctx,
     key: &DottedKey,
@@ -90,7 +90,7 @@ pub async fn list_setting_changes(
 }
 
 /// Writes a setting, if nobody wrote it in between.
-#[tracing::instrument(name = "app.settings.set", skip_all, fields(setting.key = %key))]
+#[tracing::instrument(name = "app.settings.set_setting", skip_all, fields(setting.key = %key))]
 pub async fn set_setting(
     ctx: &mut Ctx,
     key: &DottedKey,
@@ -122,7 +122,7 @@ pub async fn set_setting(
 }
 
 /// Deletes a setting, if nobody wrote it in between.
-#[tracing::instrument(name = "app.settings.delete", skip_all, fields(setting.key = %key))]
+#[tracing::instrument(name = "app.settings.delete_setting", skip_all, fields(setting.key = %key))]
 pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), Error> {
     let caller = ctx.require_role(UserRole::Admin)?;
     let now = ctx.now;

@@ -1,4 +1,4 @@
-//! Skills: instructions that agents may be given. Whoever writes one is checked alike, person or agent.
+//! Skills: instructions for agents. The same checks apply to users and agents who write one.
 
 use cynode_core::{
     events::EventKind,
@@ -125,7 +125,7 @@ fn validate_skill(name: Option<&str>, text: &SkillText) -> Result<(), Error> {
 }
 
 /// Writes a new skill.
-#[tracing::instrument(name = "app.skills.create", skip_all)]
+#[tracing::instrument(name = "app.skills.create_skill", skip_all)]
 pub async fn create_skill(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -155,7 +155,7 @@ pub async fn create_skill(
 }
 
 /// Writes a skill anew, if nobody did in between.
-#[tracing::instrument(name = "app.skills.update", skip_all)]
+#[tracing::instrument(name = "app.skills.update_skill", skip_all)]
 pub async fn update_skill(
     ctx: &mut Ctx,
     id: SkillId,
@@ -176,7 +176,7 @@ pub async fn update_skill(
 }
 
 /// Removes a skill.
-#[tracing::instrument(name = "app.skills.delete", skip_all)]
+#[tracing::instrument(name = "app.skills.delete_skill", skip_all)]
 pub async fn delete_skill(ctx: &mut Ctx, id: SkillId) -> Result<(), Error> {
     let skill = get_skill(ctx, id).await?;
     ctx.require_project_role(skill.project, UserRole::Operator).await?;
@@ -185,7 +185,7 @@ pub async fn delete_skill(ctx: &mut Ctx, id: SkillId) -> Result<(), Error> {
 }
 
 /// One skill, for whoever may see its project.
-#[tracing::instrument(name = "app.skills.get", skip_all)]
+#[tracing::instrument(name = "app.skills.get_skill", skip_all)]
 pub async fn get_skill(ctx: &mut Ctx, id: SkillId) -> Result<Skill, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("skill", id);
@@ -195,7 +195,7 @@ pub async fn get_skill(ctx: &mut Ctx, id: SkillId) -> Result<Skill, Error> {
 }
 
 /// The skills of a project, by name.
-#[tracing::instrument(name = "app.skills.list", skip_all)]
+#[tracing::instrument(name = "app.skills.list_skills", skip_all)]
 pub async fn list_skills(ctx: &mut Ctx, project: ProjectId) -> Result<Vec<Skill>, Error> {
     ctx.require_project_role(project, UserRole::Viewer).await?;
     Ok(skills::list_skills(ctx.conn(), project).await?)

@@ -1,5 +1,5 @@
-//! The continuous sweep: finds runs that are due and nobody drives, jobs of which nothing is heard, waits whose time is
-//! over. Any number of processes may sweep at once, and any of them may die at any moment.
+//! Reconciler: dispatches due runs that nobody drives, and reaps expired jobs, waits and handoffs. Any number of
+//! processes may run it at once, and each may die at any moment.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -91,14 +91,22 @@ pub async fn run_reconciler(
             match reap_expired(&app, halted).await {
                 Ok(now) => halted = now,
                 Err(error) => {
-                    log_background_error(&error, "the sweep failed and will be tried again");
+                    log_background_error(
+                        "reconciler.reap_failed",
+                        &error,
+                        "expired work could not be reaped; it is retried",
+                    );
                 }
             }
         }
         if let Some(engine) = &engine
             && let Err(error) = dispatch_due(&app, engine.as_ref(), pace.redispatch_after).await
         {
-            log_background_error(&error, "the sweep failed and will be tried again");
+            log_background_error(
+                "reconciler.dispatch_failed",
+                &error,
+                "due runs could not be dispatched; it is retried",
+            );
         }
         // Whether it may act again is seen only by looking.
         let own_look = async {
@@ -116,7 +124,7 @@ pub async fn run_reconciler(
                 () = app.until_overdue() => break true,
                 () = &mut own_look => break true,
                 _ = stall_turn.tick() => if let Err(error) = stalls.log_stalls(&app).await {
-                    log_background_error(&error, "work that stands still could not be looked for");
+                    log_background_error("stall.check_failed", &error, "stalled work could not be looked up");
                 },
             }
         };
@@ -152,7 +160,11 @@ pub async fn dispatch_due(
             // Whoever was not told of is taken again at the next turn; should we die here, after a while.
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
             workflow::clear_dispatch_marks(&mut conn, &untold).await?;
-            log_background_error(&error, "the engine could not be told of runs");
+            log_background_error(
+                "engine.dispatch_failed",
+                &error,
+                "due runs could not be sent to the engine",
+            );
             return Ok(told);
         }
         if !more {
@@ -176,17 +188,25 @@ pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
     if let Err(error) =
         crate::handoffs::reap_silent_handoffs(app, &request, RECONCILE_BATCH_SIZE).await
     {
-        log_background_error(&error, "silent handoffs could not be looked after");
+        log_background_error(
+            "handoff.expire_failed",
+            &error,
+            "expired handoffs could not be requeued",
+        );
     }
     if let Err(error) =
         crate::inference::pause_parked_tasks(app, &request, RECONCILE_BATCH_SIZE).await
     {
-        log_background_error(&error, "parked tasks could not be looked after");
+        log_background_error("task.pause_failed", &error, "parked tasks could not be paused");
     }
     for (wait, task) in expired {
         let ctx = begin_reconcile_transaction(app, &request).await?;
         if let Err(error) = expire_wait(app, ctx, wait, task).await {
-            log_background_error(&error, "a wait whose time is over could not be ended");
+            log_background_error(
+                "wait.expire_failed",
+                &error,
+                "an expired wait could not be ended",
+            );
         }
     }
     let halted = !overdue.is_empty()
@@ -202,7 +222,7 @@ pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
     for (job, task) in overdue {
         let ctx = begin_reconcile_transaction(app, &request).await?;
         if let Err(error) = reap_job(app, ctx, job, task).await {
-            log_background_error(&error, "a job of which nothing is heard could not be given up");
+            log_background_error("job.expire_failed", &error, "an expired job could not be ended");
         }
     }
     Ok(false)
@@ -243,12 +263,12 @@ async fn record_halt_event(
     fleet: jobs::FleetHealth,
 ) -> Result<(), Error> {
     let data = json!({ "workers": fleet.workers, "silent": fleet.silent, "setting": FORCE_RECLAIM_SETTING });
-    let kind = if halted { EventKind::SweepHalted } else { EventKind::SweepResumed };
+    let kind = if halted { EventKind::ReconcilerHalted } else { EventKind::ReconcilerResumed };
     if halted {
         let (workers, silent) = (fleet.workers, fleet.silent);
         let act = "look at the workers; to give their jobs up set workflow.force_reclaim to true";
         tracing::error!(
-            event = "sweep.halted",
+            event = "reconciler.halted",
             workers,
             silent,
             "most workers look dead at once: {act}"

@@ -1,4 +1,4 @@
-//! Tasks: asked for, found, stopped.
+//! Tasks: create, read, retry, cancel.
 
 use cynode_core::{
     events::EventKind,
@@ -55,7 +55,7 @@ pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTas
 }
 
 /// Accepts a task, together with others that arrive at the same moment when it is a plain one.
-#[tracing::instrument(name = "app.tasks.submit", skip_all, fields(project.id = %body.project_id))]
+#[tracing::instrument(name = "app.tasks.submit_task", skip_all, fields(project.id = %body.project_id))]
 pub async fn submit_task(
     app: &App,
     request: &OperationRequest,
@@ -118,7 +118,7 @@ async fn submit_in_batch(
 }
 
 /// Accepts a task.
-#[tracing::instrument(name = "app.tasks.create", skip_all, fields(project.id = %body.project_id))]
+#[tracing::instrument(name = "app.tasks.create_task", skip_all, fields(project.id = %body.project_id))]
 pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     if body.approve_plan.is_some() && caller.bounds.is_some() {
@@ -129,7 +129,7 @@ pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error>
 
 /// Asks for a task once more that ended without being completed. It begins with the best that was left, unless it is to begin anew: the
 /// newest of the commits whose checks went furthest. What it changes is measured from where the earlier work began.
-#[tracing::instrument(name = "app.tasks.retry", skip_all, fields(task.id = %earlier))]
+#[tracing::instrument(name = "app.tasks.retry_task", skip_all, fields(task.id = %earlier))]
 pub async fn retry_task(
     ctx: &mut Ctx,
     earlier: TaskId,
@@ -358,7 +358,7 @@ pub async fn resolve_task(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error
 }
 
 /// One task.
-#[tracing::instrument(name = "app.tasks.get", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.tasks.get_task", skip_all, fields(task.id = %id))]
 pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     ctx.caller()?;
     let task =
@@ -371,14 +371,14 @@ pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
 }
 
 /// A task of any project, for the program that drives tasks.
-#[tracing::instrument(name = "app.tasks.of_any_project", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.tasks.get_task_of_any_project", skip_all, fields(task.id = %id))]
 pub async fn get_task_of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
     let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
     tasks::get_task(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
 }
 
 /// Describes a task anew, as long as nobody works on it.
-#[tracing::instrument(name = "app.tasks.describe", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.tasks.update_description", skip_all, fields(task.id = %id))]
 pub async fn update_description(
     ctx: &mut Ctx,
     id: TaskId,
@@ -402,7 +402,7 @@ pub async fn update_description(
 }
 
 /// The tasks that the caller may see, newest first.
-#[tracing::instrument(name = "app.tasks.list", skip_all)]
+#[tracing::instrument(name = "app.tasks.list_tasks", skip_all)]
 pub async fn list_tasks(
     ctx: &mut Ctx,
     project: Option<ProjectId>,
@@ -421,7 +421,7 @@ pub async fn list_tasks(
 }
 
 /// Stops a task, and with it everything that depends on it.
-#[tracing::instrument(name = "app.tasks.cancel", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.tasks.cancel_task", skip_all, fields(task.id = %id))]
 pub async fn cancel_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     get_task(ctx, id).await?;
     let locked = tasks::lock_task(ctx.conn(), id).await?;

@@ -1,4 +1,4 @@
-//! What happened to a task, for people.
+//! Timeline of a task: its steps, waits and jobs in order, for people.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use cynode_wire::{
 use crate::{App, Ctx, Error, OperationRequest, liveness};
 
 /// The story of a task's run.
-#[tracing::instrument(name = "app.timeline.get", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.timeline.get_timeline", skip_all, fields(task.id = %id))]
 pub async fn get_timeline(ctx: &mut Ctx, id: TaskId) -> Result<TaskTimeline, Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     build_timeline(ctx, task).await

@@ -1,5 +1,5 @@
-//! Secrets that open doors: 256 random bits with a prefix that says which door, and a checksum, so that
-//! a leaked or mistyped one is recognised without asking the database. Only a hash is stored.
+//! Bearer tokens: 256 random bits with a prefix for the kind and a checksum. A leaked or mistyped token is recognized
+//! without the database. Only a hash is stored.
 
 use cynode_wire::accounts::SecretText;
 use data_encoding::BASE64URL_NOPAD;

@@ -1,4 +1,4 @@
-//! What models were used for, in numbers.
+//! Usage of models: sums and calls.
 
 use cynode_core::{models::UsageBy, roles::UserRole};
 use cynode_db::usage;
@@ -25,7 +25,7 @@ async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFi
 }
 
 /// Sums of the calls that the caller may see, dearest first.
-#[tracing::instrument(name = "app.usage.sums", skip_all)]
+#[tracing::instrument(name = "app.usage.list_usage_sums", skip_all)]
 pub async fn list_usage_sums(
     ctx: &mut Ctx,
     filter: UsageFilter,
@@ -47,7 +47,7 @@ pub async fn list_usage_sums(
 }
 
 /// The calls that the caller may see, newest first.
-#[tracing::instrument(name = "app.usage.calls", skip_all)]
+#[tracing::instrument(name = "app.usage.list_usage_calls", skip_all)]
 pub async fn list_usage_calls(
     ctx: &mut Ctx,
     filter: UsageFilter,

@@ -1,4 +1,4 @@
-//! Accounts of people.
+//! User accounts.
 
 use cynode_core::{
     accounts::{CallerCredential, User, UserState},
@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{Ctx, Error, HashedPassword, api_keys, context::EventDraft, notices};
 
 /// Makes an account.
-#[tracing::instrument(name = "app.users.create", skip_all)]
+#[tracing::instrument(name = "app.users.create_user", skip_all)]
 pub async fn create_user(
     ctx: &mut Ctx,
     body: CreateUser,
@@ -59,7 +59,7 @@ pub(crate) async fn store_user(
 }
 
 /// One account: everybody may see their own, a viewer of the installation all.
-#[tracing::instrument(name = "app.users.get", skip_all, fields(user.id = %id))]
+#[tracing::instrument(name = "app.users.get_user", skip_all, fields(user.id = %id))]
 pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
     if ctx.caller()?.user != id {
         ctx.require_role(UserRole::Viewer)?;
@@ -68,7 +68,7 @@ pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
 }
 
 /// All accounts.
-#[tracing::instrument(name = "app.users.list", skip_all)]
+#[tracing::instrument(name = "app.users.list_users", skip_all)]
 pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     let users = accounts::list_users(ctx.conn(), page).await?;
@@ -79,7 +79,7 @@ pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, 
 ///
 /// A password that an admin sets for somebody puts out whoever else got in as that user: sessions, API keys and channels,
 /// whose links answer without a credential. Whoever changes their own stays logged in here and keeps the rest unless asked.
-#[tracing::instrument(name = "app.users.update", skip_all, fields(user.id = %id))]
+#[tracing::instrument(name = "app.users.update_user", skip_all, fields(user.id = %id))]
 pub async fn update_user(
     ctx: &mut Ctx,
     id: UserId,

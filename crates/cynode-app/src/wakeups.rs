@@ -1,8 +1,9 @@
-//! Wake-ups: whoever waits for work rests until there is some.
+//! Wake-ups: a worker sleeps until there is work for it.
 //!
-//! What this process commits wakes those who wait here. What other processes commit is heard over the database, and one look for
-//! each process, at all queues in one statement, finds what nobody said: what became due by time, and what was lost on the way.
-//! **Invariant**: nothing but time depends on a wake-up. While no look is made for a process, each who waits looks by itself.
+//! A commit wakes waiters of the same process directly and those of other processes by LISTEN and NOTIFY. One poll per
+//! process, over all queues in one statement, finds work that became due by time and notifications that were lost.
+//! **Invariant**: a lost wake-up costs time and nothing else. While no process-wide poll runs, each waiter polls by
+//! itself.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -417,7 +418,11 @@ async fn run_poll_loop(app: &App, pace: ReconcileInterval) {
         let looked = poll_queues(app, pace).await;
         let busy = looked.as_ref().is_ok_and(|pending| *pending != PendingWork::default());
         if let (Err(error), false) = (&looked, failing) {
-            log_background_error(error, "the queues could not be looked at and will be again");
+            log_background_error(
+                "queue.poll_failed",
+                error,
+                "the queues could not be polled; it is retried",
+            );
         }
         failing = looked.is_err();
         let listens = app.signs.listening.load(Ordering::SeqCst);
@@ -454,7 +459,7 @@ async fn run_listen_loop(app: &App) {
         let ended = listen_to_peers(app).await;
         let listened = app.signs.listening.swap(false, Ordering::SeqCst);
         if let Err(error) = ended {
-            tracing::debug!(event = "wakeups.deaf", error = %error, "other processes are not heard; it is looked instead");
+            tracing::debug!(event = "wakeups.listen_failed", error = %error, "cannot listen to other processes; polling instead");
             if listened {
                 app.record_disconnect();
             }
@@ -513,7 +518,7 @@ async fn run_announce_loop(app: &App) {
             continue;
         }
         if let Err(error) = send_announcement(app, &said).await {
-            tracing::debug!(event = "wakeups.unsaid", error = %error, "other processes find it by themselves");
+            tracing::debug!(event = "wakeups.notify_failed", error = %error, "cannot notify other processes; they find it by polling");
         }
         sleep_for(ANNOUNCE_INTERVAL).await;
     }

@@ -1,7 +1,7 @@
-//! The contract with whoever drives tasks: start, resume, checkpoint, renew, release.
+//! Workflow contract with runners: start, resume, checkpoint, renew and release a run.
 //!
-//! **Invariant**: a task is changed by a runner only under a live lease with the newest fencing token, and only by the
-//! checkpoint that follows the last. State, history and effects of a node are one transaction.
+//! **Invariant**: a runner changes a task only under a live lease with the newest fencing token, and only by the
+//! checkpoint that follows the last one. State, history and effects of a step are one transaction.
 
 mod effects;
 pub mod signals;
@@ -64,7 +64,7 @@ fn validate_label<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
 }
 
 /// Grants the lease of a task and says where its run stands. The one way in: whoever wants a task driven ends here.
-#[tracing::instrument(name = "app.workflow.start", skip_all, fields(task.id = %body.task_id))]
+#[tracing::instrument(name = "app.workflow.start_workflow", skip_all, fields(task.id = %body.task_id))]
 pub async fn start_workflow(
     app: &App,
     request: &OperationRequest,
@@ -317,7 +317,7 @@ async fn build_position(
 const RUN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Says where a run stands, without taking it; if so asked, only when something has happened to it.
-#[tracing::instrument(name = "app.workflow.resume", skip_all, fields(task.id = %body.task_id))]
+#[tracing::instrument(name = "app.workflow.resume_workflow", skip_all, fields(task.id = %body.task_id))]
 pub async fn resume_workflow(
     app: &App,
     request: &OperationRequest,
@@ -401,7 +401,7 @@ const SUPERSEDED_MESSAGE: &str =
     "the lease has ended or was given to somebody else, or the run has gone on";
 
 /// Stores what a node did and says what follows. Stored again under the same grant, nothing changes.
-#[tracing::instrument(name = "app.workflow.checkpoint", skip_all,
+#[tracing::instrument(name = "app.workflow.store_checkpoint", skip_all,
     fields(task.id = %body.lease.task_id, sequence = body.sequence, node = body.node.as_str()))]
 pub async fn store_checkpoint(
     app: &App,
@@ -654,7 +654,7 @@ async fn notify_task_waits(
         wait.question.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
     let question: String = question.chars().take(MAX_LOGGED_CHARS).collect();
     tracing::info!(
-        event = "task.waits_for_person",
+        event = "task.waiting",
         task.id = %id,
         project.id = %task.project,
         "{question}; to do: cynork task watch {}",
@@ -699,7 +699,7 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
 
 /// Asks for a task to be driven now, as a person or the project manager does. Whoever drives it comes by [`start`]: there is
 /// no other way in.
-#[tracing::instrument(name = "app.workflow.request", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.workflow.request_workflow_run", skip_all, fields(task.id = %id))]
 pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     ctx.require_project_role(task.project, cynode_core::roles::UserRole::Operator).await?;
@@ -712,7 +712,7 @@ pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Err
 }
 
 /// Gives a lease more time.
-#[tracing::instrument(name = "app.workflow.renew", skip_all, fields(task.id = %body.task_id))]
+#[tracing::instrument(name = "app.workflow.renew_lease", skip_all, fields(task.id = %body.task_id))]
 pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, Error> {
     let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
     let RenewLease { task_id, lease_id, fencing_token, .. } = body;
@@ -723,7 +723,7 @@ pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, 
 }
 
 /// Gives a lease back before it ends; the run stays due. A lease that is not the holder's any more is left alone.
-#[tracing::instrument(name = "app.workflow.release", skip_all, fields(task.id = %body.task_id))]
+#[tracing::instrument(name = "app.workflow.release_lease", skip_all, fields(task.id = %body.task_id))]
 pub async fn release_lease(ctx: &mut Ctx, body: &LeaseRef) -> Result<(), Error> {
     workflow::release_lease(ctx.conn(), to_lease(body)).await?;
     ctx.wake_task(body.task_id);

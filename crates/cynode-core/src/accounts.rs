@@ -1,4 +1,4 @@
-//! People and groups.
+//! Users and groups.
 
 use time::OffsetDateTime;
 

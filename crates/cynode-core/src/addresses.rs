@@ -1,4 +1,4 @@
-//! Which addresses are out in the open.
+//! SSRF guard: tells globally routable IP addresses from loopback, private, link-local and cloud metadata addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What a task may spend.
+//! Budget of a task.
 
 use std::{fmt, str::FromStr};
 

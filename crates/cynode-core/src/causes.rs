@@ -1,4 +1,4 @@
-//! Errors in one line.
+//! Formats an error and its causes in one line.
 
 use std::error::Error;
 

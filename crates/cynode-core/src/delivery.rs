@@ -1,4 +1,4 @@
-//! How work leaves: where pull requests live, what they may become, how commits for people are worded.
+//! Delivery: states of pull requests, and the wording of commits.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What happened, as one closed list.
+//! Event kinds, as one closed list.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,10 +77,10 @@ event_kinds! {
     TaskCompleted = "task.completed";
     /// A task was given up.
     TaskFailed = "task.failed";
-    /// Too many workers look dead at once to believe it: nothing is done about it before somebody looks.
-    SweepHalted = "sweep.halted";
-    /// The workers are heard of again.
-    SweepResumed = "sweep.resumed";
+    /// The reconciler stopped reaping: too many workers look dead at once.
+    ReconcilerHalted = "reconciler.halted";
+    /// The reconciler reaps again.
+    ReconcilerResumed = "reconciler.resumed";
     /// A program that works for the installation got a token.
     ServiceTokenIssued = "service_token.issued";
     /// An agent got a token.
@@ -104,7 +104,7 @@ event_kinds! {
     /// A person accepted what a tool server offers.
     ToolServerAccepted = "tool_server.accepted";
     /// A call waits for a person's approval.
-    ApprovalAsked = "approval.asked";
+    ApprovalRequested = "approval.requested";
     /// A person answered a call that waited.
     ApprovalDecided = "approval.decided";
     /// An agent reported about its task.
@@ -145,8 +145,8 @@ event_kinds! {
     NodeUpdated = "node.updated";
     /// A node was removed.
     NodeRemoved = "node.removed";
-    /// Something was given to the project manager or an analyst.
-    HandoffStored = "handoff.stored";
+    /// A handoff to the project manager or an analyst was created.
+    HandoffCreated = "handoff.created";
     /// What was given to the project manager or an analyst has ended.
     HandoffEnded = "handoff.ended";
     /// A project was given a repository, or newer commits of it.
@@ -155,8 +155,8 @@ event_kinds! {
     RemoteSet = "remote.set";
     /// Somebody sent what is not from the forge.
     WebhookRefused = "webhook.refused";
-    /// An issue of a forge became a task.
-    IssueTaken = "issue.taken";
+    /// An issue of a forge was imported as a task.
+    IssueImported = "issue.imported";
     /// An issue of a forge was wanted and became no task.
     IssueIgnored = "issue.ignored";
     /// What a task brought was offered to people.

@@ -1,7 +1,9 @@
-//! Evidence: commands that show whether something holds, what their runs amount to, and what a change must not have done.
+//! Evidence: commands that show whether a criterion holds, the verdict over their runs, and changes that a commit must
+//! not make.
 //!
-//! Whoever did the work has no part in it. Checks run in a sandbox of their own from the commit that was brought; what a change
-//! did to tests and to files that decide what checks do is read from the commit.
+//! The worker that did the work takes no part. Checks run in a sandbox of their own from the commit that was delivered.
+//! Changes to tests and to files that decide what checks do are read from the commit. [`is_plain_path`] refuses path
+//! traversal.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,6 @@
 //! Typed ids: a UUIDv7 in the database, prefixed text on the wire (`tsk_0192…`).
 //!
-//! Passing an id of one kind for another does not compile, and parsing text of the wrong kind
-//! is refused with the form that was expected.
+//! An id of another kind does not compile. Parsing refuses text of the wrong kind and names the expected form.
 
 use std::{fmt, str::FromStr};
 

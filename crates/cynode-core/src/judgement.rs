@@ -1,6 +1,6 @@
-//! What the project manager decides by tables: which workflow an input gets, who does which unit, when a review ends.
+//! Decision tables of the project manager: workflow by input class, worker by unit, end of a review.
 //!
-//! **Invariant**: every table is total, and no model is asked where a table knows the answer.
+//! **Invariant**: every table is total, and no model is asked where a table decides.
 
 use std::collections::BTreeSet;
 

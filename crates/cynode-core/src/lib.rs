@@ -1,10 +1,10 @@
-//! The domain, pure: ids, names, roles, states and the rules that need no input or output.
+//! The pure domain: ids, names, roles, states and rules without input or output.
 //!
-//! **Invariant**: nothing here reads a clock, draws a random number, opens a file or awaits.
-//! A type moves down into this crate only when two crates need it.
+//! **Invariant**: nothing here reads a clock, draws a random number, opens a file or awaits. A type moves into this
+//! crate only when two crates need it.
 //!
-//! To add a checked text type, write its rule as a function in [`names`] and one line in the
-//! `checked_text!` list; to add an id, one line in [`ids`].
+//! To add a checked text type, write its rule as a function in [`names`] and one line in the `checked_text!` list. To
+//! add an id, write one line in [`ids`].
 
 pub mod accounts;
 pub mod addresses;

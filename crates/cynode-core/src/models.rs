@@ -1,4 +1,4 @@
-//! The words for models: how they are spoken to, how able they are, where they are, what may be spent on them.
+//! Vocabulary of models: dialects, capabilities, locations, budgets.
 
 use std::fmt;
 

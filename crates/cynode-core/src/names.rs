@@ -1,8 +1,8 @@
-//! Texts that people write and we have checked.
+//! Validated text types.
 //!
-//! A value of one of these types has passed its rule; nobody checks it again. Every rule refuses
-//! control characters and oversize input, and the ones that end up in a path or URL refuse
-//! everything but a short safe alphabet.
+//! A value of such a type has passed its rule and is not checked again. Every rule refuses control characters and
+//! oversize input. Text that becomes part of a path or URL is limited to a short safe alphabet, which rules out path
+//! traversal.
 
 mod nearest;
 

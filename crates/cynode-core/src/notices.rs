@@ -1,4 +1,4 @@
-//! What is told to people, by which ways, and how often it is tried.
+//! Notifications: which event kinds are sent, by which channels, and the retry schedule.
 
 use std::time::Duration;
 
@@ -103,14 +103,14 @@ impl NotificationState {
 /// The kinds of events that are told, by name: some belong to parts that an installation may not have.
 pub const NOTIFIABLE_EVENT_KINDS: [&str; 11] = [
     "task.waiting",
-    "approval.asked",
+    "approval.requested",
     "task.completed",
     "task.failed",
     "task.cancelled",
     "task.parked",
     "budget.exhausted",
     "provider_key.parked",
-    "sweep.halted",
+    "reconciler.halted",
     "schedule.refused",
     "pull_request.opened",
 ];

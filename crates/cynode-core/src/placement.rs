@@ -1,5 +1,5 @@
-//! Which node gets a job: only those that can do it, the one that was asked for if one was, and among equals the one
-//! whose turn it is.
+//! Placement: chooses the node of a job. Only capable nodes are candidates, a requested node is the only one, and round
+//! robin decides among equals.
 
 /// What a job asks of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

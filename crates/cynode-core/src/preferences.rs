@@ -1,8 +1,7 @@
-//! Preferences: who may say what, and which word holds.
+//! Preferences: who may set one, and which scope wins.
 //!
-//! Precedence is task > project > user > group > system. Among groups the one with the greater id
-//! holds. `null` hides what the scopes below say. A stored value that does not fit its key's type
-//! is passed over and reported, so that it can never override a good value below it.
+//! Precedence is task > project > user > group > system. Among groups the greater id wins. `null` hides the value of
+//! the scopes below. A stored value of the wrong type is skipped and reported, so that it never overrides a valid one.
 
 pub mod known;
 

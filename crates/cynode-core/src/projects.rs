@@ -1,4 +1,4 @@
-//! Projects and who works in them.
+//! Projects and their members.
 
 use time::OffsetDateTime;
 

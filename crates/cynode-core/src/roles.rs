@@ -1,4 +1,4 @@
-//! What a caller may do: one ordered scale, held per installation and per project.
+//! Roles: one ordered scale, granted per installation and per project.
 
 use serde::{Deserialize, Serialize};
 

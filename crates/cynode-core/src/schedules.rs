@@ -1,4 +1,4 @@
-//! Work that is asked for at its time.
+//! Schedules.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

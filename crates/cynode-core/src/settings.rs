@@ -1,4 +1,4 @@
-//! Values that people set, with a version that counts the writes.
+//! Settings: typed values with a version that counts the writes.
 
 use serde_json::Value;
 use time::OffsetDateTime;

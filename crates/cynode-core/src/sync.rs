@@ -1,4 +1,4 @@
-//! Locks that are held for a moment.
+//! Helpers for short critical sections.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The state of a task, and what may follow what.
+//! Task states and their transitions.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

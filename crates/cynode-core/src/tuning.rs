@@ -1,7 +1,7 @@
-//! Numbers that people turn, with the bounds of the planning protocol.
+//! Bounded numbers that people tune, with the limits of the planning protocol.
 //!
-//! A bad value never stops the system: it is clamped or replaced by the default, and the caller
-//! gets a [`TuningNote`] to show as a warning.
+//! A bad value never stops the system: it is clamped or replaced by the default, and the caller gets a [`TuningNote`]
+//! to show as a warning.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! The graph that a task travels, on one page.
+//! The workflow graph of a task.
 //!
-//! [`next`] is total over every node and verdict and has no wildcard: a new node does not compile until
-//! somebody says what follows it. [`mermaid`] draws the graph from that function, so the drawing cannot lie.
+//! [`next`] is total over every step and verdict and has no wildcard: a new step does not compile until its successor
+//! is named. [`render_mermaid`] draws the graph from that function, so the drawing is always correct.
 
 pub mod instructions;
 pub mod limits;

@@ -125,7 +125,7 @@ pub async fn set_user_state(
 }
 
 /// One user.
-#[tracing::instrument(name = "db.accounts.user", skip_all, fields(user.id = %id))]
+#[tracing::instrument(name = "db.accounts.get_user", skip_all, fields(user.id = %id))]
 pub async fn get_user(conn: &mut Conn, id: UserId) -> Result<Option<User>, DbError> {
     sqlx::query_as!(
         UserRow,
@@ -144,7 +144,7 @@ pub async fn get_user(conn: &mut Conn, id: UserId) -> Result<Option<User>, DbErr
 }
 
 /// Users by id, one more than a page holds.
-#[tracing::instrument(name = "db.accounts.users", skip_all)]
+#[tracing::instrument(name = "db.accounts.list_users", skip_all)]
 pub async fn list_users(conn: &mut Conn, page: PageRequest) -> Result<Vec<User>, DbError> {
     sqlx::query_as!(
         UserRow,
@@ -322,7 +322,7 @@ pub async fn end_sessions(
 }
 
 /// Removes sessions that were over before then, up to a number of them. Gives how many.
-#[tracing::instrument(name = "db.accounts.forget_sessions", skip_all)]
+#[tracing::instrument(name = "db.accounts.prune_sessions", skip_all)]
 pub async fn prune_sessions(
     conn: &mut Conn,
     before: OffsetDateTime,

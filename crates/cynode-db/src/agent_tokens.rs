@@ -1,4 +1,4 @@
-//! Tokens of agents.
+//! Agent tokens.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl TryFrom<AgentTokenRow> for AgentToken {
 }
 
 /// Stores a new token's hash.
-#[tracing::instrument(name = "db.agent_tokens.insert", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.insert_agent_token", skip_all)]
 pub async fn insert_agent_token(
     conn: &mut Conn,
     token: &AgentToken,
@@ -146,7 +146,7 @@ pub async fn insert_agent_token(
 }
 
 /// The agents behind those of the tokens that we know, and whether each token works at `now`.
-#[tracing::instrument(name = "db.agent_tokens.find", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.find_agent_tokens", skip_all)]
 pub async fn find_agent_tokens(
     conn: &mut Conn,
     hashes: &[[u8; 32]],
@@ -239,7 +239,7 @@ pub async fn get_agent_token(
 }
 
 /// The tokens of a project, newest first.
-#[tracing::instrument(name = "db.agent_tokens.list", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.list_agent_tokens", skip_all)]
 pub async fn list_agent_tokens(
     conn: &mut Conn,
     project: ProjectId,
@@ -266,7 +266,7 @@ pub async fn list_agent_tokens(
 }
 
 /// Ends a token. Gives whether it was there and had not been ended.
-#[tracing::instrument(name = "db.agent_tokens.revoke", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.revoke_agent_token", skip_all)]
 pub async fn revoke_agent_token(
     conn: &mut Conn,
     id: AgentTokenId,
@@ -283,7 +283,7 @@ pub async fn revoke_agent_token(
 }
 
 /// Ends every token of a task: nobody works on it any more.
-#[tracing::instrument(name = "db.agent_tokens.revoke_of_task", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.revoke_task_tokens", skip_all)]
 pub async fn revoke_task_tokens(
     conn: &mut Conn,
     task: TaskId,
@@ -317,7 +317,7 @@ pub async fn revoke_issued_by(
 }
 
 /// Ends every token of a job.
-#[tracing::instrument(name = "db.agent_tokens.revoke_of_job", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.revoke_job_tokens", skip_all)]
 pub async fn revoke_job_tokens(
     conn: &mut Conn,
     job: JobId,
@@ -334,7 +334,7 @@ pub async fn revoke_job_tokens(
 }
 
 /// The token that was issued first for a job, of those that work.
-#[tracing::instrument(name = "db.agent_tokens.of_job", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.first_token_of_job", skip_all)]
 pub async fn first_token_of_job(
     conn: &mut Conn,
     job: JobId,
@@ -352,7 +352,7 @@ pub async fn first_token_of_job(
 
 /// Removes tokens that were over before then, with the last word of their agents, up to a number of them. Those of a task that
 /// goes on stay, for where its agents were, and so do those whose questions still wait. Gives how many.
-#[tracing::instrument(name = "db.agent_tokens.forget", skip_all)]
+#[tracing::instrument(name = "db.agent_tokens.prune_agent_tokens", skip_all)]
 pub async fn prune_agent_tokens(
     conn: &mut Conn,
     before: OffsetDateTime,

@@ -1,4 +1,4 @@
-//! What agents said: of themselves, of their work, of somebody else's.
+//! Heartbeats, checkpoints, reports and verifications of agents.
 
 use cynode_core::ids::{AgentTokenId, JobId, ProjectId, TaskId, UserId};
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub struct ReportingAgent {
 }
 
 /// Notes that an agent is alive.
-#[tracing::instrument(name = "db.agents.heartbeat", skip_all)]
+#[tracing::instrument(name = "db.agents.record_heartbeat", skip_all)]
 pub async fn record_heartbeat(
     conn: &mut Conn,
     who: ReportingAgent,
@@ -43,7 +43,7 @@ pub async fn record_heartbeat(
 }
 
 /// Keeps what an agent wants to find again after a restart.
-#[tracing::instrument(name = "db.agents.checkpoint", skip_all)]
+#[tracing::instrument(name = "db.agents.save_agent_checkpoint", skip_all)]
 pub async fn save_agent_checkpoint(
     conn: &mut Conn,
     who: ReportingAgent,
@@ -68,7 +68,7 @@ pub async fn save_agent_checkpoint(
 }
 
 /// Notes that an agent says it is done.
-#[tracing::instrument(name = "db.agents.complete", skip_all)]
+#[tracing::instrument(name = "db.agents.record_completion", skip_all)]
 pub async fn record_completion(
     conn: &mut Conn,
     who: ReportingAgent,
@@ -128,7 +128,7 @@ pub struct NewAgentReport {
 }
 
 /// Keeps a report. Sent again with the same id, nothing changes.
-#[tracing::instrument(name = "db.agents.report", skip_all)]
+#[tracing::instrument(name = "db.agents.insert_agent_report", skip_all)]
 pub async fn insert_agent_report(
     conn: &mut Conn,
     report: &NewAgentReport,
@@ -176,7 +176,7 @@ pub struct NewVerification {
 }
 
 /// Keeps a judgement.
-#[tracing::instrument(name = "db.agents.verify", skip_all)]
+#[tracing::instrument(name = "db.agents.insert_verification", skip_all)]
 pub async fn insert_verification(
     conn: &mut Conn,
     verification: &NewVerification,
@@ -202,14 +202,14 @@ pub async fn insert_verification(
 }
 
 /// The images that sandboxes may be made from.
-#[tracing::instrument(name = "db.agents.images", skip_all)]
+#[tracing::instrument(name = "db.agents.list_allowed_images", skip_all)]
 pub async fn list_allowed_images(conn: &mut Conn) -> Result<Vec<String>, DbError> {
     let found = sqlx::query_scalar!("SELECT image FROM allowed_images ORDER BY image");
     Ok(found.fetch_all(conn).await?)
 }
 
 /// Adds an image that sandboxes may be made from.
-#[tracing::instrument(name = "db.agents.add_image", skip_all)]
+#[tracing::instrument(name = "db.agents.add_allowed_image", skip_all)]
 pub async fn add_allowed_image(
     conn: &mut Conn,
     image: &str,
@@ -228,7 +228,7 @@ pub async fn add_allowed_image(
 }
 
 /// Removes an image.
-#[tracing::instrument(name = "db.agents.remove_image", skip_all)]
+#[tracing::instrument(name = "db.agents.remove_allowed_image", skip_all)]
 pub async fn remove_allowed_image(conn: &mut Conn, image: &str) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM allowed_images WHERE image = $1", image);
     Ok(done.execute(conn).await?.rows_affected() > 0)

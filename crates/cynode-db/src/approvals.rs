@@ -1,4 +1,4 @@
-//! People's answers to exact calls.
+//! Approvals of exact calls.
 
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, TaskId, UserId};
 use time::OffsetDateTime;
@@ -120,7 +120,7 @@ impl TryFrom<ApprovalRow> for Approval {
 }
 
 /// The question about this exact call, made if there is none. One that is too old is asked anew.
-#[tracing::instrument(name = "db.approvals.ask", skip_all)]
+#[tracing::instrument(name = "db.approvals.request_approval", skip_all)]
 pub async fn request_approval(
     conn: &mut Conn,
     id: ApprovalId,
@@ -167,7 +167,7 @@ pub async fn request_approval(
 
 /// Whether an agent may ask this: it was asked before, or fewer than `most` questions of the agent wait for an answer. It must
 /// be called inside a transaction, so that two questions of one agent are counted one after the other.
-#[tracing::instrument(name = "db.approvals.room", skip_all)]
+#[tracing::instrument(name = "db.approvals.can_request_approval", skip_all)]
 pub async fn can_request_approval(
     conn: &mut Conn,
     asked: &ApprovalRequest,
@@ -198,7 +198,7 @@ pub async fn can_request_approval(
 }
 
 /// Uses up a yes to this exact call. Only one of any number of callers gets it.
-#[tracing::instrument(name = "db.approvals.spend", skip_all)]
+#[tracing::instrument(name = "db.approvals.consume_approval", skip_all)]
 pub async fn consume_approval(
     conn: &mut Conn,
     asked: &ApprovalRequest,
@@ -242,7 +242,7 @@ pub async fn get_approval(conn: &mut Conn, id: ApprovalId) -> Result<Option<Appr
 }
 
 /// Whether whoever asked can still use an answer.
-#[tracing::instrument(name = "db.approvals.asker_lives", skip_all)]
+#[tracing::instrument(name = "db.approvals.is_requester_active", skip_all)]
 pub async fn is_requester_active(
     conn: &mut Conn,
     asker: AgentTokenId,
@@ -254,7 +254,7 @@ pub async fn is_requester_active(
 }
 
 /// The questions that wait for an answer and whose asker can still use it, oldest first; of one user's projects when `member` is given.
-#[tracing::instrument(name = "db.approvals.waiting", skip_all)]
+#[tracing::instrument(name = "db.approvals.list_pending_approvals", skip_all)]
 pub async fn list_pending_approvals(
     conn: &mut Conn,
     member: Option<UserId>,
@@ -285,14 +285,14 @@ pub async fn list_pending_approvals(
 }
 
 /// Forgets questions that are too old to be answered or used.
-#[tracing::instrument(name = "db.approvals.sweep", skip_all)]
+#[tracing::instrument(name = "db.approvals.prune_approvals", skip_all)]
 pub async fn prune_approvals(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
     let done = sqlx::query!("DELETE FROM approvals WHERE expires_at < $1", before);
     Ok(done.execute(conn).await?.rows_affected())
 }
 
 /// Answers a question that nobody has answered, that is not too old, and whose asker can still use the answer.
-#[tracing::instrument(name = "db.approvals.decide", skip_all)]
+#[tracing::instrument(name = "db.approvals.decide_approval", skip_all)]
 pub async fn decide_approval(
     conn: &mut Conn,
     id: ApprovalId,
@@ -316,7 +316,7 @@ pub async fn decide_approval(
 }
 
 /// What a person has said to exactly this, whether or not it was used since; `None` when nobody has.
-#[tracing::instrument(name = "db.approvals.answered", skip_all)]
+#[tracing::instrument(name = "db.approvals.find_approval_decision", skip_all)]
 pub async fn find_approval_decision(
     conn: &mut Conn,
     asked: &ApprovalRequest,

@@ -1,4 +1,4 @@
-//! Stored objects: what they are; their bytes are elsewhere.
+//! Metadata of artifacts; their bytes are in the object store.
 
 use cynode_core::ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId};
 use time::OffsetDateTime;
@@ -64,7 +64,7 @@ impl TryFrom<ArtifactRow> for Artifact {
 }
 
 /// Notes a stored object. The same bytes under the same name of the same task are there once: gives the id they have.
-#[tracing::instrument(name = "db.artifacts.insert", skip_all)]
+#[tracing::instrument(name = "db.artifacts.insert_artifact", skip_all)]
 pub async fn insert_artifact(conn: &mut Conn, artifact: &Artifact) -> Result<ArtifactId, DbError> {
     let id = sqlx::query_scalar!(
         "
@@ -102,7 +102,7 @@ pub struct ArtifactTotals {
 
 /// What there is of a task, and whether `name` with the bytes of `digest` is. Bytes are counted of objects that have `most`
 /// of them or fewer.
-#[tracing::instrument(name = "db.artifacts.stored", skip_all)]
+#[tracing::instrument(name = "db.artifacts.artifact_totals_of_task", skip_all)]
 pub async fn artifact_totals_of_task(
     conn: &mut Conn,
     task: TaskId,
@@ -129,7 +129,7 @@ pub async fn artifact_totals_of_task(
 }
 
 /// One object.
-#[tracing::instrument(name = "db.artifacts.get", skip_all)]
+#[tracing::instrument(name = "db.artifacts.get_artifact", skip_all)]
 pub async fn get_artifact(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, DbError> {
     sqlx::query_as!(
         ArtifactRow,
@@ -146,7 +146,7 @@ pub async fn get_artifact(conn: &mut Conn, id: ArtifactId) -> Result<Option<Arti
 }
 
 /// The objects of a task, oldest first.
-#[tracing::instrument(name = "db.artifacts.of_task", skip_all)]
+#[tracing::instrument(name = "db.artifacts.list_task_artifacts", skip_all)]
 pub async fn list_task_artifacts(conn: &mut Conn, task: TaskId) -> Result<Vec<Artifact>, DbError> {
     sqlx::query_as!(
         ArtifactRow,

@@ -1,4 +1,4 @@
-//! Records of tool calls, as columns. What they mean and how they are chained is `cynode-audit`'s business.
+//! Audit records as rows. Their meaning and their hash chain belong to `cynode-audit`.
 
 use cynode_wire::page::RecordCursor;
 use time::OffsetDateTime;
@@ -110,7 +110,7 @@ pub async fn last_chain(conn: &mut Conn) -> Result<Option<AuditChainRow>, DbErro
 }
 
 /// Every chain, in the order of their numbers.
-#[tracing::instrument(name = "db.audit.chains", skip_all)]
+#[tracing::instrument(name = "db.audit.list_chains", skip_all)]
 pub async fn list_chains(conn: &mut Conn) -> Result<Vec<AuditChainRow>, DbError> {
     select_chains(conn, None, false).await
 }
@@ -162,7 +162,7 @@ async fn select_chains(
 }
 
 /// Begins a chain.
-#[tracing::instrument(name = "db.audit.begin", skip_all)]
+#[tracing::instrument(name = "db.audit.insert_chain", skip_all)]
 pub async fn insert_chain(conn: &mut Conn, chain: &AuditChainRow) -> Result<(), DbError> {
     sqlx::query!(
         "INSERT INTO audit_chains (chain_id, number, previous, writer, started_at, signature) VALUES ($1, $2, $3, $4, $5, $6)",
@@ -179,7 +179,7 @@ pub async fn insert_chain(conn: &mut Conn, chain: &AuditChainRow) -> Result<(), 
 }
 
 /// Stores records that are not there yet. Gives the hashes of those that were there, by place.
-#[tracing::instrument(name = "db.audit.store", skip_all, fields(records = rows.len()))]
+#[tracing::instrument(name = "db.audit.insert_audit_records", skip_all, fields(records = rows.len()))]
 pub async fn insert_audit_records(
     conn: &mut Conn,
     rows: &[AuditRow],
@@ -264,7 +264,7 @@ pub async fn insert_audit_records(
 }
 
 /// Keeps a signed head; one of the same size may be there already.
-#[tracing::instrument(name = "db.audit.checkpoint", skip_all)]
+#[tracing::instrument(name = "db.audit.insert_audit_checkpoint", skip_all)]
 pub async fn insert_audit_checkpoint(
     conn: &mut Conn,
     row: &AuditCheckpointRow,
@@ -288,7 +288,7 @@ pub async fn insert_audit_checkpoint(
 }
 
 /// The signed heads of a chain, smallest first.
-#[tracing::instrument(name = "db.audit.checkpoints", skip_all)]
+#[tracing::instrument(name = "db.audit.list_audit_checkpoints", skip_all)]
 pub async fn list_audit_checkpoints(
     conn: &mut Conn,
     chain: Uuid,
@@ -332,7 +332,7 @@ pub async fn find_orphan_chains(conn: &mut Conn) -> Result<Vec<Uuid>, DbError> {
 }
 
 /// The next records of a chain, in order. `from` is the first place wanted.
-#[tracing::instrument(name = "db.audit.records", skip_all)]
+#[tracing::instrument(name = "db.audit.list_chain_records", skip_all)]
 pub async fn list_chain_records(
     conn: &mut Conn,
     chain: Uuid,
@@ -378,7 +378,7 @@ pub struct AuditFilter {
 }
 
 /// The records that were searched for, newest first.
-#[tracing::instrument(name = "db.audit.search", skip_all)]
+#[tracing::instrument(name = "db.audit.search_audit_records", skip_all)]
 pub async fn search_audit_records(
     conn: &mut Conn,
     search: &AuditFilter,
@@ -417,7 +417,7 @@ pub async fn search_audit_records(
 }
 
 /// Chains that were closed before `before` and still have their records.
-#[tracing::instrument(name = "db.audit.prunable", skip_all)]
+#[tracing::instrument(name = "db.audit.list_prunable_chains", skip_all)]
 pub async fn list_prunable_chains(
     conn: &mut Conn,
     before: OffsetDateTime,
@@ -438,7 +438,7 @@ pub async fn list_prunable_chains(
 }
 
 /// Removes the records of a chain and keeps our signature under that.
-#[tracing::instrument(name = "db.audit.prune", skip_all)]
+#[tracing::instrument(name = "db.audit.prune_chain", skip_all)]
 pub async fn prune_chain(
     conn: &mut Conn,
     chain: Uuid,

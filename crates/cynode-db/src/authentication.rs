@@ -1,4 +1,4 @@
-//! Who is behind a token, asked anew for every request so that revoking works at once.
+//! Authentication: finds the caller of a token on every request, so that a revocation takes effect at once.
 
 use cynode_core::{
     accounts::CallerCredential,
@@ -36,7 +36,7 @@ pub struct AgentRestrictions {
 }
 
 /// The callers behind those of the session tokens that work at `now`.
-#[tracing::instrument(name = "db.authentication.sessions", skip_all)]
+#[tracing::instrument(name = "db.authentication.find_session_callers", skip_all)]
 pub async fn find_session_callers(
     conn: &mut Conn,
     token_hashes: &[[u8; 32]],
@@ -68,7 +68,7 @@ pub async fn find_session_callers(
 }
 
 /// The callers behind those of the API keys that work at `now`.
-#[tracing::instrument(name = "db.authentication.api_keys", skip_all)]
+#[tracing::instrument(name = "db.authentication.find_api_key_callers", skip_all)]
 pub async fn find_api_key_callers(
     conn: &mut Conn,
     token_hashes: &[[u8; 32]],
@@ -109,7 +109,7 @@ pub async fn find_link_caller(
 }
 
 /// The caller that a user is by something that stands for them; nobody when the account may not be used.
-#[tracing::instrument(name = "db.authentication.in_the_name_of", skip_all)]
+#[tracing::instrument(name = "db.authentication.find_caller_on_behalf", skip_all)]
 pub async fn find_caller_on_behalf(
     conn: &mut Conn,
     user: UserId,

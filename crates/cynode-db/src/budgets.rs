@@ -1,4 +1,4 @@
-//! Ceilings on what is spent, and what is held back and spent under them.
+//! Budgets: their limits, and what is reserved and spent.
 
 use cynode_core::{
     budget::{Amount, Budget},
@@ -133,7 +133,7 @@ fn to_pg_interval(time: std::time::Duration) -> PgInterval {
 }
 
 /// Holds back what calls may cost, each or not at all. Gives for each call what became of it.
-#[tracing::instrument(name = "db.budgets.reserve", skip_all)]
+#[tracing::instrument(name = "db.budgets.reserve_calls", skip_all)]
 pub async fn reserve_calls(
     conn: &mut Conn,
     calls: &[CallReservation],
@@ -199,7 +199,7 @@ fn to_task_park(
 }
 
 /// Ends calls, each once. Gives those that were still open.
-#[tracing::instrument(name = "db.budgets.settle", skip_all)]
+#[tracing::instrument(name = "db.budgets.settle_calls", skip_all)]
 pub async fn settle_calls(
     conn: &mut Conn,
     calls: &[CallSettlement],
@@ -219,7 +219,7 @@ pub async fn settle_calls(
 }
 
 /// Keeps calls from counting as lost.
-#[tracing::instrument(name = "db.budgets.renew", skip_all)]
+#[tracing::instrument(name = "db.budgets.renew_reservations", skip_all)]
 pub async fn renew_reservations(
     conn: &mut Conn,
     calls: &[Uuid],
@@ -236,7 +236,7 @@ pub async fn renew_reservations(
 }
 
 /// Ends calls of which nothing was heard, at the worst that each may have cost.
-#[tracing::instrument(name = "db.budgets.settle_lost", skip_all)]
+#[tracing::instrument(name = "db.budgets.settle_expired_calls", skip_all)]
 pub async fn settle_expired_calls(conn: &mut Conn, most: i32) -> Result<Vec<CallId>, DbError> {
     let lost = sqlx::query_scalar!(r#"SELECT settle_lost_calls($1) AS "call!""#, most);
     Ok(lost.fetch_all(conn).await?.into_iter().map(CallId::from_uuid).collect())
@@ -284,7 +284,7 @@ impl TryFrom<BudgetRow> for BudgetStatus {
 }
 
 /// The ceilings of a scope, in their present period.
-#[tracing::instrument(name = "db.budgets.of", skip_all)]
+#[tracing::instrument(name = "db.budgets.list_scope_budgets", skip_all)]
 pub async fn list_scope_budgets(
     conn: &mut Conn,
     scope: BudgetScope,
@@ -312,7 +312,7 @@ pub async fn list_scope_budgets(
 
 /// All ceilings but those of tasks that have ended, in their present period. Those of tasks come last, so that the others are
 /// seen however many tasks there are.
-#[tracing::instrument(name = "db.budgets.list", skip_all)]
+#[tracing::instrument(name = "db.budgets.list_budgets", skip_all)]
 pub async fn list_budgets(
     conn: &mut Conn,
     now: OffsetDateTime,
@@ -364,7 +364,7 @@ pub async fn get_budget(
 }
 
 /// Sets a ceiling. What was spent under it stays spent. Gives its id.
-#[tracing::instrument(name = "db.budgets.set", skip_all)]
+#[tracing::instrument(name = "db.budgets.set_budget", skip_all)]
 pub async fn set_budget(
     conn: &mut Conn,
     new: BudgetId,
@@ -397,7 +397,7 @@ pub async fn set_budget(
 
 /// Removes a ceiling, and with that of a task what the task was asked with: else the next call would set it again. Gives
 /// whether it was there.
-#[tracing::instrument(name = "db.budgets.remove", skip_all)]
+#[tracing::instrument(name = "db.budgets.remove_budget", skip_all)]
 pub async fn remove_budget(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
     let gone = sqlx::query_scalar!(
         r#"
@@ -415,7 +415,7 @@ pub async fn remove_budget(conn: &mut Conn, id: BudgetId) -> Result<bool, DbErro
 }
 
 /// Lets a task rest until a provider's quota is renewed, if it does not rest already. Whoever does it tells of it at once.
-#[tracing::instrument(name = "db.budgets.park", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.budgets.park_task", skip_all, fields(task.id = %task))]
 pub async fn park_task(
     conn: &mut Conn,
     task: TaskId,
@@ -438,7 +438,7 @@ pub async fn park_task(
 }
 
 /// Notes that people are told of a parked task. Gives whether they were not, which only one who asks hears.
-#[tracing::instrument(name = "db.budgets.tell_park", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.budgets.mark_park_notified", skip_all, fields(task.id = %task))]
 pub async fn mark_park_notified(
     conn: &mut Conn,
     task: TaskId,
@@ -453,7 +453,7 @@ pub async fn mark_park_notified(
 }
 
 /// Parked tasks of which nobody was told: whoever found it out has died.
-#[tracing::instrument(name = "db.budgets.untold_parks", skip_all)]
+#[tracing::instrument(name = "db.budgets.list_unnotified_parks", skip_all)]
 pub async fn list_unnotified_parks(
     conn: &mut Conn,
     most: i64,
@@ -470,7 +470,7 @@ pub async fn list_unnotified_parks(
 }
 
 /// Why a task may not think now, if it may not.
-#[tracing::instrument(name = "db.budgets.parked", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.budgets.get_task_park", skip_all, fields(task.id = %task))]
 pub async fn get_task_park(
     conn: &mut Conn,
     task: TaskId,
@@ -486,7 +486,7 @@ pub async fn get_task_park(
 }
 
 /// Lets a task think again. Gives whether it was parked.
-#[tracing::instrument(name = "db.budgets.unpark", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.budgets.unpark_task", skip_all, fields(task.id = %task))]
 pub async fn unpark_task(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM task_parks WHERE task_id = $1", task.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() == 1)

@@ -1,4 +1,4 @@
-//! Conversations with the project manager.
+//! Chat threads with the project manager.
 
 use cynode_core::ids::{ProjectId, ThreadId, UserId};
 use cynode_wire::page::PageRequest;
@@ -62,7 +62,7 @@ impl From<ChatThreadRow> for ChatThread {
 }
 
 /// The conversation that a person last had in a project, unless it is older than `idle`. It is locked.
-#[tracing::instrument(name = "db.chat.open", skip_all)]
+#[tracing::instrument(name = "db.chat.lock_recent_thread", skip_all)]
 pub async fn lock_recent_thread(
     conn: &mut Conn,
     user: UserId,
@@ -85,7 +85,7 @@ pub async fn lock_recent_thread(
 }
 
 /// One conversation.
-#[tracing::instrument(name = "db.chat.get", skip_all)]
+#[tracing::instrument(name = "db.chat.get_thread", skip_all)]
 pub async fn get_thread(conn: &mut Conn, id: ThreadId) -> Result<Option<ChatThread>, DbError> {
     let found = sqlx::query_as!(
         ChatThreadRow,
@@ -99,7 +99,7 @@ pub async fn get_thread(conn: &mut Conn, id: ThreadId) -> Result<Option<ChatThre
 }
 
 /// A person's conversations, newest first.
-#[tracing::instrument(name = "db.chat.list", skip_all)]
+#[tracing::instrument(name = "db.chat.list_threads", skip_all)]
 pub async fn list_threads(
     conn: &mut Conn,
     user: UserId,
@@ -120,7 +120,7 @@ pub async fn list_threads(
 }
 
 /// Begins a conversation.
-#[tracing::instrument(name = "db.chat.begin", skip_all)]
+#[tracing::instrument(name = "db.chat.insert_thread", skip_all)]
 pub async fn insert_thread(conn: &mut Conn, thread: &ChatThread) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -140,7 +140,7 @@ pub async fn insert_thread(conn: &mut Conn, thread: &ChatThread) -> Result<(), D
 }
 
 /// Adds a turn; to be called in a transaction.
-#[tracing::instrument(name = "db.chat.say", skip_all)]
+#[tracing::instrument(name = "db.chat.append_message", skip_all)]
 pub async fn append_message(
     conn: &mut Conn,
     thread: ThreadId,
@@ -176,7 +176,7 @@ pub async fn append_message(
 }
 
 /// What was said, oldest first.
-#[tracing::instrument(name = "db.chat.messages", skip_all)]
+#[tracing::instrument(name = "db.chat.list_thread_messages", skip_all)]
 pub async fn list_thread_messages(
     conn: &mut Conn,
     thread: ThreadId,

@@ -1,4 +1,4 @@
-//! Deliveries: commits for people, made of what a task's units brought.
+//! Deliveries: the commits made from a task's units.
 
 use cynode_core::{
     delivery::CommitAuthor,
@@ -79,7 +79,7 @@ impl TryFrom<DeliveryRow> for DeliveryRecord {
 }
 
 /// The commits that the units of a task which are done left, in no order.
-#[tracing::instrument(name = "db.deliveries.commits", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.deliveries.list_unit_commits", skip_all, fields(task.id = %task))]
 pub async fn list_unit_commits(conn: &mut Conn, task: TaskId) -> Result<Vec<String>, DbError> {
     let found = sqlx::query_scalar!(
         r#"
@@ -98,7 +98,7 @@ pub async fn list_unit_commits(conn: &mut Conn, task: TaskId) -> Result<Vec<Stri
 }
 
 /// Stores a delivery.
-#[tracing::instrument(name = "db.deliveries.insert", skip_all, fields(task.id = %new.task))]
+#[tracing::instrument(name = "db.deliveries.insert_delivery", skip_all, fields(task.id = %new.task))]
 pub async fn insert_delivery(conn: &mut Conn, new: &DeliveryRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -126,7 +126,7 @@ pub async fn insert_delivery(conn: &mut Conn, new: &DeliveryRecord) -> Result<()
 }
 
 /// The delivery of a task's work at a commit.
-#[tracing::instrument(name = "db.deliveries.of_source", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.deliveries.find_delivery_by_source", skip_all, fields(task.id = %task))]
 pub async fn find_delivery_by_source(
     conn: &mut Conn,
     task: TaskId,
@@ -149,7 +149,7 @@ pub async fn find_delivery_by_source(
 }
 
 /// The deliveries of a pull request, oldest first; at most the last is under way.
-#[tracing::instrument(name = "db.deliveries.of_pull_request", skip_all)]
+#[tracing::instrument(name = "db.deliveries.list_pull_request_deliveries", skip_all)]
 pub async fn list_pull_request_deliveries(
     conn: &mut Conn,
     id: PullRequestId,
@@ -171,7 +171,7 @@ pub async fn list_pull_request_deliveries(
 }
 
 /// Notes that a delivery was made, or that it was found to have these commits in it.
-#[tracing::instrument(name = "db.deliveries.done", skip_all, fields(delivery.id = %id))]
+#[tracing::instrument(name = "db.deliveries.mark_delivery_done", skip_all, fields(delivery.id = %id))]
 pub async fn mark_delivery_done(
     conn: &mut Conn,
     id: DeliveryId,
@@ -193,7 +193,7 @@ pub async fn mark_delivery_done(
 }
 
 /// Notes which commits of units are in a delivery.
-#[tracing::instrument(name = "db.deliveries.cover", skip_all, fields(delivery.id = %id))]
+#[tracing::instrument(name = "db.deliveries.set_covered_commits", skip_all, fields(delivery.id = %id))]
 pub async fn set_covered_commits(
     conn: &mut Conn,
     id: DeliveryId,
@@ -210,7 +210,7 @@ pub async fn set_covered_commits(
 }
 
 /// Forgets a delivery that can never be made because what it builds on is gone.
-#[tracing::instrument(name = "db.deliveries.drop", skip_all, fields(delivery.id = %id))]
+#[tracing::instrument(name = "db.deliveries.delete_unfinished_delivery", skip_all, fields(delivery.id = %id))]
 pub async fn delete_unfinished_delivery(conn: &mut Conn, id: DeliveryId) -> Result<(), DbError> {
     sqlx::query!(
         "DELETE FROM deliveries WHERE delivery_id = $1 AND delivered_at IS NULL",
@@ -222,7 +222,7 @@ pub async fn delete_unfinished_delivery(conn: &mut Conn, id: DeliveryId) -> Resu
 }
 
 /// Whether everything that a task's units brought was delivered to a pull request that is not closed, or changes nothing.
-#[tracing::instrument(name = "db.deliveries.complete", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.deliveries.is_fully_delivered", skip_all, fields(task.id = %task))]
 pub async fn is_fully_delivered(
     conn: &mut Conn,
     task: TaskId,

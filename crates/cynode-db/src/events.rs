@@ -1,4 +1,4 @@
-//! What happened, written in the transaction that made it happen.
+//! Events, inserted in the transaction that causes them.
 
 use cynode_core::{
     events::EventKind,
@@ -29,7 +29,7 @@ pub struct NewEvent {
 }
 
 /// Writes an event; gives its place.
-#[tracing::instrument(name = "db.events.insert", skip_all, fields(event.kind = event.kind.as_str()))]
+#[tracing::instrument(name = "db.events.insert_event", skip_all, fields(event.kind = event.kind.as_str()))]
 pub async fn insert_event(
     conn: &mut Conn,
     event: &NewEvent,
@@ -90,7 +90,7 @@ pub struct EventPage {
 ///
 /// Only events whose transaction is older than every running one are given: nothing can appear later
 /// in front of what was given, so a reader that goes on from the last one misses nothing.
-#[tracing::instrument(name = "db.events.after", skip_all)]
+#[tracing::instrument(name = "db.events.list_events_after", skip_all)]
 pub async fn list_events_after(
     conn: &mut Conn,
     reader: EventReader,

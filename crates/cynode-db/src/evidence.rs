@@ -1,4 +1,4 @@
-//! Evidence: what checks showed of an attempt of a unit.
+//! Evidence: results of checks for an attempt of a unit.
 
 use cynode_core::{
     evidence::{
@@ -40,7 +40,7 @@ pub struct EvidenceSubject {
 }
 
 /// The attempt of a unit that evidence is gathered about; `None` when there is no such attempt.
-#[tracing::instrument(name = "db.evidence.subject", skip_all, fields(task.id = %task, unit = %key))]
+#[tracing::instrument(name = "db.evidence.find_evidence_subject", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn find_evidence_subject(
     conn: &mut Conn,
     task: TaskId,
@@ -81,7 +81,7 @@ pub struct ChangeBaseline {
 }
 
 /// What a change of a task is measured by.
-#[tracing::instrument(name = "db.evidence.grounds", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.load_change_baseline", skip_all, fields(task.id = %task))]
 pub async fn load_change_baseline(
     conn: &mut Conn,
     task: TaskId,
@@ -119,7 +119,7 @@ pub struct TaskContinuation {
 }
 
 /// What a task goes on from, if it goes on from something.
-#[tracing::instrument(name = "db.evidence.continuation", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.get_task_continuation", skip_all, fields(task.id = %task))]
 pub async fn get_task_continuation(
     conn: &mut Conn,
     task: TaskId,
@@ -133,7 +133,7 @@ pub async fn get_task_continuation(
 }
 
 /// Notes what a task goes on from.
-#[tracing::instrument(name = "db.evidence.continue_from", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.insert_task_continuation", skip_all, fields(task.id = %task))]
 pub async fn insert_task_continuation(
     conn: &mut Conn,
     task: TaskId,
@@ -168,7 +168,7 @@ pub struct AttemptCommit {
 }
 
 /// The commits that the attempts at a task left, oldest first.
-#[tracing::instrument(name = "db.evidence.left_commits", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.list_attempt_commits", skip_all, fields(task.id = %task))]
 pub async fn list_attempt_commits(
     conn: &mut Conn,
     task: TaskId,
@@ -223,7 +223,7 @@ impl LockedEvidence {
 }
 
 /// Begins evidence, or locks what was begun. What it must be about is said once.
-#[tracing::instrument(name = "db.evidence.open", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.open_evidence", skip_all, fields(task.id = %task))]
 pub async fn open_evidence(
     conn: &mut Conn,
     id: EvidenceId,
@@ -260,7 +260,7 @@ pub async fn open_evidence(
 }
 
 /// Begins what is known of a task's checks before any change, or locks what was begun.
-#[tracing::instrument(name = "db.evidence.open_base", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.open_base_evidence", skip_all, fields(task.id = %task))]
 pub async fn open_base_evidence(
     conn: &mut Conn,
     id: EvidenceId,
@@ -283,7 +283,7 @@ pub async fn open_base_evidence(
 }
 
 /// What is known of a task's checks before any change, locked; `None` when they were never tried.
-#[tracing::instrument(name = "db.evidence.lock_base", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.lock_base_evidence", skip_all, fields(task.id = %task))]
 pub async fn lock_base_evidence(
     conn: &mut Conn,
     task: TaskId,
@@ -317,7 +317,7 @@ pub async fn set_base_commit(conn: &mut Conn, job: JobId, commit: &str) -> Resul
 }
 
 /// Cancels the jobs of evidence that no node has taken; whether one has been taken and runs.
-#[tracing::instrument(name = "db.evidence.cancel_queued", skip_all, fields(evidence.id = %id))]
+#[tracing::instrument(name = "db.evidence.cancel_queued_jobs", skip_all, fields(evidence.id = %id))]
 pub async fn cancel_queued_jobs(conn: &mut Conn, id: EvidenceId) -> Result<bool, DbError> {
     sqlx::query!(
         "UPDATE jobs SET state = 'cancelled', ended_at = clock_timestamp() WHERE evidence_id = $1 AND state = 'queued'",
@@ -333,7 +333,7 @@ pub async fn cancel_queued_jobs(conn: &mut Conn, id: EvidenceId) -> Result<bool,
 }
 
 /// Forgets the runs of checks that are to be run again, because the machine they could not run on was mended.
-#[tracing::instrument(name = "db.evidence.forget_runs", skip_all, fields(evidence.id = %id))]
+#[tracing::instrument(name = "db.evidence.delete_check_runs", skip_all, fields(evidence.id = %id))]
 pub async fn delete_check_runs(
     conn: &mut Conn,
     id: EvidenceId,
@@ -352,7 +352,7 @@ pub async fn delete_check_runs(
 }
 
 /// What a task's checks came to before any change; `None` when they were never tried.
-#[tracing::instrument(name = "db.evidence.base_of", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.get_base_checks", skip_all, fields(task.id = %task))]
 pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<BaseChecks>, DbError> {
     let row = sqlx::query!(
         r#"
@@ -418,7 +418,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
 }
 
 /// Evidence, locked until the end of the transaction.
-#[tracing::instrument(name = "db.evidence.lock", skip_all, fields(evidence.id = %id))]
+#[tracing::instrument(name = "db.evidence.lock_evidence", skip_all, fields(evidence.id = %id))]
 pub async fn lock_evidence(
     conn: &mut Conn,
     id: EvidenceId,
@@ -470,7 +470,7 @@ fn parse_evidence_state(name: &str) -> Result<EvidenceState, DbError> {
 }
 
 /// Where evidence stands from now on.
-#[tracing::instrument(name = "db.evidence.set", skip_all, fields(evidence.id = %id))]
+#[tracing::instrument(name = "db.evidence.update_evidence", skip_all, fields(evidence.id = %id))]
 pub async fn update_evidence(
     conn: &mut Conn,
     id: EvidenceId,
@@ -510,7 +510,7 @@ pub struct NewEvidenceJob<'a> {
 }
 
 /// Queues a job that runs checks, with the trace of the run.
-#[tracing::instrument(name = "db.evidence.queue", skip_all, fields(evidence.id = %job.evidence))]
+#[tracing::instrument(name = "db.evidence.queue_evidence_job", skip_all, fields(evidence.id = %job.evidence))]
 pub async fn queue_evidence_job(conn: &mut Conn, job: &NewEvidenceJob<'_>) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -529,7 +529,7 @@ pub async fn queue_evidence_job(conn: &mut Conn, job: &NewEvidenceJob<'_>) -> Re
 }
 
 /// What a job gathers, with what it was given; `None` for work.
-#[tracing::instrument(name = "db.evidence.of_job", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.evidence.evidence_of_job", skip_all, fields(job.id = %job))]
 pub async fn evidence_of_job(
     conn: &mut Conn,
     job: JobId,
@@ -557,7 +557,7 @@ pub struct NewCheckRun<'a> {
 }
 
 /// Notes a run. Noted again, nothing changes.
-#[tracing::instrument(name = "db.evidence.note", skip_all, fields(evidence.id = %id))]
+#[tracing::instrument(name = "db.evidence.insert_check_run", skip_all, fields(evidence.id = %id))]
 pub async fn insert_check_run(
     conn: &mut Conn,
     id: EvidenceId,
@@ -588,7 +588,7 @@ pub async fn insert_check_run(
 
 /// Notes why what an attempt of a unit brought was taken as it is, and what a person who took it was shown of what is odd about it: that,
 /// and nothing else, is not held against the task again.
-#[tracing::instrument(name = "db.evidence.take", skip_all, fields(task.id = %task, unit = %key))]
+#[tracing::instrument(name = "db.evidence.record_acceptance", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn record_acceptance(
     conn: &mut Conn,
     task: TaskId,
@@ -622,7 +622,7 @@ pub async fn record_acceptance(
 }
 
 /// Whether nothing of a task could ever be checked, because its work had no files, and a unit of it was taken as it is.
-#[tracing::instrument(name = "db.evidence.taken_unchecked", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.is_accepted_unchecked", skip_all, fields(task.id = %task))]
 pub async fn is_accepted_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let row = sqlx::query!(
         r#"
@@ -640,7 +640,7 @@ pub async fn is_accepted_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool
 
 /// Whether a unit's evidence lets it be taken: nothing was gathered, or it is good, and nothing is odd; or a reason is given for taking it
 /// all the same.
-#[tracing::instrument(name = "db.evidence.lets_through", skip_all, fields(task.id = %task, unit = %key))]
+#[tracing::instrument(name = "db.evidence.allows_acceptance", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn allows_acceptance(
     conn: &mut Conn,
     task: TaskId,
@@ -673,7 +673,7 @@ pub async fn allows_acceptance(
 }
 
 /// Everything that was shown of a task, oldest first; only of the last attempts if so asked.
-#[tracing::instrument(name = "db.evidence.of_task", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.evidence.list_task_evidence", skip_all, fields(task.id = %task))]
 pub async fn list_task_evidence(
     conn: &mut Conn,
     task: TaskId,

@@ -1,4 +1,4 @@
-//! What people decided about tools: switches, scopes, rules, quotas.
+//! Policy of tools: switches, scopes, rules and quotas.
 
 use cynode_core::{
     agents::ToolScope,
@@ -18,14 +18,14 @@ pub async fn get_policy_epoch(conn: &mut Conn) -> Result<i64, DbError> {
 }
 
 /// Notes, in the transaction of the change, that every replica must look again.
-#[tracing::instrument(name = "db.gate.changed", skip_all)]
+#[tracing::instrument(name = "db.gate.bump_policy_epoch", skip_all)]
 pub async fn bump_policy_epoch(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("UPDATE gate_state SET epoch = epoch + 1").execute(conn).await?;
     Ok(())
 }
 
 /// What people decided about tools, by name.
-#[tracing::instrument(name = "db.gate.tools", skip_all)]
+#[tracing::instrument(name = "db.gate.list_tool_overrides", skip_all)]
 pub async fn list_tool_overrides(conn: &mut Conn) -> Result<Vec<(String, ToolOverride)>, DbError> {
     let rows = sqlx::query!("SELECT name, enabled, scope FROM gate_tools").fetch_all(conn).await?;
     rows.into_iter()
@@ -40,7 +40,7 @@ pub async fn list_tool_overrides(conn: &mut Conn) -> Result<Vec<(String, ToolOve
 }
 
 /// Sets what people decided about a tool. `off_by` is who switches it off with that; without them it stays known who did.
-#[tracing::instrument(name = "db.gate.set_tool", skip_all, fields(tool.name = name))]
+#[tracing::instrument(name = "db.gate.set_tool_override", skip_all, fields(tool.name = name))]
 pub async fn set_tool_override(
     conn: &mut Conn,
     name: &str,
@@ -120,7 +120,7 @@ pub struct StoredRule {
 }
 
 /// All rules, by name.
-#[tracing::instrument(name = "db.gate.rules", skip_all)]
+#[tracing::instrument(name = "db.gate.list_rules", skip_all)]
 pub async fn list_rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
     let rows = sqlx::query!(
         "SELECT name, mode, text, version, updated_by, updated_at FROM gate_rules ORDER BY name"

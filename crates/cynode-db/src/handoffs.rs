@@ -1,4 +1,4 @@
-//! Handoffs: stored, claimed, delegated, answered; and what was thought about them.
+//! Handoffs: claims, delegation, answers and recorded think calls.
 
 use cynode_core::{
     agents::AgentRole,
@@ -154,7 +154,7 @@ impl TryFrom<HandoffRow> for HandoffRecord {
 }
 
 /// Stores a handoff; it may be claimed at once.
-#[tracing::instrument(name = "db.handoffs.insert", skip_all)]
+#[tracing::instrument(name = "db.handoffs.insert_handoff", skip_all)]
 pub async fn insert_handoff(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(), DbError> {
     let kind = new.request.handoff_kind();
     let request =
@@ -202,7 +202,7 @@ pub struct HandoffClaim<'a> {
 
 /// Gives the handoff that is due longest. Claimed again under the same id, the same one is given. Chats are not claimed: they are
 /// given directly.
-#[tracing::instrument(name = "db.handoffs.claim", skip_all)]
+#[tracing::instrument(name = "db.handoffs.claim_handoff", skip_all)]
 pub async fn claim_handoff(
     conn: &mut Conn,
     claim: HandoffClaim<'_>,
@@ -258,7 +258,7 @@ pub async fn claim_handoff(
 }
 
 /// Takes a chat that was just stored, for the process that holds the line.
-#[tracing::instrument(name = "db.handoffs.take_chat", skip_all)]
+#[tracing::instrument(name = "db.handoffs.claim_chat", skip_all)]
 pub async fn claim_chat(
     conn: &mut Conn,
     id: HandoffId,
@@ -296,7 +296,7 @@ pub struct HandoffLease<'a> {
 }
 
 /// Locks a handoff that is worked on under this claim; `None` when it is not, or not any more.
-#[tracing::instrument(name = "db.handoffs.hold", skip_all)]
+#[tracing::instrument(name = "db.handoffs.lock_claimed_handoff", skip_all)]
 pub async fn lock_claimed_handoff(
     conn: &mut Conn,
     held: HandoffLease<'_>,
@@ -320,7 +320,7 @@ pub async fn lock_claimed_handoff(
 }
 
 /// Gives more time. `None` when it is not held under this claim.
-#[tracing::instrument(name = "db.handoffs.keep", skip_all)]
+#[tracing::instrument(name = "db.handoffs.renew_handoff_lease", skip_all)]
 pub async fn renew_handoff_lease(
     conn: &mut Conn,
     held: HandoffLease<'_>,
@@ -356,7 +356,7 @@ pub enum HandoffTransition<'a> {
 }
 
 /// Moves a handoff that is locked.
-#[tracing::instrument(name = "db.handoffs.settle", skip_all)]
+#[tracing::instrument(name = "db.handoffs.settle_handoff", skip_all)]
 pub async fn settle_handoff(
     conn: &mut Conn,
     id: HandoffId,
@@ -392,7 +392,7 @@ pub async fn settle_handoff(
 }
 
 /// A handoff whose share is done may be claimed again. `None` when it does not wait for one.
-#[tracing::instrument(name = "db.handoffs.give_back", skip_all)]
+#[tracing::instrument(name = "db.handoffs.requeue_delegated_handoff", skip_all)]
 pub async fn requeue_delegated_handoff(conn: &mut Conn, id: HandoffId) -> Result<bool, DbError> {
     // It has gone on as it should, so this is no new attempt.
     let done = sqlx::query!(
@@ -408,7 +408,7 @@ pub async fn requeue_delegated_handoff(conn: &mut Conn, id: HandoffId) -> Result
 }
 
 /// Whether a person has paused a task: the last word that is not taken up yet says so, or the run waits for them.
-#[tracing::instrument(name = "db.handoffs.paused", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.handoffs.is_task_paused", skip_all, fields(task.id = %task))]
 pub async fn is_task_paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
@@ -425,7 +425,7 @@ pub async fn is_task_paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbErr
 
 /// Takes a handoff that is locked back from whoever works on it, as if it had not been given: it is no attempt, and what was thought
 /// stays.
-#[tracing::instrument(name = "db.handoffs.take_back", skip_all)]
+#[tracing::instrument(name = "db.handoffs.requeue_claimed_handoff", skip_all)]
 pub async fn requeue_claimed_handoff(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -446,7 +446,7 @@ pub async fn lock_analyst_claims(conn: &mut Conn) -> Result<(), DbError> {
 }
 
 /// Locks a handoff of which still nothing is heard under this claim.
-#[tracing::instrument(name = "db.handoffs.hold_silent", skip_all)]
+#[tracing::instrument(name = "db.handoffs.lock_expired_handoff", skip_all)]
 pub async fn lock_expired_handoff(
     conn: &mut Conn,
     held: HandoffLease<'_>,
@@ -471,7 +471,7 @@ pub async fn lock_expired_handoff(
 }
 
 /// Counts that nothing was heard of whoever worked on it.
-#[tracing::instrument(name = "db.handoffs.lose", skip_all)]
+#[tracing::instrument(name = "db.handoffs.count_lease_expiry", skip_all)]
 pub async fn count_lease_expiry(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
     sqlx::query!("UPDATE handoffs SET lost = lost + 1 WHERE handoff_id = $1", id.as_uuid())
         .execute(conn)
@@ -502,7 +502,7 @@ pub struct ReportHandoffCounts {
 }
 
 /// How many reports of a job were handed off, and how many of them are still open.
-#[tracing::instrument(name = "db.handoffs.reports_of_job", skip_all)]
+#[tracing::instrument(name = "db.handoffs.count_job_report_handoffs", skip_all)]
 pub async fn count_job_report_handoffs(
     conn: &mut Conn,
     job: JobId,
@@ -524,7 +524,7 @@ pub async fn count_job_report_handoffs(
 }
 
 /// The open handoff of a job that asks the same in the same words.
-#[tracing::instrument(name = "db.handoffs.asks_the_same", skip_all)]
+#[tracing::instrument(name = "db.handoffs.find_duplicate_question", skip_all)]
 pub async fn find_duplicate_question(
     conn: &mut Conn,
     job: JobId,
@@ -546,7 +546,7 @@ pub async fn find_duplicate_question(
 }
 
 /// Notes which handoff asks what a report asks.
-#[tracing::instrument(name = "db.handoffs.asks", skip_all)]
+#[tracing::instrument(name = "db.handoffs.link_report_handoff", skip_all)]
 pub async fn link_report_handoff(
     conn: &mut Conn,
     id: HandoffId,
@@ -564,7 +564,7 @@ pub async fn link_report_handoff(
 
 /// The newest report of a job that asks and that no handoff asks, while the job runs: of those that ask for a person, of the others, or
 /// of both. Whoever asks for a person comes first.
-#[tracing::instrument(name = "db.handoffs.unasked", skip_all)]
+#[tracing::instrument(name = "db.handoffs.next_unasked_report", skip_all)]
 pub async fn next_unasked_report(
     conn: &mut Conn,
     job: JobId,
@@ -603,7 +603,7 @@ pub async fn next_unasked_report(
 }
 
 /// Handoffs of which nothing is heard.
-#[tracing::instrument(name = "db.handoffs.silent", skip_all)]
+#[tracing::instrument(name = "db.handoffs.list_expired_handoffs", skip_all)]
 pub async fn list_expired_handoffs(
     conn: &mut Conn,
     most: i64,
@@ -626,7 +626,7 @@ pub async fn list_expired_handoffs(
 }
 
 /// The question of a run that it has not taken the answer to.
-#[tracing::instrument(name = "db.handoffs.of_run", skip_all)]
+#[tracing::instrument(name = "db.handoffs.handoff_of_run", skip_all)]
 pub async fn handoff_of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>, DbError> {
     let row = sqlx::query!(
         r#"
@@ -657,7 +657,7 @@ pub async fn handoff_of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunH
 }
 
 /// A run takes the answer. `false` when there is none to take.
-#[tracing::instrument(name = "db.handoffs.take", skip_all)]
+#[tracing::instrument(name = "db.handoffs.take_handoff_answer", skip_all)]
 pub async fn take_handoff_answer(
     conn: &mut Conn,
     task: TaskId,
@@ -678,7 +678,7 @@ pub async fn take_handoff_answer(
 
 /// Nobody wants the open handoffs of a task any more, nor their shares; of a run's own questions if `driven`, of all else.
 /// Gives which.
-#[tracing::instrument(name = "db.handoffs.cancel", skip_all)]
+#[tracing::instrument(name = "db.handoffs.cancel_task_handoffs", skip_all)]
 pub async fn cancel_task_handoffs(
     conn: &mut Conn,
     task: TaskId,
@@ -708,7 +708,7 @@ pub async fn cancel_task_handoffs(
 }
 
 /// Ends every token of these handoffs.
-#[tracing::instrument(name = "db.handoffs.revoke_tokens", skip_all)]
+#[tracing::instrument(name = "db.handoffs.revoke_handoff_tokens", skip_all)]
 pub async fn revoke_handoff_tokens(
     conn: &mut Conn,
     ids: &[HandoffId],
@@ -726,7 +726,7 @@ pub async fn revoke_handoff_tokens(
 }
 
 /// Ties a token to a handoff: it ends with it.
-#[tracing::instrument(name = "db.handoffs.tie_token", skip_all)]
+#[tracing::instrument(name = "db.handoffs.bind_token_to_handoff", skip_all)]
 pub async fn bind_token_to_handoff(
     conn: &mut Conn,
     token: cynode_core::ids::AgentTokenId,
@@ -743,7 +743,7 @@ pub async fn bind_token_to_handoff(
 }
 
 /// The shares of a handoff that are answered, oldest first.
-#[tracing::instrument(name = "db.handoffs.shares", skip_all)]
+#[tracing::instrument(name = "db.handoffs.list_analyses", skip_all)]
 pub async fn list_analyses(
     conn: &mut Conn,
     parent: HandoffId,
@@ -764,7 +764,7 @@ pub async fn list_analyses(
 }
 
 /// How the present plan of a run came about.
-#[tracing::instrument(name = "db.handoffs.planned", skip_all)]
+#[tracing::instrument(name = "db.handoffs.latest_plan_of_run", skip_all)]
 pub async fn latest_plan_of_run(
     conn: &mut Conn,
     run: RunId,
@@ -788,7 +788,7 @@ pub async fn latest_plan_of_run(
 }
 
 /// One handoff.
-#[tracing::instrument(name = "db.handoffs.get", skip_all)]
+#[tracing::instrument(name = "db.handoffs.get_handoff", skip_all)]
 pub async fn get_handoff(conn: &mut Conn, id: HandoffId) -> Result<Option<HandoffRecord>, DbError> {
     sqlx::query_as!(
         HandoffRow,
@@ -806,7 +806,7 @@ pub async fn get_handoff(conn: &mut Conn, id: HandoffId) -> Result<Option<Handof
 }
 
 /// What came of a handoff.
-#[tracing::instrument(name = "db.handoffs.answer", skip_all)]
+#[tracing::instrument(name = "db.handoffs.get_handoff_answer", skip_all)]
 pub async fn get_handoff_answer(
     conn: &mut Conn,
     id: HandoffId,
@@ -823,7 +823,7 @@ pub async fn list_task_reports(conn: &mut Conn, task: TaskId) -> Result<Vec<Repo
 }
 
 /// What was reported, of one job if it is named: the newest, oldest of them first.
-#[tracing::instrument(name = "db.handoffs.told", skip_all)]
+#[tracing::instrument(name = "db.handoffs.list_reports", skip_all)]
 async fn list_reports(
     conn: &mut Conn,
     task: TaskId,
@@ -862,7 +862,7 @@ async fn list_reports(
 }
 
 /// The handoff that a token is for.
-#[tracing::instrument(name = "db.handoffs.of_token", skip_all)]
+#[tracing::instrument(name = "db.handoffs.handoff_of_token", skip_all)]
 pub async fn handoff_of_token(
     conn: &mut Conn,
     token: cynode_core::ids::AgentTokenId,
@@ -875,7 +875,7 @@ pub async fn handoff_of_token(
 }
 
 /// The handoffs of a project, newest first; of one task if it is named.
-#[tracing::instrument(name = "db.handoffs.list", skip_all)]
+#[tracing::instrument(name = "db.handoffs.list_handoffs", skip_all)]
 pub async fn list_handoffs(
     conn: &mut Conn,
     project: ProjectId,
@@ -919,7 +919,7 @@ pub struct NewModelDecision<'a> {
 /// Keeps a thought of a handoff that is locked. Kept again, nothing changes. One that found no answer is replaced by one that did, and one
 /// to another question by whoever claimed the handoff later: what it is about has changed meanwhile, and what was thought after
 /// it is gone too. `false` when the same claim asks two questions at one step.
-#[tracing::instrument(name = "db.handoffs.think", skip_all)]
+#[tracing::instrument(name = "db.handoffs.record_decision", skip_all)]
 pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Result<bool, DbError> {
     let NewModelDecision { handoff, thought, prompt, calls } = new;
     let small = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
@@ -1014,7 +1014,7 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
 }
 
 /// What was thought about a handoff, in order, and what each thought cost.
-#[tracing::instrument(name = "db.handoffs.thoughts", skip_all)]
+#[tracing::instrument(name = "db.handoffs.list_decisions", skip_all)]
 pub async fn list_decisions(
     conn: &mut Conn,
     id: HandoffId,
@@ -1055,7 +1055,7 @@ pub async fn list_decisions(
 }
 
 /// The question of a thought, while it is kept.
-#[tracing::instrument(name = "db.handoffs.prompt", skip_all)]
+#[tracing::instrument(name = "db.handoffs.get_decision_prompt", skip_all)]
 pub async fn get_decision_prompt(
     conn: &mut Conn,
     id: HandoffId,
@@ -1070,7 +1070,7 @@ pub async fn get_decision_prompt(
 }
 
 /// Removes questions from before `before`, at most `most`. Gives how many.
-#[tracing::instrument(name = "db.handoffs.forget_prompts", skip_all)]
+#[tracing::instrument(name = "db.handoffs.prune_prompts", skip_all)]
 pub async fn prune_prompts(
     conn: &mut Conn,
     before: OffsetDateTime,
@@ -1090,7 +1090,7 @@ pub async fn prune_prompts(
 }
 
 /// Takes what was said out of chats that ended before `before`, at most `most`: a conversation is kept in its thread. Gives how many.
-#[tracing::instrument(name = "db.handoffs.forget_chats", skip_all)]
+#[tracing::instrument(name = "db.handoffs.prune_chat_contents", skip_all)]
 pub async fn prune_chat_contents(
     conn: &mut Conn,
     before: OffsetDateTime,

@@ -1,4 +1,4 @@
-//! Small questions about the database itself.
+//! Health queries about the database itself.
 
 use crate::{Conn, DbError};
 

@@ -1,4 +1,4 @@
-//! Answers that may be asked for again.
+//! Idempotency keys and their stored answers.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -40,7 +40,7 @@ pub struct StoredAnswer {
 /// was used before: the work must then be rolled back. A concurrent user of the same key waits here
 /// until the first has ended, so of any number of equal requests one takes effect. An answer that has
 /// expired is overwritten.
-#[tracing::instrument(name = "db.idempotency.keep", skip_all)]
+#[tracing::instrument(name = "db.idempotency.store_answer", skip_all)]
 pub async fn store_answer(
     conn: &mut Conn,
     IdempotencyRecord { key, answer, expires_at }: &IdempotencyRecord,
@@ -67,7 +67,7 @@ pub async fn store_answer(
 }
 
 /// The answer that was given under a key, if it is still kept.
-#[tracing::instrument(name = "db.idempotency.find", skip_all)]
+#[tracing::instrument(name = "db.idempotency.find_stored_answer", skip_all)]
 pub async fn find_stored_answer(
     conn: &mut Conn,
     key: &IdempotencyKey,
@@ -90,7 +90,7 @@ pub async fn find_stored_answer(
 }
 
 /// Removes answers that have expired, at most `limit`. Returns how many.
-#[tracing::instrument(name = "db.idempotency.sweep", skip_all)]
+#[tracing::instrument(name = "db.idempotency.prune_idempotency_keys", skip_all)]
 pub async fn prune_idempotency_keys(
     conn: &mut Conn,
     now: OffsetDateTime,

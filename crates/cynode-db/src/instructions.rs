@@ -1,4 +1,4 @@
-//! What people told running tasks.
+//! Instructions of people to running tasks.
 
 use cynode_core::{
     ids::{InstructionId, JobId, TaskId, UserId},
@@ -23,7 +23,7 @@ pub struct Instruction {
 }
 
 /// What kind of instruction was given under this id, if one was.
-#[tracing::instrument(name = "db.instructions.given", skip_all)]
+#[tracing::instrument(name = "db.instructions.find_instruction_kind", skip_all)]
 pub async fn find_instruction_kind(
     conn: &mut Conn,
     task: TaskId,
@@ -44,7 +44,7 @@ fn parse_instruction_kind(kind: &str) -> Result<InstructionKind, DbError> {
 }
 
 /// Stores an instruction and wakes the run.
-#[tracing::instrument(name = "db.instructions.give", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
+#[tracing::instrument(name = "db.instructions.insert_instruction", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
 pub async fn insert_instruction(
     conn: &mut Conn,
     task: TaskId,
@@ -75,7 +75,7 @@ pub async fn insert_instruction(
 }
 
 /// Stores an instruction that is only for whoever works on the task's jobs: the run itself goes on as it does.
-#[tracing::instrument(name = "db.instructions.pass_on", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
+#[tracing::instrument(name = "db.instructions.insert_job_instruction", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
 pub async fn insert_job_instruction(
     conn: &mut Conn,
     task: TaskId,
@@ -100,7 +100,7 @@ pub async fn insert_job_instruction(
 }
 
 /// Takes up what waits, oldest first; `sequence` is the checkpoint after which it was taken up.
-#[tracing::instrument(name = "db.instructions.take_up", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.instructions.take_pending_instructions", skip_all, fields(task.id = %task))]
 pub async fn take_pending_instructions(
     conn: &mut Conn,
     task: TaskId,

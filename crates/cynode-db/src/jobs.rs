@@ -1,4 +1,4 @@
-//! Jobs: claimed, kept alive, reported, lost.
+//! Jobs: claims, leases, results and expiry.
 
 use cynode_core::{
     ids::{JobId, TaskId},
@@ -20,7 +20,7 @@ pub async fn lock_claim(conn: &mut Conn, claim_id: Uuid) -> Result<(), DbError> 
 
 /// Gives the oldest queued jobs to a worker: one statement. Claimed again under the same id, the same jobs are given and
 /// no others; two workers never get the same job.
-#[tracing::instrument(name = "db.jobs.claim", skip_all)]
+#[tracing::instrument(name = "db.jobs.claim_jobs", skip_all)]
 pub async fn claim_jobs(
     conn: &mut Conn,
     worker: &str,
@@ -98,7 +98,7 @@ pub struct JobClaimState {
 }
 
 /// Where a job stands.
-#[tracing::instrument(name = "db.jobs.standing", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.jobs.get_claim_state", skip_all, fields(job.id = %job))]
 pub async fn get_claim_state(
     conn: &mut Conn,
     job: JobId,
@@ -139,7 +139,7 @@ pub struct JobClaim<'a> {
 
 /// Gives a running job more time before it counts as lost; never beyond its deadline. `false` when it is not running
 /// under that claim.
-#[tracing::instrument(name = "db.jobs.keep", skip_all, fields(job.id = %claim.job))]
+#[tracing::instrument(name = "db.jobs.renew_job_lease", skip_all, fields(job.id = %claim.job))]
 pub async fn renew_job_lease(
     conn: &mut Conn,
     claim: JobClaim<'_>,
@@ -163,7 +163,7 @@ pub async fn renew_job_lease(
 
 /// Stores what came of a job and wakes its run: one statement, which locks the run before the job, as everybody does.
 /// Gives the task; `None` when the job is not running under that claim.
-#[tracing::instrument(name = "db.jobs.report", skip_all, fields(job.id = %claim.job, state = state.as_str()))]
+#[tracing::instrument(name = "db.jobs.record_job_result", skip_all, fields(job.id = %claim.job, state = state.as_str()))]
 pub async fn record_job_result(
     conn: &mut Conn,
     claim: JobClaim<'_>,
@@ -200,7 +200,7 @@ pub async fn record_job_result(
 }
 
 /// Cancels the jobs of a task whose units are not wanted any more, and those that try checks before the work: the task has ended.
-#[tracing::instrument(name = "db.jobs.cancel_unwanted", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.jobs.cancel_unwanted_jobs", skip_all, fields(task.id = %task))]
 pub async fn cancel_unwanted_jobs(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -228,7 +228,7 @@ pub struct FleetHealth {
 }
 
 /// Looks at the fleet. A job that is merely past its deadline does not count against its worker.
-#[tracing::instrument(name = "db.jobs.fleet", skip_all)]
+#[tracing::instrument(name = "db.jobs.get_fleet_health", skip_all)]
 pub async fn get_fleet_health(conn: &mut Conn) -> Result<FleetHealth, DbError> {
     let row = sqlx::query!(
         r#"
@@ -246,7 +246,7 @@ pub async fn get_fleet_health(conn: &mut Conn) -> Result<FleetHealth, DbError> {
 }
 
 /// Running jobs that were silent for too long or are past their deadline, oldest first.
-#[tracing::instrument(name = "db.jobs.overdue", skip_all)]
+#[tracing::instrument(name = "db.jobs.list_overdue_jobs", skip_all)]
 pub async fn list_overdue_jobs(
     conn: &mut Conn,
     most: i64,
@@ -267,7 +267,7 @@ pub async fn list_overdue_jobs(
 }
 
 /// Gives up a job that is overdue and wakes its run; `false` when it was heard of meanwhile.
-#[tracing::instrument(name = "db.jobs.lose", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.jobs.mark_job_lost", skip_all, fields(job.id = %job))]
 pub async fn mark_job_lost(conn: &mut Conn, job: JobId, task: TaskId) -> Result<bool, DbError> {
     crate::workflow::wake_runs(&mut *conn, &[task.as_uuid()]).await?;
     let done = sqlx::query!(

@@ -1,4 +1,4 @@
-//! The only domain SQL: one module per aggregate, free functions, the caller owns the transaction.
+//! All SQL of the product: one module per aggregate, free functions, the caller owns the transaction.
 //!
 //! **Invariant**: no other crate that ships writes SQL or names `sqlx`; they use [`Pool`], [`Tx`] and [`Conn`].
 //!

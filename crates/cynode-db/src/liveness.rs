@@ -1,4 +1,4 @@
-//! Work that stands still because nobody takes it: found in the state that is stored anyway.
+//! Stall detection: finds work that nobody takes in the stored state.
 
 use cynode_core::ids::{HandoffId, JobId, ProjectId, TaskId};
 use serde_json::Value;
@@ -80,7 +80,7 @@ pub struct LivenessWindow {
 
 /// What has waited for longer than `after_ms`, of one task or of all, oldest first. It reads only rows that wait: each part has an
 /// index of its own for them.
-#[tracing::instrument(name = "db.liveness.stalls", skip_all)]
+#[tracing::instrument(name = "db.liveness.list_stalls", skip_all)]
 pub async fn list_stalls(
     conn: &mut Conn,
     task: Option<TaskId>,

@@ -1,4 +1,4 @@
-//! Providers of models, their sealed keys, and the models.
+//! Model registry: providers, their sealed keys, and models.
 
 use cynode_core::{
     ids::{ProjectId, ProviderId, ProviderKeyId, UserId},
@@ -106,7 +106,7 @@ pub async fn get_registry_epoch(conn: &mut Conn) -> Result<i64, DbError> {
 }
 
 /// Notes, in the transaction of the change, that every replica must look again.
-#[tracing::instrument(name = "db.models.changed", skip_all)]
+#[tracing::instrument(name = "db.models.bump_registry_epoch", skip_all)]
 pub async fn bump_registry_epoch(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("UPDATE models_state SET epoch = epoch + 1").execute(conn).await?;
     Ok(())
@@ -140,7 +140,7 @@ impl TryFrom<ProviderRow> for ProviderRecord {
 }
 
 /// Every provider, by name.
-#[tracing::instrument(name = "db.models.providers", skip_all)]
+#[tracing::instrument(name = "db.models.list_providers", skip_all)]
 pub async fn list_providers(conn: &mut Conn) -> Result<Vec<ProviderRecord>, DbError> {
     let rows = sqlx::query_as!(
         ProviderRow,
@@ -200,7 +200,7 @@ pub async fn remove_provider(conn: &mut Conn, id: ProviderId) -> Result<(), DbEr
 }
 
 /// Every key, oldest first.
-#[tracing::instrument(name = "db.models.keys", skip_all)]
+#[tracing::instrument(name = "db.models.list_provider_keys", skip_all)]
 pub async fn list_provider_keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbError> {
     let rows = sqlx::query!(
         "
@@ -224,7 +224,7 @@ pub async fn list_provider_keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbE
 }
 
 /// Stores a new key.
-#[tracing::instrument(name = "db.models.add_key", skip_all)]
+#[tracing::instrument(name = "db.models.insert_provider_key", skip_all)]
 pub async fn insert_provider_key(conn: &mut Conn, key: &ProviderKey) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -260,7 +260,7 @@ pub async fn reseal_provider_key(
 }
 
 /// Removes a key. Gives whether it was there.
-#[tracing::instrument(name = "db.models.remove_key", skip_all)]
+#[tracing::instrument(name = "db.models.remove_provider_key", skip_all)]
 pub async fn remove_provider_key(
     conn: &mut Conn,
     provider: ProviderId,
@@ -275,7 +275,7 @@ pub async fn remove_provider_key(
 }
 
 /// Lets a key rest for everybody, if it does not rest already: of many who find it out one tells.
-#[tracing::instrument(name = "db.models.park_key", skip_all)]
+#[tracing::instrument(name = "db.models.park_provider_key", skip_all)]
 pub async fn park_provider_key(
     conn: &mut Conn,
     id: ProviderKeyId,
@@ -297,7 +297,7 @@ pub async fn park_provider_key(
 }
 
 /// Every model with its routes, by id.
-#[tracing::instrument(name = "db.models.list", skip_all)]
+#[tracing::instrument(name = "db.models.list_models", skip_all)]
 pub async fn list_models(conn: &mut Conn) -> Result<Vec<ModelRecord>, DbError> {
     let rows = sqlx::query!(
         r#"
@@ -358,7 +358,7 @@ pub async fn list_models(conn: &mut Conn) -> Result<Vec<ModelRecord>, DbError> {
 }
 
 /// Stores a model and the ways to it, instead of what there was.
-#[tracing::instrument(name = "db.models.set", skip_all)]
+#[tracing::instrument(name = "db.models.set_model", skip_all)]
 pub async fn set_model(
     conn: &mut Conn,
     model: &ModelRecord,
@@ -418,7 +418,7 @@ pub async fn set_model(
 }
 
 /// Removes a model. Gives whether it was there.
-#[tracing::instrument(name = "db.models.remove", skip_all)]
+#[tracing::instrument(name = "db.models.remove_model", skip_all)]
 pub async fn remove_model(conn: &mut Conn, id: &str) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM models WHERE model_id = $1", id);
     Ok(done.execute(conn).await?.rows_affected() == 1)

@@ -1,4 +1,4 @@
-//! Nodes: who they are, which jobs were placed on them, what they told.
+//! Nodes: identity, tokens, placed jobs and job events.
 
 use cynode_core::{
     ids::{InstructionId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
@@ -161,7 +161,7 @@ pub struct NewNode<'a> {
 }
 
 /// Stores a node and uses up its token.
-#[tracing::instrument(name = "db.nodes.insert", skip_all)]
+#[tracing::instrument(name = "db.nodes.insert_node", skip_all)]
 pub async fn insert_node(
     conn: &mut Conn,
     new: NewNode<'_>,
@@ -200,13 +200,13 @@ fn capped_slots(report: &NodeReport) -> i32 {
 }
 
 /// One node; `None` when there is none of that id.
-#[tracing::instrument(name = "db.nodes.get", skip_all)]
+#[tracing::instrument(name = "db.nodes.get_node", skip_all)]
 pub async fn get_node(conn: &mut Conn, id: NodeId) -> Result<Option<NodeRecord>, DbError> {
     Ok(select_nodes(conn, Some(id), true).await?.into_iter().next())
 }
 
 /// All nodes by name; removed ones only when they are wanted.
-#[tracing::instrument(name = "db.nodes.list", skip_all)]
+#[tracing::instrument(name = "db.nodes.list_nodes", skip_all)]
 pub async fn list_nodes(conn: &mut Conn) -> Result<Vec<NodeRecord>, DbError> {
     select_nodes(conn, None, false).await
 }
@@ -235,7 +235,7 @@ async fn select_nodes(
 }
 
 /// Changes what people decide about a node.
-#[tracing::instrument(name = "db.nodes.change", skip_all)]
+#[tracing::instrument(name = "db.nodes.update_node", skip_all)]
 pub async fn update_node(
     conn: &mut Conn,
     id: NodeId,
@@ -259,7 +259,7 @@ pub async fn update_node(
 }
 
 /// Notes what a node can do now.
-#[tracing::instrument(name = "db.nodes.report", skip_all)]
+#[tracing::instrument(name = "db.nodes.update_node_report", skip_all)]
 pub async fn update_node_report(
     conn: &mut Conn,
     id: NodeId,
@@ -278,7 +278,7 @@ pub async fn update_node_report(
 
 /// Notes that a node was heard of, unless that was noted within the last moments. A time that is still to come is of a clock
 /// that was set back.
-#[tracing::instrument(name = "db.nodes.seen", skip_all)]
+#[tracing::instrument(name = "db.nodes.touch_node", skip_all)]
 pub async fn touch_node(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -295,7 +295,7 @@ pub async fn touch_node(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<()
 }
 
 /// Notes that several nodes were heard of now.
-#[tracing::instrument(name = "db.nodes.seen_all", skip_all)]
+#[tracing::instrument(name = "db.nodes.touch_nodes", skip_all)]
 pub async fn touch_nodes(conn: &mut Conn, ids: &[Uuid]) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE nodes SET last_seen_at = clock_timestamp() WHERE node_id = ANY($1) AND state <> 'removed'",
@@ -317,7 +317,7 @@ pub enum TokenPurpose {
 
 /// Stores a node's token and forgets its old ones. Gives the generation of the process that asked; `None` when another one has
 /// started since.
-#[tracing::instrument(name = "db.nodes.insert_token", skip_all)]
+#[tracing::instrument(name = "db.nodes.insert_node_token", skip_all)]
 pub async fn insert_node_token(
     conn: &mut Conn,
     id: NodeId,
@@ -362,7 +362,7 @@ pub async fn insert_node_token(
 }
 
 /// The node behind a token that works.
-#[tracing::instrument(name = "db.nodes.behind", skip_all)]
+#[tracing::instrument(name = "db.nodes.find_node_by_token", skip_all)]
 pub async fn find_node_by_token(
     conn: &mut Conn,
     hash: &[u8; 32],
@@ -387,7 +387,7 @@ pub async fn find_node_by_token(
 }
 
 /// Whether a token is still one of its node: a process of the node that started later has ended it otherwise.
-#[tracing::instrument(name = "db.nodes.has_token", skip_all)]
+#[tracing::instrument(name = "db.nodes.has_node_token", skip_all)]
 pub async fn has_node_token(conn: &mut Conn, id: NodeId, hash: &[u8; 32]) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM node_tokens WHERE token_hash = $2 AND node_id = $1) AS "found!""#,
@@ -398,7 +398,7 @@ pub async fn has_node_token(conn: &mut Conn, id: NodeId, hash: &[u8; 32]) -> Res
 }
 
 /// Whether there are jobs that must be placed, or placed anew.
-#[tracing::instrument(name = "db.nodes.to_place", skip_all)]
+#[tracing::instrument(name = "db.nodes.has_jobs_to_place", skip_all)]
 pub async fn has_jobs_to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
@@ -431,7 +431,7 @@ pub async fn lock_placement(conn: &mut Conn) -> Result<(), DbError> {
 }
 
 /// Takes queued jobs back from nodes that get none or were not heard of.
-#[tracing::instrument(name = "db.nodes.take_back", skip_all)]
+#[tracing::instrument(name = "db.nodes.unplace_stale_jobs", skip_all)]
 pub async fn unplace_stale_jobs(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -449,7 +449,7 @@ pub async fn unplace_stale_jobs(conn: &mut Conn, silent_ms: i64) -> Result<(), D
 
 /// Queued jobs without a node and what they are to do, oldest first, behind a place in the queue. None is locked: most may fit
 /// nowhere, and are looked at again and again.
-#[tracing::instrument(name = "db.nodes.unplaced", skip_all)]
+#[tracing::instrument(name = "db.nodes.list_unplaced_jobs", skip_all)]
 pub async fn list_unplaced_jobs(
     conn: &mut Conn,
     behind: Option<(OffsetDateTime, JobId)>,
@@ -477,7 +477,7 @@ pub async fn list_unplaced_jobs(
 
 /// Places a job; the node has had its turn. Gives the number of the turn; `None` when the job is not there to be placed any more, or
 /// somebody is about to change it: whoever places many waits for nobody.
-#[tracing::instrument(name = "db.nodes.place", skip_all, fields(job.id = %job, node.id = %node))]
+#[tracing::instrument(name = "db.nodes.place_job", skip_all, fields(job.id = %job, node.id = %node))]
 pub async fn place_job(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Option<i64>, DbError> {
     let turn = sqlx::query_scalar!(
         r#"
@@ -533,7 +533,7 @@ pub struct ClaimedNodeJob {
 
 /// Gives a node the oldest jobs that were placed on it: one statement. Claimed again under the same id, the same jobs are
 /// given and no others.
-#[tracing::instrument(name = "db.nodes.claim", skip_all, fields(node.id = %node))]
+#[tracing::instrument(name = "db.nodes.claim_node_jobs", skip_all, fields(node.id = %node))]
 pub async fn claim_node_jobs(
     conn: &mut Conn,
     node: NodeId,
@@ -623,7 +623,7 @@ pub async fn claim_node_jobs(
 }
 
 /// Notes the commit that a job starts from.
-#[tracing::instrument(name = "db.nodes.set_base", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.nodes.set_job_base", skip_all, fields(job.id = %job))]
 pub async fn set_job_base(
     conn: &mut Conn,
     job: JobId,
@@ -642,7 +642,7 @@ pub async fn set_job_base(
 }
 
 /// Gives the jobs that a node names more time, and notes how far they are: one statement. Gives those that it still has.
-#[tracing::instrument(name = "db.nodes.keep", skip_all, fields(node.id = %node))]
+#[tracing::instrument(name = "db.nodes.renew_job_leases", skip_all, fields(node.id = %node))]
 pub async fn renew_job_leases(
     conn: &mut Conn,
     node: NodeId,
@@ -701,7 +701,7 @@ pub struct PendingInstruction {
 
 /// What the agents of these jobs were not told yet, oldest first: what their task was told since they began, unless it is for another
 /// job, and words to go on with that came when an agent of an earlier attempt at the same unit might have heard them and did not.
-#[tracing::instrument(name = "db.nodes.undelivered", skip_all)]
+#[tracing::instrument(name = "db.nodes.list_pending_instructions", skip_all)]
 pub async fn list_pending_instructions(
     conn: &mut Conn,
     jobs: &[JobId],
@@ -742,7 +742,7 @@ pub async fn list_pending_instructions(
 }
 
 /// Notes which agent was told which instruction.
-#[tracing::instrument(name = "db.nodes.delivered", skip_all)]
+#[tracing::instrument(name = "db.nodes.mark_instructions_delivered", skip_all)]
 pub async fn mark_instructions_delivered(
     conn: &mut Conn,
     told: &[&PendingInstruction],
@@ -786,7 +786,7 @@ pub struct RunningNodeJob {
 }
 
 /// The job, if the node has it under that claim.
-#[tracing::instrument(name = "db.nodes.held", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.nodes.lock_running_job", skip_all, fields(job.id = %job))]
 pub async fn lock_running_job(
     conn: &mut Conn,
     node: NodeId,
@@ -840,7 +840,7 @@ pub async fn project_of_running_job(
 }
 
 /// Stores events of a job that [`held`] has locked.
-#[tracing::instrument(name = "db.nodes.tell", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.nodes.append_job_events", skip_all, fields(job.id = %job))]
 pub async fn append_job_events(
     conn: &mut Conn,
     job: JobId,
@@ -892,7 +892,7 @@ pub struct JobEventRecord {
 }
 
 /// Events of a job, from a number on.
-#[tracing::instrument(name = "db.nodes.events", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "db.nodes.list_job_events", skip_all, fields(job.id = %job))]
 pub async fn list_job_events(
     conn: &mut Conn,
     job: JobId,
@@ -915,7 +915,7 @@ pub async fn list_job_events(
 }
 
 /// Forgets events that came before, at most so many. Gives how many there were.
-#[tracing::instrument(name = "db.nodes.forget_events", skip_all)]
+#[tracing::instrument(name = "db.nodes.prune_job_events", skip_all)]
 pub async fn prune_job_events(
     conn: &mut Conn,
     before: OffsetDateTime,

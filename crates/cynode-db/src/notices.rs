@@ -1,4 +1,4 @@
-//! What people are told: by which ways, what is still to be told, what came of it, and links that were used.
+//! Notifications: channels, the outbox, delivery attempts and used answer links.
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
@@ -184,7 +184,7 @@ pub async fn lock_channel(
 }
 
 /// One channel.
-#[tracing::instrument(name = "db.notices.channel", skip_all, fields(channel.id = %id))]
+#[tracing::instrument(name = "db.notices.get_channel", skip_all, fields(channel.id = %id))]
 pub async fn get_channel(
     conn: &mut Conn,
     id: ChannelId,
@@ -205,7 +205,7 @@ pub async fn get_channel(
 }
 
 /// Channels, oldest first: all, or those of a user with those of the projects that the user is an admin of.
-#[tracing::instrument(name = "db.notices.channels", skip_all)]
+#[tracing::instrument(name = "db.notices.list_channels", skip_all)]
 pub async fn list_channels(
     conn: &mut Conn,
     of: Option<UserId>,
@@ -238,7 +238,7 @@ pub async fn list_channels(
 }
 
 /// The channels that have a secret, whosever they are.
-#[tracing::instrument(name = "db.notices.sealed_channels", skip_all)]
+#[tracing::instrument(name = "db.notices.list_sealed_channels", skip_all)]
 pub async fn list_sealed_channels(conn: &mut Conn) -> Result<Vec<NotificationChannel>, DbError> {
     sqlx::query_as!(
         NotificationChannelRow,
@@ -286,7 +286,7 @@ pub struct NotificationTopic<'a> {
 }
 
 /// The channels that are to be told: those of people who may see it now. They stay until the transaction ends.
-#[tracing::instrument(name = "db.notices.listeners", skip_all)]
+#[tracing::instrument(name = "db.notices.list_subscribed_channels", skip_all)]
 pub async fn list_subscribed_channels(
     conn: &mut Conn,
     about: NotificationTopic<'_>,
@@ -321,7 +321,7 @@ pub async fn list_subscribed_channels(
 }
 
 /// Puts what happened into the outbox of a channel. Told of one event twice, it keeps one.
-#[tracing::instrument(name = "db.notices.queue", skip_all)]
+#[tracing::instrument(name = "db.notices.queue_notification", skip_all)]
 pub async fn queue_notification(
     conn: &mut Conn,
     id: NotificationId,
@@ -356,7 +356,7 @@ pub async fn queue_notification(
 }
 
 /// Puts something without an event into the outbox of a channel: somebody tries it.
-#[tracing::instrument(name = "db.notices.queue_test", skip_all)]
+#[tracing::instrument(name = "db.notices.queue_test_notification", skip_all)]
 pub async fn queue_test_notification(
     conn: &mut Conn,
     id: NotificationId,
@@ -382,7 +382,7 @@ pub async fn queue_test_notification(
 }
 
 /// Counts that a user tries a channel, at most so often since `before`. Gives since when it was too often.
-#[tracing::instrument(name = "db.notices.count_test", skip_all, fields(user.id = %user))]
+#[tracing::instrument(name = "db.notices.count_channel_test", skip_all, fields(user.id = %user))]
 pub async fn count_channel_test(
     conn: &mut Conn,
     user: UserId,
@@ -501,7 +501,7 @@ const MAX_IN_FLIGHT_PER_CHANNEL: i64 = 4;
 /// Takes what is due to tell it, for so long. Nobody else gets it before; then it comes back by itself. Trying counts from
 /// here, so that a notice that kills whoever tells it is not tried for ever. Of each channel only
 /// what comes next is looked at, however long its row is.
-#[tracing::instrument(name = "db.notices.claim", skip_all)]
+#[tracing::instrument(name = "db.notices.claim_notifications", skip_all)]
 pub async fn claim_notifications(
     conn: &mut Conn,
     claim: Uuid,
@@ -554,7 +554,7 @@ pub async fn claim_notifications(
 }
 
 /// Begins the quiet after a notice of a channel; `false` when it is quiet already.
-#[tracing::instrument(name = "db.notices.begin_quiet", skip_all)]
+#[tracing::instrument(name = "db.notices.start_quiet_period", skip_all)]
 pub async fn start_quiet_period(conn: &mut Conn, channel: ChannelId) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
@@ -569,7 +569,7 @@ pub async fn start_quiet_period(conn: &mut Conn, channel: ChannelId) -> Result<b
 }
 
 /// Gives a claim back untried until the quiet of its channel is over.
-#[tracing::instrument(name = "db.notices.postpone", skip_all)]
+#[tracing::instrument(name = "db.notices.postpone_notification", skip_all)]
 pub async fn postpone_notification(
     conn: &mut Conn,
     id: NotificationId,
@@ -601,7 +601,7 @@ pub enum NotificationOutcome<'a> {
 }
 
 /// Ends a claim; `false` when it was lost meanwhile.
-#[tracing::instrument(name = "db.notices.finish", skip_all, fields(notification.id = %id))]
+#[tracing::instrument(name = "db.notices.finish_notification", skip_all, fields(notification.id = %id))]
 pub async fn finish_notification(
     conn: &mut Conn,
     id: NotificationId,
@@ -659,7 +659,7 @@ pub async fn record_attempt(
 }
 
 /// Switches a channel off; `false` when it was off already.
-#[tracing::instrument(name = "db.notices.disable", skip_all, fields(channel.id = %id))]
+#[tracing::instrument(name = "db.notices.disable_channel", skip_all, fields(channel.id = %id))]
 pub async fn disable_channel(
     conn: &mut Conn,
     id: ChannelId,
@@ -681,7 +681,7 @@ pub async fn disable_channel(
 }
 
 /// Switches off the channels of a user's own; gives those that were on.
-#[tracing::instrument(name = "db.notices.disable_those_of", skip_all, fields(user.id = %user))]
+#[tracing::instrument(name = "db.notices.disable_user_channels", skip_all, fields(user.id = %user))]
 pub async fn disable_user_channels(
     conn: &mut Conn,
     user: UserId,
@@ -708,7 +708,7 @@ pub async fn disable_user_channels(
 }
 
 /// Gives up what is still to be told by a channel that is off.
-#[tracing::instrument(name = "db.notices.give_up", skip_all, fields(channel.id = %id))]
+#[tracing::instrument(name = "db.notices.fail_pending_notifications", skip_all, fields(channel.id = %id))]
 pub async fn fail_pending_notifications(
     conn: &mut Conn,
     id: ChannelId,
@@ -736,7 +736,7 @@ pub struct NotificationFilter {
 }
 
 /// Notices, newest first.
-#[tracing::instrument(name = "db.notices.list", skip_all)]
+#[tracing::instrument(name = "db.notices.list_notifications", skip_all)]
 pub async fn list_notifications(
     conn: &mut Conn,
     filter: NotificationFilter,
@@ -772,7 +772,7 @@ pub async fn list_notifications(
 }
 
 /// One notice, locked until the transaction ends.
-#[tracing::instrument(name = "db.notices.lock", skip_all, fields(notification.id = %id))]
+#[tracing::instrument(name = "db.notices.lock_notification", skip_all, fields(notification.id = %id))]
 pub async fn lock_notification(
     conn: &mut Conn,
     id: NotificationId,
@@ -795,7 +795,7 @@ pub async fn lock_notification(
 }
 
 /// Queues a notice anew, under the same id.
-#[tracing::instrument(name = "db.notices.replay", skip_all, fields(notification.id = %id))]
+#[tracing::instrument(name = "db.notices.requeue_notification", skip_all, fields(notification.id = %id))]
 pub async fn requeue_notification(conn: &mut Conn, id: NotificationId) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -827,7 +827,7 @@ pub struct NotificationAttempt {
 }
 
 /// The attempts of some notices, in order.
-#[tracing::instrument(name = "db.notices.attempts", skip_all)]
+#[tracing::instrument(name = "db.notices.list_attempts", skip_all)]
 pub async fn list_attempts(
     conn: &mut Conn,
     of: &[NotificationId],
@@ -854,7 +854,7 @@ pub async fn list_attempts(
 }
 
 /// Forgets notices that ended before, and links that nobody can use any more.
-#[tracing::instrument(name = "db.notices.sweep", skip_all)]
+#[tracing::instrument(name = "db.notices.prune_notifications", skip_all)]
 pub async fn prune_notifications(
     conn: &mut Conn,
     before: OffsetDateTime,
@@ -881,7 +881,7 @@ pub async fn prune_notifications(
 }
 
 /// Uses up a link; `false` when it was used before. Of several at once, the second waits for what becomes of the first.
-#[tracing::instrument(name = "db.notices.use_link", skip_all)]
+#[tracing::instrument(name = "db.notices.use_answer_link", skip_all)]
 pub async fn use_answer_link(
     conn: &mut Conn,
     token_hash: &[u8; 32],
@@ -905,7 +905,7 @@ pub async fn use_answer_link(
 }
 
 /// Whether a link was used.
-#[tracing::instrument(name = "db.notices.is_used", skip_all)]
+#[tracing::instrument(name = "db.notices.is_link_used", skip_all)]
 pub async fn is_link_used(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
     let used = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM used_links WHERE token_hash = $1) AS "used!""#,

@@ -1,4 +1,4 @@
-//! What waits to be done, over all queues: one statement, so that a process in which nothing happens asks once for all of them.
+//! Pending work over all queues in one statement: an idle process polls once for all of them.
 
 use cynode_core::{agents::AgentRole, ids::NodeId};
 use time::OffsetDateTime;
@@ -32,7 +32,7 @@ pub struct PendingWork {
 }
 
 /// Looks at all queues.
-#[tracing::instrument(name = "db.pending.look", skip_all)]
+#[tracing::instrument(name = "db.pending.find_pending_work", skip_all)]
 pub async fn find_pending_work(
     conn: &mut Conn,
     now: OffsetDateTime,

@@ -1,4 +1,4 @@
-//! Preferences of every scope and their history.
+//! Preferences of every scope, and their history.
 
 use cynode_core::{
     ids::{GroupId, ProjectId, TaskId, UserId},
@@ -88,7 +88,7 @@ pub async fn get_preference(
 }
 
 /// Everything that may speak to a request: the entries of all the given scopes.
-#[tracing::instrument(name = "db.preferences.entries", skip_all)]
+#[tracing::instrument(name = "db.preferences.list_preference_entries", skip_all)]
 pub async fn list_preference_entries(
     conn: &mut Conn,
     scopes: &[PreferenceScope],
@@ -123,7 +123,7 @@ pub async fn list_preference_entries(
 
 /// Writes a preference if what the writer believes is there is there; `None` when it is not.
 /// See [`crate::settings::set`] for why this is one statement.
-#[tracing::instrument(name = "db.preferences.set", skip_all, fields(preference.key = %key))]
+#[tracing::instrument(name = "db.preferences.set_preference", skip_all, fields(preference.key = %key))]
 pub async fn set_preference(
     conn: &mut Conn,
     scope: PreferenceScope,
@@ -177,7 +177,7 @@ pub async fn set_preference(
 }
 
 /// Deletes a preference of that version; `false` when that version is not there.
-#[tracing::instrument(name = "db.preferences.delete", skip_all, fields(preference.key = %key))]
+#[tracing::instrument(name = "db.preferences.delete_preference", skip_all, fields(preference.key = %key))]
 pub async fn delete_preference(
     conn: &mut Conn,
     scope: PreferenceScope,

@@ -43,7 +43,7 @@ impl TryFrom<ProjectRow> for Project {
 }
 
 /// Stores a project.
-#[tracing::instrument(name = "db.projects.insert", skip_all, fields(project.id = %project.id))]
+#[tracing::instrument(name = "db.projects.insert_project", skip_all, fields(project.id = %project.id))]
 pub async fn insert_project(conn: &mut Conn, project: &Project) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -90,7 +90,7 @@ pub async fn update_project(
 }
 
 /// One project.
-#[tracing::instrument(name = "db.projects.get", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.get_project", skip_all, fields(project.id = %id))]
 pub async fn get_project(conn: &mut Conn, id: ProjectId) -> Result<Option<Project>, DbError> {
     sqlx::query_as!(
         ProjectRow,
@@ -119,7 +119,7 @@ pub async fn find_project_id(
 }
 
 /// Projects by id, one more than a page holds; only those of `member`, when it is given; archived ones only when they are wanted.
-#[tracing::instrument(name = "db.projects.list", skip_all)]
+#[tracing::instrument(name = "db.projects.list_projects", skip_all)]
 pub async fn list_projects(
     conn: &mut Conn,
     member: Option<UserId>,
@@ -154,7 +154,7 @@ pub async fn list_projects(
 }
 
 /// The slugs of the projects that `member` may see, or of all; at most 1,000.
-#[tracing::instrument(name = "db.projects.slugs", skip_all)]
+#[tracing::instrument(name = "db.projects.list_project_slugs", skip_all)]
 pub async fn list_project_slugs(
     conn: &mut Conn,
     member: Option<UserId>,
@@ -177,7 +177,7 @@ pub async fn list_project_slugs(
 
 /// One project, locked against changes and against references: whoever stores something of it waits until the transaction
 /// ends.
-#[tracing::instrument(name = "db.projects.lock", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.lock_project", skip_all, fields(project.id = %id))]
 pub async fn lock_project(conn: &mut Conn, id: ProjectId) -> Result<Option<Project>, DbError> {
     sqlx::query_as!(
         ProjectRow,
@@ -196,7 +196,7 @@ pub async fn lock_project(conn: &mut Conn, id: ProjectId) -> Result<Option<Proje
 }
 
 /// How many tasks of a project are not done.
-#[tracing::instrument(name = "db.projects.open_tasks", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.count_open_tasks", skip_all, fields(project.id = %id))]
 pub async fn count_open_tasks(conn: &mut Conn, id: ProjectId) -> Result<i64, DbError> {
     let open = sqlx::query_scalar!(
         r#"SELECT count(*) AS "open!" FROM tasks WHERE project_id = $1 AND state IN ('queued', 'running')"#,
@@ -206,7 +206,7 @@ pub async fn count_open_tasks(conn: &mut Conn, id: ProjectId) -> Result<i64, DbE
 }
 
 /// Archives a project that is locked, or takes it back from there.
-#[tracing::instrument(name = "db.projects.archive", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.set_project_archived", skip_all, fields(project.id = %id))]
 pub async fn set_project_archived(
     conn: &mut Conn,
     id: ProjectId,
@@ -229,7 +229,7 @@ pub async fn set_project_archived(
 }
 
 /// The projects that are archived.
-#[tracing::instrument(name = "db.projects.archived", skip_all)]
+#[tracing::instrument(name = "db.projects.list_archived_projects", skip_all)]
 pub async fn list_archived_projects(conn: &mut Conn) -> Result<Vec<ProjectId>, DbError> {
     let found =
         sqlx::query_scalar!("SELECT project_id FROM projects WHERE archived_at IS NOT NULL");
@@ -237,7 +237,7 @@ pub async fn list_archived_projects(conn: &mut Conn) -> Result<Vec<ProjectId>, D
 }
 
 /// Whether a project is archived.
-#[tracing::instrument(name = "db.projects.is_archived", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.is_project_archived", skip_all, fields(project.id = %id))]
 pub async fn is_project_archived(conn: &mut Conn, id: ProjectId) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM projects WHERE project_id = $1 AND archived_at IS NOT NULL) AS "is!""#,
@@ -247,7 +247,7 @@ pub async fn is_project_archived(conn: &mut Conn, id: ProjectId) -> Result<bool,
 }
 
 /// Deletes a project with all its rows but the records of what happened, and notes its files for [`deleted_files`].
-#[tracing::instrument(name = "db.projects.delete", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.delete_project", skip_all, fields(project.id = %id))]
 pub async fn delete_project(
     conn: &mut Conn,
     id: ProjectId,
@@ -267,7 +267,7 @@ pub struct DeletedFiles {
 }
 
 /// Files of projects that were deleted before then.
-#[tracing::instrument(name = "db.projects.deleted_files", skip_all)]
+#[tracing::instrument(name = "db.projects.list_deleted_files", skip_all)]
 pub async fn list_deleted_files(
     conn: &mut Conn,
     before: OffsetDateTime,
@@ -292,7 +292,7 @@ pub async fn list_deleted_files(
 }
 
 /// Notes that the files of a deleted project are removed.
-#[tracing::instrument(name = "db.projects.files_removed", skip_all, fields(project.id = %id))]
+#[tracing::instrument(name = "db.projects.clear_deleted_files", skip_all, fields(project.id = %id))]
 pub async fn clear_deleted_files(conn: &mut Conn, id: ProjectId) -> Result<(), DbError> {
     sqlx::query!("DELETE FROM deleted_project_files WHERE project_id = $1", id.as_uuid())
         .execute(conn)

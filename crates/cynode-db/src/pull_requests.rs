@@ -1,4 +1,4 @@
-//! Pull requests, and what people said about them.
+//! Pull requests, their comments, reviews and follow-ups.
 
 use cynode_core::{
     agents::AgentRole,
@@ -126,7 +126,7 @@ impl TryFrom<PullRequestRow> for PullRequestRecord {
 }
 
 /// Stores a pull request that is being made.
-#[tracing::instrument(name = "db.pull_requests.insert", skip_all)]
+#[tracing::instrument(name = "db.pull_requests.insert_pull_request", skip_all)]
 pub async fn insert_pull_request(conn: &mut Conn, new: &PullRequestRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -152,7 +152,7 @@ pub async fn insert_pull_request(conn: &mut Conn, new: &PullRequestRecord) -> Re
 }
 
 /// The number of a project's next pull request, and how many a task has had. Whoever asks holds the repository's row.
-#[tracing::instrument(name = "db.pull_requests.next", skip_all)]
+#[tracing::instrument(name = "db.pull_requests.next_pull_request_number", skip_all)]
 pub async fn next_pull_request_number(
     conn: &mut Conn,
     project: ProjectId,
@@ -172,7 +172,7 @@ pub async fn next_pull_request_number(
 }
 
 /// One pull request.
-#[tracing::instrument(name = "db.pull_requests.get", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.get_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn get_pull_request(
     conn: &mut Conn,
     id: PullRequestId,
@@ -194,7 +194,7 @@ pub async fn get_pull_request(
 }
 
 /// The same, locked until the transaction ends.
-#[tracing::instrument(name = "db.pull_requests.lock", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.lock_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn lock_pull_request(
     conn: &mut Conn,
     id: PullRequestId,
@@ -209,7 +209,7 @@ pub async fn lock_pull_request(
 }
 
 /// The newest pull request that was opened for a task.
-#[tracing::instrument(name = "db.pull_requests.of_task", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.pull_requests.pull_request_of_task", skip_all, fields(task.id = %task))]
 pub async fn pull_request_of_task(
     conn: &mut Conn,
     task: TaskId,
@@ -227,7 +227,7 @@ pub async fn pull_request_of_task(
 }
 
 /// The pull request that a task goes on with.
-#[tracing::instrument(name = "db.pull_requests.continued_by", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.pull_requests.pull_request_continued_by", skip_all, fields(task.id = %task))]
 pub async fn pull_request_continued_by(
     conn: &mut Conn,
     task: TaskId,
@@ -245,7 +245,7 @@ pub async fn pull_request_continued_by(
 }
 
 /// The pull requests of a project, newest first: one more than a page holds.
-#[tracing::instrument(name = "db.pull_requests.list", skip_all)]
+#[tracing::instrument(name = "db.pull_requests.list_pull_requests", skip_all)]
 pub async fn list_pull_requests(
     conn: &mut Conn,
     project: ProjectId,
@@ -276,7 +276,7 @@ pub async fn list_pull_requests(
 }
 
 /// It is being made again.
-#[tracing::instrument(name = "db.pull_requests.reopen", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.reset_failed_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn reset_failed_pull_request(
     conn: &mut Conn,
     id: PullRequestId,
@@ -296,7 +296,7 @@ pub async fn reset_failed_pull_request(
 }
 
 /// Notes why it could not be made, or why a commit could not be added to it.
-#[tracing::instrument(name = "db.pull_requests.fail", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.record_delivery_failure", skip_all, fields(pull_request.id = %id))]
 pub async fn record_delivery_failure(
     conn: &mut Conn,
     id: PullRequestId,
@@ -331,7 +331,7 @@ pub struct PullRequestHead<'a> {
 }
 
 /// It is offered at a commit.
-#[tracing::instrument(name = "db.pull_requests.offer", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.mark_pull_request_open", skip_all, fields(pull_request.id = %id))]
 pub async fn mark_pull_request_open(
     conn: &mut Conn,
     id: PullRequestId,
@@ -358,7 +358,7 @@ pub async fn mark_pull_request_open(
 }
 
 /// Notes how it is to be merged, before it is.
-#[tracing::instrument(name = "db.pull_requests.mean_to_merge", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.record_merge_intent", skip_all, fields(pull_request.id = %id))]
 pub async fn record_merge_intent(
     conn: &mut Conn,
     id: PullRequestId,
@@ -384,7 +384,7 @@ pub async fn record_merge_intent(
 }
 
 /// It was taken over, here or at its forge. Whoever closed it at the same moment came too late.
-#[tracing::instrument(name = "db.pull_requests.merge", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.mark_pull_request_merged", skip_all, fields(pull_request.id = %id))]
 pub async fn mark_pull_request_merged(
     conn: &mut Conn,
     id: PullRequestId,
@@ -407,7 +407,7 @@ pub async fn mark_pull_request_merged(
 }
 
 /// It is not wanted any more.
-#[tracing::instrument(name = "db.pull_requests.close", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.mark_pull_request_closed", skip_all, fields(pull_request.id = %id))]
 pub async fn mark_pull_request_closed(
     conn: &mut Conn,
     id: PullRequestId,
@@ -457,7 +457,7 @@ pub struct PullRequestComment {
 }
 
 /// Stores a comment; `false` when it was said before.
-#[tracing::instrument(name = "db.pull_requests.comment", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.insert_comment", skip_all, fields(pull_request.id = %id))]
 pub async fn insert_comment(
     conn: &mut Conn,
     id: PullRequestId,
@@ -494,7 +494,7 @@ pub async fn insert_comment(
 const MAX_LISTED_COMMENTS: i64 = 1000;
 
 /// What was said, oldest first.
-#[tracing::instrument(name = "db.pull_requests.comments", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.list_comments", skip_all, fields(pull_request.id = %id))]
 pub async fn list_comments(
     conn: &mut Conn,
     id: PullRequestId,
@@ -554,7 +554,7 @@ pub struct PullRequestReview {
 }
 
 /// Stores a review.
-#[tracing::instrument(name = "db.pull_requests.review", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.insert_review", skip_all, fields(pull_request.id = %id))]
 pub async fn insert_review(
     conn: &mut Conn,
     id: PullRequestId,
@@ -579,7 +579,7 @@ pub async fn insert_review(
 }
 
 /// The reviews, oldest first.
-#[tracing::instrument(name = "db.pull_requests.reviews", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.list_reviews", skip_all, fields(pull_request.id = %id))]
 pub async fn list_reviews(
     conn: &mut Conn,
     id: PullRequestId,
@@ -624,7 +624,7 @@ pub struct FollowUpTask {
 }
 
 /// The follow-ups of a pull request, in order.
-#[tracing::instrument(name = "db.pull_requests.follow_ups", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.list_follow_ups", skip_all, fields(pull_request.id = %id))]
 pub async fn list_follow_ups(
     conn: &mut Conn,
     id: PullRequestId,
@@ -648,7 +648,7 @@ pub async fn list_follow_ups(
 }
 
 /// Notes a follow-up.
-#[tracing::instrument(name = "db.pull_requests.follow_up", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "db.pull_requests.insert_follow_up", skip_all, fields(pull_request.id = %id))]
 pub async fn insert_follow_up(
     conn: &mut Conn,
     id: PullRequestId,

@@ -1,4 +1,4 @@
-//! Remotes of projects, what forges told us of, and what became of it.
+//! Remotes of projects, webhook deliveries and imported issues.
 
 use cynode_core::{
     delivery::Destination,
@@ -114,7 +114,7 @@ impl TryFrom<ProjectRemoteRow> for ProjectRemote {
 }
 
 /// Gives a project a remote, or another one. It is looked at soon.
-#[tracing::instrument(name = "db.remotes.set", skip_all)]
+#[tracing::instrument(name = "db.remotes.set_remote", skip_all)]
 pub async fn set_remote(conn: &mut Conn, remote: &ProjectRemote) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -155,7 +155,7 @@ pub async fn set_remote(conn: &mut Conn, remote: &ProjectRemote) -> Result<(), D
 }
 
 /// The remote of a project, if it has one.
-#[tracing::instrument(name = "db.remotes.get", skip_all)]
+#[tracing::instrument(name = "db.remotes.get_remote", skip_all)]
 pub async fn get_remote(
     conn: &mut Conn,
     project: ProjectId,
@@ -173,7 +173,7 @@ pub async fn get_remote(
 }
 
 /// The remotes of all projects.
-#[tracing::instrument(name = "db.remotes.list", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_remotes", skip_all)]
 pub async fn list_remotes(conn: &mut Conn) -> Result<Vec<ProjectRemote>, DbError> {
     let rows = sqlx::query_as!(
         ProjectRemoteRow,
@@ -187,14 +187,14 @@ pub async fn list_remotes(conn: &mut Conn) -> Result<Vec<ProjectRemote>, DbError
 }
 
 /// Takes the remote of a project away, with its credential. Gives whether there was one.
-#[tracing::instrument(name = "db.remotes.remove", skip_all)]
+#[tracing::instrument(name = "db.remotes.remove_remote", skip_all)]
 pub async fn remove_remote(conn: &mut Conn, project: ProjectId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM project_remotes WHERE project_id = $1", project.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
 /// Notes that the newest commits were brought.
-#[tracing::instrument(name = "db.remotes.fetched", skip_all)]
+#[tracing::instrument(name = "db.remotes.record_fetch", skip_all)]
 pub async fn record_fetch(
     conn: &mut Conn,
     project: ProjectId,
@@ -211,7 +211,7 @@ pub async fn record_fetch(
 }
 
 /// Moves the head of a project's repository from one commit to another. Gives whether it was there.
-#[tracing::instrument(name = "db.remotes.move_head", skip_all)]
+#[tracing::instrument(name = "db.remotes.move_repository_head", skip_all)]
 pub async fn move_repository_head(
     conn: &mut Conn,
     project: ProjectId,
@@ -231,7 +231,7 @@ pub async fn move_repository_head(
 
 /// Takes the remote that has been due longest, or that of one project whether it is due or not, for so long. Whoever has it already keeps it.
 /// Of those on one forge that last answered nothing, one is looked at at a time: the others' places are for forges that answer.
-#[tracing::instrument(name = "db.remotes.claim", skip_all)]
+#[tracing::instrument(name = "db.remotes.claim_due_remote", skip_all)]
 pub async fn claim_due_remote(
     conn: &mut Conn,
     lease: Uuid,
@@ -283,7 +283,7 @@ pub struct RemotePollResult<'a> {
 }
 
 /// Gives a remote back. Whoever has lost it changes nothing. What was told meanwhile is looked at at once.
-#[tracing::instrument(name = "db.remotes.give_back", skip_all)]
+#[tracing::instrument(name = "db.remotes.release_remote", skip_all)]
 pub async fn release_remote(
     conn: &mut Conn,
     project: ProjectId,
@@ -323,7 +323,7 @@ pub struct WebhookRecord {
 }
 
 /// Keeps a delivery, and has the remote looked at. What was dealt with and is sent again is looked at again. Gives whether it did not wait already.
-#[tracing::instrument(name = "db.remotes.deliver", skip_all)]
+#[tracing::instrument(name = "db.remotes.store_webhook_delivery", skip_all)]
 pub async fn store_webhook_delivery(
     conn: &mut Conn,
     project: ProjectId,
@@ -352,7 +352,7 @@ pub async fn store_webhook_delivery(
 }
 
 /// What was told and not dealt with, the oldest first.
-#[tracing::instrument(name = "db.remotes.waiting", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_pending_deliveries", skip_all)]
 pub async fn list_pending_deliveries(
     conn: &mut Conn,
     project: ProjectId,
@@ -373,7 +373,7 @@ pub async fn list_pending_deliveries(
 }
 
 /// Notes that deliveries were dealt with.
-#[tracing::instrument(name = "db.remotes.dealt_with", skip_all)]
+#[tracing::instrument(name = "db.remotes.mark_deliveries_done", skip_all)]
 pub async fn mark_deliveries_done(
     conn: &mut Conn,
     project: ProjectId,
@@ -392,14 +392,14 @@ pub async fn mark_deliveries_done(
 }
 
 /// Forgets deliveries that were dealt with long ago.
-#[tracing::instrument(name = "db.remotes.forget_deliveries", skip_all)]
+#[tracing::instrument(name = "db.remotes.prune_deliveries", skip_all)]
 pub async fn prune_deliveries(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
     let done = sqlx::query!("DELETE FROM forge_deliveries WHERE done_at < $1", before);
     Ok(done.execute(conn).await?.rows_affected())
 }
 
 /// Counts a delivery that was not from the forge. Gives whether it is the first one for a minute.
-#[tracing::instrument(name = "db.remotes.refuse", skip_all)]
+#[tracing::instrument(name = "db.remotes.count_refused_delivery", skip_all)]
 pub async fn count_refused_delivery(
     conn: &mut Conn,
     project: ProjectId,
@@ -471,7 +471,7 @@ pub async fn lock_issue(
 }
 
 /// Those of some issues that are tasks already.
-#[tracing::instrument(name = "db.remotes.taken", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_taken_issues", skip_all)]
 pub async fn list_taken_issues(
     conn: &mut Conn,
     remote: &ProjectRemote,
@@ -491,7 +491,7 @@ pub async fn list_taken_issues(
 }
 
 /// Keeps what became of an issue. What became a task stays that task.
-#[tracing::instrument(name = "db.remotes.keep_issue", skip_all)]
+#[tracing::instrument(name = "db.remotes.record_issue", skip_all)]
 pub async fn record_issue(
     conn: &mut Conn,
     remote: &ProjectRemote,
@@ -521,7 +521,7 @@ pub async fn record_issue(
 }
 
 /// The issues of a project that were wanted, the newest first.
-#[tracing::instrument(name = "db.remotes.issues", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_wanted_issues", skip_all)]
 pub async fn list_wanted_issues(
     conn: &mut Conn,
     project: ProjectId,
@@ -547,7 +547,7 @@ pub async fn list_wanted_issues(
 }
 
 /// Issues that became tasks and were not told: number, task and its name.
-#[tracing::instrument(name = "db.remotes.unanswered", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_unanswered_issues", skip_all)]
 pub async fn list_unanswered_issues(
     conn: &mut Conn,
     remote: &ProjectRemote,
@@ -567,7 +567,7 @@ pub async fn list_unanswered_issues(
 }
 
 /// Notes that an issue was told which task it became.
-#[tracing::instrument(name = "db.remotes.answered", skip_all)]
+#[tracing::instrument(name = "db.remotes.mark_issue_answered", skip_all)]
 pub async fn mark_issue_answered(
     conn: &mut Conn,
     task: TaskId,
@@ -584,7 +584,7 @@ pub async fn mark_issue_answered(
 }
 
 /// Whether somebody may still ask for work in a project.
-#[tracing::instrument(name = "db.remotes.may_ask", skip_all)]
+#[tracing::instrument(name = "db.remotes.may_request_work", skip_all)]
 pub async fn may_request_work(
     conn: &mut Conn,
     user: UserId,
@@ -633,7 +633,7 @@ pub struct ReportedPullRequests {
 }
 
 /// The open pull requests of a project on its forge: first those that were told of, then those that were read longest ago.
-#[tracing::instrument(name = "db.remotes.offered", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_open_pull_requests", skip_all)]
 pub async fn list_open_pull_requests(
     conn: &mut Conn,
     remote: &ProjectRemote,
@@ -669,7 +669,7 @@ pub async fn list_open_pull_requests(
 }
 
 /// Notes that a pull request was read at its forge just now.
-#[tracing::instrument(name = "db.remotes.was_read", skip_all)]
+#[tracing::instrument(name = "db.remotes.mark_pull_request_read", skip_all)]
 pub async fn mark_pull_request_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE pull_requests SET read_at = clock_timestamp() WHERE pull_request_id = $1",
@@ -681,7 +681,7 @@ pub async fn mark_pull_request_read(conn: &mut Conn, id: PullRequestId) -> Resul
 }
 
 /// The remarks about a pull request that were dealt with.
-#[tracing::instrument(name = "db.remotes.remarks", skip_all)]
+#[tracing::instrument(name = "db.remotes.list_handled_remarks", skip_all)]
 pub async fn list_handled_remarks(
     conn: &mut Conn,
     id: PullRequestId,
@@ -694,7 +694,7 @@ pub async fn list_handled_remarks(
 }
 
 /// Keeps what became of a remark. Gives whether it was not known.
-#[tracing::instrument(name = "db.remotes.keep_remark", skip_all)]
+#[tracing::instrument(name = "db.remotes.record_remark", skip_all)]
 pub async fn record_remark(
     conn: &mut Conn,
     id: PullRequestId,

@@ -1,4 +1,4 @@
-//! Repositories of projects: what is known of them; their objects are on disk.
+//! Metadata of repositories; their objects are on disk.
 
 use cynode_core::ids::{ProjectId, UserId};
 use time::OffsetDateTime;
@@ -21,7 +21,7 @@ pub struct RepositoryRecord {
 }
 
 /// Notes what a project's repository is now.
-#[tracing::instrument(name = "db.repositories.set", skip_all)]
+#[tracing::instrument(name = "db.repositories.set_repository", skip_all)]
 pub async fn set_repository(conn: &mut Conn, repository: &RepositoryRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -43,7 +43,7 @@ pub async fn set_repository(conn: &mut Conn, repository: &RepositoryRecord) -> R
 }
 
 /// The repository of a project, if it has one.
-#[tracing::instrument(name = "db.repositories.get", skip_all)]
+#[tracing::instrument(name = "db.repositories.get_repository", skip_all)]
 pub async fn get_repository(
     conn: &mut Conn,
     project: ProjectId,
@@ -64,7 +64,7 @@ pub async fn get_repository(
 }
 
 /// The same, locked until the transaction ends: whoever numbers pull requests or moves the branch holds it.
-#[tracing::instrument(name = "db.repositories.lock", skip_all)]
+#[tracing::instrument(name = "db.repositories.lock_repository", skip_all)]
 pub async fn lock_repository(
     conn: &mut Conn,
     project: ProjectId,
@@ -79,7 +79,7 @@ pub async fn lock_repository(
 }
 
 /// Notes the commit that the default branch has now.
-#[tracing::instrument(name = "db.repositories.set_head", skip_all)]
+#[tracing::instrument(name = "db.repositories.set_repository_head", skip_all)]
 pub async fn set_repository_head(
     conn: &mut Conn,
     project: ProjectId,

@@ -1,4 +1,4 @@
-//! Schedules, and what came of each of their firings.
+//! Schedules and their firings.
 
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
@@ -107,7 +107,7 @@ fn to_schedule_columns(schedule: &Schedule) -> Result<ScheduleColumns<'_>, DbErr
 }
 
 /// Stores a new schedule.
-#[tracing::instrument(name = "db.schedules.insert", skip_all)]
+#[tracing::instrument(name = "db.schedules.insert_schedule", skip_all)]
 pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
     let ScheduleColumns { cron, zone, once_at, words, template } = to_schedule_columns(schedule)?;
     sqlx::query!(
@@ -136,7 +136,7 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
 }
 
 /// Writes a schedule that is locked anew: all but its project, its author and how often it fired.
-#[tracing::instrument(name = "db.schedules.update", skip_all)]
+#[tracing::instrument(name = "db.schedules.update_schedule", skip_all)]
 pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
     let ScheduleColumns { cron, zone, once_at, words, template } = to_schedule_columns(schedule)?;
     sqlx::query!(
@@ -165,14 +165,14 @@ pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
 }
 
 /// Removes a schedule, with what is known of its firings; what it asked for stays.
-#[tracing::instrument(name = "db.schedules.delete", skip_all)]
+#[tracing::instrument(name = "db.schedules.delete_schedule", skip_all)]
 pub async fn delete_schedule(conn: &mut Conn, id: ScheduleId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM schedules WHERE schedule_id = $1", id.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() > 0)
 }
 
 /// One schedule.
-#[tracing::instrument(name = "db.schedules.get", skip_all)]
+#[tracing::instrument(name = "db.schedules.get_schedule", skip_all)]
 pub async fn get_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
     sqlx::query_as!(
         ScheduleRow,
@@ -190,7 +190,7 @@ pub async fn get_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sche
 }
 
 /// One schedule, which nobody else changes or fires before the transaction ends.
-#[tracing::instrument(name = "db.schedules.lock", skip_all)]
+#[tracing::instrument(name = "db.schedules.lock_schedule", skip_all)]
 pub async fn lock_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
     sqlx::query_as!(
         ScheduleRow,
@@ -219,7 +219,7 @@ pub struct DueSchedule {
 }
 
 /// Schedules whose time has come, the longest ago first.
-#[tracing::instrument(name = "db.schedules.due", skip_all)]
+#[tracing::instrument(name = "db.schedules.list_due_schedules", skip_all)]
 pub async fn list_due_schedules(
     conn: &mut Conn,
     now: OffsetDateTime,
@@ -246,7 +246,7 @@ pub async fn list_due_schedules(
 }
 
 /// Locks a schedule that is still due as it was found; `None` when somebody else has it, or it has changed meanwhile.
-#[tracing::instrument(name = "db.schedules.take", skip_all)]
+#[tracing::instrument(name = "db.schedules.lock_due_schedule", skip_all)]
 pub async fn lock_due_schedule(
     conn: &mut Conn,
     due: DueSchedule,
@@ -314,7 +314,7 @@ pub struct NewFiring<'a> {
 }
 
 /// Stores a firing of a schedule that is locked. Gives its number.
-#[tracing::instrument(name = "db.schedules.fire", skip_all)]
+#[tracing::instrument(name = "db.schedules.insert_firing", skip_all)]
 pub async fn insert_firing(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i64, DbError> {
     let (task, handoff, reason) = match firing.outcome {
         FiringOutcome::Task(task) => (Some(task.as_uuid()), None, None),
@@ -346,7 +346,7 @@ pub async fn insert_firing(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i6
 }
 
 /// Says when a schedule that is locked is due next; nothing when it is over or switched off.
-#[tracing::instrument(name = "db.schedules.set_next", skip_all)]
+#[tracing::instrument(name = "db.schedules.set_next_firing", skip_all)]
 pub async fn set_next_firing(
     conn: &mut Conn,
     id: ScheduleId,
@@ -394,7 +394,7 @@ pub struct FiringRecord {
 }
 
 /// The last firing of each of these schedules.
-#[tracing::instrument(name = "db.schedules.last", skip_all)]
+#[tracing::instrument(name = "db.schedules.list_last_firings", skip_all)]
 pub async fn list_last_firings(
     conn: &mut Conn,
     schedules: &[ScheduleId],
@@ -442,7 +442,7 @@ pub async fn list_last_firings(
 }
 
 /// The tasks of these ids that are there, with their names and where they stand.
-#[tracing::instrument(name = "db.schedules.tasks", skip_all)]
+#[tracing::instrument(name = "db.schedules.list_fired_tasks", skip_all)]
 pub async fn list_fired_tasks(
     conn: &mut Conn,
     ids: &[TaskId],
@@ -463,7 +463,7 @@ pub async fn list_fired_tasks(
 }
 
 /// The last of a schedule's own times that was done or left.
-#[tracing::instrument(name = "db.schedules.last_due", skip_all)]
+#[tracing::instrument(name = "db.schedules.last_due_at", skip_all)]
 pub async fn last_due_at(
     conn: &mut Conn,
     id: ScheduleId,
@@ -476,7 +476,7 @@ pub async fn last_due_at(
 }
 
 /// How many schedules a project has.
-#[tracing::instrument(name = "db.schedules.count", skip_all)]
+#[tracing::instrument(name = "db.schedules.count_schedules", skip_all)]
 pub async fn count_schedules(conn: &mut Conn, project: ProjectId) -> Result<i64, DbError> {
     let found = sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM schedules WHERE project_id = $1"#,
@@ -495,7 +495,7 @@ pub struct ScheduleFilter {
 }
 
 /// The schedules that are wanted, newest first.
-#[tracing::instrument(name = "db.schedules.list", skip_all)]
+#[tracing::instrument(name = "db.schedules.list_schedules", skip_all)]
 pub async fn list_schedules(
     conn: &mut Conn,
     filter: ScheduleFilter,
@@ -527,7 +527,7 @@ pub async fn list_schedules(
 }
 
 /// Forgets firings from before `before`, at most `most`; the last of each schedule is kept. Gives how many.
-#[tracing::instrument(name = "db.schedules.forget", skip_all)]
+#[tracing::instrument(name = "db.schedules.prune_firings", skip_all)]
 pub async fn prune_firings(
     conn: &mut Conn,
     before: OffsetDateTime,

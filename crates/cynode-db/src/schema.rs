@@ -1,4 +1,4 @@
-//! The schema: embedded, forward-only migrations, and the partitions of tables that grow with time.
+//! Schema: embedded forward-only migrations, and monthly partitions of tables that grow.
 
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
 use time::{Date, Month, OffsetDateTime};
@@ -42,7 +42,7 @@ pub enum MigrationError {
 /// Applies what is missing, then makes the partitions around `now`. It holds an advisory lock while it
 /// works, so that two processes starting at once do it once; killed half-way, it goes on from there,
 /// since each migration is one transaction. A database that something else has tables in is left alone.
-#[tracing::instrument(name = "db.schema.migrate", skip_all)]
+#[tracing::instrument(name = "db.schema.migrate_schema", skip_all)]
 pub async fn migrate_schema(
     conn: &mut Conn,
     now: OffsetDateTime,

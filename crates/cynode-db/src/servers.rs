@@ -1,4 +1,4 @@
-//! Tool servers that people installed, and what they offer.
+//! Tool servers and the tools they offer.
 
 use cynode_core::{
     agents::ToolScope,
@@ -127,7 +127,7 @@ fn audience_columns(audience: ToolAudience) -> (&'static str, Option<Uuid>) {
 }
 
 /// Installs a server.
-#[tracing::instrument(name = "db.servers.insert", skip_all)]
+#[tracing::instrument(name = "db.servers.insert_tool_server", skip_all)]
 pub async fn insert_tool_server(conn: &mut Conn, server: &ToolServer) -> Result<(), DbError> {
     let (audience, project) = audience_columns(server.audience);
     sqlx::query!(
@@ -157,7 +157,7 @@ pub async fn insert_tool_server(conn: &mut Conn, server: &ToolServer) -> Result<
 }
 
 /// Changes what may be changed about a server. `off_by` is who switches it off with that; without them it stays known who did.
-#[tracing::instrument(name = "db.servers.update", skip_all)]
+#[tracing::instrument(name = "db.servers.update_tool_server", skip_all)]
 pub async fn update_tool_server(
     conn: &mut Conn,
     server: &ToolServer,
@@ -185,7 +185,7 @@ pub async fn update_tool_server(
 }
 
 /// Removes a server and everything it offers.
-#[tracing::instrument(name = "db.servers.delete", skip_all)]
+#[tracing::instrument(name = "db.servers.delete_tool_server", skip_all)]
 pub async fn delete_tool_server(conn: &mut Conn, id: ServerId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM tool_servers WHERE server_id = $1", id.as_uuid())
         .execute(conn)
@@ -194,7 +194,7 @@ pub async fn delete_tool_server(conn: &mut Conn, id: ServerId) -> Result<bool, D
 }
 
 /// Every server, by name.
-#[tracing::instrument(name = "db.servers.list", skip_all)]
+#[tracing::instrument(name = "db.servers.list_tool_servers", skip_all)]
 pub async fn list_tool_servers(conn: &mut Conn) -> Result<Vec<ToolServer>, DbError> {
     sqlx::query_as!(
         ToolServerRow,
@@ -257,7 +257,7 @@ impl TryFrom<ServerToolRow> for ServerTool {
 }
 
 /// What servers offer, by name; of one server when it is given.
-#[tracing::instrument(name = "db.servers.tools", skip_all)]
+#[tracing::instrument(name = "db.servers.list_server_tools", skip_all)]
 pub async fn list_server_tools(
     conn: &mut Conn,
     server: Option<ServerId>,
@@ -279,7 +279,7 @@ pub async fn list_server_tools(
 
 /// Notes that a server offers a tool, with this definition. Gives whether that is new or another than before; what was
 /// accepted stays as it is.
-#[tracing::instrument(name = "db.servers.offer", skip_all)]
+#[tracing::instrument(name = "db.servers.upsert_server_tool", skip_all)]
 pub async fn upsert_server_tool(
     conn: &mut Conn,
     tool: &ServerTool,
@@ -306,7 +306,7 @@ pub async fn upsert_server_tool(
 }
 
 /// Notes which tools a server offers no more. Gives how many went.
-#[tracing::instrument(name = "db.servers.only", skip_all)]
+#[tracing::instrument(name = "db.servers.mark_missing_tools", skip_all)]
 pub async fn mark_missing_tools(
     conn: &mut Conn,
     server: ServerId,
@@ -323,7 +323,7 @@ pub async fn mark_missing_tools(
 }
 
 /// Notes that a server's tools were read, or why not.
-#[tracing::instrument(name = "db.servers.listed", skip_all)]
+#[tracing::instrument(name = "db.servers.record_tool_listing", skip_all)]
 pub async fn record_tool_listing(
     conn: &mut Conn,
     server: ServerId,
@@ -346,7 +346,7 @@ pub async fn record_tool_listing(
 }
 
 /// Accepts exactly the definition that the person saw.
-#[tracing::instrument(name = "db.servers.accept", skip_all)]
+#[tracing::instrument(name = "db.servers.accept_tool_definition", skip_all)]
 pub async fn accept_tool_definition(
     conn: &mut Conn,
     server: ServerId,
@@ -372,7 +372,7 @@ pub async fn accept_tool_definition(
 }
 
 /// Sets what a tool does to the world.
-#[tracing::instrument(name = "db.servers.judge", skip_all)]
+#[tracing::instrument(name = "db.servers.set_tool_annotations", skip_all)]
 pub async fn set_tool_annotations(
     conn: &mut Conn,
     server: ServerId,

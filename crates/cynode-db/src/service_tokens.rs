@@ -1,4 +1,4 @@
-//! Tokens of programs that work for the installation.
+//! Service tokens, and the presence of services.
 
 use cynode_core::ids::ServiceTokenId;
 use time::OffsetDateTime;
@@ -47,7 +47,7 @@ impl ServiceKind {
 }
 
 /// Stores a new token's hash.
-#[tracing::instrument(name = "db.service_tokens.insert", skip_all)]
+#[tracing::instrument(name = "db.service_tokens.insert_service_token", skip_all)]
 pub async fn insert_service_token(
     conn: &mut Conn,
     service: &ServiceIdentity,
@@ -71,7 +71,7 @@ pub async fn insert_service_token(
 }
 
 /// Ends every token of that kind and name, for a service that gets a new one. Gives how many there were.
-#[tracing::instrument(name = "db.service_tokens.revoke", skip_all)]
+#[tracing::instrument(name = "db.service_tokens.revoke_service_tokens", skip_all)]
 pub async fn revoke_service_tokens(
     conn: &mut Conn,
     kind: ServiceKind,
@@ -90,7 +90,7 @@ pub async fn revoke_service_tokens(
 }
 
 /// The services behind those of the tokens that work.
-#[tracing::instrument(name = "db.service_tokens.find", skip_all)]
+#[tracing::instrument(name = "db.service_tokens.find_services", skip_all)]
 pub async fn find_services(
     conn: &mut Conn,
     hashes: &[[u8; 32]],
@@ -120,7 +120,7 @@ pub async fn find_services(
 }
 
 /// Notes that a service asked for work, unless that was noted within the last moments.
-#[tracing::instrument(name = "db.service_tokens.note_present", skip_all)]
+#[tracing::instrument(name = "db.service_tokens.record_presence", skip_all)]
 pub async fn record_presence(
     conn: &mut Conn,
     kind: ServiceKind,
@@ -144,7 +144,7 @@ pub async fn record_presence(
 }
 
 /// Notes that a service hung up while it waited for work.
-#[tracing::instrument(name = "db.service_tokens.note_gone", skip_all)]
+#[tracing::instrument(name = "db.service_tokens.clear_presence", skip_all)]
 pub async fn clear_presence(conn: &mut Conn, kind: ServiceKind, name: &str) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE service_tokens SET last_seen_at = NULL WHERE kind = $1 AND name = $2 AND revoked_at IS NULL",
@@ -157,7 +157,7 @@ pub async fn clear_presence(conn: &mut Conn, kind: ServiceKind, name: &str) -> R
 }
 
 /// The names of services of a kind that were heard of within that time.
-#[tracing::instrument(name = "db.service_tokens.present", skip_all)]
+#[tracing::instrument(name = "db.service_tokens.list_present_services", skip_all)]
 pub async fn list_present_services(
     conn: &mut Conn,
     kind: ServiceKind,

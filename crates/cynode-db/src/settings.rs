@@ -80,7 +80,7 @@ pub async fn get_setting(
 ///
 /// One statement checks, writes and keeps the history. A second writer waits for the first and then
 /// sees another version. A key that was deleted goes on counting where it stopped.
-#[tracing::instrument(name = "db.settings.set", skip_all, fields(setting.key = %key))]
+#[tracing::instrument(name = "db.settings.set_setting", skip_all, fields(setting.key = %key))]
 pub async fn set_setting(
     conn: &mut Conn,
     key: &DottedKey,
@@ -125,7 +125,7 @@ pub async fn set_setting(
 }
 
 /// Deletes a setting of that version; `false` when that version is not there.
-#[tracing::instrument(name = "db.settings.delete", skip_all, fields(setting.key = %key))]
+#[tracing::instrument(name = "db.settings.delete_setting", skip_all, fields(setting.key = %key))]
 pub async fn delete_setting(
     conn: &mut Conn,
     key: &DottedKey,

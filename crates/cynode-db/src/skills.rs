@@ -1,4 +1,4 @@
-//! Instructions that agents may be given.
+//! Skills: instructions for agents.
 
 use cynode_core::ids::{ProjectId, SkillId, UserId};
 use time::OffsetDateTime;
@@ -54,7 +54,7 @@ impl From<SkillRow> for Skill {
 }
 
 /// Stores a new skill.
-#[tracing::instrument(name = "db.skills.insert", skip_all)]
+#[tracing::instrument(name = "db.skills.insert_skill", skip_all)]
 pub async fn insert_skill(conn: &mut Conn, skill: &Skill) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -77,7 +77,7 @@ pub async fn insert_skill(conn: &mut Conn, skill: &Skill) -> Result<(), DbError>
 }
 
 /// Writes a skill anew, if it is at the version that the writer believes.
-#[tracing::instrument(name = "db.skills.update", skip_all)]
+#[tracing::instrument(name = "db.skills.update_skill", skip_all)]
 pub async fn update_skill(
     conn: &mut Conn,
     skill: &Skill,
@@ -102,7 +102,7 @@ pub async fn update_skill(
 }
 
 /// Removes a skill.
-#[tracing::instrument(name = "db.skills.delete", skip_all)]
+#[tracing::instrument(name = "db.skills.delete_skill", skip_all)]
 pub async fn delete_skill(conn: &mut Conn, id: SkillId) -> Result<bool, DbError> {
     let done = sqlx::query!("DELETE FROM skills WHERE skill_id = $1", id.as_uuid());
     Ok(done.execute(conn).await?.rows_affected() > 0)
@@ -122,7 +122,7 @@ pub async fn get_skill(conn: &mut Conn, id: SkillId) -> Result<Option<Skill>, Db
 }
 
 /// The skills of a project, by name.
-#[tracing::instrument(name = "db.skills.list", skip_all)]
+#[tracing::instrument(name = "db.skills.list_skills", skip_all)]
 pub async fn list_skills(conn: &mut Conn, project: ProjectId) -> Result<Vec<Skill>, DbError> {
     let found = sqlx::query_as!(
         SkillRow,

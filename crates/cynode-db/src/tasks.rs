@@ -1,4 +1,4 @@
-//! Tasks and what they depend on.
+//! Tasks and their dependencies.
 
 use cynode_core::{
     budget::{Amount, Budget},
@@ -94,7 +94,7 @@ pub enum TaskInsertOutcome {
 }
 
 /// Stores a new, queued task with its dependencies.
-#[tracing::instrument(name = "db.tasks.insert", skip_all, fields(task.id = %task.id))]
+#[tracing::instrument(name = "db.tasks.insert_task", skip_all, fields(task.id = %task.id))]
 pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutcome, DbError> {
     let criteria = serde_json::to_value(&task.acceptance_criteria)
         .map_err(corrupt_column("tasks", "acceptance_criteria"))?;
@@ -143,7 +143,7 @@ pub struct NewTaskRecord {
 /// Stores several new, queued tasks, their runs, their events and the answers kept for repeats: one statement, one
 /// commit, all or nothing. Like a request alone it takes names first and keys last (the keys wait for the tasks
 /// to be counted), so that the two cannot wait for each other.
-#[tracing::instrument(name = "db.tasks.insert_many", skip_all, fields(count = new.len()))]
+#[tracing::instrument(name = "db.tasks.insert_tasks", skip_all, fields(count = new.len()))]
 pub async fn insert_tasks(conn: &mut Conn, new: &[NewTaskRecord]) -> Result<(), DbError> {
     fn collect_column<'a, T>(
         new: &'a [NewTaskRecord],
@@ -249,7 +249,7 @@ pub async fn last_name_number(
 }
 
 /// One task.
-#[tracing::instrument(name = "db.tasks.get", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "db.tasks.get_task", skip_all, fields(task.id = %id))]
 pub async fn get_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
     sqlx::query_as!(
         TaskRow,
@@ -271,7 +271,7 @@ pub async fn get_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbErr
 
 /// One task, locked until the transaction ends. References to the task from elsewhere do not wait for that; whoever goes
 /// by its state reads it with [`share`].
-#[tracing::instrument(name = "db.tasks.lock", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "db.tasks.lock_task", skip_all, fields(task.id = %id))]
 pub async fn lock_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
     sqlx::query_as!(
         TaskRow,
@@ -293,7 +293,7 @@ pub async fn lock_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbEr
 }
 
 /// The states of tasks, which cannot change until the transaction ends.
-#[tracing::instrument(name = "db.tasks.share", skip_all)]
+#[tracing::instrument(name = "db.tasks.lock_states_shared", skip_all)]
 pub async fn lock_states_shared(
     conn: &mut Conn,
     ids: &[TaskId],
@@ -313,7 +313,7 @@ pub async fn lock_states_shared(
 
 /// The state of a task, locked against every change of it until the transaction ends. References to the
 /// task from elsewhere do not wait for that.
-#[tracing::instrument(name = "db.tasks.lock_state", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "db.tasks.lock_task_state", skip_all, fields(task.id = %id))]
 pub async fn lock_task_state(
     conn: &mut Conn,
     id: TaskId,
@@ -358,7 +358,7 @@ pub struct TaskFilter {
 }
 
 /// Tasks, newest first, one more than a page holds.
-#[tracing::instrument(name = "db.tasks.list", skip_all)]
+#[tracing::instrument(name = "db.tasks.list_tasks", skip_all)]
 pub async fn list_tasks(
     conn: &mut Conn,
     filter: TaskFilter,
@@ -397,7 +397,7 @@ pub async fn list_tasks(
 }
 
 /// Stores a new state of a task that the caller has locked.
-#[tracing::instrument(name = "db.tasks.set_state", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "db.tasks.set_task_state", skip_all, fields(task.id = %id))]
 pub async fn set_task_state(
     conn: &mut Conn,
     id: TaskId,
@@ -429,7 +429,7 @@ pub async fn set_task_state(
 }
 
 /// Says anew what must be shown for a task to be done.
-#[tracing::instrument(name = "db.tasks.set_criteria", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "db.tasks.set_task_criteria", skip_all, fields(task.id = %id))]
 pub async fn set_task_criteria(
     conn: &mut Conn,
     id: TaskId,
@@ -450,7 +450,7 @@ pub async fn set_task_criteria(
 }
 
 /// Describes a task anew.
-#[tracing::instrument(name = "db.tasks.set_description", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "db.tasks.set_task_description", skip_all, fields(task.id = %id))]
 pub async fn set_task_description(
     conn: &mut Conn,
     id: TaskId,

@@ -1,4 +1,4 @@
-//! What happened to a task, in order, for people.
+//! Timeline entries of a task.
 
 use cynode_core::{ids::TaskId, workflow::waits::WaitReason};
 use cynode_wire::timeline::{JobEntry, StepEntry, WaitEntry};
@@ -9,7 +9,7 @@ use crate::{Conn, DbError, error::corrupt_column};
 const MAX_TIMELINE_ENTRIES: i64 = 1000;
 
 /// What a run has cost so far, in millionths.
-#[tracing::instrument(name = "db.timeline.cost", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.timeline.run_cost_micros", skip_all, fields(task.id = %task))]
 pub async fn run_cost_micros(conn: &mut Conn, task: TaskId) -> Result<i64, DbError> {
     let cost = sqlx::query_scalar!(
         r#"SELECT coalesce(sum(cost_micros), 0)::bigint AS "cost!" FROM workflow_transitions WHERE task_id = $1"#,
@@ -19,7 +19,7 @@ pub async fn run_cost_micros(conn: &mut Conn, task: TaskId) -> Result<i64, DbErr
 }
 
 /// The steps of a run, in order; of a very long run the last ones.
-#[tracing::instrument(name = "db.timeline.steps", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.timeline.list_step_entries", skip_all, fields(task.id = %task))]
 pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {
     let rows = sqlx::query!(
         "
@@ -56,7 +56,7 @@ pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Step
 }
 
 /// The waits of a run, in order.
-#[tracing::instrument(name = "db.timeline.waits", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.timeline.list_wait_entries", skip_all, fields(task.id = %task))]
 pub async fn list_wait_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbError> {
     let rows = sqlx::query!(
         "
@@ -89,7 +89,7 @@ pub async fn list_wait_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Wait
 }
 
 /// The jobs of a task, in order.
-#[tracing::instrument(name = "db.timeline.jobs", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.timeline.list_job_entries", skip_all, fields(task.id = %task))]
 pub async fn list_job_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbError> {
     let rows = sqlx::query!(
         r#"

@@ -1,4 +1,4 @@
-//! The steps of a task's plan.
+//! Work units of a task's plan.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{Conn, DbError, error::corrupt_column};
 
 /// The units of a task with their last jobs, in the order of the plan; results that were taken already are there only if so asked.
-#[tracing::instrument(name = "db.units.of_task", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.units.list_task_units", skip_all, fields(task.id = %task))]
 pub async fn list_task_units(
     conn: &mut Conn,
     task: TaskId,
@@ -77,7 +77,7 @@ pub async fn list_task_units(
 /// Makes the plan's units exist: new ones are added, ones that are not done are brought up to date and wait to be sent,
 /// unless their job is out; ones that the plan does not name are cancelled, and their jobs with them. What is done stays
 /// done. One statement.
-#[tracing::instrument(name = "db.units.plan", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.units.upsert_planned_units", skip_all, fields(task.id = %task))]
 pub async fn upsert_planned_units(
     conn: &mut Conn,
     task: TaskId,
@@ -125,7 +125,7 @@ pub async fn upsert_planned_units(
 }
 
 /// Moves a unit on, if its present state and attempt allow it. `false` when they do not.
-#[tracing::instrument(name = "db.units.move_on", skip_all, fields(task.id = %task, unit = %key))]
+#[tracing::instrument(name = "db.units.set_unit_state", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn set_unit_state(
     conn: &mut Conn,
     task: TaskId,
@@ -159,7 +159,7 @@ pub async fn set_unit_state(
 
 /// A job for a unit that is pending: the unit is dispatched and the job queued, together. `None` when the unit is not
 /// pending or the attempt is not the one that follows.
-#[tracing::instrument(name = "db.units.dispatch", skip_all, fields(task.id = %task, unit = %key))]
+#[tracing::instrument(name = "db.units.dispatch_unit", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn dispatch_unit(
     conn: &mut Conn,
     task: TaskId,
@@ -215,7 +215,7 @@ pub struct NewUnitJob<'a> {
 }
 
 /// Marks the result of a unit's job as taken, if it has ended and was not taken before.
-#[tracing::instrument(name = "db.units.take_result", skip_all, fields(task.id = %task, unit = %key))]
+#[tracing::instrument(name = "db.units.mark_result_collected", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn mark_result_collected(
     conn: &mut Conn,
     task: TaskId,
@@ -240,7 +240,7 @@ pub async fn mark_result_collected(
 }
 
 /// Which unit of a task brought which of these commits.
-#[tracing::instrument(name = "db.units.brought", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.units.units_by_commit", skip_all, fields(task.id = %task))]
 pub async fn units_by_commit(
     conn: &mut Conn,
     task: TaskId,

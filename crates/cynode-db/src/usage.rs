@@ -1,4 +1,4 @@
-//! What models were used for, in numbers.
+//! Usage of models: sums and calls.
 
 use cynode_core::{
     ids::{CallId, ProjectId, TaskId, UserId},
@@ -92,7 +92,7 @@ pub struct ModelCallRecord {
 }
 
 /// Sums of calls.
-#[tracing::instrument(name = "db.usage.sums", skip_all)]
+#[tracing::instrument(name = "db.usage.sum_usage", skip_all)]
 pub async fn sum_usage(
     conn: &mut Conn,
     filter: UsageFilter,
@@ -134,7 +134,7 @@ pub async fn sum_usage(
 }
 
 /// Calls, newest first.
-#[tracing::instrument(name = "db.usage.calls", skip_all)]
+#[tracing::instrument(name = "db.usage.list_model_calls", skip_all)]
 pub async fn list_model_calls(
     conn: &mut Conn,
     filter: UsageFilter,

@@ -1,4 +1,4 @@
-//! What runs wait for.
+//! Waits of runs.
 
 use cynode_core::{
     ids::{TaskId, UserId, WaitId},
@@ -25,7 +25,7 @@ pub struct NewWaitRecord<'a> {
 }
 
 /// Opens a wait. At most one of a task is open; a second is our mistake and is refused.
-#[tracing::instrument(name = "db.waits.open", skip_all, fields(task.id = %task, reason = wait.reason.as_str()))]
+#[tracing::instrument(name = "db.waits.open_wait", skip_all, fields(task.id = %task, reason = wait.reason.as_str()))]
 pub async fn open_wait(
     conn: &mut Conn,
     task: TaskId,
@@ -70,7 +70,7 @@ pub(crate) fn to_open_wait(
 }
 
 /// The open wait of a task, locked until the transaction ends.
-#[tracing::instrument(name = "db.waits.lock_open", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.waits.lock_open_wait", skip_all, fields(task.id = %task))]
 pub async fn lock_open_wait(conn: &mut Conn, task: TaskId) -> Result<Option<OpenWait>, DbError> {
     let row = sqlx::query!(
         "
@@ -102,7 +102,7 @@ pub struct WaitRecord {
 }
 
 /// One wait.
-#[tracing::instrument(name = "db.waits.get", skip_all, fields(wait.id = %wait))]
+#[tracing::instrument(name = "db.waits.get_wait", skip_all, fields(wait.id = %wait))]
 pub async fn get_wait(conn: &mut Conn, wait: WaitId) -> Result<Option<WaitRecord>, DbError> {
     let row = sqlx::query!(
         r#"SELECT task_id, reason, question, resolved_at IS NULL AS "open!", expires_at FROM waits WHERE wait_id = $1"#,
@@ -123,7 +123,7 @@ fn parse_wait_reason(name: &str) -> Result<WaitReason, DbError> {
 }
 
 /// Ends a wait that is open; `false` when it was ended before.
-#[tracing::instrument(name = "db.waits.resolve", skip_all, fields(wait.id = %wait))]
+#[tracing::instrument(name = "db.waits.resolve_wait", skip_all, fields(wait.id = %wait))]
 pub async fn resolve_wait(
     conn: &mut Conn,
     wait: WaitId,
@@ -148,7 +148,7 @@ pub async fn resolve_wait(
 }
 
 /// How the wait that the last node opened was ended; what people steered since does not hide it.
-#[tracing::instrument(name = "db.waits.ended", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.waits.find_ended_wait", skip_all, fields(task.id = %task))]
 pub async fn find_ended_wait(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, DbError> {
     let row = sqlx::query!(
         r#"
@@ -177,7 +177,7 @@ pub async fn find_ended_wait(conn: &mut Conn, task: TaskId) -> Result<Option<End
 }
 
 /// What a person last answered, since the last job of the task was queued.
-#[tracing::instrument(name = "db.waits.last_answer", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.waits.last_wait_answer", skip_all, fields(task.id = %task))]
 pub async fn last_wait_answer(conn: &mut Conn, task: TaskId) -> Result<Option<String>, DbError> {
     let answer = sqlx::query_scalar!(
         r#"
@@ -194,7 +194,7 @@ pub async fn last_wait_answer(conn: &mut Conn, task: TaskId) -> Result<Option<St
 }
 
 /// Open waits whose time is over, oldest first.
-#[tracing::instrument(name = "db.waits.expired", skip_all)]
+#[tracing::instrument(name = "db.waits.list_expired_waits", skip_all)]
 pub async fn list_expired_waits(
     conn: &mut Conn,
     most: i64,

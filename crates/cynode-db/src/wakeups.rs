@@ -1,7 +1,7 @@
-//! Wake-ups between the processes over one database: PostgreSQL's LISTEN and NOTIFY.
+//! Wake-ups between processes: PostgreSQL's LISTEN and NOTIFY.
 //!
-//! They only save time. A notification may be lost, and a pooler between us and the database may not pass any on: whoever
-//! listens also looks by itself.
+//! A wake-up only saves time. A notification may be lost, and a connection pooler may not pass any on: each listener
+//! also polls.
 
 use sqlx::postgres::PgListener;
 
@@ -15,7 +15,7 @@ pub struct WakeupListener(PgListener);
 
 impl WakeupListener {
     /// Takes a connection of the pool and listens on it.
-    #[tracing::instrument(name = "db.wakeups.listen", skip_all)]
+    #[tracing::instrument(name = "db.wakeups.open_listener", skip_all)]
     pub async fn open_listener(pool: &Pool) -> Result<Self, DbError> {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.listen(WAKEUP_CHANNEL).await?;
@@ -30,7 +30,7 @@ impl WakeupListener {
 }
 
 /// Says something to every process that listens. Nothing is lost with it, so nobody waits for the disk.
-#[tracing::instrument(name = "db.wakeups.notify", skip_all)]
+#[tracing::instrument(name = "db.wakeups.notify_listeners", skip_all)]
 pub async fn notify_listeners(conn: &mut Conn, payload: &str) -> Result<(), DbError> {
     sqlx::query!(
         "SELECT pg_notify($1, $2) FROM set_config('synchronous_commit', 'off', true)",

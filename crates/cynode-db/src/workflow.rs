@@ -1,7 +1,7 @@
 //! Runs, leases and checkpoints.
 //!
-//! Whoever locks several rows of one task takes them in this order, so that two can never wait for each other: task,
-//! lease, checkpoint, run, wait, units, jobs.
+//! Lock order against deadlocks, for a transaction that locks several rows of one task: task, lease, checkpoint, run,
+//! wait, units, jobs.
 
 use cynode_core::{
     ids::{RunId, TaskId},
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{Conn, DbError, error::corrupt_column};
 
 /// Asks for a task to be driven: from now on if `due`, else when something wakes it. Asked again, nothing changes.
-#[tracing::instrument(name = "db.workflow.request", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.request_run", skip_all, fields(task.id = %task))]
 pub async fn request_run(
     conn: &mut Conn,
     task: TaskId,
@@ -41,7 +41,7 @@ pub async fn request_run(
 }
 
 /// Something happened to these tasks from outside: their runs are due, unless they have ended.
-#[tracing::instrument(name = "db.workflow.wake", skip_all)]
+#[tracing::instrument(name = "db.workflow.wake_runs", skip_all)]
 pub async fn wake_runs(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -66,7 +66,7 @@ pub async fn lock_run(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
 }
 
 /// Waits for what others have locked only so long, until the end of the transaction: a statement that would wait longer fails.
-#[tracing::instrument(name = "db.workflow.wait_at_most", skip_all)]
+#[tracing::instrument(name = "db.workflow.set_lock_timeout", skip_all)]
 pub async fn set_lock_timeout(conn: &mut Conn, milliseconds: u32) -> Result<(), DbError> {
     sqlx::query_scalar!(
         r#"SELECT set_config('lock_timeout', $1, true) AS "set!""#,
@@ -118,7 +118,7 @@ pub enum LeaseGrant {
 
 /// Grants the lease if it is free, expired, or the claimant's own from another process: one statement, by the database's
 /// clock. Each grant raises the token.
-#[tracing::instrument(name = "db.workflow.grant", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.grant_lease", skip_all, fields(task.id = %task))]
 pub async fn grant_lease(
     conn: &mut Conn,
     task: TaskId,
@@ -192,7 +192,7 @@ pub struct LeaseHandle<'a> {
 }
 
 /// Gives a live lease more time; `None` when it is not live or not the holder's any more.
-#[tracing::instrument(name = "db.workflow.renew", skip_all, fields(task.id = %lease.task))]
+#[tracing::instrument(name = "db.workflow.renew_lease", skip_all, fields(task.id = %lease.task))]
 pub async fn renew_lease(
     conn: &mut Conn,
     lease: LeaseHandle<'_>,
@@ -216,7 +216,7 @@ pub async fn renew_lease(
 }
 
 /// Gives a lease back; nothing happens when it is not the holder's any more.
-#[tracing::instrument(name = "db.workflow.release", skip_all, fields(task.id = %lease.task))]
+#[tracing::instrument(name = "db.workflow.release_lease", skip_all, fields(task.id = %lease.task))]
 pub async fn release_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -234,7 +234,7 @@ pub async fn release_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<()
 }
 
 /// Ends every grant of the task: whoever drives it is shut out from now on.
-#[tracing::instrument(name = "db.workflow.revoke", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.revoke_lease", skip_all, fields(task.id = %task))]
 pub async fn revoke_lease(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     sqlx::query!(
         "
@@ -298,7 +298,7 @@ fn parse_workflow_step(name: Option<&str>) -> Result<Option<WorkflowStep>, DbErr
 }
 
 /// Where a run stands; `None` when nobody has asked for the task to be driven.
-#[tracing::instrument(name = "db.workflow.standing", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.get_run_status", skip_all, fields(task.id = %task))]
 pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunStatus>, DbError> {
     let row = sqlx::query!(
         r#"
@@ -345,7 +345,7 @@ pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunS
 }
 
 /// Makes the checkpoint before the first node.
-#[tracing::instrument(name = "db.workflow.begin", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.insert_first_checkpoint", skip_all, fields(task.id = %task))]
 pub async fn insert_first_checkpoint(
     conn: &mut Conn,
     task: TaskId,
@@ -404,7 +404,7 @@ pub struct StepRecord<'a> {
 
 /// Stores a checkpoint and its place in the history, if the lease is live and the number and the node are the ones that
 /// follow: one statement. Gives the counters of the run as they were before; `None` when nothing was stored.
-#[tracing::instrument(name = "db.workflow.advance", skip_all, fields(task.id = %lease.task, sequence = step.sequence))]
+#[tracing::instrument(name = "db.workflow.store_checkpoint", skip_all, fields(task.id = %lease.task, sequence = step.sequence))]
 pub async fn store_checkpoint(
     conn: &mut Conn,
     lease: LeaseHandle<'_>,
@@ -462,7 +462,7 @@ pub async fn store_checkpoint(
 }
 
 /// Stores a change of course that a person made, at a place where no node runs.
-#[tracing::instrument(name = "db.workflow.steer", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.store_manual_transition", skip_all, fields(task.id = %task))]
 pub async fn store_manual_transition(
     conn: &mut Conn,
     task: TaskId,
@@ -498,7 +498,7 @@ pub async fn store_manual_transition(
 }
 
 /// How many things have happened to a run from outside; `None` when there is none, or it has ended.
-#[tracing::instrument(name = "db.workflow.wakes", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.get_wake_count", skip_all, fields(task.id = %task))]
 pub async fn get_wake_count(conn: &mut Conn, task: TaskId) -> Result<Option<i64>, DbError> {
     let wakes = sqlx::query_scalar!(
         "SELECT wakes FROM workflow_runs WHERE task_id = $1 AND ended_at IS NULL",
@@ -510,7 +510,7 @@ pub async fn get_wake_count(conn: &mut Conn, task: TaskId) -> Result<Option<i64>
 }
 
 /// Locks a live lease until the transaction ends; `false` when it is not live or not the holder's any more.
-#[tracing::instrument(name = "db.workflow.hold", skip_all, fields(task.id = %lease.task))]
+#[tracing::instrument(name = "db.workflow.lock_lease", skip_all, fields(task.id = %lease.task))]
 pub async fn lock_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<bool, DbError> {
     let row = sqlx::query!(
         "
@@ -528,7 +528,7 @@ pub async fn lock_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<bool,
 }
 
 /// Whether this very checkpoint was stored before, under the same grant.
-#[tracing::instrument(name = "db.workflow.stored", skip_all, fields(task.id = %lease.task, sequence))]
+#[tracing::instrument(name = "db.workflow.is_checkpoint_stored", skip_all, fields(task.id = %lease.task, sequence))]
 pub async fn is_checkpoint_stored(
     conn: &mut Conn,
     lease: LeaseHandle<'_>,
@@ -562,7 +562,7 @@ pub enum SuspendPoint {
 
 /// Notes that a run waits: it is due at once if something happened that it had not seen, else after `wake_in_ms`, else
 /// when it is woken.
-#[tracing::instrument(name = "db.workflow.rest", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.suspend_run", skip_all, fields(task.id = %task))]
 pub async fn suspend_run(
     conn: &mut Conn,
     task: TaskId,
@@ -610,7 +610,7 @@ pub struct RunEndStatus {
 }
 
 /// Ends a run, whatever it was waiting for, and its lease.
-#[tracing::instrument(name = "db.workflow.end", skip_all, fields(task.id = %task, outcome))]
+#[tracing::instrument(name = "db.workflow.end_run", skip_all, fields(task.id = %task, outcome))]
 pub async fn end_run(
     conn: &mut Conn,
     task: TaskId,
@@ -655,7 +655,7 @@ pub struct DueRun {
 
 /// Takes runs that are due, have no live lease, and were not told of since, or not for `redispatch_after_ms`. Two processes never
 /// take the same; whoever takes one and dies leaves it to be taken again.
-#[tracing::instrument(name = "db.workflow.take_due", skip_all)]
+#[tracing::instrument(name = "db.workflow.take_due_runs", skip_all)]
 pub async fn take_due_runs(
     conn: &mut Conn,
     redispatch_after_ms: i64,
@@ -700,7 +700,7 @@ pub async fn take_due_runs(
 }
 
 /// Takes back that the engine was told of these tasks: it was not.
-#[tracing::instrument(name = "db.workflow.untell", skip_all)]
+#[tracing::instrument(name = "db.workflow.clear_dispatch_marks", skip_all)]
 pub async fn clear_dispatch_marks(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
     sqlx::query!("UPDATE workflow_runs SET sent_at = NULL WHERE task_id = ANY($1)", tasks)
         .execute(conn)
@@ -709,7 +709,7 @@ pub async fn clear_dispatch_marks(conn: &mut Conn, tasks: &[Uuid]) -> Result<(),
 }
 
 /// Whether everything that the task depends on is completed.
-#[tracing::instrument(name = "db.workflow.dependencies_completed", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.workflow.has_completed_dependencies", skip_all, fields(task.id = %task))]
 pub async fn has_completed_dependencies(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let completed = sqlx::query_scalar!(
         r#"

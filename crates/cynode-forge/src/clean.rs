@@ -1,8 +1,8 @@
-//! Text without what hides in it.
+//! Sanitizes text of a forge against prompt injection: removes hidden text.
 //!
-//! Whoever reads an issue on a forge does not see comments of HTML, characters without a shape, attributes of tags, titles of links. An agent would read all of
-//! it. So what a person does not see is taken out before anything else happens. Where it is not certain that a person sees something,
-//! it is taken out as well.
+//! A person who reads an issue on a forge does not see HTML comments, invisible characters, attributes of tags or
+//! titles of links. An agent reads all of it. The sanitizer removes what a person does not see, and also what a person
+//! may not see, before the text is stored or shown to a model.
 
 use serde::Serialize;
 use unicode_general_category::{GeneralCategory, get_general_category};

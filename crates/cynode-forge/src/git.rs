@@ -88,7 +88,7 @@ pub enum PushOutcome {
 }
 
 /// Pushes a commit as a branch of ours.
-#[tracing::instrument(name = "forge.git.push", skip_all, fields(branch, commit))]
+#[tracing::instrument(name = "forge.git.push_branch", skip_all, fields(branch, commit))]
 pub async fn push_branch(
     git_dir: &Path,
     remote: &GitRemote,
@@ -136,7 +136,7 @@ pub async fn push_branch(
 }
 
 /// Brings the repository the newest commit of a branch from elsewhere. The branch only ever moves forward. Gives the commit.
-#[tracing::instrument(name = "forge.git.fetch", skip_all, fields(branch))]
+#[tracing::instrument(name = "forge.git.fetch_branch", skip_all, fields(branch))]
 pub async fn fetch_branch(
     git_dir: &Path,
     remote: &GitRemote,

@@ -1,4 +1,5 @@
-//! Where a forge may be that was named by somebody who does not run the installation: out in the open, whatever its name leads to.
+//! SSRF guard for forges that a project's member names: only an admin may connect a forge on this machine or in a
+//! private network. The resolver drops addresses that are not globally routable.
 
 use std::{io, net::SocketAddr};
 

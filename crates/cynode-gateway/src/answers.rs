@@ -1,4 +1,4 @@
-//! What is answered: results and failures, in the words of the protocol.
+//! Encodes results and errors as MCP answers.
 
 use axum::{
     body::Body,

@@ -1,8 +1,8 @@
-//! A call of a tool, from the question whether it may be made to the record of how it ended.
+//! The lifecycle of a tool call, from the policy decision to the record of its outcome.
 //!
-//! The order is fixed: who calls, what the gate says, how much was called already (refused calls count too), a person's yes
-//! where a rule wants one, the record of the decision on the disk, whether all that still holds, the call itself, the record
-//! of its outcome, the answer. A call whose decision cannot be recorded is not made.
+//! The order is fixed: authenticate the caller, decide by policy, apply rate limits and quotas (refused calls count
+//! too), obtain an approval where a rule requires one, write the decision to the audit log, check that the decision
+//! still holds, execute the call, record its outcome, answer. A call whose decision cannot be recorded is not executed.
 
 use std::{
     sync::{
@@ -351,7 +351,7 @@ impl GatewayShared {
     /// Brings a decision to the disk.
     pub(crate) async fn record_decision(&self, entry: &AuditEntry) -> Result<(), RpcError> {
         self.audit.record_durably(entry.clone()).await.map_err(|refused| {
-            tracing::error!(event = "audit.refused", error = %refused, "a call was refused because it could not be recorded");
+            tracing::error!(event = "audit.write_failed", error = %refused, "a call was refused because it could not be recorded");
             audit_failure(&refused)
         })
     }
@@ -414,7 +414,7 @@ impl GatewayShared {
                 )))
             }
             Err(error) => {
-                tracing::warn!(event = "error", %error, "an approval could not be looked up");
+                tracing::warn!(event = "approval.lookup_failed", %error, "an approval could not be looked up");
                 Err(MissingApproval::Refused(RefusalReason::StalePolicy))
             }
         }
@@ -636,7 +636,7 @@ impl AdmittedCall {
         let said = match self.inner.audit.append_entry(entry) {
             Ok(_) => went.said.map_err(|failure| failure.with_request_id(Some(self.id))),
             Err(refused) => {
-                tracing::error!(event = "audit.refused", error = %refused, "an outcome could not be recorded");
+                tracing::error!(event = "audit.write_failed", error = %refused, "an outcome could not be recorded");
                 let told = "the call was made, and how it ended could not be recorded; do not make it again without looking";
                 Err(RpcError::service_unavailable(told).with_request_id(Some(self.id)))
             }

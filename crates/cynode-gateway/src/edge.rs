@@ -1,4 +1,4 @@
-//! The HTTP endpoint.
+//! The HTTP endpoint of MCP.
 
 mod stream;
 

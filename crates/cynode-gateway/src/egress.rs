@@ -1,5 +1,6 @@
-//! The way out, for tools that reach into the network. Nothing leads from here to this machine, to a private network, or to a
-//! place where clouds keep secrets, whatever a name resolves to and wherever a redirect points.
+//! Egress of tools that call URLs, with an SSRF guard. A request never reaches this machine, a private network or a
+//! cloud metadata service: the resolver drops addresses that are not globally routable, and each redirect is checked
+//! again. The resolved address is the one that is connected to, so DNS rebinding does not help.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

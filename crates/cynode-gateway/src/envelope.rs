@@ -1,7 +1,7 @@
-//! The envelope of a message: which era it is of, what it asks, and whether its headers say the same as its body.
+//! The envelope of a message: its protocol era, its method, and whether its headers agree with its body.
 //!
-//! Decisions are made from the body alone. Headers are only compared with it: whoever sits in between and looks at headers
-//! must not be shown something else than what is carried out.
+//! Decisions use the body alone. Headers are only compared with it, so that an intermediary that reads headers sees
+//! what is executed.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;

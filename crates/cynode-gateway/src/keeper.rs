@@ -1,10 +1,10 @@
-//! What the gate knows, and how old that knowledge is.
+//! Policy cache: the policy snapshot and the tokens that calls are decided by, and how old they are.
 //!
-//! A call is decided from memory only if the database has confirmed that memory less than [`MAX_STALENESS`] ago, counted from the
-//! moment the question was sent. A revoked token or a tool that was switched off is therefore refused by every replica
-//! within that time, whatever the load: a replica that could not ask in time asks before it decides, and one that cannot ask
-//! decides nothing. Calls under way are looked at with every change. While no call is under way and none comes, nothing is asked.
-//! A call that only waits for work is not looked at all the time: it asks whether it is still permitted before it takes anything.
+//! A call is decided from the cache only if the database confirmed it less than [`MAX_STALENESS`] ago, counted from the
+//! moment the query was sent. A revoked token or a disabled tool is therefore invalidated in every replica within that
+//! time, whatever the load. A replica that could not refresh in time refreshes before it decides, and one that cannot
+//! refresh refuses. Calls in flight are checked with every change. An idle gateway asks nothing. A call that waits for
+//! work checks its permission again before it takes anything.
 
 use std::{
     collections::HashMap,
@@ -210,9 +210,9 @@ impl PolicyCache {
             if let (Err(error), false) = (&confirmed, failing) {
                 let error = format_error_chain(error);
                 tracing::warn!(
-                    event = "gate.unconfirmed",
+                    event = "policy.refresh_failed",
                     error,
-                    "what the gate knows cannot be confirmed: calls are refused until it can"
+                    "the policy snapshot cannot be refreshed: calls are refused until it can"
                 );
             }
             failing = confirmed.is_err();
@@ -324,9 +324,9 @@ impl PolicyCache {
         self.refresh_policy(shown).await.map_err(|error| {
             let error = format_error_chain(&error);
             tracing::warn!(
-                event = "gate.stale",
+                event = "policy.stale",
                 error,
-                "a call was refused because the gate could not ask the database"
+                "a call was refused because the policy snapshot is stale and the database cannot be read"
             );
             RefusalReason::StalePolicy
         })

@@ -1,8 +1,8 @@
-//! The MCP edge: every tool call of every agent comes in here, is decided, recorded, carried out and recorded again.
+//! The MCP gateway: every tool call of every agent is authenticated, decided, recorded, executed and recorded again.
 //!
-//! **Invariant**: there is no way to a tool around [`calls`]. What a caller says about itself is never believed: who it is
-//! and what it works on comes from its token. The order of the questions is written down in `cynode_policy::gate` and
-//! in [`calls`], and no setting leaves one out.
+//! **Invariant**: no call reaches a tool except through [`calls`]. A caller's claims about itself are ignored: its
+//! identity and its scope come from its token. `cynode_policy::gate` and [`calls`] define the order of the checks, and
+//! no setting skips one.
 
 mod answers;
 mod calls;

@@ -1,4 +1,5 @@
-//! How much agents may call: rates, repeats, quotas. A refusal says until when, so that a model waits instead of trying.
+//! Rate limits, duplicate-call detection and quotas of agents. A refusal says when the next call is allowed, so that a
+//! model waits instead of retrying. Records of refused calls have a rate limit of their own.
 
 use std::{
     collections::HashMap,
@@ -226,13 +227,13 @@ impl CallLimiter {
         recorded
     }
 
-    fn report_unrecorded(&self, who: &'static str) {
-        metrics::counter!("gate_refusals_unrecorded_total", "who" => who).increment(1);
+    fn report_unrecorded(&self, caller: &'static str) {
+        metrics::counter!("gateway_unrecorded_refusals_total", "caller" => caller).increment(1);
         if self.said.check().is_ok() {
             tracing::warn!(
-                event = "gate.unrecorded",
-                who,
-                "refused callers go on too fast: some of their calls are answered without a record"
+                event = "gateway.refusal_unrecorded",
+                caller,
+                "refused callers exceed the rate limit of records: some refusals are not recorded"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Installed servers, as the way to them wants them.
+//! Adapter between installed tool servers and the upstream pool, and the refresh of their tools.
 
 use std::{sync::Arc, time::Duration};
 
@@ -71,7 +71,7 @@ pub(crate) async fn run_tool_refresh(app: App, stop: CancellationToken) {
             let app = app.clone();
             async move {
                 if let Err(error) = servers::refresh_tools(&app, server).await {
-                    tracing::warn!(event = "error", %error, server.id = %server, "a server's tools could not be kept");
+                    tracing::warn!(event = "tool_server.refresh_failed", %error, server.id = %server, "the tools of a server could not be refreshed");
                 }
             }
         });

@@ -1,5 +1,5 @@
-//! States that are handed out with a question and come back with the answer. They hold nothing secret, and only what we
-//! signed for this agent, this tool and these arguments is taken back, until it expires.
+//! Signed state that goes out with a question and comes back with the answer. It holds no secret, is bound to one
+//! agent, one tool and its arguments, and expires.
 
 use cynode_app::keys::InstallationKeys;
 use data_encoding::BASE64URL_NOPAD;

@@ -1,4 +1,4 @@
-//! JSON in which every key is there once. What two readers could read differently is not read at all.
+//! Strict JSON parser: refuses duplicate keys, which two parsers could read differently.
 
 use std::fmt;
 

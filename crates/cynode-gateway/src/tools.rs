@@ -1,9 +1,8 @@
-//! The product's own tools. Each is a thin way to an operation of `cynode-app`: what a person may not do there, an agent that
-//! works for them may not do here.
+//! Native tools. Each calls an operation of `cynode-app`: an agent may do only what its user may do there.
 //!
-//! A tool takes its arguments as a type, whose schema is the tool's schema, and a context ([`ToolInvocation`]) with who calls,
-//! under which profile and in which trace. It gives a value or a typed error. A tool whose part of the system is not there
-//! yet is registered with the reason and cannot be called.
+//! A tool takes typed arguments, whose schema is the tool's schema, and a context ([`ToolInvocation`]) with the caller,
+//! the profile and the trace. It returns a value or a typed error. A tool that is not implemented yet is registered
+//! with the reason and cannot be called.
 
 mod agents;
 mod artifacts;
@@ -123,7 +122,11 @@ impl From<Error> for ToolError {
             Error::Internal(_) => "internal",
         };
         if let Error::Internal(cause) | Error::Unavailable(cause) = &error {
-            tracing::error!(event = "error", error = format!("{cause:#}"), "a tool failed");
+            tracing::error!(
+                event = "tool_call.failed",
+                error = format!("{cause:#}"),
+                "a tool failed"
+            );
         }
         Self { code, detail: error.to_string(), fix: error.suggested_fix() }
     }

@@ -1,20 +1,18 @@
-//! The way to upstream MCP servers: the ones that users install.
+//! Client of upstream MCP servers, the ones that users install.
 //!
-//! [`UpstreamPool`] keeps one connection per server, opened when it is first needed. Above it nobody
-//! has to know whether a server is reached over HTTP or runs as a sandboxed process, nor which
-//! era of the protocol it speaks:
+//! [`UpstreamPool`] keeps one connection per server and opens it on first use. It hides the transport (HTTP or a
+//! sandboxed process) and the era of the protocol:
 //!
 //! * **modern** (2026-07-28): every request stands alone and carries its context in `_meta`;
 //! * **legacy** (up to 2025-11-25): a handshake first, then requests in its session.
 //!
-//! The era is found out once per connection (`server/discover`, then `initialize`) and anew after
-//! each reconnect, so a server may be upgraded without anybody telling us.
+//! The pool detects the era once per connection (`server/discover`, then `initialize`) and again after each reconnect,
+//! so a server may be upgraded at any time.
 //!
-//! **Invariants.** What goes over the wire is standard MCP and nothing else: no field of our own,
-//! and no credential except those configured for that very server. The bytes of a call's
-//! arguments are forwarded as they came, so that a digest taken of them before is a digest of what
-//! the tool got. A server can only hurt itself: its calls in flight, their time and the size of its
-//! answers are bounded, and no lock is held while waiting for it.
+//! **Invariants.** The wire format is standard MCP: no field of our own, and no credential except those configured for
+//! that very server. The bytes of a call's arguments are forwarded unchanged, so that a digest taken before is the
+//! digest of what the tool got. Each server is isolated: its calls in flight, their time and the size of its answers
+//! are bounded, and no lock is held while waiting for it.
 
 mod breaker;
 mod catalog;

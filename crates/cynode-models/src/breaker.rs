@@ -1,4 +1,5 @@
-//! Leaves a place alone that keeps failing.
+//! Circuit breaker for a provider: opens after five failures in a row, half-opens after a pause for one request, and
+//! doubles the pause up to two minutes while that request fails.
 
 use std::time::{Duration, Instant};
 

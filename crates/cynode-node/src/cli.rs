@@ -306,10 +306,10 @@ impl CommandContext {
         {
             AnonymousClient::new(&url)?;
             tracing::info!(
-                event = "orchestrator.moved",
+                event = "orchestrator.url_changed",
                 from = identity.url,
                 to = url,
-                "it has another address now"
+                "the orchestrator has another URL"
             );
             identity.url = url;
             self.store.save_identity(&identity)?;
@@ -318,10 +318,15 @@ impl CommandContext {
         let ground = self.prepare_host_env()?;
         let (backends, missing) = Self::probe_backends(&ground).await?;
         for (backend, error) in missing {
-            tracing::warn!(event = "backend.missing", ?backend, error, "it does not work here");
+            tracing::warn!(
+                event = "backend.unavailable",
+                ?backend,
+                error,
+                "the sandbox backend does not work here"
+            );
         }
         for warning in &self.shown.warnings {
-            tracing::warn!(event = "show.left_out", "{warning}");
+            tracing::warn!(event = "host_path.skipped", "{warning}");
         }
         ensure!(!backends.is_empty(), "no sandbox works here; `cynode-node doctor` says why");
         let workshop = Arc::new(self.build_worker_factory());

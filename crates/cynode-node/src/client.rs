@@ -1,4 +1,5 @@
-//! The way to the orchestrator. The node always calls; nobody calls the node.
+//! HTTP client of the orchestrator, with retries by exponential backoff and jitter. The node always calls; nobody calls
+//! the node.
 
 use std::{path::Path, time::Duration};
 
@@ -418,7 +419,7 @@ where
                 tracing::debug!(
                     event = "call.failed",
                     error = format!("{:#}", anyhow::Error::from(error)),
-                    "asked again"
+                    "a call failed and is retried"
                 );
                 backoff.sleep_next_delay().await;
             }

@@ -1,4 +1,4 @@
-//! Time that neither a step of the wall clock nor a restart of the program disturbs.
+//! Monotonic time that survives wall-clock steps and restarts of the program.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! Configuration: flag > file > environment > default. A key that nobody knows is refused.
+//! Configuration: flag > file > environment > default. An unknown key is refused.
 //!
-//! To add a key: a field in [`ConfigLayer`], what it means in `node.default.toml`, and its use in [`ConfigLayer::settings`].
+//! To add a key: a field in [`ConfigLayer`], its meaning in `node.default.toml`, and its use in
+//! `ConfigLayer::to_settings`.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! Says what works on this machine, what does not, and what to do.
+//! `doctor`: reports what works on this machine, what does not, and how to fix it.
 
 use std::{fmt, sync::Arc};
 

@@ -1,7 +1,7 @@
-//! Programs of the host that the node runs outside of sandboxes: `git` and `rm`, nothing that a job brought.
+//! Host programs that the node runs outside of sandboxes: `git` and `rm`, never a program of a job.
 //!
-//! They end with the node, also when it is killed, and with all that they started: each is started through the node's own program
-//! (`cynode-node hold`), which ends it when the node's end of a pipe is closed.
+//! They end with the node, also when it is killed, together with their children: each runs under `cynode-node hold`,
+//! which kills it when the node's end of a pipe closes.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,7 +1,7 @@
-//! One job, from its claim to the acknowledged result.
+//! The lifecycle of one job, from its claim to the acknowledged result.
 //!
-//! Each step that must not be done twice leaves a file behind before the next one begins: the session once the agent has begun,
-//! `turn.json` once it has ended, `result.json` once everything is put together. Killed at any moment, the node goes on behind
+//! Each step that must run once writes a file before the next one begins: the session when the agent has started,
+//! `turn.json` when its turn has ended, `result.json` when the result is complete. After a kill the node resumes behind
 //! the last of them.
 
 mod aside;
@@ -194,7 +194,7 @@ pub(crate) async fn run_job(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> JobD
     }
     match job.halt.get() {
         Some(HaltReason::Unwanted(reason)) => {
-            tracing::info!(event = "job.stopped", job.id = %job.job_id(), reason, "nothing more is wanted of it");
+            tracing::info!(event = "job.stopped", job.id = %job.job_id(), reason, "the job was stopped");
             JobDisposition::Over
         }
         Some(HaltReason::Suspended) | None => {
@@ -243,7 +243,7 @@ fn format_error_chain(error: impl Into<anyhow::Error>) -> String {
 
 fn log_persist_error(job: &NodeJob, error: &crate::store::NodeStoreError) {
     let error = format!("{:#}", anyhow::anyhow!("{error}"));
-    tracing::warn!(event = "job.unkept", job.id = %job.job_id(), error, "a step was not written down");
+    tracing::warn!(event = "job.persist_failed", job.id = %job.job_id(), error, "a step could not be stored");
 }
 
 /// Sends the result until it is acknowledged, or not wanted.
@@ -251,15 +251,15 @@ async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) 
     job.outbox.flush_within(FINAL_FLUSH_TIMEOUT).await;
     let sent = call_with_retry(|| node.client.submit_result(job.job_id(), result)).await;
     let Err(error) = sent else {
-        tracing::info!(event = "job.done", job.id = %job.job_id(), outcome = ?result.outcome, stop = %result.result.stop, "acknowledged");
+        tracing::info!(event = "job.completed", job.id = %job.job_id(), outcome = ?result.outcome, stop = %result.result.stop, "the result was acknowledged");
         return;
     };
     if error.is_gone() {
-        tracing::info!(event = "job.unwanted", job.id = %job.job_id(), %error, "its result is not wanted");
+        tracing::info!(event = "job.result_discarded", job.id = %job.job_id(), %error, "the orchestrator no longer wants the result");
         return;
     }
     // The orchestrator does not take it as it is. That it failed can still be said.
-    tracing::error!(event = "job.refused", job.id = %job.job_id(), %error, "its result was refused");
+    tracing::error!(event = "job.result_refused", job.id = %job.job_id(), %error, "the orchestrator refused the result");
     let result = NodeResult {
         fencing_token: job.fencing_token(),
         outcome: JobOutcome::Failed,
@@ -270,6 +270,6 @@ async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) 
         },
     };
     if let Err(error) = call_with_retry(|| node.client.submit_result(job.job_id(), &result)).await {
-        tracing::error!(event = "job.given_up", job.id = %job.job_id(), %error, "nothing can be said about it");
+        tracing::error!(event = "job.abandoned", job.id = %job.job_id(), %error, "no result could be reported");
     }
 }

@@ -1,4 +1,4 @@
-//! Joining an installation.
+//! Joins an installation with a join token.
 
 use anyhow::{Context, ensure};
 use cynode_wire::{
@@ -43,7 +43,7 @@ pub(crate) async fn join_installation(
     let joined = loop {
         match caller.join_node(&body).await {
             Err(NodeClientError::Unreachable(error)) if tries < MAX_JOIN_ATTEMPTS => {
-                tracing::warn!(event = "join.again", error = format!("{error:#}"), "no answer");
+                tracing::warn!(event = "join.retried", error = format!("{error:#}"), "no answer");
                 tries += 1;
                 backoff.sleep_next_delay().await;
             }

@@ -1,4 +1,4 @@
-//! The node's key. It is made on the node and never leaves it.
+//! The node's Ed25519 key. It is generated on the node and never leaves it.
 
 use std::{io, path::Path};
 

@@ -1,11 +1,11 @@
-//! Runs jobs in sandboxes on a machine of the user.
+//! The node agent: runs jobs in sandboxes on a user's machine.
 //!
-//! **Invariant**: the node calls the orchestrator and is never called. Keys of models never reach it; the token of a job never
-//! leaves it. What a job does happens in a sandbox that ends with the node, and what comes of it is reported until it is
-//! acknowledged.
+//! **Invariant**: the node calls the orchestrator and is never called. Model keys never reach it, and the token of a
+//! job never leaves it. A job runs in a sandbox that ends with the node, and its result is reported until the
+//! orchestrator acknowledges it.
 //!
-//! `supervisor` keeps the node going, `job` does one job, `workspace` makes and takes out its files, `sockets` are the only
-//! ways out of its sandbox, `outbox` tells what happens, `store` is what survives a restart.
+//! `supervisor` runs the node, `job` runs one job, `workspace` creates and exports its files, `sockets` are the only
+//! connections out of its sandbox, `outbox` delivers events, `store` is the state that survives a restart.
 
 pub mod cli;
 pub mod client;

@@ -1,4 +1,4 @@
-//! What all parts of a running node share.
+//! Shared context of a running node.
 
 use std::{
     collections::BTreeMap,
@@ -202,7 +202,7 @@ impl NodeContext {
         match self.store.free_bytes() {
             Ok(free) => free >= self.settings.min_free_disk_bytes,
             Err(error) => {
-                tracing::warn!(event = "disk.unknown", %error, "free space cannot be measured");
+                tracing::warn!(event = "disk.measure_failed", %error, "free space cannot be measured");
                 false
             }
         }

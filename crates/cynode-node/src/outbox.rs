@@ -1,5 +1,6 @@
-//! Events on their way to the orchestrator: in order, in batches, again until they are acknowledged, also by the next process, and never
-//! more of them in memory than there is room for.
+//! Outbox of job events: delivers them in order and in batches, and retries until the orchestrator acknowledges them,
+//! after a restart too. The queue is bounded. Backpressure would stop the worker, so a full queue sheds the oldest
+//! output and leaves a mark.
 
 mod spool;
 
@@ -125,7 +126,10 @@ impl EventOutbox {
             }
         };
         if timeout(patience, empty).await.is_err() {
-            tracing::warn!(event = "events.late", "events of a job were not taken in time");
+            tracing::warn!(
+                event = "job_events.flush_timed_out",
+                "events of a job were not delivered in time"
+            );
         }
     }
 
@@ -196,7 +200,7 @@ impl EventOutbox {
     }
 
     fn log_refused_events(error: &NodeClientError) {
-        tracing::warn!(event = "events.refused", %error, "events of a job were refused");
+        tracing::warn!(event = "job_events.refused", %error, "events of a job were refused");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where text that comes bit by bit may be cut. Secrets are taken out of each event alone, so none may lie across two.
+//! Chunking of streamed text. Each event is redacted alone, so a cut never falls inside a secret.
 
 /// A line that is longer is cut before it ends.
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024;

@@ -1,4 +1,4 @@
-//! What the node can do, as it measures it.
+//! Capabilities of the node, as measured.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

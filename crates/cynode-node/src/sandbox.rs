@@ -1,11 +1,12 @@
-//! Sandboxes: a command, all that it starts, and nothing of the machine but what it is given.
+//! Sandboxes: isolate a command and its children from the machine.
 //!
-//! One [`Run`] is one process tree. It has its own user of the host (where the node may give it one), its own namespaces, no network,
-//! a read-only system, limits by cgroup, and a lock on files and system calls ([`cynode_inside`]). Nothing outlives it: its
-//! processes are one pid namespace and one cgroup, and both end with it, with the node, or at the next [`Backend::cleanup_orphans`].
+//! One [`SandboxRun`] is one process tree. It has its own host user (where the node may assign one), its own
+//! namespaces, no network, a read-only system, cgroup limits, and Landlock and seccomp filters ([`cynode_inside`]). Its
+//! processes are one pid namespace and one cgroup. Both end with it, with the node, or at the next orphan cleanup
+//! ([`Backend::cleanup_orphans`]).
 //!
-//! Everything that a sandbox is shown must be reachable for a stranger: the node's directory and those in it down to what is bound
-//! have mode 0711. What a job may change belongs to its user and has mode 0700.
+//! A path that a sandbox sees must be traversable by another user: the node's directory and those below it down to the
+//! bind mount have mode 0711. Files that a job may change belong to its user and have mode 0700.
 
 mod bubblewrap;
 mod cgroups;

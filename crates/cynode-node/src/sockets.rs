@@ -1,7 +1,7 @@
-//! The doors of a sandbox: Unix sockets on the node that lead to the orchestrator's models and tools, and nowhere else.
+//! Unix sockets of a sandbox: they forward to the orchestrator's models and tools and to nothing else.
 //!
-//! **Invariant**: what comes from inside chooses neither the address, nor the identity, nor any path but the few that are listed
-//! here. The job's token is put on by the node; the sandbox never sees it.
+//! **Invariant**: a process in the sandbox chooses neither the address nor the identity, and only the listed paths. The
+//! node adds the job's token; the sandbox never sees it. Semaphores bound the connections.
 
 mod forward;
 mod net;
@@ -225,7 +225,7 @@ async fn handle_connection(stream: UnixStream, door: Arc<impl SocketHandler>) {
         .with_upgrades()
         .await;
     if let Err(error) = served {
-        tracing::debug!(event = "socket.ended", %error, "a connection from inside ended");
+        tracing::debug!(event = "socket.closed", %error, "a connection from the sandbox ended");
     }
 }
 

@@ -1,19 +1,19 @@
-//! What the node keeps on disk. Files are readable for the node's own user only. Directories on the way to what sandboxes are shown
-//! can be entered by strangers (their users are such) and not be listed; all others are closed.
+//! The node's state on disk. Files are readable by the node's own user only. Directories above a bind mount are
+//! traversable by other users (the users of jobs) and not listable; all others are closed.
 //!
 //! ```text
 //! node.key                  the Ed25519 key
-//! node.json                 who the node is, and to whom it belongs
-//! claim                     the claim that is being made, so that its jobs are not lost when the node is killed
-//! mirrors/<project>.git     what was fetched, one for each project
+//! node.json                 the node's identity and its orchestrator
+//! claim                     the claim in progress, so that a killed node does not lose its jobs
+//! mirrors/<project>.git     fetched commits, one mirror per project
 //! agents/<name>/            installed agents
 //! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events, workspace/, home/, out/, source/, sockets/
-//! sandboxes/                what sandboxes stand on
-//! trash/                    what is being removed
+//! sandboxes/                shared files of sandboxes
+//! trash/                    directories to delete
 //! ```
 //!
-//! **Invariant**: a directory below `jobs/` is a job exactly as long as it has an `assignment.json`. It leaves by one rename
-//! into `trash/`, so there are no half-removed jobs.
+//! **Invariant**: a directory below `jobs/` is a job exactly as long as it has an `assignment.json`. One rename moves
+//! it to `trash/`, so no half-removed job exists.
 
 use std::{
     collections::BTreeSet,
@@ -190,7 +190,7 @@ impl NodeStore {
                 }
                 Ok(_) => self.move_to_trash(&path)?,
                 Err(error) => {
-                    tracing::warn!(event = "job.unreadable", %error, path = %path.display(), "given up");
+                    tracing::warn!(event = "job.load_failed", %error, path = %path.display(), "a stored job cannot be read and is dropped");
                     self.move_to_trash(&path)?;
                 }
             }

@@ -1,7 +1,7 @@
-//! Keeps a node going: says what it is at, takes jobs, starts and ends them, and clears up behind them.
+//! Supervisor of a node: sends heartbeats, claims jobs, starts and stops them, and cleans up orphans.
 //!
-//! The heartbeat waits for nothing but the orchestrator. What it hears decides: a job that is to stop stops at once, and a job of
-//! an earlier life of the node goes on only when the orchestrator still counts it as the node's.
+//! The heartbeat waits for nothing but the orchestrator. Its answer decides: a job that is to stop stops at once, and a
+//! job of an earlier process resumes only if the orchestrator still assigns it to the node.
 
 mod roster;
 
@@ -89,7 +89,7 @@ pub async fn supervise_node(
     // Nothing of an earlier life goes on by itself.
     for tried in &node.backends {
         let swept = tried.backend.cleanup_orphans(&[]).await;
-        tracing::info!(event = "node.swept", backend = ?tried.backend.backend_kind(), ?swept, "left over from before");
+        tracing::info!(event = "node.orphans_removed", backend = ?tried.backend.backend_kind(), ?swept, "removed orphans of an earlier process");
     }
     let roster = JobRoster::new(node.settings.slots);
     for (kept, dir) in node.store.load_jobs()? {
@@ -120,7 +120,7 @@ pub async fn supervise_node(
     this.roster.suspend_all_jobs();
     tasks.close();
     if timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.is_err() {
-        tracing::warn!(event = "node.slow_stop", "jobs did not end in time");
+        tracing::warn!(event = "node.shutdown_timed_out", "jobs did not end in time");
     }
     tracing::info!(
         event = "node.stopped",
@@ -147,7 +147,7 @@ impl NodeSupervisor {
         match fate {
             JobDisposition::Over => {
                 if let Err(error) = self.node.store.move_to_trash(job.dir.as_path()) {
-                    tracing::warn!(event = "job.kept", job.id = %job.job_id(), %error, "its directory stays until the next start");
+                    tracing::warn!(event = "job.cleanup_failed", job.id = %job.job_id(), %error, "its directory stays until the next start");
                 }
                 self.roster.remove_job(job);
                 self.trash.notify_one();
@@ -240,7 +240,7 @@ impl NodeSupervisor {
                 most = room => most,
             };
             if let Err(error) = self.node.store.save_claim(claim_id) {
-                tracing::warn!(event = "claim.unkept", %error, "no job is taken");
+                tracing::warn!(event = "claim.persist_failed", %error, "no job is claimed");
                 if self.pause_or_stop(&mut backoff).await {
                     return;
                 }
@@ -260,7 +260,7 @@ impl NodeSupervisor {
                     }
                     claim_id = new_claim_id();
                     if let Err(error) = self.node.store.save_claim(claim_id) {
-                        tracing::warn!(event = "claim.unkept", %error, "the claim may be asked again");
+                        tracing::warn!(event = "claim.persist_failed", %error, "the claim may be repeated");
                     }
                     for job in jobs {
                         self.start_job(&job);
@@ -270,7 +270,7 @@ impl NodeSupervisor {
                     tracing::debug!(
                         event = "claim.failed",
                         error = format!("{:#}", anyhow::Error::from(error)),
-                        "asked again"
+                        "the claim is retried"
                     );
                     if self.pause_or_stop(&mut backoff).await {
                         return;
@@ -291,11 +291,11 @@ impl NodeSupervisor {
         let dir = self.node.store.job_dir(id);
         // A directory of an earlier claim of the same job is of no use any more.
         if let Err(error) = self.node.store.move_to_trash(dir.as_path()) {
-            tracing::warn!(event = "job.unkept", job.id = %id, %error, "an older directory is in the way");
+            tracing::warn!(event = "job.persist_failed", job.id = %id, %error, "an older directory is in the way");
         }
         if let Err(error) = self.node.store.add_job(&kept) {
             // It is done all the same, and fails for want of disk where that can be said.
-            tracing::error!(event = "job.unkept", job.id = %id, %error, "it would not survive a restart");
+            tracing::error!(event = "job.persist_failed", job.id = %id, %error, "the job would not survive a restart");
         }
         tracing::info!(event = "job.claimed", job.id = %id, job.attempt = kept.assignment.attempt, trace_id = %kept.assignment.trace_id, "claimed");
         let job = NodeJob::new(kept, dir);
@@ -348,10 +348,12 @@ impl NodeSupervisor {
         let Some(mirror) = store.oldest_mirror(&self.roster.active_projects()) else { return };
         match store.move_to_trash(&mirror) {
             Ok(()) => {
-                tracing::info!(event = "mirror.given_up", path = %mirror.display(), "fetched again when it is needed");
+                tracing::info!(event = "mirror.evicted", path = %mirror.display(), "fetched again when it is needed");
                 self.trash.notify_one();
             }
-            Err(error) => tracing::warn!(event = "mirror.kept", %error, "tried again later"),
+            Err(error) => {
+                tracing::warn!(event = "mirror.evict_failed", %error, "the mirror is evicted later");
+            }
         }
     }
 
@@ -382,7 +384,7 @@ impl NodeSupervisor {
             }
             for path in self.node.store.trash_entries() {
                 if let Err(error) = self.node.host.remove_tree(path.as_os_str()).await {
-                    tracing::warn!(event = "trash.kept", %error, "tried again later");
+                    tracing::warn!(event = "trash.delete_failed", %error, "the trash is emptied later");
                 }
             }
         }

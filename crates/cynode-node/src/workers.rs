@@ -1,7 +1,7 @@
-//! Workers: whoever does the work of a job, inside its sandbox.
+//! Workers: the programs that do the work of a job, inside its sandbox.
 //!
-//! A worker is started once for each start of the sandbox and gives a session. A session is told what to do, one turn after the other,
-//! and is told of what people want meanwhile. What a worker says of itself, exit codes too, is a claim: nothing here takes it as evidence.
+//! A worker starts once per sandbox start and opens a session. A session runs one turn after another and receives
+//! instructions of people meanwhile. A worker's statements, exit codes included, are claims and not evidence.
 
 use std::{
     collections::{BTreeMap, VecDeque},

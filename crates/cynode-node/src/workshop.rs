@@ -1,4 +1,4 @@
-//! The workers of this machine.
+//! Worker factory: the workers that this machine offers.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -43,7 +43,7 @@ impl WorkerFactory for LocalWorkerFactory {
             let (found, broken) =
                 install::probe_agents(&self.recipes, &self.agents, &runs, until).await;
             for (agent, error) in broken {
-                tracing::warn!(event = "agent.broken", agent, %error, "it is installed and does not work");
+                tracing::warn!(event = "agent.unusable", agent, %error, "the coding agent is installed and does not work");
             }
             found
         })

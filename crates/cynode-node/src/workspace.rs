@@ -1,8 +1,7 @@
-//! The files of a job: fetched into the project's mirror, copied from there as a repository of its own, and taken out again as
-//! a bundle.
+//! Workspace of a job: fetched into the project's mirror, cloned from it, and exported as a bundle.
 //!
-//! **Invariant**: on the host, git never runs in a workspace that a job has touched. What becomes of the work is put together by
-//! a run in a sandbox of its own, and the node reads what that leaves behind as plain bytes.
+//! **Invariant**: on the host, git never runs in a workspace that a job has touched. A sandboxed run builds the bundle,
+//! and the node reads it as plain bytes.
 
 mod finishing;
 mod merging;

@@ -1,4 +1,5 @@
-//! Which addresses may be reached, and how.
+//! SSRF guard for notification channels: which URLs a delivery may call, and the HTTP client that enforces it. The
+//! resolver drops addresses that are not globally routable, and no redirect is followed.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Waiting longer and longer, and never in step with others.
+//! Exponential backoff with jitter, so that processes do not retry in step.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Thinking: one question, one typed answer, nothing kept between them.
+//! Think calls: one question to a model, one typed answer, no memory between them.
 //!
-//! **Invariant**: an answer is used only if it has the form that was asked for, and only after it was recorded. Whoever works on
-//! the same handoff again finds it and asks nobody.
+//! **Invariant**: an answer is used only if it matches its schema, and only after it was recorded. A process that
+//! repeats a handoff replays the recorded answer and asks no model.
 
 mod form;
 mod live;

@@ -1,6 +1,7 @@
-//! Chats: the orchestrator hands one over and gets the answer as it is made.
+//! Chats: the orchestrator sends one, and the process streams the answer back. Backpressure: a bounded channel holds
+//! the chunks, and the model waits while it is full.
 //!
-//! **Invariant**: only the orchestrator is let in. Whoever shows another credential is turned away before anything was read,
+//! **Invariant**: only the orchestrator is let in. A caller with another credential is refused before anything is read,
 //! asked or called.
 
 mod offer;
@@ -149,7 +150,7 @@ async fn stream_answer(
 ) {
     let id = handoff.handoff_id;
     let trace_id = handoff.context.trace_id.clone();
-    tracing::info!(event = "chat.begun", handoff = %id, trace_id);
+    tracing::info!(event = "chat.started", handoff = %id, trace_id);
     let (sender, mut receiver) = mpsc::channel(1);
     let made = async {
         let sender = sender;
@@ -180,7 +181,7 @@ async fn stream_answer(
     let (made, chunks) = tokio::select! {
         biased;
         () = out.closed() => {
-            tracing::info!(event = "chat.left", handoff = %id, trace_id);
+            tracing::info!(event = "chat.abandoned", handoff = %id, trace_id);
             return;
         }
         both = both => both,

@@ -75,7 +75,7 @@ impl PmaCli {
                     .with_writer(std::io::stderr)
                     .init();
                 for note in notes {
-                    tracing::warn!(event = "config.note", "{note}");
+                    tracing::warn!(event = "config.adjusted", "{note}");
                 }
                 runtime.block_on(serve_until_signal(config))?;
                 Ok(ExitCode::SUCCESS)
@@ -112,7 +112,10 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
     let token = read_secret(&config.token_file)?;
     let credential = config.credential_file.as_deref().map(read_secret).transpose()?;
     if role == PmaRole::ProjectManager && credential.is_none() {
-        tracing::warn!(event = "chat.closed", "no chat is taken: --credential-file is missing");
+        tracing::warn!(
+            event = "chat.disabled",
+            "no chat is accepted: --credential-file is missing"
+        );
     }
     let office = RoleRuntime::new(bundle, config.tuning, &config.orchestrator, token)?;
     let chats = TaskTracker::new();

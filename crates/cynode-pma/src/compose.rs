@@ -1,7 +1,8 @@
-//! What a model is told, in a fixed order: baseline, role instructions, project, task, additional context, then the request.
+//! Composes the prompt in a fixed order: baseline, role instructions, project, task, additional context, then the
+//! request.
 //!
-//! **Invariant**: every line that somebody else wrote begins with a bar. So no text can close its part, come before another or
-//! look like a heading of ours: without the lines that begin with a bar, the message is the same whatever people wrote.
+//! **Invariant**: each line of untrusted content begins with a bar. This is the fence against prompt injection: no text
+//! can close its part, move before another part or look like a heading of ours.
 
 use std::fmt::Write as _;
 

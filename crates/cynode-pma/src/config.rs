@@ -1,6 +1,7 @@
-//! How a process is set up: by flags, then by its file, then by the environment. Nothing else reads the environment.
+//! Configuration: flags, then the file, then the environment. Nothing else reads the environment.
 //!
-//! **Invariant**: no setting holds a secret; those for secrets name a file. No setting is about a provider of models.
+//! **Invariant**: no setting holds a secret; settings for secrets name a file. No setting is about a provider of
+//! models.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 

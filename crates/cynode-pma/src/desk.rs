@@ -1,4 +1,4 @@
-//! Where one handoff is worked on: what is asked, and the two ways out: to a model, and to the gate.
+//! Decision context of one handoff: its request, the model client and the tool client.
 
 use std::{future::Future, pin::Pin};
 

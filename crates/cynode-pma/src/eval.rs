@@ -1,6 +1,8 @@
-//! How good the decisions are: labelled inputs are put to a model twice, and the answers are counted. `docs/evaluation.md` is its page.
+//! Evaluation of decisions: puts labelled inputs to a model twice and counts the correct answers. `docs/evaluation.md`
+//! describes it.
 //!
-//! Once as the project manager asks (its instructions, questions, forms, checks and second tries), once with a plain sentence.
+//! One way is the project manager's (its instructions, prompts, schemas, checks and retries), the other a plain
+//! sentence.
 
 pub mod picture;
 pub mod plain;

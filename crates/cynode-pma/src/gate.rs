@@ -1,4 +1,4 @@
-//! The way to the orchestrator's tools: one gate, which checks and records every call. There is no other.
+//! MCP client of the gateway. Every tool call goes through it, and the gateway checks and records each one.
 
 mod host;
 

@@ -1,7 +1,7 @@
-//! The words that make a role: a directory of Markdown files, read once when the process starts.
+//! Instruction bundle of a role: a directory of Markdown files, read once at start.
 //!
-//! The first file by name is the baseline (who the agent is, what it does and does not do); the rest are its instructions. A
-//! bundle that is missing, empty or incomplete stops the start, and no role ever falls back to the bundle of the other.
+//! The first file by name is the baseline (identity and limits of the agent); the rest are its instructions. A bundle
+//! that is missing, empty or incomplete stops the start. No role falls back to the bundle of the other.
 
 use std::path::{Component, Path, PathBuf};
 

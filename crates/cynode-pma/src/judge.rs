@@ -1,4 +1,4 @@
-//! What the two roles decide: one function from a handoff to its answer.
+//! Decisions of both roles: one function from a handoff to its answer.
 
 use cynode_core::agents::AgentRole;
 use cynode_wire::handoffs::HandoffAnswer;

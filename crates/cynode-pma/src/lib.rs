@@ -1,8 +1,9 @@
 //! The project manager and the analyst: one program, one role per process.
 //!
-//! **Invariant**: no way to the database, no provider's key, no shell. All work comes from the orchestrator as handoffs; every tool
-//! call goes through the gate and every question to a model through the egress, with the token of the handoff. Nothing is kept
-//! in the head: killed at any moment, the next process finds what was thought and goes on.
+//! **Invariant**: no access to the database, no provider key, no shell. All work comes from the orchestrator as
+//! handoffs. Every tool call goes through the gateway and every model call through the inference endpoint, with the
+//! token of the handoff. The process is stateless: after a kill the next one replays the recorded think calls and
+//! continues.
 
 mod backoff;
 pub mod brain;

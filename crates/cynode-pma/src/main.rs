@@ -1,4 +1,4 @@
-//! The program: reads its settings and works in its role.
+//! The program: reads its configuration and serves its role.
 
 use std::process::ExitCode;
 

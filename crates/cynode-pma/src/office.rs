@@ -1,4 +1,4 @@
-//! What a process has while it works: its role and its words, the gate, the egress. Nothing about any handoff.
+//! Runtime of a role: its instructions, the gateway client and the model client. It holds nothing about a handoff.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl RoleRuntime {
     /// Takes out of a handoff what is not for this role.
     pub(crate) fn drop_foreign_preferences(&self, handoff: &mut HandoffAssignment) {
         for key in compose::retain_own_preferences(self.bundle.role, &mut handoff.context) {
-            tracing::warn!(event = "preference.foreign", handoff = %handoff.handoff_id, key, "a preference of another role was dropped");
+            tracing::warn!(event = "preference.ignored", handoff = %handoff.handoff_id, key, "a preference of another role was dropped");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The loop: claims handoffs, works on a few at once, and says what came of each.
+//! Service loop: claims handoffs, works on several at once (a semaphore bounds them) and reports each result.
 //!
-//! **Invariant**: nothing is decided here. Between claims the process waits at the orchestrator and asks no model.
+//! **Invariant**: the loop decides nothing. Between claims the process long-polls the orchestrator and asks no model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -86,7 +86,7 @@ pub async fn run_service(
             Ok(handoff) => handoff,
             Err(error) => {
                 if std::mem::take(&mut reached) {
-                    tracing::warn!(event = "orchestrator.away", error = %error, "no handoff can be claimed now");
+                    tracing::warn!(event = "orchestrator.unreachable", error = %error, "no handoff can be claimed now");
                 }
                 // The answer may be lost and the handoff ours: the same claim gets the same handoff.
                 if !matches!(error, OrchestratorError::Away(_)) {
@@ -98,7 +98,7 @@ pub async fn run_service(
             }
         };
         if !std::mem::replace(&mut reached, true) {
-            tracing::info!(event = "orchestrator.back", "handoffs can be claimed again");
+            tracing::info!(event = "orchestrator.reachable", "handoffs can be claimed again");
         }
         backoff = JitteredBackoff::default();
         claim = self::new_claim(pace);
@@ -142,7 +142,7 @@ async fn work_on_handoff(
     office.drop_foreign_preferences(&mut handoff);
     let id = handoff.handoff_id;
     let (kind, trace_id) = (handoff.request.handoff_kind().as_str(), &handoff.context.trace_id);
-    tracing::info!(event = "handoff.begun", handoff = %id, kind, attempt = handoff.attempt, trace_id);
+    tracing::info!(event = "handoff.started", handoff = %id, kind, attempt = handoff.attempt, trace_id);
     let work = async {
         let ending = decide_handoff(office, &handoff, judge).await;
         report_result(office, &handoff, ending).await

@@ -1,4 +1,4 @@
-//! The command line of a runner, whatever its mind.
+//! Command line of a runner, for any agent backend.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 

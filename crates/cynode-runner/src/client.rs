@@ -1,4 +1,4 @@
-//! The way to the orchestrator: its tools `workflow.*`, through the gate that every agent passes.
+//! Client of the orchestrator's `workflow.*` tools, through the gateway that every agent uses.
 
 use std::time::Duration;
 

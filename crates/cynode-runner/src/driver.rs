@@ -1,8 +1,8 @@
-//! The engine's way in: one object for each task, one call of `advance` at a time.
+//! Handler of the engine: one virtual object per task, one call of `advance` at a time.
 //!
-//! A call takes the lease, runs node after node, each a durable step, and ends when the run waits or has ended. It keeps
-//! nothing: whatever it learned, the orchestrator knows. When the engine moves a call to another process, that process
-//! takes the lease anew under the same key, which raises the fencing token and shuts the old process out.
+//! A call acquires the lease, runs step after step, each a durable step, and returns when the run waits or has ended.
+//! It keeps no state: the orchestrator stores everything. When the engine moves a call to another process, that process
+//! acquires the lease again under the same key, which raises the fencing token and fences the old process off.
 
 use std::{
     sync::{Arc, Mutex},
@@ -395,7 +395,11 @@ fn to_handler_error(error: WorkflowClientError) -> HandlerError {
         WorkflowClientError::Fenced(_)
         | WorkflowClientError::NotNow(_)
         | WorkflowClientError::Refused { .. } => {
-            tracing::error!(event = "error", error = format!("{error}"), "a call was refused");
+            tracing::error!(
+                event = "workflow_call.refused",
+                error = format!("{error}"),
+                "the orchestrator refused a call"
+            );
             TerminalError::new(error.to_string()).into()
         }
     }

@@ -1,4 +1,4 @@
-//! Agents behind the orchestrator: every question is handed off, and its answer is found when the run is woken.
+//! Handoff backend: every question becomes a handoff, and the run reads its answer when it is woken.
 
 use cynode_core::workflow::plan::{Plan, UnitKey};
 use cynode_wire::{

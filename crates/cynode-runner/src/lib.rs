@@ -1,16 +1,15 @@
-//! Drives tasks through the graph of `cynode-core`, one file per node.
+//! The workflow runner: drives tasks through the graph of `cynode-core`, one file per step.
 //!
-//! **Invariant**: the runner holds no database password and no provider key. All it knows of a task it learned from the
-//! orchestrator, and all it does to a task it does by a checkpoint under a lease. Killed at any moment, it loses nothing;
-//! run twice, a step takes effect once.
+//! **Invariant**: the runner holds no database password and no provider key. It reads a task from the orchestrator and
+//! changes it only by a checkpoint under a lease. A kill loses nothing, and a step that runs twice takes effect once.
 //!
-//! The engine calls `driver::TaskDriver`; it serves nothing else, and no chat.
+//! The engine calls `driver::TaskDriver`; the runner serves nothing else.
 //!
-//! # To add a node
+//! # To add a step
 //!
-//! 1. A variant of `Node` in `cynode-core`, and what follows it in `next`.
-//! 2. A file in `nodes/` with its `Input`, its `Output`, `run`, and `step`, which turns the output into a checkpoint.
-//! 3. A line in `nodes::run`.
+//! 1. A variant of `WorkflowStep` in `cynode-core`, and what follows it in `next`.
+//! 2. A file in `nodes/` with its input, its output, a function between them, and `run_<name>_step`, which returns the checkpoint.
+//! 3. A line in `nodes::execute_step`.
 
 pub mod cli;
 mod client;

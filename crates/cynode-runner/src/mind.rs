@@ -1,4 +1,4 @@
-//! What nodes need from agents: a plan, and a judgement.
+//! Agent backend: what steps need from agents, which is a plan and a verdict.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 

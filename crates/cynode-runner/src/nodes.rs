@@ -1,4 +1,4 @@
-//! The nodes: each decides from what it is given, and says what is to be stored. None stores anything itself.
+//! Steps of the workflow: each decides from its input and returns what to store. No step stores anything itself.
 
 mod collect;
 mod dispatch;

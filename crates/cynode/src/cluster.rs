@@ -177,7 +177,7 @@ impl PostgresCluster {
             let ended = self.wait_for_exit().await;
             let log = self.paths.log.display().to_string();
             tracing::error!(
-                event = "backend.ended",
+                event = "backend.exited",
                 backend = "postgresql",
                 log,
                 "{ended}; it is started again"
@@ -189,7 +189,7 @@ impl PostgresCluster {
             while let Err(error) = self.restart_server().await {
                 let why = format!("{error:#}");
                 tracing::error!(
-                    event = "backend.not_started",
+                    event = "backend.start_failed",
                     backend = "postgresql",
                     error = why,
                     "tried again"

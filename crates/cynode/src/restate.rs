@@ -83,7 +83,11 @@ fn relax_clock(engine: u32) -> bool {
         if name.trim_end() == CLOCK_THREAD {
             let slack = format!("/proc/{}/timerslack_ns", thread.file_name().display());
             let relaxed = fs::write(slack, CLOCK_SLACK_NANOSECONDS);
-            tracing::debug!(event = "engine.clock", ?relaxed, "the engine's clock");
+            tracing::debug!(
+                event = "engine.clock_relaxed",
+                ?relaxed,
+                "set the timer slack of the engine's clock"
+            );
             return true;
         }
     }

@@ -156,7 +156,7 @@ impl SupervisedProgram {
     fn log_exit(&self, what: &str) {
         let (name, log) = (self.name, self.log.display());
         tracing::warn!(
-            event = "program.ended",
+            event = "program.exited",
             program = name,
             "{name} {what} and is started again; see {log}"
         );
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_reason_of_an_end_is_the_last_error_that_was_written() {
-        let info = r#"{"level":"INFO","event":"node.swept","message":"left over from before"}"#;
+        let info = r#"{"level":"INFO","event":"node.orphans_removed","message":"removed orphans of an earlier process"}"#;
         let warn = r#"{"level":"WARN","message":"it does not work here","error":"no bwrap"}"#;
         let person = "cynode-node: no sandbox works here; `cynode-node doctor` says why";
         let found = |lines: &[&str]| last_error(&lines.join("\n"));

@@ -30,7 +30,7 @@ impl Drop for TelemetryGuard {
         if let Some(provider) = self.0.take()
             && let Err(error) = provider.shutdown()
         {
-            tracing::warn!(event = "error", error = %error, "the last spans were not exported");
+            tracing::warn!(event = "spans.export_failed", error = %error, "the last spans were not exported");
         }
     }
 }

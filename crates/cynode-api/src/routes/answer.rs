@@ -152,7 +152,7 @@ fn render_refusal(refused: &LinkError) -> Response {
     };
     if let LinkError::Failed(error) = refused {
         let error = cynode_core::causes::format_error_chain(error);
-        tracing::error!(event = "error", error, "a link could not be answered");
+        tracing::error!(event = "answer_link.failed", error, "an answer link could not be handled");
     }
     let next = match refused {
         LinkError::NoAnswer(_) => "Go back and try again; nothing has happened.",

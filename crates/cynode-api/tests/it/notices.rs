@@ -783,7 +783,7 @@ async fn a_call_is_told_with_its_arguments_and_approved_by_link() {
     assert_eq!(
         (&hook.body["type"], &data["title"], &data["exact"], &data["text"]),
         (
-            &json!("approval.asked"),
+            &json!("approval.requested"),
             &json!("May an agent call git.push?"),
             &json!("git.push\ncommand: git push origin main\nforce: false"),
             &json!(

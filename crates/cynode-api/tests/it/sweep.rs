@@ -174,8 +174,8 @@ async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks
     // Said once, not at every turn.
     assert!(sweep::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["running", "running", "running"]);
-    let alerts = "SELECT kind FROM events WHERE kind LIKE 'sweep.%' ORDER BY xact, seq";
-    assert_eq!(drive.app.db.texts(alerts).await, ["sweep.halted"]);
+    let alerts = "SELECT kind FROM events WHERE kind LIKE 'reconciler.%' ORDER BY xact, seq";
+    assert_eq!(drive.app.db.texts(alerts).await, ["reconciler.halted"]);
     // One of three may well be dead.
     drive
         .app
@@ -184,7 +184,7 @@ async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks
         .await;
     assert!(!sweep::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["lost", "running", "running"]);
-    assert_eq!(drive.app.db.texts(alerts).await, ["sweep.halted", "sweep.resumed"]);
+    assert_eq!(drive.app.db.texts(alerts).await, ["reconciler.halted", "reconciler.resumed"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Records as columns and back.
+//! Converts audit records to database rows and back.
 
 use cynode_audit::{AgentFacts, AuditCheckpoint, AuditEntry, AuditRecord, ChainStart, KeyedDigest};
 use cynode_core::ids::{

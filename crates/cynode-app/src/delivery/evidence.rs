@@ -1,4 +1,4 @@
-//! What must be shown before anything is delivered: the one place where delivery asks for it.
+//! Evidence gate of delivery: the one place that checks evidence before anything is delivered.
 
 use cynode_core::{evidence::CheckTally, tasks::Task};
 use cynode_db::{DbError, evidence, pull_requests::PullRequestRecord};

@@ -1,4 +1,4 @@
-//! Where pull requests live: here, or at a forge of the user.
+//! Chooses where a pull request lives: in CyNode or on a forge.
 
 use std::time::Duration;
 

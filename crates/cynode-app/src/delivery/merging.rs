@@ -1,4 +1,5 @@
-//! Merging here: a person moves the default branch, from a commit that was seen to one that was written down first.
+//! Merge of a local pull request. The operation records the merge commit first and then moves the default branch by
+//! compare and swap.
 
 use cynode_core::{
     delivery::{
@@ -29,7 +30,7 @@ struct MergePlan {
 }
 
 /// Takes a pull request over into its base branch. Killed anywhere and asked again, it is taken over once.
-#[tracing::instrument(name = "app.delivery.merge", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.merge_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn merge_pull_request(
     app: &App,
     request: &OperationRequest,

@@ -1,4 +1,4 @@
-//! What people say about pull requests, and the tasks that go on with them.
+//! Comments and reviews of pull requests, and the follow-up tasks that continue them.
 
 use cynode_core::{
     delivery::{Destination, MAX_FOLLOW_UPS, PullRequestState, ReviewVerdict},
@@ -29,7 +29,7 @@ use crate::{Ctx, Error, context::EventDraft};
 const MAX_REVIEW_REMARKS: usize = 100;
 
 /// Says something about a pull request.
-#[tracing::instrument(name = "app.delivery.comment", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.add_comment", skip_all, fields(pull_request.id = %id))]
 pub async fn add_comment(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -74,7 +74,7 @@ fn build_comment(
 }
 
 /// Judges a pull request. What asks for something is given to a task that goes on with it.
-#[tracing::instrument(name = "app.delivery.review", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.submit_review", skip_all, fields(pull_request.id = %id))]
 pub async fn submit_review(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -189,7 +189,7 @@ pub enum FollowUpOutcome {
 
 /// Makes a task that goes on with a pull request, on the same branch: once for each source, and at most three times. Whoever calls it
 /// has seen that `by` may ask for work in the project.
-#[tracing::instrument(name = "app.delivery.follow_up", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.create_follow_up", skip_all, fields(pull_request.id = %id))]
 pub async fn create_follow_up(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -278,7 +278,7 @@ fn build_follow_up_task(
 }
 
 /// A person does not want a pull request any more. Its branch stays where it is.
-#[tracing::instrument(name = "app.delivery.close", skip_all, fields(pull_request.id = %id))]
+#[tracing::instrument(name = "app.delivery.close_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn close_pull_request(
     ctx: &mut Ctx,
     id: PullRequestId,

@@ -1,4 +1,4 @@
-//! Why a call would be allowed or refused.
+//! Explains a policy decision: why a call would be allowed or refused.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{GatewayParts, StoredPolicy, parse_rule};
 use crate::{Ctx, Error};
 
 /// Says why a call would be allowed or refused. Nothing is called and nothing is recorded.
-#[tracing::instrument(name = "app.gate.explain", skip_all)]
+#[tracing::instrument(name = "app.gate.explain_call", skip_all)]
 pub async fn explain_call(
     ctx: &mut Ctx,
     parts: &GatewayParts,

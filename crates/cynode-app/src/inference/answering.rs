@@ -1,4 +1,5 @@
-//! Answers on their way to the client: at once, whole, or piece by piece.
+//! Responses on their way to the client: whole or streamed. Backpressure: a bounded channel holds the chunks, and
+//! reading from the provider stops while a slow client leaves it full.
 
 use std::{sync::Arc, time::Duration};
 
@@ -98,9 +99,12 @@ impl CassetteRecorder {
         match kept.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!(event = "error", error = %error, "an answer could not be kept");
+                tracing::error!(event = "cassette.record_failed", error = %error, "a response could not be recorded");
             }
-            Err(_) => tracing::error!(event = "error", "an answer could not be kept"),
+            Err(_) => tracing::error!(
+                event = "cassette.record_failed",
+                "a response could not be recorded"
+            ),
         }
     }
 }

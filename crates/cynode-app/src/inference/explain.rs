@@ -1,4 +1,4 @@
-//! Which model would be asked, and why no other.
+//! Explains routing: which model would be called, and why no other.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub struct RoutingSubject {
 
 /// Says which model would be asked for each tier, in which order others would follow, and why the rest would not be asked.
 /// It goes by the same registry, the same preferences and the same order as a question does.
-#[tracing::instrument(name = "app.inference.explain", skip_all)]
+#[tracing::instrument(name = "app.inference.explain_routing", skip_all)]
 pub async fn explain_routing(
     app: &App,
     request: &OperationRequest,

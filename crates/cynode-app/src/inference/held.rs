@@ -1,4 +1,4 @@
-//! A call whose worst case is held back, until it is settled.
+//! Reservation of a call's worst-case cost, until it is settled.
 
 use std::{
     sync::Arc,
@@ -45,11 +45,11 @@ impl ReservedCall {
         let micros = i64::try_from(self.prices.cost_micros(&tokens)).unwrap_or(i64::MAX);
         if micros > self.most_micros {
             tracing::error!(
-                event = "model.bound_wrong",
+                event = "model_call.cost_bound_exceeded",
                 call.id = %self.call,
                 micros,
                 held = self.most_micros,
-                "a call cost more than was held back for it"
+                "a call cost more than was reserved for it"
             );
         }
         let milliseconds = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);

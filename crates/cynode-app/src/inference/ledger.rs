@@ -1,4 +1,4 @@
-//! What is held back and settled, for several calls at once.
+//! Ledger of model calls: reserves and settles cost for several calls in one statement.
 
 use std::{collections::HashSet, sync::Mutex, time::Duration};
 
@@ -109,7 +109,7 @@ impl BudgetLedger {
             settled = settle_alone(pool, &settlement).await;
         }
         if !settled {
-            tracing::error!(event = "error", call.id = %call, "a call could not be settled and will count as its worst case");
+            tracing::error!(event = "model_call.settle_failed", call.id = %call, "a call could not be settled and will count as its worst case");
         }
     }
 
@@ -161,7 +161,11 @@ async fn settle_alone(pool: &Pool, settlement: &CallSettlement) -> bool {
             true
         }
         Err(error) => {
-            log_background_error(&error, "a call could not be settled and will be tried again");
+            log_background_error(
+                "model_call.settle_retried",
+                &error,
+                "a model call could not be settled; it is retried",
+            );
             false
         }
     }
@@ -171,7 +175,7 @@ async fn settle_alone(pool: &Pool, settlement: &CallSettlement) -> bool {
 fn log_late_settlements(calls: &[CallSettlement], settled: &[CallId]) {
     for call in calls {
         if !settled.contains(&call.call) {
-            tracing::warn!(event = "model.late", call.id = %call.call, "a call was settled by somebody else before us");
+            tracing::warn!(event = "model_call.already_settled", call.id = %call.call, "another process settled the call first");
         }
     }
 }

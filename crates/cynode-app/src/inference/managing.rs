@@ -1,4 +1,4 @@
-//! Talking to the project manager: what is said is stored without secrets, handed off, and the answer passed on as it comes.
+//! Chat with the project manager: stores the redacted message, creates a handoff and streams the answer back.
 
 use std::sync::Arc;
 
@@ -303,8 +303,9 @@ impl ChatSession {
         };
         if let Err(error) = stored.await {
             log_background_error(
+                "chat.persist_failed",
                 &error,
-                "what the project manager said could not be stored; the chat ends by itself",
+                "the project manager's answer could not be stored; the chat expires",
             );
         }
     }
@@ -411,7 +412,7 @@ async fn relay_chat_stream(
                 }
             }
             Err(error) => {
-                tracing::warn!(event = "chat.broken", error = %error, "the project manager broke off");
+                tracing::warn!(event = "chat.interrupted", error = %error, "the project manager's stream ended early");
                 let told = "the project manager broke off; ask again";
                 heard.failure = Some(told.to_owned());
                 break relay.fail_stream(ModelError::new(ModelErrorKind::Upstream, told)).0;

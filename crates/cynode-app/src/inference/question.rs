@@ -1,4 +1,4 @@
-//! What is asked, and by whom.
+//! The inference request and its caller.
 
 use std::sync::Arc;
 

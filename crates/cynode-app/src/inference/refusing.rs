@@ -1,4 +1,4 @@
-//! What is said when a question is not asked: a ceiling is reached, a task may not think, a quota is used up.
+//! Rejection of model calls: a budget is exhausted, a task is parked or a provider's quota is used up.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ pub(super) async fn park_for_quota(
         let park = TaskPark { kind: ParkKind::Quota, reason: told.into(), until: Some(until) };
         if let Err(error) = park_task(app, question, task, &park).await {
             tracing::error!(
-                event = "error",
+                event = "task.park_failed",
                 error = cynode_core::causes::format_error_chain(&error),
                 "a task could not be parked"
             );
@@ -167,7 +167,7 @@ pub(crate) async fn pause_parked_tasks(
     for (task, park) in untold {
         let ctx = crate::sweep::begin_reconcile_transaction(app, request).await?;
         if let Err(error) = pause_parked_task(app, ctx, task, None, &park).await {
-            log_background_error(&error, "a parked task could not be paused");
+            log_background_error("task.pause_failed", &error, "a parked task could not be paused");
         }
     }
     Ok(())
@@ -189,7 +189,7 @@ pub(super) async fn parked_task_error(
         };
         if let Err(error) = paused.await {
             tracing::error!(
-                event = "error",
+                event = "task.pause_failed",
                 error = cynode_core::causes::format_error_chain(&error),
                 "a task could not be paused"
             );

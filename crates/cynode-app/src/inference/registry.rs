@@ -1,4 +1,4 @@
-//! Models and the ways to them, as the database describes them.
+//! Model registry: a cached snapshot of models, providers, keys and routes from the database.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -238,7 +238,7 @@ impl InferenceRuntime {
     }
 }
 
-#[tracing::instrument(name = "app.inference.load", skip_all)]
+#[tracing::instrument(name = "app.inference.load_registry", skip_all)]
 async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegistry, Error> {
     let keys = &app.gateway_parts()?.keys;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -310,7 +310,7 @@ async fn load_known_secrets(
     let mut know = |name: String, opened: Result<SecretString, Error>| match opened {
         Ok(value) => secrets.push(KnownSecret { name, value }),
         Err(error) => {
-            tracing::error!(event = "error", %error, held = name, "a secret cannot be opened and is not looked for");
+            tracing::error!(event = "secret.unseal_failed", %error, secret = name, "a secret cannot be unsealed and is not redacted");
         }
     };
     for server in servers::list_tool_servers(conn).await? {
@@ -414,7 +414,7 @@ async fn load_providers(
                 opened.entry(key.provider).or_default().push(held);
             }
             Err(error) => {
-                tracing::error!(event = "error", %error, key.id = %key.id, "a provider's key cannot be used");
+                tracing::error!(event = "provider_key.unseal_failed", %error, key.id = %key.id, "a provider's key cannot be used");
             }
         }
     }
@@ -434,7 +434,7 @@ async fn load_providers(
                 match ModelScript::parse_script(&script) {
                     Ok(script) => AnswerSource::Script(script),
                     Err(error) => {
-                        tracing::error!(event = "error", %error, provider = provider.name, "a script cannot be used");
+                        tracing::error!(event = "provider.script_invalid", %error, provider = provider.name, "a script cannot be used");
                         continue;
                     }
                 }

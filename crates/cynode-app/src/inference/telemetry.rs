@@ -1,4 +1,4 @@
-//! Numbers and spans of model calls, by the OpenTelemetry words for generative AI. The one place that knows them.
+//! Metrics and spans of model calls, named by OpenTelemetry's conventions for generative AI.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ impl CallLabels {
 }
 
 /// A call was refused before it was made.
-pub(super) fn record_refused_call(why: &'static str) {
-    metrics::counter!("model_calls_refused_total", "why" => why).increment(1);
+pub(super) fn record_refused_call(reason: &'static str) {
+    metrics::counter!("model_calls_refused_total", "reason" => reason).increment(1);
 }
 
 /// A call has ended.

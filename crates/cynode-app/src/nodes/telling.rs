@@ -1,4 +1,4 @@
-//! What nodes tell of their jobs: events, questions to people, bytes, results.
+//! Reports of nodes about their jobs: events, permission requests, blobs and results.
 
 use std::time::Instant;
 
@@ -46,7 +46,7 @@ pub(crate) const PERMISSION_TOOL: &str = "agent.permission";
 const MAX_BLOB_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Stores events of a job, redacted. What was stored before is left out; a gap is refused.
-#[tracing::instrument(name = "app.nodes.tell", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "app.nodes.store_job_events", skip_all, fields(job.id = %job))]
 pub async fn store_job_events(
     app: &App,
     node: AuthenticatedNode,
@@ -116,7 +116,7 @@ async fn require_claim(
 }
 
 /// Events of a job, for whoever may see its project.
-#[tracing::instrument(name = "app.nodes.events", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "app.nodes.list_job_events", skip_all, fields(job.id = %job))]
 pub async fn list_job_events(
     ctx: &mut Ctx,
     job: JobId,
@@ -251,7 +251,7 @@ pub async fn store_blob<E>(
 
 /// Stores what came of a job and wakes its run. A commit is looked at before it counts. Reported again, nothing changes;
 /// reported late or by somebody else, it is refused.
-#[tracing::instrument(name = "app.nodes.result", skip_all, fields(job.id = %job))]
+#[tracing::instrument(name = "app.nodes.store_job_result", skip_all, fields(job.id = %job))]
 pub async fn store_job_result(
     app: &App,
     node: AuthenticatedNode,

@@ -1,5 +1,5 @@
-//! The words of a notice, made when it is told: what was answered meanwhile is not told any more, and nobody is told what they may
-//! not see any more.
+//! Composes a notification when it is delivered. A question that was answered meanwhile is not sent, and a user who
+//! lost access gets nothing.
 
 use cynode_core::{
     ids::{ApprovalId, WaitId},
@@ -80,7 +80,7 @@ fn wait_of(row: &NotificationRecord) -> Option<WaitId> {
 fn question_of(row: &NotificationRecord) -> Option<QuestionRef> {
     let text = |name: &str| row.data.get(name).and_then(Value::as_str);
     match row.kind.as_str() {
-        "approval.asked" => {
+        "approval.requested" => {
             text("approval_id")?.parse::<ApprovalId>().ok().map(QuestionRef::Approval)
         }
         "task.waiting" => {
@@ -231,7 +231,7 @@ fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> Notifica
             let text = format!("Its quota is used up. It is used again from {until}.");
             (format!("A key of {provider} rests"), text)
         }
-        "sweep.halted" => {
+        "reconciler.halted" => {
             let text = "No job is given up before they are heard of, or an admin sets workflow.force_reclaim.";
             ("Most workers look dead at once".to_owned(), text.to_owned())
         }

@@ -1,4 +1,4 @@
-//! What a person is asked, word for word.
+//! The exact question that a person is asked.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! Whoever empties the outbox. Any number of processes may, and any of them may die at any moment: what it had taken comes back.
+//! Outbox worker: claims due notifications with a lease and delivers them. Any number of processes may run it; an
+//! expired lease returns the notification to the queue.
 
 use std::time::Duration;
 
@@ -65,7 +66,11 @@ pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationT
             taken = claim_due(&app, claim, pace.lease, room) => taken,
         };
         let taken = taken.unwrap_or_else(|error| {
-            log_background_error(&error, "people could not be told; it is tried again");
+            log_background_error(
+                "notification.claim_failed",
+                &error,
+                "due notifications could not be claimed; it is retried",
+            );
             Vec::new()
         });
         if !taken.is_empty() {
@@ -88,12 +93,16 @@ pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationT
 fn log_delivery_failure(told: Result<Result<(), Error>, JoinError>) {
     let told = told.unwrap_or_else(|error| Err(Error::Internal(error.into())));
     if let Err(error) = told {
-        log_background_error(&error, "somebody could not be told; it is tried again");
+        log_background_error(
+            "notification.delivery_failed",
+            &error,
+            "a notification could not be delivered; it is retried",
+        );
     }
 }
 
 /// Takes what is due, tells it and waits until all of it is told; gives how many were taken.
-#[tracing::instrument(name = "app.notices.turn", skip_all)]
+#[tracing::instrument(name = "app.notices.deliver_due", skip_all)]
 pub async fn deliver_due(app: &App, lease: Duration) -> Result<usize, Error> {
     let claim = app.environment().new_uuid(app.environment().now());
     let taken = claim_due(app, claim, lease, NOTIFICATION_BATCH_SIZE).await?;

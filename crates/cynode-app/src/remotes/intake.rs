@@ -1,7 +1,8 @@
-//! What comes in from forges. A delivery is only a hint: what stands there is asked of the forge, in turns, by whoever has the lease.
+//! Issue sync with forges. A webhook is only a hint: the worker that holds the remote's lease polls the forge for the
+//! current state.
 //!
-//! An issue becomes a task once: the task, the row that says so and the event are one transaction, and the row's key is the issue. Killed anywhere, the
-//! next turn goes on; done twice, nothing changes.
+//! An issue is imported once: the task, the row keyed by the issue and the event are one transaction. Sync is
+//! idempotent and continues after a kill.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -91,7 +92,7 @@ pub struct WebhookTarget {
 }
 
 /// Takes a delivery of a forge. Its signature is the only thing that says where it comes from.
-#[tracing::instrument(name = "app.remotes.receive", skip_all)]
+#[tracing::instrument(name = "app.remotes.receive_webhook", skip_all)]
 pub async fn receive_webhook(
     app: &App,
     expected: &WebhookTarget,
@@ -156,8 +157,9 @@ async fn run_sync_loop(app: &App) {
                 Ok(false) => break,
                 Err(error) => {
                     log_background_error(
+                        "remote.sync_failed",
                         &error,
-                        "a forge could not be looked at and will be again",
+                        "a remote could not be synchronized; it is retried",
                     );
                     break;
                 }
@@ -171,7 +173,7 @@ async fn run_sync_loop(app: &App) {
 }
 
 /// Looks at the remote that has been due longest, or at that of one project now. Gives whether there was one that nobody else looks at.
-#[tracing::instrument(name = "app.remotes.look", skip_all)]
+#[tracing::instrument(name = "app.remotes.sync_remote", skip_all)]
 pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let environment = app.environment();
     let lease = environment.new_uuid(environment.now());
@@ -189,7 +191,11 @@ pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Err
             (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), silent, Some(why))
         }
         Ok(Err(RemoteSyncError::Broken(error))) => {
-            log_background_error(&error, "a forge could not be looked at and will be again");
+            log_background_error(
+                "remote.sync_failed",
+                &error,
+                "a remote could not be synchronized; it is retried",
+            );
             (usual, false, Some(error.to_string()))
         }
         Err(_) => (usual, silent, Some("the look took too long".to_owned())),
@@ -466,7 +472,7 @@ async fn import_issue(
     let data =
         json!({ "number": number, "url": kept.url, "author": kept.author, "name": task.name });
     let told =
-        EventDraft::new(EventKind::IssueTaken, data).with_project(project).with_task(task.id);
+        EventDraft::new(EventKind::IssueImported, data).with_project(project).with_task(task.id);
     ctx.record_event(told).await?;
     app.commit_operation(ctx).await?;
     Ok(true)

@@ -1,4 +1,4 @@
-//! What was said on a forge about our pull requests, and what became of them there.
+//! Pull request feedback: reads comments, reviews and state of our pull requests from a forge.
 
 use cynode_core::events::EventKind;
 use cynode_db::{

@@ -1,5 +1,5 @@
-//! What is made for people in a repository: commits, branches, merges, differences. Branches only ever move forward, from a commit
-//! that whoever moves them has seen.
+//! Commits, branches, merges and diffs in a repository. A branch only fast-forwards, from the commit that the caller
+//! read.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Firing schedules. Any number of processes may, and any of them may die at any moment: before the commit nothing has happened.
+//! Fires due schedules. Any number of processes may run it, and each may die at any moment: nothing happens before the
+//! commit.
 
 use std::time::Duration;
 
@@ -46,7 +47,11 @@ const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed i
 pub async fn run_scheduler(app: App, stop: CancellationToken) {
     loop {
         if let Err(error) = fire_due_schedules(&app).await {
-            log_background_error(&error, "schedules could not be looked at; it is tried again");
+            log_background_error(
+                "schedule.poll_failed",
+                &error,
+                "due schedules could not be read; it is retried",
+            );
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -57,7 +62,7 @@ pub async fn run_scheduler(app: App, stop: CancellationToken) {
 }
 
 /// Fires every schedule whose time has come and that nobody else fires. Gives how many.
-#[tracing::instrument(name = "app.schedules.turn", skip_all)]
+#[tracing::instrument(name = "app.schedules.fire_due_schedules", skip_all)]
 pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
     let mut total = 0;
     loop {
@@ -74,8 +79,9 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
                 Ok(false) => {}
                 Err(error) => {
                     log_background_error(
+                        "schedule.fire_failed",
                         &error,
-                        "a schedule could not be fired; it is tried again",
+                        "a schedule could not be fired; it is retried",
                     );
                 }
             }
@@ -215,7 +221,7 @@ async fn record_firing_refusal(
 }
 
 /// Fires a schedule now, in the name of the caller. When it is due by itself stays as it is.
-#[tracing::instrument(name = "app.schedules.ask_now", skip_all, fields(schedule.id = %id))]
+#[tracing::instrument(name = "app.schedules.fire_schedule_now", skip_all, fields(schedule.id = %id))]
 pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringView, Error> {
     let schedule = lock_schedule(ctx, id).await?;
     ctx.require_project_role(schedule.project, UserRole::Operator).await?;

@@ -1,4 +1,4 @@
-//! When a schedule is due. Nothing here reads a clock.
+//! Computes when a schedule is due. It is pure and reads no clock.
 
 use croner::{
     Cron,

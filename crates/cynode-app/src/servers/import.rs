@@ -1,4 +1,4 @@
-//! Where a server may be, and what a registry's document says about it.
+//! Validates the address of a tool server and imports a registry's document.
 
 use cynode_core::roles::UserRole;
 use cynode_wire::gate::ServerTransport;

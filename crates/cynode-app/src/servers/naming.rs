@@ -1,4 +1,4 @@
-//! What the tools of a server are called here: as the server calls them where that is a name, and unmistakable in any case.
+//! Names of a server's tools: the server's own name where it is valid, and unique in any case.
 
 use cynode_policy::{digest::Sha256Digest, names::ToolName};
 

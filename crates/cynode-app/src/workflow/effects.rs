@@ -1,4 +1,4 @@
-//! What a node changes, applied in the transaction of its checkpoint.
+//! Applies the effects of a step in the transaction of its checkpoint.
 
 use cynode_core::{
     evidence::EvidenceCheck,

@@ -1,4 +1,4 @@
-//! What people may tell a task while it runs: instructions, a yes or no, an answer, a stop.
+//! Signals of people to a running task: instruct, approve, answer, stop.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ const fn has_ended(task: &Task) -> bool {
 }
 
 /// Tells a task something. A stop and the end of a pause take effect at once, the rest at the next step.
-#[tracing::instrument(name = "app.workflow.instruct", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
+#[tracing::instrument(name = "app.workflow.instruct_task", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
 pub async fn instruct_task(
     ctx: &mut Ctx,
     id: TaskId,
@@ -55,7 +55,7 @@ pub async fn instruct_task(
 }
 
 /// What an agent tells a task. An answer to a report is for the job that reported, and is one, however often its handoff is begun.
-#[tracing::instrument(name = "app.workflow.reply", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
+#[tracing::instrument(name = "app.workflow.reply_to_report", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
 pub async fn reply_to_report(
     ctx: &mut Ctx,
     agent: AgentTokenId,
@@ -240,7 +240,7 @@ async fn resolve_wait(
 }
 
 /// Says yes or no to a plan.
-#[tracing::instrument(name = "app.workflow.approve", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.workflow.approve_plan", skip_all, fields(task.id = %id))]
 pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Result<Task, Error> {
     let resolution =
         if body.approved { WaitResolution::Approved } else { WaitResolution::Rejected };
@@ -250,7 +250,7 @@ pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Resu
 }
 
 /// Answers a task's question.
-#[tracing::instrument(name = "app.workflow.answer", skip_all, fields(task.id = %id))]
+#[tracing::instrument(name = "app.workflow.answer_task_question", skip_all, fields(task.id = %id))]
 pub async fn answer_task_question(
     ctx: &mut Ctx,
     id: TaskId,

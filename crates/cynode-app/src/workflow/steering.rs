@@ -1,4 +1,4 @@
-//! What people told a run, taken up between two nodes.
+//! Applies pending instructions of people to a run between two steps.
 
 use cynode_core::{
     ids::{TaskId, WaitId},

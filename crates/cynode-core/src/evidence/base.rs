@@ -1,6 +1,8 @@
-//! Checks before any change: what a run on the base commit says, why a check cannot run on a machine, and whether two runs failed alike.
+//! Base checks: the result of a check on the base commit, the reason why a check cannot run, and whether two runs
+//! failed alike.
 //!
-//! **Invariant**: total over any output. What is not recognised is a check that fails, never one that cannot run.
+//! **Invariant**: the functions are total over any output. Output that is not recognized means a failing check, never
+//! one that cannot run.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! When a review ends: what follows a verdict, and how often work may be sent back.
+//! Review loop: what follows a verdict, and how many revisions are allowed.
 
 use std::collections::BTreeMap;
 

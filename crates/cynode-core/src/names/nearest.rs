@@ -1,4 +1,4 @@
-//! The known name that somebody who mistyped one meant.
+//! Suggests the nearest known name for a mistyped one.
 
 /// The known name that is nearest to `name` by edit distance, if it is near enough to be meant: at most a third of its
 /// letters are different.

@@ -1,4 +1,4 @@
-//! Every preference that somebody reads, with what it means. Another would be written and never looked at.
+//! Registry of preferences: every key that the code reads, with its meaning. A key outside it has no effect.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What a person may tell a running task.
+//! Instructions of people to a running task.
 
 use serde::{Deserialize, Serialize};
 

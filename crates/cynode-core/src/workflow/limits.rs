@@ -1,4 +1,4 @@
-//! How often and how long: the numbers of a run, from preferences, with defaults that hold for any input.
+//! Limits of a run: retries and timeouts from preferences, with defaults that hold for any input.
 
 use std::{collections::BTreeMap, time::Duration};
 

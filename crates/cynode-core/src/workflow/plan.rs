@@ -1,4 +1,4 @@
-//! A plan: a graph of work units without a circle, and which of them may be sent.
+//! Plans: an acyclic graph of work units, and which of them are ready to dispatch.
 
 use std::collections::{BTreeMap, BTreeSet};
 

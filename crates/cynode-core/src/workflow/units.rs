@@ -1,4 +1,4 @@
-//! What a work unit and a job may go through, as tables.
+//! State tables of work units and jobs.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Waiting: always for a reason, and always with somebody who can end it.
+//! Waits of a run: each has a reason and somebody who can end it.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! Answers that come in pieces: progress first, then the result.
+//! Streamed answers: progress notifications, then the result. Backpressure: progress that a slow reader leaves no room
+//! for is dropped; the result is never dropped.
 
 use std::{
     pin::Pin,

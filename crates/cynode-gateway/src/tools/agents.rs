@@ -1,4 +1,4 @@
-//! `agent.*` and `pm.*`: what agents say of themselves and to each other, by way of the project manager.
+//! `agent.*` and `pm.*`: reports of agents and their messages to the project manager.
 
 use cynode_app::reports;
 use cynode_core::{

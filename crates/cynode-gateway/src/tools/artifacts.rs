@@ -1,4 +1,4 @@
-//! `artifact.*`: bytes that belong to a task.
+//! `artifact.*`: artifacts of a task.
 
 use bytes::Bytes;
 use cynode_app::artifacts::{self, Artifact, ArtifactContent, NewArtifact};

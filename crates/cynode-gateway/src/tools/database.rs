@@ -1,5 +1,5 @@
-//! `db.*`: tasks, jobs, work units, projects, preferences. They read and change what the person whom the agent works for
-//! may read and change, inside the agent's project.
+//! `db.*`: tasks, jobs, work units, projects and preferences. An agent reads and changes what its user may, within its
+//! own project.
 
 use cynode_app::{inference, preferences, projects, tasks, timeline, workflow::signals};
 use cynode_core::{

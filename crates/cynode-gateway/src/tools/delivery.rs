@@ -1,4 +1,4 @@
-//! `git.pull_request.*` and `git.diff`: how the project manager delivers what a task brought. Commits, branches and credentials stay
+//! `git.pull_request.*` and `git.diff`: the project manager delivers a task. Commits, branches and credentials stay
 //! with the orchestrator.
 
 use cynode_app::delivery;

@@ -1,5 +1,5 @@
-//! `handoff.*` and `think.*`: how the programs in which the project manager and analysts run take work and bring it back.
-//! What the work itself needs is called with the token of each handoff, as any agent's.
+//! `handoff.*` and `think.*`: the programs of the project manager and analysts claim and answer handoffs. The work
+//! itself uses the token of each handoff.
 
 use cynode_app::{
     Error, OperationFuture,

@@ -1,4 +1,4 @@
-//! `help.*`: how things are done here, for a model that has to find its way.
+//! `help.*`: usage help for models.
 
 use cynode_core::agents::ToolScope;
 use cynode_policy::{

@@ -1,5 +1,4 @@
-//! Tools whose part of the system is not there yet. They are listed for people with the reason, shown to no agent, and
-//! refused when called: nothing is pretended.
+//! Tools that are not implemented yet. People see them with the reason; agents do not see them, and a call is refused.
 
 use cynode_core::agents::ToolScope;
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};

@@ -1,5 +1,4 @@
-//! `node.*`: the machines that run jobs, for whoever plans work. Which one gets a job is decided by the orchestrator alone;
-//! a plan may ask for one.
+//! `node.*`: lists nodes for planning. Only the orchestrator places jobs; a plan may ask for a node.
 
 use cynode_app::nodes;
 use cynode_core::{agents::ToolScope, ids::NodeId};

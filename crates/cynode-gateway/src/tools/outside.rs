@@ -1,4 +1,5 @@
-//! `web.fetch` and `api.call`: out of the house, if the profile permits it, and never into anybody's cellar.
+//! `web.fetch` and `api.call`: HTTP requests of agents to public addresses, where the agent's profile permits them. The
+//! SSRF guard is in `egress`.
 
 use cynode_core::agents::ToolScope;
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};

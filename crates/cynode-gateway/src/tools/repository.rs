@@ -1,4 +1,4 @@
-//! `git.tree` and `git.read`: the files of a task's project, for whoever plans work. Nothing is checked out and nothing is run.
+//! `git.tree` and `git.read`: files of a task's repository, read from git. Nothing is checked out or executed.
 
 use cynode_app::repositories;
 use cynode_core::{agents::ToolScope, ids::TaskId};

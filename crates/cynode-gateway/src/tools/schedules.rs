@@ -1,4 +1,4 @@
-//! `schedule.*`: work that is asked for at its time, by the same operations as people's.
+//! `schedule.*`: schedules, by the same operations that users call.
 
 use cynode_app::schedules;
 use cynode_core::{

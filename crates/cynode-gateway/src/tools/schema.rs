@@ -1,4 +1,4 @@
-//! The JSON Schema of a type that also describes itself for our HTTP interface: there is one description of each.
+//! Derives the JSON Schema of a tool's arguments from the type's OpenAPI schema.
 
 use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};

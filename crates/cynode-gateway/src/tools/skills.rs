@@ -1,4 +1,4 @@
-//! `skills.*` and `sandbox.allowed_images.*`: what agents may be given and run in, checked as for people.
+//! `skills.*` and `sandbox.allowed_images.*`: skills and sandbox images, with the same checks as for users.
 
 use cynode_app::{
     reports,

@@ -1,5 +1,5 @@
-//! `workflow.*` and `verification.record`: how tasks are driven. The program that drives them comes through the same gate as
-//! everybody; under the lease its word counts, without it nobody's does.
+//! `workflow.*` and `verification.record`: how a runner drives tasks. The runner passes the same policy as every agent
+//! and acts only under its lease.
 
 use cynode_app::{reports, workflow};
 use cynode_core::{

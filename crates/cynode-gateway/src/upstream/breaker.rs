@@ -1,4 +1,4 @@
-//! Leaving a failing server alone for a while.
+//! Circuit breaker for an upstream MCP server: exponential backoff after each failure, up to one minute.
 
 use std::time::Duration;
 

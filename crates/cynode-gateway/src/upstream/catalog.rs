@@ -1,4 +1,4 @@
-//! The tools of a server: all pages of its list, read into [`UpstreamTool`]s.
+//! Reads all pages of a server's tool list into [`UpstreamTool`]s.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! A connection to one server, whatever it runs over.
+//! A connection to one server over any transport.
 
 use cynode_app::egress::may_be_public;
 use tokio_util::task::TaskTracker;

@@ -1,4 +1,4 @@
-//! Why a server did not do what was asked.
+//! Errors of upstream servers.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The headers that repeat, for intermediaries, what is in the body of a modern request.
+//! Headers that repeat parts of a modern request's body for intermediaries.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,7 @@
-//! Servers over streamable HTTP, of both eras.
+//! Upstream servers over streamable HTTP, of both eras.
 //!
-//! Written on top of the HTTP client rather than of an MCP library, for three reasons: arguments
-//! and results pass through as the bytes they are, every read has a bound, and a call costs little
-//! more than the POST that it is.
+//! The client is written on top of the HTTP client rather than an MCP library, for three reasons: arguments and results
+//! pass through as bytes, every read is bounded, and a call costs little more than its POST.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};

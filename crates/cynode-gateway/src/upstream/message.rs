@@ -1,4 +1,4 @@
-//! JSON-RPC messages: ours are written, theirs are read, and what is inside is left as it is.
+//! JSON-RPC messages: encodes requests and decodes responses; params and results pass through unchanged.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
-//! One connection per server, opened when needed and given up when it fails.
+//! Connection pool: one connection per server, opened on first use and closed when it fails. A semaphore bounds the
+//! calls in flight.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -107,7 +108,7 @@ impl UpstreamPool {
     }
 
     /// All tools of a server.
-    #[tracing::instrument(name = "upstream.list", skip_all, fields(server.id = %server.id))]
+    #[tracing::instrument(name = "gateway.upstream.list_server_tools", skip_all, fields(server.id = %server.id))]
     pub async fn list_server_tools(
         &self,
         server: &UpstreamServer,
@@ -139,7 +140,7 @@ impl UpstreamPool {
     ///
     /// A call is made at most once, except that it is made again when the server is known not to
     /// have carried it out. Dropping the future withdraws the call.
-    #[tracing::instrument(name = "upstream.call", skip_all, fields(server.id = %server.id))]
+    #[tracing::instrument(name = "gateway.upstream.call_server_tool", skip_all, fields(server.id = %server.id))]
     pub async fn call_server_tool(
         &self,
         server: &UpstreamServer,

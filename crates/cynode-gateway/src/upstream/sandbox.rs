@@ -1,7 +1,6 @@
-//! The sandbox of a server that runs as a process of ours.
+//! Sandbox of an upstream server that runs as a process.
 //!
-//! It is bubblewrap's: namespaces of its own for everything, no capability, a system that can be
-//! read and nothing else. There is no way to run a server without it.
+//! It uses bubblewrap: separate namespaces, no capabilities, a read-only system. No setting runs a server without it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Reading server-sent events, as far as MCP uses them.
+//! Parser of server-sent events, as far as MCP uses them.
 
 use super::UpstreamError;
 

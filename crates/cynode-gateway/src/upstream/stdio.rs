@@ -1,4 +1,5 @@
-//! Servers that run as sandboxed processes and speak in lines of JSON.
+//! Upstream MCP servers that run as sandboxed processes and exchange lines of JSON. Backpressure: a bounded queue holds
+//! what the server has not read yet.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

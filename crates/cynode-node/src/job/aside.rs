@@ -1,4 +1,4 @@
-//! Programs of the node's own over the files of a job: each in a sandbox of its own, without any socket.
+//! Trusted commands of the node over the files of a job: each in a sandbox of its own, without sockets.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 

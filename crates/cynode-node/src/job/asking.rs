@@ -1,4 +1,4 @@
-//! Asking people for permission.
+//! Permission requests to people.
 
 use std::{
     sync::{Arc, atomic::Ordering},

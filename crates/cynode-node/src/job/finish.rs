@@ -1,4 +1,4 @@
-//! From the end of the turn to the result.
+//! Finishing a job: from the end of the worker's turn to the result.
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Results have to fit into one request.
+//! Truncates a result so that it fits one request.
 
 use cynode_wire::nodes::CommandOutcome;
 

@@ -1,4 +1,4 @@
-//! Commits that are put together before the worker begins.
+//! Merges the base commits of a job before the worker starts.
 
 use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
 

@@ -1,4 +1,4 @@
-//! What checks stand on: made anew for each of them, with the files that they go by put back.
+//! Workspace of a check: created anew for each check, with the pinned files restored.
 
 use std::{path::Path, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Runs of a job in its sandbox.
+//! Sandbox runs of a job.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 

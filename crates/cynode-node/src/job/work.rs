@@ -1,4 +1,4 @@
-//! From the claim to the end of the worker's turn.
+//! Running a job: from the claim to the end of the worker's turn.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
-//! The file that events wait in, so that a node that is killed does not take along what it had not sent.
+//! Spool file of events, so that a killed node does not lose unsent events.
 //!
-//! Every event is a line; before events are sent for the first time another line says which ones they are and what numbers they get.
-//! After a kill the orchestrator's next number tells which of the lines it has. The file is written and not synced: it outlives the
-//! process, and not a power cut, for which events are not worth a disk's time.
+//! Each event is one line. Before a batch is sent for the first time, another line records its events and their
+//! numbers. After a kill the orchestrator's next number tells which lines it has. The file is written and not synced:
+//! it survives the process, not a power cut.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -186,7 +186,7 @@ impl EventSpool {
     fn write_or_disable(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = write(self) {
             let path = self.path.display();
-            tracing::warn!(event = "events.unkept", %path, %error, "events are in memory only");
+            tracing::warn!(event = "job_events.persist_failed", %path, %error, "events are in memory only");
             self.file = None;
             let _ = fs::remove_file(&self.path);
         }

@@ -1,4 +1,4 @@
-//! Sandboxes of the node's own system, by bubblewrap.
+//! Sandbox backend with the host's system, by bubblewrap.
 
 use std::{
     fs,

@@ -1,8 +1,9 @@
-//! Limits on a whole process tree, by cgroup: the old hierarchies (one for each controller) where they are in use, else the unified one.
+//! Resource limits of a process tree by cgroup: v1 hierarchies (one per controller) where they are in use, else the
+//! unified v2 hierarchy.
 //!
-//! A node has one directory in each hierarchy, `cynode-<instance>`; a run has one in it, `<job>.<run>`. To kill a run is to kill its
-//! cgroup: at once by `cgroup.kill` in the unified hierarchy, else each process of it; the first process of its pid namespace is among
-//! them, and with that one they all go.
+//! A node has one directory in each hierarchy, `cynode-<instance>`; a run has one below it, `<job>.<run>`. A kill of a
+//! run kills its cgroup: by `cgroup.kill` in v2, else process by process. The first process of the pid namespace is
+//! among them, and the rest die with it.
 
 mod layout;
 

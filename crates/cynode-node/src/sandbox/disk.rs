@@ -1,5 +1,4 @@
-//! How much lies in what a run may change. Quotas of the file system would be better, but need one that was set up for them; so it is
-//! counted, again and again, at a cost that is kept low.
+//! Disk usage limit of a run, by repeated measurement. File system quotas need a file system that was set up for them.
 
 use std::{
     collections::HashSet,

@@ -1,4 +1,4 @@
-//! What all sandboxes of a node stand on.
+//! Host environment that all sandboxes of a node share. Bind mounts with path traversal (`..`) are refused.
 
 use std::{
     collections::HashMap,

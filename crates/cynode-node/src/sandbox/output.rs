@@ -1,4 +1,4 @@
-//! What a program wrote, as far as it is kept.
+//! Bounded capture of a program's output.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 

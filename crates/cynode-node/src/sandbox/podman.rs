@@ -1,7 +1,7 @@
-//! Sandboxes of images, by podman.
+//! Sandbox backend for container images, by podman.
 //!
-//! A container has a process of its own beside it that outlives the node. So its first process holds a connection to the node, and
-//! ends, and with it the container, when that connection does. What was left all the same is found by its labels.
+//! A container has a monitor process that outlives the node. Its first process therefore holds a connection to the node
+//! and exits when the connection closes, which ends the container. Orphans are found by their labels.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! A run from its start to its end.
+//! The lifecycle of a sandbox run.
 
 use std::{fmt, future::pending, process::ExitStatus, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Directories of the machine that its admin wants sandboxes to see. One that cannot be shown is named and left out: no job needs to
-//! fail for it, and the node does not either.
+//! Host directories that the node's admin lets sandboxes see. A path that cannot be shown, path traversal (`..`)
+//! included, is reported and skipped: neither a job nor the node fails for it.
 
 use std::{
     fs,

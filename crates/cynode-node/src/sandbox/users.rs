@@ -1,4 +1,4 @@
-//! A user of the host for each job, so that what leaves a sandbox in spite of everything is nobody there, and nobody in another job.
+//! One host user per job: a process that escapes its sandbox has no rights on the host and none over another job.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! The way to the models and to the tool gate.
+//! Forwards requests of a sandbox to the orchestrator's models and gateway.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The way to package registries: off unless the job asks for hosts and the node's owner has named them too.
+//! Egress of a sandbox to package registries, by an allowlist. It is off unless the job asks for hosts and the node's
+//! owner allows them too. SSRF guard: only globally routable addresses are connected to.
 
 use std::{
     collections::BTreeSet,
@@ -162,7 +163,7 @@ impl EgressProxy {
             tokio::select! {
                 () = stop.cancelled() => {}
                 passed = pass => if let Err(error) = passed {
-                    tracing::debug!(event = "net.ended", %error, "a way out ended");
+                    tracing::debug!(event = "egress.closed", %error, "an egress connection ended");
                 }
             }
         });

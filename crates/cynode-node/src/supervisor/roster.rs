@@ -1,4 +1,4 @@
-//! Which jobs the node has, and how they stand.
+//! Roster of the node's jobs and their states.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

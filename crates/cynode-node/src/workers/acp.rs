@@ -1,7 +1,7 @@
-//! The worker that drives a coding agent by the Agent Client Protocol.
+//! Worker that drives a coding agent by the Agent Client Protocol.
 //!
-//! The agent runs in the sandbox and speaks over its standard input and output. It has files and commands of its own, so it gets none
-//! from here. What it says is untrusted: every answer is checked, everything is bounded, and whatever it does a turn ends.
+//! The agent runs in the sandbox and speaks over its standard input and output. It has its own files and commands and
+//! gets none from here. It is untrusted: every message is validated, every buffer is bounded, and every turn ends.
 
 use std::{
     path::{Path, PathBuf},

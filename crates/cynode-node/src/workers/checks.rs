@@ -1,7 +1,7 @@
-//! The worker that runs checks: each in a sandbox of its own start, all of them, whatever the ones before came to.
+//! Worker that runs checks: each in a fresh sandbox, and all of them whatever the earlier results.
 //!
-//! What they run is not trusted. Each finds the files of the commit and nothing else, those that checks go by as they were before the
-//! change, and an empty home: nothing that one check leaves is there for the next.
+//! Checks are untrusted. Each sees only the files of the commit, with pinned files as they were before the change, and
+//! an empty home: no check leaves anything for the next.
 
 use std::{sync::Arc, time::Duration};
 

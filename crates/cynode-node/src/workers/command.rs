@@ -1,4 +1,4 @@
-//! The worker that runs commands, one after the other.
+//! Worker that runs commands in sequence.
 
 use std::{sync::Arc, time::Duration};
 

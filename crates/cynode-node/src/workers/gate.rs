@@ -1,4 +1,4 @@
-//! Calls of tools from the node itself, through the same socket that the sandbox has: the gate cannot tell the difference.
+//! Tool calls of the node itself, through the socket of the sandbox: the gateway applies the same policy.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Programs that run inside the sandbox from their start to their end.
+//! Runs a program inside the sandbox from start to exit.
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 

@@ -1,7 +1,7 @@
-//! Fetches coding agents at the user's request, and finds those that are there.
+//! Installs coding agents at the user's request, and finds installed ones.
 //!
-//! An agent is a folder `NAME` below the node's agents folder, made by npm from the recipe's lock: every package is checked against
-//! the digest in it. No script of a package is run, here or later: the programs run in sandboxes only.
+//! An agent is a directory `NAME` below the node's agents directory, made by npm from the recipe's lock file: every
+//! package is verified against its digest. Package scripts never run. The programs run in sandboxes only.
 
 use std::{
     fs::{self, Permissions},

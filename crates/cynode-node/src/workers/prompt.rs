@@ -1,4 +1,4 @@
-//! What an agent is told: made from the structured context of its work, from where commits did not fit together, and from nothing else.
+//! Builds an agent's prompt from the structured context of its work and from merge conflicts, and from nothing else.
 
 use std::fmt::Write as _;
 

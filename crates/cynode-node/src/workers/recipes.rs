@@ -1,4 +1,4 @@
-//! Recipes: how each coding agent is installed, started and kept quiet. They are data; a node may be given more of them.
+//! Recipes: how each coding agent is installed, started and configured. They are data, and a node may add more.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

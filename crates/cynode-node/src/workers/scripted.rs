@@ -1,4 +1,4 @@
-//! The worker that plays a list of moves: for tests and the demonstration.
+//! Worker that plays a script, for tests and the demo.
 
 use std::{
     collections::VecDeque,

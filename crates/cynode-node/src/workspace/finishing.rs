@@ -1,4 +1,4 @@
-//! Putting the work together at the end.
+//! Commits the work and builds the bundle at the end of a job.
 
 use std::{
     fs::File,

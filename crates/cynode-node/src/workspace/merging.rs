@@ -1,4 +1,4 @@
-//! Putting commits together before the worker begins.
+//! Merges commits in the workspace before the worker starts.
 
 use std::{io::Read, path::Path};
 

@@ -1,4 +1,4 @@
-//! Files that checks go by, as they were before the change.
+//! Pinned files: restores the files that checks depend on to their state before the change.
 
 use std::{
     fs,

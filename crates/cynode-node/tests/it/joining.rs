@@ -193,7 +193,7 @@ async fn a_directory_to_show_that_cannot_be_read_is_named_and_left_out_and_the_n
     ];
     assert_eq!(report.warnings, told);
     let log = machine.log();
-    assert_eq!(log.matches("\"event\":\"show.left_out\"").count(), 2, "{log}");
+    assert_eq!(log.matches("\"event\":\"host_path.skipped\"").count(), 2, "{log}");
     let looked = machine.command().args(["doctor", "--min-free-disk-mib", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&looked.stdout).into_owned();
     assert!(looked.status.success(), "{said}{}", stderr(&looked));

@@ -26,7 +26,7 @@ fn notice() -> NotificationMessage {
     };
     NotificationMessage {
         id: "ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708".into(),
-        kind: "approval.asked".into(),
+        kind: "approval.requested".into(),
         title: "May an agent do this? Größe\r\nBcc: evil@example.com".into(),
         text: "Asked by an agent.".into(),
         exact: Some("command: rm -rf build && echo '.'\n.\nQUIT\ncwd: /work — äöü".into()),
@@ -63,7 +63,7 @@ async fn a_webhook_is_signed_so_that_another_implementation_accepts_it() {
     assert_eq!(
         taken[0].body,
         json!({
-            "type": "approval.asked",
+            "type": "approval.requested",
             "timestamp": "2026-11-15T12:00:00Z",
             "data": {
                 "notification_id": notice().id,
@@ -208,7 +208,7 @@ async fn a_mail_has_the_exact_words_one_recipient_and_a_name_that_repeats() {
     assert_eq!(
         taken[0].text().trim_end(),
         format!(
-            "Asked by an agent.\n\n{}\n\nLook: https://cynode.example/answer/token\n\n-- \napproval.asked {}",
+            "Asked by an agent.\n\n{}\n\nLook: https://cynode.example/answer/token\n\n-- \napproval.requested {}",
             notice().exact.unwrap(),
             notice().id,
         )

@@ -1,4 +1,4 @@
-//! The form of an answer: what a provider is told of it, and how an answer is read.
+//! Schema of an answer: converts it for the provider and parses the answer.
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value, json};

@@ -48,7 +48,7 @@ impl<'a> LiveBackend<'a> {
         if let Some(known) = find_recorded_answer(&self.handoff.thoughts, ask, &digest)
             && let Ok(known) = form.validate_answer(known.clone(), check)
         {
-            tracing::info!(event = "think.remembered", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step);
+            tracing::info!(event = "think_call.replayed", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step);
             return Ok(known);
         }
         let model = select_model(&self.handoff.models, ask.tier).ok_or_else(|| {
@@ -59,7 +59,7 @@ impl<'a> LiveBackend<'a> {
         let temperature = super::temperature_for_kind(ask.kind, self.temperature);
         let insisted = self.voice.complete_structured(ask, &form, model, temperature, check).await;
         tracing::info!(
-            event = "think.asked", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step, model,
+            event = "think_call.completed", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step, model,
             attempts = insisted.attempts, input_tokens = insisted.input_tokens, output_tokens = insisted.output_tokens,
             milliseconds = insisted.latency.as_millis(), answered = insisted.answer.is_ok(),
         );

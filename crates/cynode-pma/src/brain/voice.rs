@@ -1,4 +1,4 @@
-//! Speaks to a model over Chat Completions until it gives an answer of the right form, or says why there is none.
+//! Chat Completions client: asks a model until the answer matches the schema, or says why none does.
 
 use std::{collections::BTreeMap, time::Duration};
 

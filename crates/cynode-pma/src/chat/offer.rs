@@ -1,4 +1,4 @@
-//! Which tools a chat is offered: those that it is about, and never all of them.
+//! Chooses the tools that a chat is offered: the relevant ones, never all.
 
 use cynode_wire::handoffs::ChatMessage;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Reads the pieces of an answer as they come: text is passed on, calls of tools are put together.
+//! Decodes a streamed answer: passes text on and assembles tool calls.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One turn of a chat: the model speaks, calls tools through the gate, reads what they gave, and speaks again.
+//! One turn of a chat: the model answers, calls tools through the gateway, reads their results and answers again.
 
 use std::{collections::BTreeSet, ops::AddAssign};
 

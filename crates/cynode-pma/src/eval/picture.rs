@@ -1,4 +1,4 @@
-//! The figures as a picture: bars of accuracy, and a confusion matrix for each table and way.
+//! Renders the figures as an image: accuracy bars, and a confusion matrix per table and way.
 
 use plotters::{coord::Shift, prelude::*, style::text_anchor};
 

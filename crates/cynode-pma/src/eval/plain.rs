@@ -1,4 +1,4 @@
-//! The other way to ask, to compare with: one plain sentence, free text back, read with good will.
+//! Baseline of the evaluation: one plain sentence, free text back, parsed leniently.
 
 use super::rows::{EvalRow, EvalTable, RowInput};
 

@@ -1,6 +1,7 @@
-//! What was asked and answered, word for word, so that it can be gone through again without a model.
+//! Recording of all requests and answers, so that an evaluation can be replayed without a model.
 //!
-//! A recording is a folder: `calls.jsonl` has a line for each row and way, `texts.jsonl` the long texts that many calls share, by digest.
+//! A recording is a folder: `calls.jsonl` has a line for each row and way, `texts.jsonl` the long texts that many calls
+//! share, by digest.
 
 use std::{
     collections::BTreeMap,

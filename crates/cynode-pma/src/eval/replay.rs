@@ -1,4 +1,4 @@
-//! Goes through a recording again, without a model: the same answers must give the same decisions.
+//! Replays a recording without a model: the same answers must give the same decisions.
 
 use super::{
     plain,

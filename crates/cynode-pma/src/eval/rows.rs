@@ -1,4 +1,4 @@
-//! The labelled inputs: what a row holds, and which half it belongs to. `eval/README.md` says how the labels were decided.
+//! Labelled inputs: the fields of a row, and its half. `eval/README.md` says how the labels were decided.
 
 use std::{collections::BTreeSet, path::Path};
 

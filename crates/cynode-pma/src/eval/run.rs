@@ -1,4 +1,4 @@
-//! Asks every row in both ways, one after the other, and keeps what was said.
+//! Asks every row in both ways and records the answers.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Figures from answers: how many were right, how many had the form, what they took.
+//! Scores answers: accuracy, valid schemas, cost.
 
 use std::collections::BTreeMap;
 

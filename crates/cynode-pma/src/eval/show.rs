@@ -1,4 +1,4 @@
-//! The figures as text for a terminal.
+//! Renders the figures as text for a terminal.
 
 use std::fmt::Write as _;
 

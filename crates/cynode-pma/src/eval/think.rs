@@ -1,4 +1,5 @@
-//! The structured way to ask: a desk, a brain and the questions of production, with a row in place of a handoff's matter.
+//! The structured way to ask: the context, client and prompts of production, with a row in place of a handoff's
+//! payload.
 
 use std::{collections::BTreeMap, sync::Mutex};
 

@@ -1,4 +1,4 @@
-//! What the analyst decides: whether the work on one task is good. It says so twice: in a record of its own, and in its answer.
+//! Decisions of the analyst: verifies the work on one task. It records a verification and answers the handoff.
 
 use cynode_wire::{
     handoffs::{AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, ResultVerification},

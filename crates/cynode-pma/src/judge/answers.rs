@@ -1,5 +1,5 @@
-//! What a person said when they were asked, read by rules: no model interprets it. Only the bare words that a question offers decide
-//! something; a yes, a no and all else is said to whoever asked, and goes to them as it is.
+//! Parses a person's answer by rules, without a model. Only the exact words that a question offers decide; every other
+//! answer is passed on unchanged.
 
 use cynode_core::workflow::waits::{WaitReason, is_stop_answer};
 use cynode_wire::workflow::{EndedWait, WaitResolution};

@@ -1,4 +1,4 @@
-//! What is known of a project before anything is decided: its files, its own words for agents, or a description of it.
+//! Project context before any decision: its files, its own instructions for agents, or a description.
 
 use std::collections::{BTreeMap, BTreeSet};
 

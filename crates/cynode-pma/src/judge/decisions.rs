@@ -1,7 +1,7 @@
-//! What is decided by thinking: one type for each kind of question, small enough for a small model.
+//! Types of decisions that a model makes: one small type per kind of question.
 //!
-//! The comments of the fields go into the schema, so that they are read by models too: they say what belongs there. The reason comes
-//! before the label, since an answer is written from front to back.
+//! The field comments become part of the schema, so models read them too. The reason comes before the label, because an
+//! answer is written from front to back.
 
 use cynode_core::{
     agents::AgentRole,

@@ -1,4 +1,5 @@
-//! Text of others inside a question: bounded, and in a fence that it cannot close.
+//! Fences untrusted content against prompt injection: bounds the text, strips hidden characters and encloses it in a
+//! code fence that the text cannot close.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! What the project manager decides. Code decides what a table or a rule knows; a model is asked for the rest, one question at a
-//! time, and sees nothing of the questions before.
+//! Decisions of the project manager. Code decides where a table or a rule knows the answer; a model is asked for the
+//! rest, one independent question at a time.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ fn planned_project(desk: &DecisionContext<'_>) -> ProjectContext {
 fn review_options(desk: &DecisionContext<'_>) -> ReviewOptions {
     let (options, notes) = ReviewOptions::from_preferences(&desk.handoff.context.preferences);
     for note in notes {
-        tracing::warn!(event = "preference.unusable", note = %note, "a preference cannot be used as it is");
+        tracing::warn!(event = "preference.invalid", note = %note, "a preference cannot be used as it is");
     }
     options
 }

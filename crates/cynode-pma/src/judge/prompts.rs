@@ -1,6 +1,7 @@
-//! The questions, as pure functions: the same facts give the same words.
+//! Prompts as pure functions: the same facts give the same text.
 //!
-//! **Invariant**: whatever others wrote stands in a fence and is bounded, so that no question grows with what came before it.
+//! **Invariant**: untrusted content is fenced and bounded against prompt injection, and no prompt grows with the
+//! history.
 
 mod examples;
 

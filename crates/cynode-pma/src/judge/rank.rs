@@ -1,4 +1,4 @@
-//! Which tools a goal is about: ranked by the words they share, never all of them.
+//! Ranks tools by the words they share with a goal.
 
 use std::collections::BTreeSet;
 

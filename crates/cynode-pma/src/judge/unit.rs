@@ -1,4 +1,4 @@
-//! What the plan says of a unit: the payload that comes back when the unit is sent and when its result is judged.
+//! Payload of a unit: stored in the plan and returned at dispatch and verification.
 
 use cynode_core::{
     evidence::EvidenceCheck,

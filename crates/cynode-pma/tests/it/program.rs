@@ -168,7 +168,7 @@ async fn logs_hold_no_secret_and_nothing_of_what_was_asked_or_answered() {
     );
     drop(running);
     let text = read.join().unwrap().unwrap();
-    assert!(text.contains("\"event\":\"think.asked\""), "{text}");
+    assert!(text.contains("\"event\":\"think_call.completed\""), "{text}");
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
     for secret in ["cyn_svc_token_of_manager", TOKEN, "ASKED-FOR-THIS", "ANSWERED-THAT", "hunter2"]
     {

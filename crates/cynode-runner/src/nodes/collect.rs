@@ -1,4 +1,4 @@
-//! Collect Result: takes whichever result has come; waits when none has.
+//! Collect Result: collects the next finished result, or waits.
 
 use cynode_core::workflow::instructions::InstructionKind;
 use cynode_core::workflow::{

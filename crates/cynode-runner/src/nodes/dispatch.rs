@@ -1,4 +1,4 @@
-//! Dispatch Step: sends every unit that may be sent; who does it is the plan's word, or the project manager's.
+//! Dispatch Step: dispatches every ready unit. The plan or the project manager chooses the worker.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Mark Failed: says why the task was given up.
+//! Mark Failed: records why the task failed.
 
 use cynode_core::workflow::StepVerdict;
 use cynode_wire::workflow::StepVerification;

@@ -1,4 +1,4 @@
-//! Finalize Summary: has delivered what was brought, and says what was done.
+//! Finalize Summary: requests the delivery and writes the summary.
 
 use cynode_core::{
     delivery::{ANSWER_END_WITHOUT, ANSWER_RETRY, DeliveryMode, is_end_without_answer},

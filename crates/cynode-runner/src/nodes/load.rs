@@ -1,4 +1,4 @@
-//! Load Task Context: takes the task, its criteria and the preferences that hold into the state.
+//! Load Task Context: loads the task, its criteria and the effective preferences into the state.
 
 use std::collections::BTreeMap;
 

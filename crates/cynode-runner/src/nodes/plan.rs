@@ -1,4 +1,4 @@
-//! Plan Steps: asks for a plan, and for a person's yes where one is wanted.
+//! Plan Steps: requests a plan, and a person's approval where one is required.
 
 use cynode_core::workflow::{
     StepVerdict,

@@ -1,4 +1,4 @@
-//! What is shown of a result: which checks are due, and how far they are.
+//! Pending checks of a result: which are due, and their progress.
 
 use std::collections::BTreeSet;
 

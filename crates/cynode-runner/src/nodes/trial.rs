@@ -1,6 +1,7 @@
-//! The checks on the base commit: tried once the plan is made, before a person is asked about it and before anybody works.
+//! Base checks: run once the plan exists, before a person approves it and before any work.
 //!
-//! No model is asked. A check that cannot run here is put before a person once; what fails before any change is only said.
+//! No model is asked. A check that cannot run here is shown to a person once; a check that fails before any change is
+//! only reported.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Verify Step Result: has the result judged, and decides from the judgement in the state.
+//! Verify Step Result: requests a verdict on the result and decides from it.
 
 use cynode_core::{
     evidence::ChangeAnomaly,

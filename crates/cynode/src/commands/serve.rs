@@ -118,7 +118,7 @@ pub(crate) async fn serve_requests(
     if engine.is_none() {
         let fix = "set engine.ingress_url, or use `cynode up`";
         tracing::warn!(
-            event = "engine.missing",
+            event = "engine.not_configured",
             "no engine is configured: tasks wait for a runner that asks; {fix}"
         );
     }
@@ -153,7 +153,7 @@ pub(crate) async fn serve_requests(
         result = server => {
             result.context("the server failed")?;
         }
-        () = late => tracing::warn!(event = "server.cut", "requests were still running and were cut off"),
+        () = late => tracing::warn!(event = "server.requests_aborted", "requests were still running and were cut off"),
     }
     records.cancel();
     tasks.close();

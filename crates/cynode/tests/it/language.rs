@@ -246,5 +246,5 @@ fn a_name_is_taken_apart_into_its_words() {
     assert_eq!(taken("MAX_OPEN_TASKS"), ["max", "open", "tasks"]);
     assert_eq!(taken("LoginThrottle"), ["login", "throttle"]);
     assert_eq!(taken("to_strict_schema"), ["to", "strict", "schema"]);
-    assert_eq!(taken("job.unkept"), ["job", "unkept"]);
+    assert_eq!(taken("job.persist_failed"), ["job", "persist", "failed"]);
 }

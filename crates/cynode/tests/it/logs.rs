@@ -156,7 +156,11 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
         let spans = line["spans"].as_array().unwrap();
         spans.iter().map(|span| span["name"].as_str().unwrap().to_owned()).collect()
     };
-    let deepest = ["http.request", "app.sessions.authenticate", "db.authentication.sessions"];
+    let deepest = [
+        "http.request",
+        "app.sessions.authenticate_caller",
+        "db.authentication.find_session_callers",
+    ];
     assert!(of_request.iter().any(|line| spans(line) == deepest), "{of_request:?}");
     let answered = of_request.iter().find(|line| line["message"] == "answered").unwrap();
     assert_eq!(answered["http.status"], 401);
@@ -183,7 +187,7 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
         .collect();
     assert!(events.contains(&"backend.connected".into()));
-    assert!(events.contains(&"error".into()));
+    assert!(events.contains(&"request.failed".into()));
     assert!(events.contains(&"server.stopped".into()));
 }
 

@@ -211,7 +211,7 @@ async fn up_starts_its_database_again_and_everything_goes_on() {
     assert!(!orphans.iter().any(|pid| is_running(*pid)), "two servers at once");
     assert_eq!(helper(&child, "cynode-runner"), runner, "nothing else was started again");
     let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
-    assert!(log.contains(r#""event":"backend.ended""#), "{log}");
+    assert!(log.contains(r#""event":"backend.exited""#), "{log}");
     end(child);
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum ChannelCommand {
     Create(Box<ChannelCreateArgs>),
     /// Change a notification channel: its name, its kinds of events, its quiet hours, its secret; switch it on or off.
     #[command(
-        after_help = "Example: cynork channel change phone --of task.waiting --of approval.asked"
+        after_help = "Example: cynork channel change phone --of task.waiting --of approval.requested"
     )]
     Change(ChannelUpdateArgs),
     /// Remove a notification channel, with what is still to be sent by it.

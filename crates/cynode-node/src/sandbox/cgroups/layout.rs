@@ -1,4 +1,4 @@
-//! Where the hierarchies are and which controller is in which.
+//! Detects the cgroup hierarchies and their controllers.
 
 use std::path::{Path, PathBuf};
 

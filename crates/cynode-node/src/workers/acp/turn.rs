@@ -1,4 +1,4 @@
-//! One turn of an agent: from what it is told to its end, whatever that is.
+//! One turn of an agent, from the prompt to its end.
 
 use std::{sync::Arc, time::Duration};
 

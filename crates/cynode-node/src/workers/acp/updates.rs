@@ -1,4 +1,4 @@
-//! What an agent tells of its work, as events of the job.
+//! Converts session updates of an agent to job events.
 
 use std::{
     collections::VecDeque,

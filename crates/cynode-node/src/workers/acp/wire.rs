@@ -1,4 +1,5 @@
-//! The connection to an agent: JSON-RPC, one message a line. Whatever the agent writes, this neither fails nor grows without bound.
+//! JSON-RPC connection to an agent, one message per line. Reads are bounded, and invalid input never fails the
+//! connection.
 
 use std::{io, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Reads a project's own words for agents (`CLAUDE.md`, `AGENTS.md`): how it is laid out, where things are, how they are done,
-//! what builds it. No model is asked.
+//! Parses a project's instructions for agents (`CLAUDE.md`, `AGENTS.md`): layout, conventions, build commands. No model
+//! is asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

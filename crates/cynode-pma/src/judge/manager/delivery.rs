@@ -1,4 +1,4 @@
-//! The pull request of a task: opened by the project manager, made by the orchestrator.
+//! Pull request of a task: the project manager requests it, the orchestrator creates it.
 
 use std::fmt::Write as _;
 

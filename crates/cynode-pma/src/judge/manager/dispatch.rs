@@ -1,4 +1,4 @@
-//! Who does a unit, with what context: by the tables and preferences alone. No model is asked.
+//! Dispatch: assigns a worker and context to a unit by tables and preferences. No model is asked.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +133,11 @@ impl DispatchContext<'_> {
                     | WorkerChoice::Scripted { .. }),
                 ) => return worker,
                 Ok(WorkerChoice::Checks { .. } | WorkerChoice::Merge) | Err(_) => {
-                    tracing::warn!(event = "preference.unusable", key, "it names no worker");
+                    tracing::warn!(
+                        event = "preference.invalid",
+                        key,
+                        "the preference names no worker"
+                    );
                 }
             }
         }

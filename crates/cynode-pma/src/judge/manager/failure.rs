@@ -1,4 +1,4 @@
-//! What to do about a unit that came to nothing: try again, plan less, or ask a person.
+//! Failure handling of a unit: retry, replan, or ask a person.
 
 use cynode_wire::{
     handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},

@@ -1,4 +1,5 @@
-//! Plans: the first one by class, context, scope and one question for units; a later one by what was said or found since.
+//! Planning: the first plan by class, context, scope and one question for units; a later plan by new instructions and
+//! findings.
 
 use cynode_core::{
     judgement::{IssueScope, StageUnits, WorkClass, workflow_stages},

@@ -1,4 +1,4 @@
-//! What to tell an agent that asks in the middle of its work. It is told by an instruction to its task, or waits for a person.
+//! Answers an agent that asks during its work: by an instruction to its task, or by a wait for a person.
 
 use cynode_core::workflow::instructions::InstructionKind;
 use cynode_wire::{

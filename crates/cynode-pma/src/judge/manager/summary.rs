@@ -1,4 +1,4 @@
-//! What came of a task, and what a schedule means.
+//! Summaries of tasks, and the interpretation of schedules.
 
 use cynode_core::{ids::TaskId, names::TaskName};
 use cynode_wire::{

@@ -1,4 +1,4 @@
-//! The making of a plan, step by step: kept with the plan, and told in the log.
+//! Trace of planning, step by step: stored with the plan and logged.
 
 use cynode_core::workflow::plan::Plan;
 use cynode_wire::handoffs::TraceEvent;

@@ -1,5 +1,5 @@
-//! What follows a result. What workers bring and report are claims; a review's verdict, tests' results and an analyst's findings
-//! are put together by rule.
+//! Verification of a result. Results of workers are claims; a review's verdict, test results and an analyst's findings
+//! are combined by rule.
 
 use std::fmt::Write as _;
 

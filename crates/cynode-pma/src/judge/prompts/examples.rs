@@ -1,5 +1,5 @@
-//! Worked examples for the questions whose answer is a label. Small models follow them more than any definition, so each stands as the
-//! real data will stand, and its reason is copied from that data. None of them is among the labelled inputs of `eval/`.
+//! Few-shot examples for prompts whose answer is a label. Each example has the format of the real data, and its reason
+//! quotes that data. None of them is among the labelled inputs of `eval/`.
 
 use std::io::{self, Write};
 

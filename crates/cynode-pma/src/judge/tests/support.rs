@@ -1,4 +1,4 @@
-//! A desk whose models and tools are scripts.
+//! Test double of the decision context, with scripted models and tools.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -488,7 +488,7 @@ impl ScreenStore {
             self.apply_task_event(kind, task, event, shelf);
         }
         match kind {
-            Some(EventKind::ApprovalAsked | EventKind::ApprovalDecided) => {
+            Some(EventKind::ApprovalRequested | EventKind::ApprovalDecided) => {
                 shelf.mark_stale(|topic| {
                     matches!(topic, FetchTopic::Approvals | FetchTopic::Approval(_))
                 });

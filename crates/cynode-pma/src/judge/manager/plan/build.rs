@@ -1,7 +1,7 @@
-//! Puts a plan together: what was thought up, and what the workflow adds to it.
+//! Builds a plan from the model's units and the units that the workflow adds.
 //!
-//! A job starts from the commits of the units that its unit names. Units that say which files they change, and change different ones, are done
-//! beside each other; whatever builds on several of them builds on a unit that puts them together. All others are done one after the other.
+//! A job starts from the commits of the units that its unit names. Units with disjoint sets of changed files run in
+//! parallel, and a unit that depends on several of them depends on a merge unit. All others run in sequence.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! What reviews and tests send back, put into the plan by rule: whoever mends, and whoever looks again. No model is asked.
+//! Extends a plan by rule after a failed review or test: a unit that fixes and a unit that checks again. No model is
+//! asked.
 
 use cynode_core::{
     judgement::{UnitKind, review::ReviewOptions},

@@ -72,7 +72,7 @@ fn of_each_kind_one_question_is_under_way_and_many_events_are_one_more() {
     let mut stage = Stage::new(80, 24);
     stage.wanted();
     for _ in 0..100 {
-        stage.tell(event("approval.asked", None, json!({})));
+        stage.tell(event("approval.requested", None, json!({})));
         stage.wait(20);
     }
     assert_eq!(stage.asked(), [], "one is under way since the beginning");
