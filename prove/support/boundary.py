@@ -3,7 +3,7 @@
 
     boundary.py WORLD --turns N
 
-WORLD is a file with addresses, names and keys (see prove/pma-boundary). Prints a line for each thing that holds, goes on after one that
+WORLD is a file with addresses, names and keys (see prove/security/hostile-model). Prints a line for each thing that holds, goes on after one that
 does not, and fails at the end if there was one.
 """
 

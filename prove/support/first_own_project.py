@@ -3,7 +3,7 @@
 
 first_own_project.py --home DIRECTORY --path DIRECTORY --work DIRECTORY [--quick]
 
-Runs inside the namespaces that `prove/first-own-project` makes: a fresh /var/lib/cynode, loopback and nothing else."""
+Runs inside the namespaces that `prove/journeys/first-own-project` makes: a fresh /var/lib/cynode, loopback and nothing else."""
 
 import argparse
 import os

@@ -6,7 +6,7 @@
 It speaks Chat Completions. In a chat it calls tools for what belongs to others, what is switched off and what only people may change, by
 names that were offered and by others. A decision it answers with what is no answer, or with one of the right form and of the worst
 content. It knows its own key, and says it wherever it can. `HONEST` in a person's message: it answers. `LOOP`: the same harmless call,
-without end. TARGETS is a file with the names of what it wants (see prove/pma-boundary).
+without end. TARGETS is a file with the names of what it wants (see prove/security/hostile-model).
 Each line of NOTES is one question: its kind, whether something hostile was answered, and what the calls of the answer before came to.
 """
 

@@ -1,7 +1,7 @@
 # Shared by the proofs about models; source it after common.sh. Sets up people, providers and models by the user's interface.
 
-# models_world: an admin and a project. Sets $admin_token and $project.
-models_world() {
+# set_up_models: an admin and a project. Sets $admin_token and $project.
+set_up_models() {
     local password='correct horse battery'
     curl -sS --fail-with-body -o /dev/null "http://$address/v1/bootstrap" -H 'Content-Type: application/json' \
         -d "{\"token\": \"$bootstrap\", \"handle\": \"admin\", \"display_name\": \"Admin\", \"password\": \"$password\"}"
