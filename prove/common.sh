@@ -30,7 +30,7 @@ remove_machines() {
     awk -v tag="$machines-" 'index($1, tag) == 1 { print $2 }' /proc/mounts | while read -r name; do umount --lazy "$name"; done
 }
 
-# The release build, unless told which program to use.
+# The release build, unless CYNODE_BIN names a program.
 if [ -z "${CYNODE_BIN:-}" ]; then
     scripts/install
     cargo build --release --workspace --quiet
@@ -78,14 +78,14 @@ serve_over_a_real_cluster() {
 
 # The engine's program itself: what npm puts on the path is a script that starts it, and the script's child would outlive a kill.
 engine_program() {
-    local found dir
-    found=$(readlink -f "$(command -v restate-server)") || { echo "restate-server is not installed: run scripts/install" >&2; return 1; }
-    case $found in
+    local program dir
+    program=$(readlink -f "$(command -v restate-server)") || { echo "restate-server is not installed: run scripts/install" >&2; return 1; }
+    case $program in
     *.js)
-        dir=$(dirname "$(dirname "$found")")
+        dir=$(dirname "$(dirname "$program")")
         find "$dir" "$dir"/../restate-server-* -type f -path '*/bin/restate-server' 2>/dev/null | head -n 1
         ;;
-    *) echo "$found" ;;
+    *) echo "$program" ;;
     esac
 }
 

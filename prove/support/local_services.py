@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands where a person has servers of his own: a model at Ollama's port that speaks Chat Completions, and a topic of ntfy. Writes NAME=VALUE lines to the file that is named."""
+"""Stands in for local servers of a person: a model at Ollama's port that speaks Chat Completions, and a topic of ntfy. Writes NAME=VALUE lines to the file that is named."""
 
 import json
 import sys
@@ -26,10 +26,10 @@ class Answers(BaseHTTPRequestHandler):
 
 class Model(Answers):
     def do_POST(self):
-        asked = json.loads(self.body())
-        head = {"id": "chatcmpl-1", "created": 1, "model": asked["model"]}
+        request = json.loads(self.body())
+        head = {"id": "chatcmpl-1", "created": 1, "model": request["model"]}
         usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
-        if not asked.get("stream"):
+        if not request.get("stream"):
             choice = {"index": 0, "message": {"role": "assistant", "content": "Hello there."}, "finish_reason": "stop"}
             whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
             return self.answer("application/json", json.dumps(whole).encode())
@@ -43,8 +43,8 @@ class Model(Answers):
 
 class Topic(Answers):
     def do_POST(self):
-        said = self.body()
-        print("told:", said.decode(errors="replace"), file=sys.stderr, flush=True)
+        message = self.body()
+        print("notification:", message.decode(errors="replace"), file=sys.stderr, flush=True)
         self.answer("application/json", json.dumps({"id": "1", "event": "message"}).encode())
 
     do_PUT = do_POST
