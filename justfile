@@ -20,8 +20,8 @@ gen:
     cargo run --quiet --bin cynork -- contract --table | sed -i -e '/^<!-- commands -->$/,/^<!-- end of commands -->$/{//!d}' -e '/^<!-- commands -->$/r /dev/stdin' docs/cynork.md
 
 # One promise, shown: just prove api-load
-prove name *args:
-    prove/{{name}} {{args}}
+prove *args:
+    prove/run {{args}}
 
 # Everything that CI runs.
 verify:

@@ -20,7 +20,7 @@ finish() {
 }
 trap finish EXIT
 
-# remove_machines: what proof_of_nodes may leave behind when it is killed itself.
+# remove_machines: what proof_with_nodes may leave behind when it is killed itself.
 machines=cynode-proof-$$
 remove_machines() {
     local name
@@ -30,7 +30,7 @@ remove_machines() {
     awk -v tag="$machines-" 'index($1, tag) == 1 { print $2 }' /proc/mounts | while read -r name; do umount --lazy "$name"; done
 }
 
-# The release build, unless told which program to use.
+# The release build, unless CYNODE_BIN names a program.
 if [ -z "${CYNODE_BIN:-}" ]; then
     scripts/install
     cargo build --release --workspace --quiet
@@ -78,15 +78,25 @@ serve_over_a_real_cluster() {
 
 # The engine's program itself: what npm puts on the path is a script that starts it, and the script's child would outlive a kill.
 engine_program() {
-    local found dir
-    found=$(readlink -f "$(command -v restate-server)") || { echo "restate-server is not installed: run scripts/install" >&2; return 1; }
-    case $found in
+    local program dir
+    program=$(readlink -f "$(command -v restate-server)") || { echo "restate-server is not installed: run scripts/install" >&2; return 1; }
+    case $program in
     *.js)
-        dir=$(dirname "$(dirname "$found")")
+        dir=$(dirname "$(dirname "$program")")
         find "$dir" "$dir"/../restate-server-* -type f -path '*/bin/restate-server' 2>/dev/null | head -n 1
         ;;
-    *) echo "$found" ;;
+    *) echo "$program" ;;
     esac
+}
+
+# figures MODE ARGUMENTS: passes on the output of a program and adds lines `figure: NAME VALUE UNIT`; see prove/support/figures.py.
+figures() {
+    python3 prove/support/figures.py "$@"
+}
+
+# figure NAME VALUE UNIT: a figure of this proof; prove/run writes it into the result.
+figure() {
+    echo "figure: $1 $2 $3"
 }
 
 # proof_of COMMAND ARGUMENTS: chaos or steps with an installation of real processes; see cynode-proof --help.
@@ -97,14 +107,14 @@ proof_of() {
         --postgres "$(dirname "$(readlink -f "$(command -v initdb)")")" --scripts prove/data/scripts.json "$@"
 }
 
-# proof_of_nodes COMMAND ARGUMENTS: real nodes in network namespaces of their own; see cynode-proof nodes --help.
-proof_of_nodes() {
+# proof_with_nodes COMMAND ARGUMENTS: real nodes in network namespaces of their own; see cynode-proof nodes --help.
+proof_with_nodes() {
     [ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; return 1; }
     proof_of nodes --node "${cynode%/*}/cynode-node" --tag "$machines" "$@"
 }
 
-# proof_of_minds COMMAND ARGUMENTS: a whole installation with a project manager, an analyst and a node; see cynode-proof lying --help.
-proof_of_minds() {
+# proof_with_manager COMMAND ARGUMENTS: a whole installation with a project manager, an analyst and a node; see cynode-proof lying --help.
+proof_with_manager() {
     local bin=${cynode%/*}
     [ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; return 1; }
     proof_of "$@" --node "$bin/cynode-node" --runner "$bin/cynode-runner" --pma "$bin/cynode-pma" --instructions instructions --tag "$machines"
@@ -121,9 +131,9 @@ field() {
     python3 -c "import json, sys; print(json.load(sys.stdin)$1)"
 }
 
-# gate_world ECHO_URL: an admin, a project, a task, the echo server's tools under their bare names, limits that no load reaches,
+# set_up_gateway ECHO_URL: an admin, a project, a task, the echo server's tools under their bare names, limits that no load reaches,
 # and an agent. Sets $admin_token, $project, $task, $agent_token and $agent_token_id.
-gate_world() {
+set_up_gateway() {
     local password='correct horse battery'
     curl -sS --fail-with-body -o /dev/null "http://$address/v1/bootstrap" -H 'Content-Type: application/json' \
         -d "{\"token\": \"$bootstrap\", \"handle\": \"admin\", \"display_name\": \"Admin\", \"password\": \"$password\"}"

@@ -58,7 +58,7 @@ class Proxy:
         """The head of a request with the headers added and its own name replaced."""
         start, *lines = head[:-4].split(b"\r\n")
         replaced = {name.lower() for name, _ in self.added}
-        kept = [start]
+        rewritten = [start]
         for line in lines:
             name, _, value = line.partition(b":")
             key = name.strip().lower()
@@ -70,9 +70,9 @@ class Proxy:
                 scheme, slashes, authority = value.strip().partition(b"://")
                 if slashes and authority.lower() in self.own:
                     line = name + b": " + scheme + slashes + self.to.encode()
-            kept.append(line)
-        kept += [name + b": " + value for name, value in self.added]
-        return b"\r\n".join(kept) + b"\r\n\r\n"
+            rewritten.append(line)
+        rewritten += [name + b": " + value for name, value in self.added]
+        return b"\r\n".join(rewritten) + b"\r\n\r\n"
 
     async def requests(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Passes requests on until the client ends."""

@@ -45,7 +45,7 @@ REGISTRY = referencing.Registry().with_resource(
 PASSWORD = "correct horse battery"
 # What a caller may do about it decides the number; see docs/cynork.md.
 CODES = {1: "failed", 2: "usage", 3: "refused", 4: "not_found", 5: "conflict", 6: "invalid", 7: "unreachable", 8: "internal"}
-TOLD = re.compile(r"^(\w+) (GET|POST|PUT|PATCH|DELETE) (/\S*) (\d{3}|-)$")
+CALL_LINE = re.compile(r"^(\w+) (GET|POST|PUT|PATCH|DELETE) (/\S*) (\d{3}|-)$")
 
 reached = {}  # operation -> statuses
 ran = {}  # command -> how often it succeeded
@@ -64,18 +64,18 @@ def environment(who, **more):
 
 
 def raw(words, who="ada", stdin=None, cwd=None, **more):
-    """One process: its code, what it wrote and what it told."""
+    """One process: its exit code, standard output and standard error."""
     done = subprocess.run(
         [options.cynork, *words], input=stdin, capture_output=True, text=True, cwd=cwd or options.work, env=environment(who, **more), timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 
 
-def told_calls(command, stderr):
-    """Notes the calls that were told; gives the other lines."""
+def record_calls(command, stderr):
+    """Records the calls that the lines report; gives the other lines."""
     rest = []
     for line in stderr.splitlines():
-        call = TOLD.match(line)
+        call = CALL_LINE.match(line)
         if not call:
             rest.append(line)
             continue
@@ -110,17 +110,17 @@ def call(command, *words, code=0, yes=True, **how):
     shown = shlex.join(["cynork", *line])
     if got != code:
         raise Wrong(f"{shown}\n  ended with {got}, not {code}: {err.strip()[-600:]}")
-    rest = told_calls(command, err)
+    rest = record_calls(command, err)
     seen_codes.setdefault(code, set()).add(command)
     if code:
         if out:
             raise Wrong(f"{shown}\n  failed and wrote {out[:200]!r} to standard output")
         failure = json.loads(rest[-1])
         if len(rest) != 1 or failure["kind"] != CODES[code] or not failure["detail"]:
-            raise Wrong(f"{shown}\n  told its failure as {rest}")
+            raise Wrong(f"{shown}\n  reported its failure as {rest}")
         return failure
     if rest:
-        raise Wrong(f"{shown}\n  succeeded and told {rest}")
+        raise Wrong(f"{shown}\n  succeeded and reported {rest}")
     value = validate(command, out)
     ran[command] = ran.get(command, 0) + 1
     return value
@@ -146,8 +146,8 @@ def part(name):
             print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
         except Exception as error:  # noqa: BLE001
             wrong.append(name)
-            told = str(error) if isinstance(error, Wrong) else traceback.format_exc()
-            print(f"NOT SO: {name}: {told}", flush=True)
+            message = str(error) if isinstance(error, Wrong) else traceback.format_exc()
+            print(f"NOT SO: {name}: {message}", flush=True)
 
     return run
 
@@ -234,7 +234,7 @@ SCRIPT = [
     ("was reviewed and found good", {"why": "Nothing to test.", "commands": [], "needed": False}),
     ("^Write a summary", {"summary": "The greeting names everybody."}),
 ]
-RULES = [{"when": {"user_matches": asked}, "answer": {"text": json.dumps(answer)}} for asked, answer in SCRIPT]
+RULES = [{"when": {"user_matches": question}, "answer": {"text": json.dumps(answer)}} for question, answer in SCRIPT]
 RULES.append({"answer": {"text": "Good day. Nothing waits for you."}})
 REPORTS = {
     "developer": ("work_completed", {"files_modified": ["greeting"], "artifacts": [], "notes": []}),
@@ -271,12 +271,12 @@ def _():
     assert code == 1 and missing and all(check.get("fix") for check in missing), out
     # A key in the place of a session, kept by a helper and not in the file.
     key = call("token create", "proof", "--days", "1")["token"]
-    kept = f"{options.work}/kept"
-    helper = write("helper", f'read line; case $line in *get*) cat {kept} ;; *store*) echo "$line" >{kept} ;; *) rm -f {kept} ;; esac\n')
+    store = f"{options.work}/store"
+    helper = write("helper", f'read line; case $line in *get*) cat {store} ;; *store*) echo "$line" >{store} ;; *) rm -f {store} ;; esac\n')
     call("login", options.url, "--token-stdin", "--helper", "sh", helper, who="program", stdin=f"{key}\n")
     assert call("whoami", who="program")["user"]["handle"] == "ada"
     file = call("config show", who="program")["file"]
-    assert key not in open(file).read() and key in open(kept).read() and os.stat(file).st_mode & 0o777 == 0o600
+    assert key not in open(file).read() and key in open(store).read() and os.stat(file).st_mode & 0o777 == 0o600
     assert any(it["name"] == "proof" for it in call("token list")["items"])
     call("token revoke", "proof")
     call("whoami", who="program", code=3)
@@ -377,9 +377,9 @@ def _():
     call("provider remove-key", "away", "first")
     call("provider remove-key", "away", "first", code=4)
     call("provider remove", "away")
-    ceiling = call("budget set", "--project", "web", "--per", "day", "--money", "100")
-    assert any(it["budget_id"] == ceiling["budget_id"] for it in call("budget list", "--project", "web")["items"])
-    call("budget remove", ceiling["budget_id"])
+    budget = call("budget set", "--project", "web", "--per", "day", "--money", "100")
+    assert any(it["budget_id"] == budget["budget_id"] for it in call("budget list", "--project", "web")["items"])
+    call("budget remove", budget["budget_id"])
     answer = call("chat", "--message", "Good day!", "--project", "web")
     assert "Good day" in answer["content"] and answer["finish_reason"] == "stop", answer
     thread = call("chat threads")["items"][0]["thread_id"]
@@ -445,8 +445,8 @@ def _():
     for text in ("one", "two", "three"):
         came = tool(going["token"], "echo", {"text": text})
         assert "needs_approval" in json.dumps(came), came
-    asked = until("three calls that wait", lambda: (it := call("approval list")["items"]) if len(call("approval list")["items"]) == 3 else None)
-    first, second, third = sorted(asked, key=lambda it: it["asked_at"])
+    pending = until("three calls that wait", lambda: (it := call("approval list")["items"]) if len(call("approval list")["items"]) == 3 else None)
+    first, second, third = sorted(pending, key=lambda it: it["asked_at"])
     assert call("approval show", first["approval_id"])["arguments"] == {"text": "one"}
     call("approval approve", first["approval_id"], yes=False, code=2)
     assert call("approval approve", first["approval_id"])["state"] == "approved"
@@ -454,8 +454,8 @@ def _():
     call("approval deny", second["approval_id"], code=5)
 
     def link():
-        told = [it for it in notices if it["type"] == "approval.requested" and "three" in it["data"]["exact"]]
-        return [way["url"] for it in told for way in it["data"]["links"]]
+        pending = [it for it in notices if it["type"] == "approval.requested" and "three" in it["data"]["exact"]]
+        return [way["url"] for it in pending for way in it["data"]["links"]]
 
     link = until("the link of the third", link)[0]
     page = call("link show", link)
@@ -528,12 +528,12 @@ def _():
 
 @part("a pull request that is not wanted")
 def _():
-    def ended():
+    def finished_task():
         moon = call("task timeline", "moon")
         going["standing"] = moon["standing"]
         return moon["state"] not in ("queued", "running") and moon
 
-    moon = until("the end of the task", ended, seconds=120, why=lambda: going["standing"])
+    moon = until("the end of the task", finished_task, seconds=120, why=lambda: going["standing"])
     assert moon["state"] == "completed" and moon["pull_request"], moon["standing"]
     assert call("pr close", moon["pull_request"]["id"])["state"] == "closed"
 
@@ -543,17 +543,17 @@ def _():
     out, err = going["run"].communicate(timeout=240)
     if going["run"].returncode:
         raise Wrong(f"`cynork run` ended with {going['run'].returncode}: {err[-800:]}")
-    rest = told_calls("run", err)
+    rest = record_calls("run", err)
     if rest:
-        raise Wrong(f"`cynork run` told {rest}")
-    ended = validate("run", out)
+        raise Wrong(f"`cynork run` reported {rest}")
+    result = validate("run", out)
     ran["run"] = 1
-    task = ended["task"]["id"]
-    assert ended["task"]["state"] == "completed" and ended["pull_request"]["state"] == "open", ended
+    task = result["task"]["id"]
+    assert result["task"]["state"] == "completed" and result["pull_request"]["state"] == "open", result
     call("task watch", task)
     for command in ("evidence", "cost", "reports", "logs", "diff", "timeline"):
         call(f"task {command}", task)
-    number = ended["pull_request"]["number"]
+    number = result["pull_request"]["number"]
     assert number in [it["number"] for it in call("pr list", "--state", "open")["items"]]
     call("pr show", number)
     call("pr show", 99, code=4)
@@ -579,8 +579,8 @@ def _():
     where = ["github", f"http://{options.nobody}/acme/web.git", "--api", f"http://{options.nobody}/api", "--project", "other"]
     # What the forge does not answer is said, and what to do about it; what was given is kept.
     assert call("remote set", *where, "--token-stdin", stdin="not-a-token\n")["missing"]
-    given = f"not-a-token\n{secret}\n"
-    made = call("remote set", *where, "--no-check", "--token-stdin", "--webhook-stdin", "--label", "cynode", stdin=given)
+    tokens = f"not-a-token\n{secret}\n"
+    made = call("remote set", *where, "--no-check", "--token-stdin", "--webhook-stdin", "--label", "cynode", stdin=tokens)
     assert made["repository"] == "acme/web", made
     call("remote show", "--project", "other")
     assert call("remote issues", "--project", "other")["items"] == []
@@ -661,7 +661,7 @@ def example(command, url):
     return [word for word in words if word not in ("--json", "--quiet", "--yes")]
 
 
-def swept(command):
+def check_help_and_refusals(command):
     """Help, and the example as a stranger and with nobody there."""
     code, out, err = raw([*command.split(), "--help"])
     if code or err or "Example: cynork " not in out:
@@ -685,7 +685,7 @@ def swept(command):
 def _():
     bad = []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for command, done in [(command, pool.submit(swept, command)) for command in COMMANDS]:
+        for command, done in [(command, pool.submit(check_help_and_refusals, command)) for command in COMMANDS]:
             try:
                 done.result()
             except Wrong as error:
@@ -706,26 +706,26 @@ def first_byte(words):
     return took * 1000
 
 
-def measured(words, bar, what):
+def measure(words, bar, what):
     times = sorted(first_byte(words) for _ in range(20))
     middle = statistics.median(times)
     # Only what people get is held to it.
-    held = os.path.basename(os.path.dirname(options.cynork)) == "release"
-    print(f"   {what}: p50 {middle:.1f} ms, most {times[-1]:.1f} ms (bar {bar} ms, {'held' if held else 'not a release build'})", flush=True)
-    if held and middle >= bar:
+    enforced = os.path.basename(os.path.dirname(options.cynork)) == "release"
+    print(f"   {what}: p50 {middle:.1f} ms, most {times[-1]:.1f} ms (bar {bar} ms, {'enforced' if enforced else 'not a release build'})", flush=True)
+    if enforced and middle >= bar:
         raise Wrong(f"{what} took {middle:.1f} ms")
 
 
 @part("it starts at once")
 def _():
-    measured(["--version"], 30, "cynork --version, to its first byte")
+    measure(["--version"], 30, "cynork --version, to its first byte")
     if options.quick:
         return
     rows = """INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria, state, started_at, ended_at, created_by, created_at, updated_at)
         SELECT gen_random_uuid(), (SELECT project_id FROM projects LIMIT 1), 'old-' || number, 'An old task.', '[]', 'completed', now(), now(),
             (SELECT user_id FROM users LIMIT 1), now(), now() FROM generate_series(1, 100000) AS number; ANALYZE tasks"""
     subprocess.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", options.database, "-c", rows], check=True, capture_output=True)
-    measured(["task", "list"], 100, "cynork task list of 100,000, to its first byte")
+    measure(["task", "list"], 100, "cynork task list of 100,000, to its first byte")
 
 
 good = {operation for operation, statuses in reached.items() if any(status.startswith("2") for status in statuses)}

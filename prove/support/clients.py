@@ -125,7 +125,7 @@ class Dialect:
         must(half > took / 10, f"half of the events came within {half:.3f} of {took:.3f} s")
         return lines, {"lines": len(lines), "first_ms": round(times[0] * 1000), "last_ms": round(times[-1] * 1000)}
 
-    def named(self, lines: list[str]) -> None:
+    def check_event_names(self, lines: list[str]) -> None:
         """Every event has the name that its data says."""
         names = [line[7:] for line in lines if line.startswith("event: ")]
         must("data: [DONE]" not in lines, "data: [DONE] is of another dialect")
@@ -303,7 +303,7 @@ class Responses(OpenAi):
     def check_wire(self) -> Any:
         call = self.client.responses.with_streaming_response.create
         lines, seen = self.lines(call, **self.ask(COUNT))
-        self.named(lines)
+        self.check_event_names(lines)
         return seen
 
     def check_helper(self) -> Any:
@@ -339,9 +339,9 @@ class Responses(OpenAi):
         calls = [item for item in answer.output if item.type == "function_call"]
         must(len(calls) == 1 and calls[0].call_id and calls[0].name == TOOL, f"output {answer.output}")
         arguments = fits(calls[0].arguments, TOOL_SCHEMA)
-        said = [item.model_dump(mode="json", exclude_none=True, exclude={"parsed_arguments"}) for item in answer.output]
+        items = [item.model_dump(mode="json", exclude_none=True, exclude={"parsed_arguments"}) for item in answer.output]
         result = {"type": "function_call_output", "call_id": calls[0].call_id, "output": RESULT}
-        talk = [{"role": "user", "content": WEATHER}, *said, result]
+        talk = [{"role": "user", "content": WEATHER}, *items, result]
         words = self.typed(self.client.responses.create(**self.ask(talk, 40, tools=self.tools)))
         must(words.output_text, f"no words after the result: {words.output}")
         return {"arguments": arguments, "words": words.output_text}
@@ -425,7 +425,7 @@ class Messages(Dialect):
     def check_wire(self) -> Any:
         call = self.client.messages.with_streaming_response.create
         lines, seen = self.lines(call, **self.ask(COUNT))
-        self.named(lines)
+        self.check_event_names(lines)
         return seen
 
     def check_helper(self) -> Any:
@@ -467,9 +467,9 @@ class Messages(Dialect):
         calls = [block for block in answer.content if block.type == "tool_use"]
         must(len(calls) == 1 and calls[0].id and calls[0].name == TOOL, f"content {answer.content}")
         jsonschema.validate(calls[0].input, TOOL_SCHEMA)
-        said = [block.model_dump(mode="json", exclude_none=True) for block in answer.content]
+        blocks = [block.model_dump(mode="json", exclude_none=True) for block in answer.content]
         result = {"type": "tool_result", "tool_use_id": calls[0].id, "content": RESULT}
-        talk = [{"role": "user", "content": WEATHER}, {"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
+        talk = [{"role": "user", "content": WEATHER}, {"role": "assistant", "content": blocks}, {"role": "user", "content": [result]}]
         words = self.typed(self.client.messages.create(**self.ask(talk, 40, tools=self.tools)))
         must(self.text(words) and words.stop_reason != "tool_use", f"no words after the result: {words.content}")
         return {"arguments": calls[0].input, "words": self.text(words)}

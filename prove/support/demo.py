@@ -37,7 +37,7 @@ def processes():
             yield int(entry), int(fields[1]), words
 
 
-def named(words):
+def role_of(words):
     program = os.path.basename(words[0])
     if program == "cynode" and "up" in words:
         return "orchestrator"
@@ -52,11 +52,11 @@ def members(demo):
     """Who belongs to the demonstration: the child of our own process, and its children."""
     found = {}
     listed = list(processes())
-    ups = [pid for pid, parent, words in listed if parent == demo and named(words) == "orchestrator"]
+    ups = [pid for pid, parent, words in listed if parent == demo and role_of(words) == "orchestrator"]
     for up in ups:
         found["orchestrator"] = up
         for pid, parent, words in listed:
-            name = named(words)
+            name = role_of(words)
             if parent == up and name and name != "orchestrator":
                 found[name] = pid
     return found
@@ -160,12 +160,12 @@ def main():
             demo.wait()
             break
         with open(arguments.directory + ".out") as text:
-            told = text.read()
-        if "kill -9" not in told:
+            transcript = text.read()
+        if "kill -9" not in transcript:
             continue
         first = first or time.monotonic()
         # A machine that is faster this time must not be done before everybody was killed: what is left is made up for near the end.
-        if moments and (time.monotonic() - first >= moments[0][0] or LAST in told):
+        if moments and (time.monotonic() - first >= moments[0][0] or LAST in transcript):
             victim = members(demo.pid).get(moments[0][1])
             # Whoever is just starting again is killed as soon as it is there.
             if victim:
@@ -173,8 +173,8 @@ def main():
                 killed.append([moments[0][1], round(time.monotonic() - first, 1)])
                 moments.pop(0)
     seconds = time.monotonic() - begun
-    ended = time.monotonic() - first if first else None
-    print(json.dumps({"code": demo.returncode, "seconds": round(seconds, 1), "story": ended and round(ended, 1), "killed": killed,
+    story_seconds = time.monotonic() - first if first else None
+    print(json.dumps({"code": demo.returncode, "seconds": round(seconds, 1), "story": story_seconds and round(story_seconds, 1), "killed": killed,
                       "unkilled": [name for _, name in moments]}))
 
 

@@ -32,10 +32,10 @@ def call(name, *arguments):
     """A system call; what it gives, or an OSError."""
     ctypes.set_errno(0)
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    given = libc.syscall(ctypes.c_long(NR[name]), *words)
-    if given < 0:
+    result = libc.syscall(ctypes.c_long(NR[name]), *words)
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return given
+    return result
 
 
 def reaches(name, *arguments):
@@ -390,13 +390,13 @@ def in_child(work):
             os.write(writer, f"-{error}".encode())
         os._exit(0)
     os.close(writer)
-    said = b""
+    output = b""
     while part := os.read(reader, 1000):
-        said += part
+        output += part
     status = os.waitpid(child, 0)[1]
-    if said.startswith(b"+"):
-        return said[1:].decode()
-    raise Refused(said[1:].decode() or f"ended by signal {os.WTERMSIG(status)}")
+    if output.startswith(b"+"):
+        return output[1:].decode()
+    raise Refused(output[1:].decode() or f"ended by signal {os.WTERMSIG(status)}")
 
 
 def unshares(flag): return in_child(lambda: f"unshared {call('unshare', flag)}")
@@ -529,10 +529,10 @@ def machine_code(code):
     memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     memory.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    given = ctypes.CFUNCTYPE(ctypes.c_int)(address)()
-    if given < 0:
-        raise OSError(-given, os.strerror(-given))
-    return f"gave {given}"
+    result = ctypes.CFUNCTYPE(ctypes.c_int)(address)()
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return f"gave {result}"
 
 
 @attempt
@@ -829,14 +829,14 @@ def main():
             os.write(writer, json.dumps({"attempt": name, "outcome": outcome, "how": how[:200]}).encode())
             os._exit(0)
         os.close(writer)
-        said = b""
+        output = b""
         while part := os.read(reader, 65536):
-            said += part
+            output += part
         status = os.waitpid(child, 0)[1]
         os.close(reader)
-        if not said:
-            said = json.dumps({"attempt": name, "outcome": "unknown", "how": f"ended with {status}"}).encode()
-        print(said.decode(), flush=True)
+        if not output:
+            output = json.dumps({"attempt": name, "outcome": "unknown", "how": f"ended with {status}"}).encode()
+        print(output.decode(), flush=True)
 
 
 if sys.argv[1] == "--victim":

@@ -3,7 +3,7 @@
 
 first_own_project.py --home DIRECTORY --path DIRECTORY --work DIRECTORY [--quick]
 
-Runs inside the namespaces that `prove/first-own-project` makes: a fresh /var/lib/cynode, loopback and nothing else."""
+Runs inside the namespaces that `prove/journeys/first-own-project` makes: a fresh /var/lib/cynode, loopback and nothing else."""
 
 import argparse
 import os
@@ -82,7 +82,7 @@ class Situations:
             for other in self.session.servers:
                 other.read(0.01)
             for place, pattern in list(open_places.items()):
-                if re.search(pattern, self.shown(place)):
+                if re.search(pattern, self.read_output(place)):
                     seconds[place] = time.monotonic() - begun
                     del open_places[place]
         times = "  ".join(f"{place} {seconds[place]:.1f} s" if place in seconds else f"{place} NOT SAID" for place in ("terminal", "screen", "log", "server")
@@ -91,10 +91,10 @@ class Situations:
         self.table.append((name, seconds))
         for place, pattern in open_places.items():
             self.failed.append(name)
-            print(f"--- {name}: {place} does not say {pattern!r}:\n{self.shown(place)[-2500:]}", file=sys.stderr)
+            print(f"--- {name}: {place} does not say {pattern!r}:\n{self.read_output(place)[-2500:]}", file=sys.stderr)
         return not open_places
 
-    def shown(self, place):
+    def read_output(self, place):
         if place == "terminal":
             return re.sub(r"\s+", " ", self.session.person.shown)
         if place == "server":
@@ -303,14 +303,14 @@ def main():
     arguments.add_argument("--work", required=True)
     arguments.add_argument("--quick", action="store_true")
     arguments.add_argument("--only", action="append", help="these situations and no others; the page is followed up to its first task")
-    given = arguments.parse_args()
-    os.environ["PATH"] = f"{given.path}:{os.environ['PATH']}"
-    values = {"PYTHON": f"{given.work}/repositories/python", "NODEJS": f"{given.work}/repositories/node", "RUST": f"{given.work}/repositories/rust"}
-    session = Session(given.home, given.path, values)
+    options = arguments.parse_args()
+    os.environ["PATH"] = f"{options.path}:{os.environ['PATH']}"
+    values = {"PYTHON": f"{options.work}/repositories/python", "NODEJS": f"{options.work}/repositories/node", "RUST": f"{options.work}/repositories/rust"}
+    session = Session(options.home, options.path, values)
     well = False
     try:
-        well = follow_the_page(session, given.quick)
-        well = well and Situations(session, given.work).run(given.only or SITUATIONS)
+        well = follow_the_page(session, options.quick)
+        well = well and Situations(session, options.work).run(options.only or SITUATIONS)
     finally:
         well = session.close() and well
     sys.exit(0 if well else 1)

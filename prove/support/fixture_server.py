@@ -113,7 +113,7 @@ def is_modern(context: Any) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def shown(answer: Any) -> str:
+def format_answer(answer: Any) -> str:
     """An answer of the user as text."""
     return f"action={answer.action}, content={json.dumps(answer.content)}"
 
@@ -279,7 +279,7 @@ async def reconnection(context: Any, _: Params) -> Outcome:
 # --- input, in the manner of the call's era
 
 
-async def elicited(
+async def elicit_answer(
     context: Any, params: Params, key: str, question: types.ElicitRequest
 ) -> types.ElicitResult | None:
     """The user's answer: None where a modern call has yet to bring it."""
@@ -295,9 +295,9 @@ def asking(key: str, question: Callable[[Params], types.ElicitRequest], words: s
     """A tool that asks one question and says what came."""
 
     async def handler(context: Any, params: Params) -> Outcome:
-        asked = question(params)
-        answer = await elicited(context, params, key, asked)
-        return ask(**{key: asked}) if answer is None else result(text(f"{words}: {shown(answer)}"))
+        request = question(params)
+        answer = await elicit_answer(context, params, key, request)
+        return ask(**{key: request}) if answer is None else result(text(f"{words}: {format_answer(answer)}"))
 
     return handler
 
@@ -563,7 +563,7 @@ class Door:
             )
             return
 
-        async def seen() -> Message:
+        async def receive_and_log() -> Message:
             message = await receive()
             if self.log and message["type"] == "http.request" and message.get("body"):
                 line = {
@@ -574,7 +574,7 @@ class Door:
                 print(json.dumps(line), file=self.log, flush=True)
             return message
 
-        await self.app(scope, seen, send)
+        await self.app(scope, receive_and_log, send)
 
     @staticmethod
     async def refuse(send: Send, status: int, body: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What a hostile model wants: calls of tools that ask for what is others', switched off, or for people only.
 
-`aims` names what there is to be had; see prove/pma-boundary.
+`aims` names what there is to be had; see prove/security/hostile-model.
 """
 
 

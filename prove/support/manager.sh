@@ -20,7 +20,7 @@ up() {
     cluster_url="postgres://cynode:$(cat "$work/data/postgres/password")@localhost/postgres?host=$work/data/postgres/run"
 }
 
-# tiers PROVIDER UPSTREAM CONTEXT MOST_OUTPUT: one model for each tier, all called UPSTREAM at the provider.
+# tiers PROVIDER UPSTREAM CONTEXT MAX_OUTPUT: one model for each tier, all called UPSTREAM at the provider.
 tiers() {
     local tier
     for tier in fast standard deep; do

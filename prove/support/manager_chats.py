@@ -36,7 +36,7 @@ def client(who="ada", **more):
     return openai.OpenAI(base_url=f"{options.root}/v1", api_key=PEOPLE[who]["key"], max_retries=0, timeout=60, **more)
 
 
-def wish(words="Please go on.", **do):
+def order_message(words="Please go on.", **do):
     """A message with an order for the model server, and the name under which it notes it."""
     do = {"id": f"w{next(count)}"} | do
     return f"{words} DO:{json.dumps(do)}", do["id"]
@@ -47,7 +47,7 @@ def notes(name, event=None):
     return [note for note in found if note["id"] == name and event in (None, note["event"])]
 
 
-def noted(name, event, seconds):
+def wait_for_note(name, event, seconds):
     """The note, as soon as it is there."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -90,7 +90,7 @@ def stream(text, who="ada", project=None):
     return pieces
 
 
-def said(pieces):
+def joined_text(pieces):
     return "".join(text for _, text in pieces)
 
 
@@ -99,28 +99,28 @@ def passes(what, **numbers):
 
 
 def streams():
-    text, name = wish(pieces=12, gap=0.1)
+    text, name = order_message(pieces=12, gap=0.1)
     pieces = stream(text)
-    assert said(pieces).split() == [f"word{n}" for n in range(12)] + ["<stop>"], pieces
+    assert joined_text(pieces).split() == [f"word{n}" for n in range(12)] + ["<stop>"], pieces
     assert len(pieces) >= 12 and pieces[-1][0] - pieces[0][0] > 0.5, pieces
     turn = last_turn(until=lambda turn: turn["role"] == "assistant")
     assert turn["content"].split() == [f"word{n}" for n in range(12)] and turn["state"] == "whole", turn
     passes("deltas come as the model says them", pieces=len(pieces) - 1, spread_ms=round((pieces[-1][0] - pieces[0][0]) * 1000))
 
-    answer = client().chat.completions.create(model=PM, messages=[{"role": "user", "content": wish(pieces=3)[0]}])
+    answer = client().chat.completions.create(model=PM, messages=[{"role": "user", "content": order_message(pieces=3)[0]}])
     assert answer.choices[0].message.content == "word0 word1 word2 " and answer.choices[0].finish_reason == "stop", answer
     assert answer.usage.total_tokens > 0, answer
     passes("the same whole")
 
     # The words of an instance of Open WebUI that sets up its model: a system message is the person's, and is no hindrance.
     answer = client().chat.completions.create(
-        model=PM, messages=[{"role": "system", "content": "Be short."}, {"role": "user", "content": wish(pieces=2)[0]}]
+        model=PM, messages=[{"role": "system", "content": "Be short."}, {"role": "user", "content": order_message(pieces=2)[0]}]
     )
     assert answer.choices[0].message.content == "word0 word1 ", answer
 
 
 def responses():
-    text, _ = wish(pieces=8, gap=0.1)
+    text, _ = order_message(pieces=8, gap=0.1)
     kinds, times, whole = [], [], None
     for event in client().responses.create(model=PM, input=text, stream=True):
         kinds.append(event.type)
@@ -130,7 +130,7 @@ def responses():
             whole = event.response
     assert whole and whole.output_text == "".join(f"word{n} " for n in range(8)), (kinds, whole)
     assert len(times) >= 8 and times[-1] - times[0] > 0.25, times
-    answer = client().responses.create(model=PM, input=wish(pieces=3)[0])
+    answer = client().responses.create(model=PM, input=order_message(pieces=3)[0])
     assert answer.output_text == "word0 word1 word2 " and answer.status == "completed", answer
     passes("through /v1/responses, as a stream and whole", deltas=len(times))
 
@@ -139,17 +139,17 @@ def task_of_a_chat(ask):
     """Creates a task, watches it and cancels it, each by what is said."""
     project, name = PEOPLE["ada"]["project"], f"from-a-chat-{next(count)}"
     create = ["db__task__create", {"project_id": project, "name": name, "description": "Write a greeting."}]
-    text = ask(wish("Please create a task that writes a greeting.", calls=[create], gap=0.05)[0])
+    text = ask(order_message("Please create a task that writes a greeting.", calls=[create], gap=0.05)[0])
     found = [task for task in get(f"/v1/tasks?project_id={project}")["items"] if task["name"] == name]
     assert len(found) == 1 and "› db.task.create …" in text and found[0]["id"] in text, (found, text)
     task = found[0]["id"]
     watch = [["db__task__get", {"task_id": task}], ["db__task__result", {"task_id": task}], ["db__task__logs", {"task_id": task}]]
-    text = ask(wish("How is the task? Read the task's result and its story, and its logs.", calls=watch, gap=0.05)[0])
+    text = ask(order_message("How is the task? Read the task's result and its story, and its logs.", calls=watch, gap=0.05)[0])
     for tool in ("db.task.get", "db.task.result", "db.task.logs"):
         assert f"› {tool} …" in text, text
     assert "Not called" not in text and "Refused" not in text and "failed" not in text.split("word0")[0], text
     assert get(f"/v1/tasks/{task}")["state"] in ("queued", "running"), get(f"/v1/tasks/{task}")
-    text = ask(wish("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
+    text = ask(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
     after = get(f"/v1/tasks/{task}")
     assert "› db.task.cancel …" in text and after["state"] == "cancelled", (text, after)
     return task
@@ -161,7 +161,7 @@ def tasks():
     def by_chat(text):
         pieces = stream(text)
         progress.append([(at, piece) for at, piece in pieces if "›" in piece])
-        return said(pieces)
+        return joined_text(pieces)
 
     def by_responses(text):
         return "".join(
@@ -184,10 +184,10 @@ def tasks():
 def secrets():
     # In pieces, so that no tool takes this file for one that holds keys.
     planted = ["ghp_" + "Zq3vT8kWc1Lx" * 3, "AKIA" + "QWERTYUIOP234567", "sk-proj-" + "aB3dE5fG7hJ9kL1m" * 3]
-    text, name = wish("My keys are " + " and ".join(planted) + ", keep them.", pieces=2)
-    assert said(stream(text)), name
-    asked = noted(name, "asked", 5)
-    assert not any(secret in json.dumps(asked) for secret in planted) and "[redacted:" in asked["said"], asked
+    text, name = order_message("My keys are " + " and ".join(planted) + ", keep them.", pieces=2)
+    assert joined_text(stream(text)), name
+    request = wait_for_note(name, "request", 5)
+    assert not any(secret in json.dumps(request) for secret in planted) and "[redacted:" in request["text"], request
     thread = get("/v1/chat/threads")["items"][0]["thread_id"]
     stored = json.dumps(get(f"/v1/chat/threads/{thread}/messages"))
     assert not any(secret in stored for secret in planted) and "[redacted:" in stored, stored[-2000:]
@@ -198,37 +198,37 @@ def secrets():
 def hang_ups():
     worst = 0
     for dialect in ("chat", "responses"):
-        text, name = wish(pieces=400, gap=0.1)
+        text, name = order_message(pieces=400, gap=0.1)
         if dialect == "chat":
             answer = client().chat.completions.create(model=PM, stream=True, messages=[{"role": "user", "content": text}])
         else:
             answer = client().responses.create(model=PM, input=text, stream=True)
-        heard = 0
+        received = 0
         for event in answer:
-            heard += "word" in str(event)
-            if heard == 4:
+            received += "word" in str(event)
+            if received == 4:
                 break
         answer.close()
         left = time.time()
-        took = noted(name, "left", 4)["at"] - left
+        took = wait_for_note(name, "left", 4)["at"] - left
         worst = max(worst, took)
         assert took <= 2, took
         turn = last_turn(until=lambda turn: turn["role"] == "assistant" and turn["state"] != "whole")
         assert turn["state"] == "interrupted" and turn["content"].startswith("word0 word1 "), turn
-        assert not notes(name, "ended"), notes(name)
+        assert not notes(name, "finished"), notes(name)
     passes("whoever hangs up stops the model within 2 s, and the turn is stored as interrupted", worst_ms=round(worst * 1000))
 
 
 def hang_up_of_a_whole():
     """A client that wants the whole answer hangs up while it waits."""
-    text, name = wish(pieces=400, gap=0.1)
+    text, name = order_message(pieces=400, gap=0.1)
     started = time.time()
     try:
         client().with_options(timeout=1.0).chat.completions.create(model=PM, messages=[{"role": "user", "content": text}])
         raise AssertionError("an answer of 40 s came in one")
     except openai.APITimeoutError:
         left = time.time()
-    took = noted(name, "left", 4)["at"] - left
+    took = wait_for_note(name, "left", 4)["at"] - left
     assert took <= 2, (took, left - started)
     turn = last_turn(until=lambda turn: turn["role"] == "assistant" and turn["state"] != "whole")
     assert turn["state"] == "interrupted" and turn["content"].startswith("word0 "), turn
@@ -238,9 +238,9 @@ def hang_up_of_a_whole():
 def latency():
     first = []
     for _ in range(options.chats):
-        text, name = wish(pieces=4, gap=0.05)
-        heard = next(at for at, piece in stream(text) if "word0" in piece)
-        first.append((heard - notes(name, "first")[0]["at"]) * 1000)
+        text, name = order_message(pieces=4, gap=0.05)
+        received = next(at for at, piece in stream(text) if "word0" in piece)
+        first.append((received - notes(name, "first")[0]["at"]) * 1000)
     first.sort()
     p50, p95 = statistics.median(first), first[max(0, -(-len(first) * 95 // 100) - 1)]
     passes("from the model's first word to the client's", chats=len(first), p50_ms=round(p50, 1), p95_ms=round(p95, 1), max_ms=round(first[-1], 1))
@@ -248,19 +248,19 @@ def latency():
 
 
 def two_people():
-    heard = {}
+    received = {}
 
     def talk(who, number):
         word = f"{who}{number}x"
-        heard[who, number] = (word, said(stream(wish(f"I am {who}.", word=word, pieces=10, gap=0.03)[0], who)))
+        received[who, number] = (word, joined_text(stream(order_message(f"I am {who}.", word=word, pieces=10, gap=0.03)[0], who)))
 
     threads = [threading.Thread(target=talk, args=(who, number)) for number in range(5) for who in ("ada", "bob")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(heard) == 10, heard.keys()
-    for word, text in heard.values():
+    assert len(received) == 10, received.keys()
+    for word, text in received.values():
         assert text.split() == [f"{word}{n}" for n in range(10)] + ["<stop>"], (word, text)
     for who, other in (("ada", "bob"), ("bob", "ada")):
         for thread in get("/v1/chat/threads", who)["items"]:
@@ -271,7 +271,7 @@ def two_people():
                 raise AssertionError("somebody reads the conversation of another")
             except urllib.error.HTTPError as error:
                 assert error.code == 404, error
-    passes("ten chats of two people at once do not mix, and nobody reads the other's", chats=len(heard))
+    passes("ten chats of two people at once do not mix, and nobody reads the other's", chats=len(received))
 
 
 def managers():
@@ -288,48 +288,48 @@ def managers():
     return found
 
 
-def killed():
+def kill_manager():
     for dialect in ("chat", "responses"):
         (pid,) = managers()
-        text, name = wish(pieces=300, gap=0.1)
-        heard, failure, ended, at = 0, None, None, None
+        text, name = order_message(pieces=300, gap=0.1)
+        received, failure, last_type, at = 0, None, None, None
         try:
             if dialect == "chat":
                 answer = client().chat.completions.create(model=PM, stream=True, messages=[{"role": "user", "content": text}])
             else:
                 answer = client().responses.create(model=PM, input=text, stream=True)
             for event in answer:
-                heard += "word" in str(event)
-                ended = getattr(event, "type", None)
-                if heard == 3 and at is None:
+                received += "word" in str(event)
+                last_type = getattr(event, "type", None)
+                if received == 3 and at is None:
                     os.kill(pid, signal.SIGKILL)
                     at = time.time()
-                if dialect == "responses" and ended in ("error", "response.failed"):
+                if dialect == "responses" and last_type in ("error", "response.failed"):
                     failure = event
         except openai.APIError as error:
             failure = error
-        assert failure is not None, f"{dialect}: the stream of a killed manager ended as if it were whole, with {ended}"
+        assert failure is not None, f"{dialect}: the stream of a killed manager ended as if it were whole, with {last_type}"
         assert time.time() - at < 5, time.time() - at
         turn = last_turn(until=lambda turn: turn["role"] == "assistant" and turn["state"] != "whole")
         assert turn["state"] == "failed" and turn["content"].startswith("word0 "), turn
-        noted(name, "left", 5)
+        wait_for_note(name, "left", 5)
         until = time.time() + 15
         while True:
             try:
-                again = said(stream(wish(pieces=2)[0]))
+                again = joined_text(stream(order_message(pieces=2)[0]))
                 break
             except openai.APIStatusError as error:
                 assert error.status_code == 503 and time.time() < until, error
                 time.sleep(0.1)
         assert again.split() == ["word0", "word1", "<stop>"], again
         assert managers() != [pid], pid
-        told = getattr(getattr(failure, "response", None), "error", None) or failure
+        error = getattr(getattr(failure, "response", None), "error", None) or failure
         what = f"a manager killed in the middle of a stream of {dialect}: an error in the dialect, and the next works"
-        passes(what, after_ms=round((time.time() - at) * 1000), told=repr(getattr(told, "message", str(told)))[:100])
+        passes(what, after_ms=round((time.time() - at) * 1000), message=repr(getattr(error, "message", str(error)))[:100])
 
 
 failed, planted = 0, []
-for check in (streams, responses, tasks, secrets, hang_ups, latency, two_people, killed, hang_up_of_a_whole):
+for check in (streams, responses, tasks, secrets, hang_ups, latency, two_people, kill_manager, hang_up_of_a_whole):
     try:
         planted += check() or []
     except Exception:

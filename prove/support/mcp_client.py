@@ -51,7 +51,7 @@ async def talk(options: argparse.Namespace) -> dict[str, Any]:
         transport = streamable_http_client(options.url, http_client=http)
         callback = answer if options.answer is not None else None
         async with Client(transport, mode=mode, elicitation_callback=callback) as client:
-            said: dict[str, Any] = {"protocolVersion": client.session.protocol_version}
+            report: dict[str, Any] = {"protocolVersion": client.session.protocol_version}
             if options.command == "list":
                 tools: list[Any] = []
                 cursor: str | None = None
@@ -60,10 +60,10 @@ async def talk(options: argparse.Namespace) -> dict[str, Any]:
                     tools += [plain(tool) for tool in page.tools]
                     cursor = page.next_cursor
                     if cursor is None:
-                        return said | {"tools": tools}
+                        return report | {"tools": tools}
             result = await client.call_tool(options.tool, options.arguments, progress_callback=note)
-            said["result"] = plain(result)
-            return said | {name: seen for name, seen in (("progress", progress), ("questions", questions)) if seen}
+            report["result"] = plain(result)
+            return report | {name: seen for name, seen in (("progress", progress), ("questions", questions)) if seen}
 
 
 def failure(error: BaseException) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def main() -> int:
     if options.command == "list":
         options.answer = None
     try:
-        said = asyncio.run(talk(options))
+        report = asyncio.run(talk(options))
     except Exception as error:
         print(json.dumps(failure(error)))
         return 1
-    print(json.dumps(said))
+    print(json.dumps(report))
     return 0
 
 

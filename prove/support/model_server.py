@@ -84,8 +84,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.model = ask["model"]
         talk = ask.get("messages") or ask["input"]
-        given = json.dumps(talk)
-        answered = '"tool_call_id"' in given or "function_call_output" in given or "tool_result" in given
+        conversation = json.dumps(talk)
+        answered = '"tool_call_id"' in conversation or "function_call_output" in conversation or "tool_result" in conversation
         most = ask.get("max_tokens") or ask.get("max_completion_tokens") or ask.get("max_output_tokens") or 99
         pieces, stop = [f"{number} " for number in range(1, options.pieces + 1)], "end"
         if ask.get("stop_sequences"):
@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
             pieces, stop = ['{"city"', ': "Paris"}'], "tool"
         elif "schema" in json.dumps([ask.get("response_format"), ask.get("text"), ask.get("output_config")]):
             pieces = ['{"name": "Ada", ', '"age": 36}']
-        elif most <= 4 or "1 to 50" in given:
+        elif most <= 4 or "1 to 50" in conversation:
             pieces, stop = pieces[:4], "length"
         getattr(self, f"{dialect}_{'stream' if ask.get('stream') else 'whole'}")(ask, pieces, stop)
         if ask.get("stream"):
@@ -191,9 +191,9 @@ class Handler(BaseHTTPRequestHandler):
         reason = {"end": "end_turn", "sequence": "stop_sequence", "length": "max_tokens", "tool": "tool_use"}[stop]
         return {"stop_reason": reason, "stop_sequence": "3" if stop == "sequence" else None}
 
-    def message(self, content, ended, used):
+    def message(self, content, stop, used):
         usage = {"input_tokens": USAGE["input"], "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": used}
-        return {"id": "msg_1", "type": "message", "role": "assistant", "model": self.model, "content": content, "usage": usage} | ended
+        return {"id": "msg_1", "type": "message", "role": "assistant", "model": self.model, "content": content, "usage": usage} | stop
 
     def messages_whole(self, ask, pieces, stop):
         text = "".join(pieces)

@@ -1,7 +1,7 @@
 # Shared by the proofs about models; source it after common.sh. Sets up people, providers and models by the user's interface.
 
-# models_world: an admin and a project. Sets $admin_token and $project.
-models_world() {
+# set_up_models: an admin and a project. Sets $admin_token and $project.
+set_up_models() {
     local password='correct horse battery'
     curl -sS --fail-with-body -o /dev/null "http://$address/v1/bootstrap" -H 'Content-Type: application/json' \
         -d "{\"token\": \"$bootstrap\", \"handle\": \"admin\", \"display_name\": \"Admin\", \"password\": \"$password\"}"
@@ -20,7 +20,7 @@ compatible_provider() {
     api PUT "/v1/providers/$1" "{\"kind\": \"compatible\", \"dialect\": \"$2\", \"base_url\": \"$3/v1\"}" >/dev/null
 }
 
-# model ID PROVIDER UPSTREAM CONTEXT MOST_OUTPUT: a model that is called UPSTREAM at its one provider and costs a little.
+# model ID PROVIDER UPSTREAM CONTEXT MAX_OUTPUT: a model that is called UPSTREAM at its one provider and costs a little.
 model() {
     api PUT "/v1/model-registry/$1" "{\"context_tokens\": $4, \"max_output_tokens\": $5, \"tools\": true, \"json_schema\": true,
         \"routes\": [{\"provider\": \"$2\", \"upstream\": \"$3\",

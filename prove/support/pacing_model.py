@@ -7,7 +7,7 @@ It speaks Chat Completions. `DO:{…}` in a person's message: `id` names it in t
 the other, each as `[name, arguments]`, `pieces` and `gap` say how many words follow and how many seconds are before each.
 Questions for a decision wait until nobody wants the answer: a task that was asked for is being planned, for as long as one looks.
 Only a task that says `UNCLEAR` is answered at once, with a question to the person.
-Each line of NOTES is one event: `asked`, `first` (a word), `ended`, or `left` (nobody listens any more), with the time.
+Each line of NOTES is one event: `request`, `first` (a word), `finished`, or `left` (nobody listens any more), with the time.
 """
 
 import json
@@ -22,9 +22,9 @@ LOCK = threading.Lock()
 USAGE = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
 
 
-def note(event, wish, **more):
+def note(event, order, **more):
     with LOCK:
-        NOTES.write(json.dumps({"event": event, "id": wish.get("id"), "at": time.time(), **more}) + "\n")
+        NOTES.write(json.dumps({"event": event, "id": order.get("id"), "at": time.time(), **more}) + "\n")
 
 
 def text_of(message):
@@ -32,14 +32,14 @@ def text_of(message):
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
-def wish_of(talk):
+def read_order(talk):
     """What the last message of a person wants, what it says, and how many tools were called since."""
     at = max((n for n, message in enumerate(talk) if message["role"] == "user"), default=0)
-    said = text_of(talk[at])
+    text = text_of(talk[at])
     results = [text_of(message) for message in talk[at:] if message["role"] == "tool"]
-    start = said.rfind("DO:")
-    wish = json.JSONDecoder().raw_decode(said[start + 3 :])[0] if start >= 0 else {}
-    return wish, said, results
+    start = text.rfind("DO:")
+    order = json.JSONDecoder().raw_decode(text[start + 3 :])[0] if start >= 0 else {}
+    return order, text, results
 
 
 def unclear(schema, name=""):
@@ -87,10 +87,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        wish, said, results = wish_of(ask["messages"])
-        calls = wish.get("calls", [])
+        order, message, results = read_order(ask["messages"])
+        calls = order.get("calls", [])
         offered = [tool["function"]["name"] for tool in ask.get("tools", [])]
-        note("asked", wish, said=said, offered=offered, results=results, decision=bool(ask.get("response_format")))
+        note("request", order, text=message, offered=offered, results=results, decision=bool(ask.get("response_format")))
         try:
             if ask.get("response_format"):
                 if "UNCLEAR" not in json.dumps(ask["messages"]):
@@ -106,25 +106,25 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if len(results) < len(calls):
                 name, arguments = calls[len(results)]
-                self.rest(wish.get("gap", 0))
+                self.rest(order.get("gap", 0))
                 self.event({"tool_calls": [{"index": 0, "id": f"call_{len(results)}", "type": "function",
                                             "function": {"name": name, "arguments": json.dumps(arguments)}}]})  # fmt: skip
                 self.event({}, "tool_calls")
             else:
-                for number in range(wish.get("pieces", 3)):
-                    self.rest(wish.get("gap", 0))
+                for number in range(order.get("pieces", 3)):
+                    self.rest(order.get("gap", 0))
                     if number == 0:
-                        note("first", wish)
-                    self.event({"content": f"{wish.get('word', 'word')}{number} "})
+                        note("first", order)
+                    self.event({"content": f"{order.get('word', 'word')}{number} "})
                 for result in results:
                     self.event({"content": result})
                 self.event({}, "stop")
             self.line(json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "paced", "choices": [], "usage": USAGE}))  # fmt: skip
             self.line("[DONE]")
             self.wfile.write(b"0\r\n\r\n")
-            note("ended", wish)
+            note("finished", order)
         except OSError:
-            note("left", wish)
+            note("left", order)
             self.close_connection = True
 
 

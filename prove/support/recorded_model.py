@@ -116,16 +116,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    def __init__(self, given):
-        super().__init__(("127.0.0.1", given.port), Handler)
-        self.given, self.lock, self.calls = given, threading.Lock(), 0
-        with open(given.recording, encoding="utf-8") as file:
+    def __init__(self, options):
+        super().__init__(("127.0.0.1", options.port), Handler)
+        self.options, self.lock, self.calls = options, threading.Lock(), 0
+        with open(options.recording, encoding="utf-8") as file:
             self.rules = json.load(file)["rules"]
 
     def delay(self):
-        if not self.given.delay or not os.path.exists(self.given.delay):
+        if not self.options.delay or not os.path.exists(self.options.delay):
             return 0
-        with open(self.given.delay, encoding="utf-8") as file:
+        with open(self.options.delay, encoding="utf-8") as file:
             return float(file.read().strip() or 0)
 
     def number(self):
@@ -134,10 +134,10 @@ class Server(ThreadingHTTPServer):
             return self.calls
 
     def record(self, name, conversation, request):
-        if not self.given.calls:
+        if not self.options.calls:
             return
         line = {"rule": name, "user": conversation.user[:4000], "results": conversation.results, "tools": conversation.tools, "stream": request.get("stream")}
-        with self.lock, open(self.given.calls, "a", encoding="utf-8") as file:
+        with self.lock, open(self.options.calls, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fills the installation that a demonstration left with things that wait, and looks at it through the screen of `cynork` in tmux.
 
-screens.py world HOUSE                                  makes projects, tasks, a plan, a question and a call that waits; prints facts
-screens.py drive CYNORK HOUSE WORK [--write] goes through the situations at both sizes and compares, or writes, what is shown
+screens.py set-up DATA_DIR                                 makes projects, tasks, a plan, a question and a call that waits; prints facts
+screens.py drive CYNORK DATA_DIR WORK [--write] goes through the situations at both sizes and compares, or writes, what is shown
 
 What differs from run to run (ids, times, ports, versions, what the machine has) is masked in text and in pictures alike."""
 
@@ -19,23 +19,23 @@ import urllib.error
 import urllib.request
 from xml.sax.saxutils import escape
 
-KEPT = "prove/data/screens"
+GOLDEN_FOLDER = "prove/data/screens"
 PICTURES = "docs/images"
 SIZES = [(80, 24), (200, 60)]
-PATIENCE = 30
+TIMEOUT_SECONDS = 30
 
 
-# ---------------------------------------------------------------- the world
+# ---------------------------------------------------------------- the installation
 
 
 class Interface:
     """The public interface, as for any client."""
 
-    def __init__(self, house):
-        with open(f"{house}/config.toml", "rb") as file:
+    def __init__(self, data_dir):
+        with open(f"{data_dir}/config.toml", "rb") as file:
             server = tomllib.load(file)["server"]
         self.base, self.internal, self.token = f"http://{server['listen']}", f"http://{server['internal_listen']}", None
-        with open(f"{house}/demo-password") as file:
+        with open(f"{data_dir}/demo-password") as file:
             self.password = file.read().strip()
         self.token = self.ask("POST", "/v1/sessions", {"handle": "demo", "password": self.password})["token"]
 
@@ -56,7 +56,7 @@ class Interface:
 
     def until(self, what, question):
         """Asks again and again until there is an answer that is not empty."""
-        end = time.monotonic() + PATIENCE * 2
+        end = time.monotonic() + TIMEOUT_SECONDS * 2
         while time.monotonic() < end:
             found = question()
             if found:
@@ -80,12 +80,12 @@ UNITS = [
     unit("Paint in the dark", "dark.css", ["Decide the colours"]),
     unit("Remember it on all devices", "sync.sh", ["Keep the choice", "Show the switch"]),
 ]
-ASKED = "Make the greeting friendlier."
+UNCLEAR_TASK = "Make the greeting friendlier."
 QUESTION = "Friendlier to whom: people who come for the first time, or those who come back?"
 SMALL = "Let slug say its version with --version."
 
 
-def planned(units, question=""):
+def plan_answer(units, question=""):
     return {"reason": "Each changes a file of its own.", "units": units, "leave_out": [], "assumptions": ["There is one page"], "question": question}
 
 
@@ -94,9 +94,9 @@ def script(answers):
     own = [
         (rf"(?s)^Decide how much of the project.*{re.escape(DARK)}",
          {"reason": "Several parts of the page.", "components": ["page"], "estimated_files": 5, "scope": "medium"}),
-        (rf"(?s)^Plan the task.*{re.escape(DARK)}", planned(UNITS)),
-        (rf"(?s)^Plan the task.*{re.escape(ASKED)}", planned([], QUESTION)),
-        (rf"(?s)^Plan the task.*{re.escape(SMALL)}", planned([unit("Add the option --version to slug", "slug")])),
+        (rf"(?s)^Plan the task.*{re.escape(DARK)}", plan_answer(UNITS)),
+        (rf"(?s)^Plan the task.*{re.escape(UNCLEAR_TASK)}", plan_answer([], QUESTION)),
+        (rf"(?s)^Plan the task.*{re.escape(SMALL)}", plan_answer([unit("Add the option --version to slug", "slug")])),
     ]
     rules = own + [(one["asked"], one["answer"]) for one in answers.values()]
     return {"rules": [{"when": {"user_matches": asked}, "answer": {"text": json.dumps(answer)}} for asked, answer in rules]}
@@ -104,25 +104,25 @@ def script(answers):
 
 def worker():
     """The first makes its file at once; whoever comes after it is still at work when somebody looks."""
-    said = "The colours are decided: ink on night blue."
-    report = {"kind": "work_completed", "summary": said, "details": {"files_modified": ["colours.md"], "artifacts": [], "notes": []}}
+    summary = "The colours are decided: ink on night blue."
+    report = {"kind": "work_completed", "summary": summary, "details": {"files_modified": ["colours.md"], "artifacts": [], "notes": []}}
     first = [
         {"move": "say", "text": "I look at what is there."},
         {"move": "write", "path": "colours.md", "text": "# Colours\n\nInk on night blue.\n"},
-        {"move": "say", "text": said},
+        {"move": "say", "text": summary},
         {"move": "tool", "name": "pm.report", "arguments": report},
     ]
     later = [{"move": "say", "text": "I begin, and take my time."}, {"move": "wait", "milliseconds": 600_000}]
     return {"kind": "scripted", "moves": [{"move": "when", "path": "colours.md", "moves": later, "otherwise": first}]}
 
 
-def world(house):
-    api = Interface(house)
+def set_up_installation(data_dir):
+    api = Interface(data_dir)
     with open("crates/cynork/src/sample/answers.json") as file:
         api.ask("PUT", "/v1/providers/sample", {"kind": "scripted", "script": script(json.load(file))})
     web = api.ask("POST", "/v1/projects", {"slug": "web", "title": "Web"})["id"]
-    subprocess.run(["git", "-c", "safe.directory=*", "-C", f"{house}/slug", "bundle", "create", "--quiet", f"{house}/web.bundle", "main"], check=True)
-    with open(f"{house}/web.bundle", "rb") as file:
+    subprocess.run(["git", "-c", "safe.directory=*", "-C", f"{data_dir}/slug", "bundle", "create", "--quiet", f"{data_dir}/web.bundle", "main"], check=True)
+    with open(f"{data_dir}/web.bundle", "rb") as file:
         api.ask("PUT", f"/v1/projects/{web}/repository", data=file.read())
     for key, value in [("agents.project_manager.workers.developer", worker()), ("workflow.approve_plan", True)]:
         api.ask("PUT", f"/v1/preferences/{key}?scope_type=project&scope_id={web}", {"value": value, "expected_version": 0})
@@ -146,12 +146,12 @@ def world(house):
 
     dark = task(web, "dark-mode", DARK)
     api.until("the plan of dark-mode", lambda: waits(dark, "approval"))
-    greeting = task(web, "friendlier-greeting", ASKED)
+    greeting = task(web, "friendlier-greeting", UNCLEAR_TASK)
     api.until("the question of friendlier-greeting", lambda: waits(greeting, "human_input"))
     version = task(slug, "slug-version", SMALL)
     api.until("the plan of slug-version", lambda: waits(version, "approval"))
-    given_up = task(web, "old-idea", "Play music on every page.")
-    api.ask("POST", f"/v1/tasks/{given_up}/cancel", data=b"null")
+    cancelled = task(web, "old-idea", "Play music on every page.")
+    api.ask("POST", f"/v1/tasks/{cancelled}/cancel", data=b"null")
     # A call that a rule wants a person to see.
     rule = 'forbid (principal, action == Action::"api.call", resource) when { context.arguments has url && context.arguments.url like "*//billing.*" };'
     api.ask("PUT", "/v1/rules/refunds-need-a-person", {"mode": "approve", "text": rule})
@@ -196,10 +196,10 @@ MASKS = [
 ]
 
 # What stands at the left of its column stays there.
-LEFT = ("joined", "version", "bubblewrap", "podman")
+LEFT_ALIGNED = ("joined", "version", "bubblewrap", "podman")
 
 
-def masked(cells):
+def mask(cells):
     """A line of (letter, style) with masks. What stands to the right keeps its column: the next gap gives or takes."""
     for pattern, by in MASKS:
         from_ = 0
@@ -219,7 +219,7 @@ def masked(cells):
             if more == 0:
                 continue
             # A number that stands at the right of its column moves to the right.
-            before = None if any(name in pattern for name in LEFT) else before
+            before = None if any(name in pattern for name in LEFT_ALIGNED) else before
             if before and more > 0:
                 cells = cells[:start] + [(" ", cells[start - 1][1])] * more + cells[start:]
                 from_ += more
@@ -289,12 +289,12 @@ class Terminal:
 
     def cells(self):
         """What is shown: lines of (letter, style), with masks."""
-        lines = [masked(line) for line in styled(self.tmux("capture-pane", "-t", "screen", "-e", "-p"))]
+        lines = [mask(line) for line in parse_styles(self.tmux("capture-pane", "-t", "screen", "-e", "-p"))]
         return without_facts(lines)
 
     def until(self, *patterns):
         """Until everything is shown."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < end:
             shown = self.plain()
             if all(re.search(pattern, shown) for pattern in patterns):
@@ -303,7 +303,7 @@ class Terminal:
         sys.exit(f"in vain waited for {patterns}; shown is\n{shown}")
 
 
-def styled(text):
+def parse_styles(text):
     """Lines of (letter, style) from a capture with escapes; a style is what the escapes since the last reset said."""
     lines = []
     style = ()
@@ -312,7 +312,7 @@ def styled(text):
         for piece in re.split(r"(\x1b\[[0-9;:]*m|\x0e|\x0f)", line):
             code = re.fullmatch(r"\x1b\[([0-9;:]*)m", piece)
             if code:
-                style = changed(style, [int(it or 0) for it in re.split("[;:]", code.group(1))])
+                style = apply_codes(style, [int(it or 0) for it in re.split("[;:]", code.group(1))])
             elif piece not in ("\x0e", "\x0f"):
                 cells += [(letter, style) for letter in piece]
         lines.append(cells)
@@ -321,7 +321,7 @@ def styled(text):
     return lines
 
 
-def changed(style, codes):
+def apply_codes(style, codes):
     style = dict(style)
     while codes:
         code = codes.pop(0)
@@ -351,7 +351,7 @@ def changed(style, codes):
 # ---------------------------------------------------------------- pictures
 
 COLOURS = ["#1b1f27", "#f07178", "#a5d66f", "#ffcb6b", "#6fa8ff", "#c792ea", "#6fd6d6", "#d7dae0"]
-GROUND, INK, FAINT = "#11151c", "#d7dae0", "#7d8594"
+BACKGROUND, INK, FAINT = "#11151c", "#d7dae0", "#7d8594"
 WIDE, HIGH = 8.4, 18
 
 
@@ -362,16 +362,16 @@ def picture(lines, width, height):
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * WIDE + 2 * side:.0f}" height="{height * HIGH + over + side:.0f}" '
         f'viewBox="0 0 {width * WIDE + 2 * side:.0f} {height * HIGH + over + side:.0f}" '
         'font-family="ui-monospace, \'DejaVu Sans Mono\', Menlo, Consolas, monospace" font-size="14">',
-        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>',
+        f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
     ]
     out += [f'<circle cx="{20 + 18 * at}" cy="17" r="5.5" fill="{colour}"/>' for at, colour in enumerate(["#f07178", "#ffcb6b", "#a5d66f"])]
     for row, line in enumerate(lines[:height]):
         y = over + row * HIGH
         for start, text, style in runs(line):
-            fill, ground = inks(dict(style))
+            fill, background = colours_of(dict(style))
             x, length = side + start * WIDE, len(text) * WIDE
-            if ground:
-                out.append(f'<rect x="{x:.1f}" y="{y}" width="{length:.1f}" height="{HIGH}" fill="{ground}"/>')
+            if background:
+                out.append(f'<rect x="{x:.1f}" y="{y}" width="{length:.1f}" height="{HIGH}" fill="{background}"/>')
             if not text.strip():
                 continue
             more = ' font-weight="bold"' if ("bold", True) in style else ""
@@ -383,14 +383,14 @@ def picture(lines, width, height):
     return "\n".join(out + ["</svg>", ""])
 
 
-def inks(style):
+def colours_of(style):
     fill = COLOURS[style["fg"] % 8] if "fg" in style else FAINT if "dim" in style else INK
-    ground = COLOURS[style["bg"] % 8] if "bg" in style else None
-    return (GROUND, fill) if "reverse" in style else (fill, ground)
+    background = COLOURS[style["bg"] % 8] if "bg" in style else None
+    return (BACKGROUND, fill) if "reverse" in style else (fill, background)
 
 
 def runs(line):
-    """Pieces of a line in one style: first column, text, style. What is blank and has no ground is left out at the end."""
+    """Pieces of a line in one style: first column, text, style. What is blank and has no background is left out at the end."""
     line = list(line)
     while line and line[-1][0] == " " and not {"bg", "reverse", "under"} & set(dict(line[-1][1])):
         line.pop()
@@ -407,7 +407,7 @@ def runs(line):
 
 
 class Gallery:
-    """Compares what is shown with what is kept, or keeps it."""
+    """Compares what is shown with the golden files, or writes them."""
 
     def __init__(self, terminal, mode):
         self.terminal, self.mode, self.wrong, self.count = terminal, mode, [], 0
@@ -423,20 +423,20 @@ class Gallery:
 
     def compare(self, name, width, height, pictured):
         self.count += 1
-        kept = [(f"{KEPT}/{name}-{width}x{height}.txt", lambda lines: text_of(lines))]
+        golden_files = [(f"{GOLDEN_FOLDER}/{name}-{width}x{height}.txt", lambda lines: text_of(lines))]
         if pictured:
             wide = "-wide" if width > 100 else ""
-            kept.append((f"{PICTURES}/screen-{name}{wide}.svg", lambda lines: picture(lines, width, height)))
+            golden_files.append((f"{PICTURES}/screen-{name}{wide}.svg", lambda lines: picture(lines, width, height)))
         if self.mode != "compare":
-            lines = self.settled()
-            for path, made in kept:
+            lines = self.wait_until_stable()
+            for path, made in golden_files:
                 with open(path, "w") as file:
                     file.write(made(lines))
             return
-        end = time.monotonic() + PATIENCE / 2
+        end = time.monotonic() + TIMEOUT_SECONDS / 2
         while True:
             lines = self.terminal.cells()
-            differ = [(path, made(lines)) for path, made in kept if made(lines) != read(path)]
+            differ = [(path, made(lines)) for path, made in golden_files if made(lines) != read(path)]
             if not differ:
                 return
             if time.monotonic() > end:
@@ -444,9 +444,9 @@ class Gallery:
             time.sleep(0.05)
         for path, made in differ:
             self.wrong.append(path)
-            sys.stderr.write(f"NOT AS KEPT: {path}\n{difference(read(path), made)}\n")
+            sys.stderr.write(f"DIFFERS FROM THE GOLDEN FILE: {path}\n{difference(read(path), made)}\n")
 
-    def settled(self):
+    def wait_until_stable(self):
         """What is shown, once it stays the same for a while."""
         last, since = None, time.monotonic()
         while time.monotonic() - since < 1.5:
@@ -470,11 +470,11 @@ def read(path):
 
 
 def difference(old, new):
-    return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), "kept", "shown", lineterm="", n=1))[:80])
+    return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), "golden", "shown", lineterm="", n=1))[:80])
 
 
-def drive(cynork, house, work, mode):
-    with open(f"{work}/world.json") as file:
+def drive(cynork, data_dir, work, mode):
+    with open(f"{work}/facts.json") as file:
         facts = json.load(file)
     terminal = Terminal(f"{work}/tmux")
     gallery = Gallery(terminal, mode)
@@ -556,13 +556,13 @@ def drive(cynork, house, work, mode):
     if not re.search(r"(?<!-)icanon", modes) or not re.search(r"(?<!-)echo\b", modes):
         gallery.wrong.append("the terminal, which was not given back")
         sys.stderr.write(f"NOT SO: the terminal was given back: {modes}\n")
-    came = "written" if mode != "compare" else f"not as kept: {', '.join(gallery.wrong)}" if gallery.wrong else "as kept"
-    print(f"{gallery.count} screens of {len(SIZES)} sizes, {came}")
+    outcome = "written" if mode != "compare" else f"different: {', '.join(gallery.wrong)}" if gallery.wrong else "as in the golden files"
+    print(f"{gallery.count} screens of {len(SIZES)} sizes, {outcome}")
     sys.exit(bool(gallery.wrong))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "world":
-        world(sys.argv[2])
+    if sys.argv[1] == "set-up":
+        set_up_installation(sys.argv[2])
     else:
         drive(*sys.argv[2:5], {"--write": "write", "--pictures": "write"}.get((sys.argv[5:] or [""])[0], "compare"))

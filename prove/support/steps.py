@@ -82,11 +82,11 @@ class Terminal:
         """Types a line, answers what is asked, gives the exit code."""
         self.begin(line)
         end = time.monotonic() + limit
-        asked, answered = [], 0
+        questions, answered = [], 0
         while True:
             done = PROMPT.search(self.shown)
             if done:
-                return int(done.group(1)), asked
+                return int(done.group(1)), questions
             if time.monotonic() > end:
                 raise TimeoutError
             if self.read(0.2):
@@ -94,7 +94,7 @@ class Terminal:
             last = self.shown[answered:].rsplit("\n", 1)[-1]
             for question, answer in ANSWERS:
                 if re.search(question, last):
-                    asked.append(last.strip())
+                    questions.append(last.strip())
                     answered = len(self.shown)
                     self.type(answer)
                     break
@@ -122,14 +122,14 @@ def blocks(page, section):
             kind, lines = line[5:].strip(), []
         elif lines is not None and line.startswith("```"):
             if within:
-                found.append((kind, joined(lines)))
+                found.append((kind, join_continued(lines)))
             lines = None
         elif lines is not None:
             lines.append(line)
     return found
 
 
-def joined(lines):
+def join_continued(lines):
     """Lines that end with a backslash go on; what is empty or only a remark is left out."""
     whole, rest = [], ""
     for line in lines:
@@ -173,12 +173,12 @@ class Session:
         typed = re.sub(r"\b[A-Z]{4,}\b", lambda word: self.values.get(word.group(), word.group()), line)
         at = time.monotonic()
         try:
-            code, asked = (self.serve(typed), []) if kind == "server" else self.person.do(typed, self.limit)
+            code, questions = (self.serve(typed), []) if kind == "server" else self.person.do(typed, self.limit)
         except TimeoutError:
-            code, asked = "late", []
+            code, questions = "late", []
         seconds = time.monotonic() - at
-        self.table.append({"typed": line, "seconds": round(seconds, 1), "code": code, "asked": asked})
-        print(f"{seconds:6.1f} s  {line[:110]}" + "".join(f"\n          asked: {it[:100]}" for it in asked), flush=True)
+        self.table.append({"typed": line, "seconds": round(seconds, 1), "code": code, "questions": questions})
+        print(f"{seconds:6.1f} s  {line[:110]}" + "".join(f"\n          asked: {it[:100]}" for it in questions), flush=True)
         if code != 0:
             terminal = self.servers[-1] if kind == "server" else self.person
             print(f"--- ended with {code}; the terminal shows:\n{terminal.shown[-3000:]}", file=sys.stderr)
@@ -210,20 +210,20 @@ def main():
     arguments.add_argument("--limit", type=float, default=120)
     arguments.add_argument("--within", type=float)
     arguments.add_argument("--record")
-    given = arguments.parse_args()
-    values = dict(pair.split("=", 1) for pair in given.value)
-    session = Session(given.home, given.path, values, given.directory, given.limit)
+    options = arguments.parse_args()
+    values = dict(pair.split("=", 1) for pair in options.value)
+    session = Session(options.home, options.path, values, options.directory, options.limit)
     bad, begun = False, time.monotonic()
     try:
-        lines = [(line, kind) for kind, lines in blocks(given.page, given.section) for line in lines]
-        bad = not all(session.type(line, kind) for line, kind in lines if not line.startswith(tuple(given.skip)))
+        lines = [(line, kind) for kind, lines in blocks(options.page, options.section) for line in lines]
+        bad = not all(session.type(line, kind) for line, kind in lines if not line.startswith(tuple(options.skip)))
         total, table = time.monotonic() - begun, session.table
-        print(f"{total:6.1f} s in all, {len(table)} commands, {sum(len(it['asked']) for it in table)} questions answered")
-        if given.within and total > given.within:
-            print(f"WRONG: that is more than {given.within:.0f} s")
+        print(f"{total:6.1f} s in all, {len(table)} commands, {sum(len(it['questions']) for it in table)} questions answered")
+        if options.within and total > options.within:
+            print(f"WRONG: that is more than {options.within:.0f} s")
             bad = True
-        if given.record:
-            with open(given.record, "w", encoding="utf-8") as file:
+        if options.record:
+            with open(options.record, "w", encoding="utf-8") as file:
                 json.dump({"table": table, "seconds": total, "values": session.values, "transcript": session.person.whole}, file)
     finally:
         bad = not session.close() or bad

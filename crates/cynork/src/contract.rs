@@ -1,5 +1,5 @@
 //! What every command promises to programs: its words, the operations it may call, and the form of its `--json` answer.
-//! `docs/cynork.json` is this, written down; tests hold both together, and `prove/cli-contract` holds them to a real server.
+//! `docs/cynork.json` is this, written down; tests hold both together, and `prove/conformance/cli-contract` holds them to a real server.
 
 use std::fmt::Write as _;
 

@@ -53,7 +53,7 @@ pub(crate) fn tests() -> BTreeSet<String> {
     found
 }
 
-/// Whether `proof` exists: a test as `crate::name`, a proof as `prove/name`, a stage of `.ci/run` as `ci:name`.
+/// Whether `proof` exists: a test as `crate::name`, a proof as `prove/group/name`, a stage of `.ci/run` as `ci:name`.
 pub(crate) fn exists(proof: &str, tests: &BTreeSet<String>) -> bool {
     if let Some(stage) = proof.strip_prefix("ci:") {
         return read(".ci/run").contains(&format!("stage {stage} "));

@@ -1,5 +1,5 @@
 //! People who are told: real processes, a mail server, an ntfy server, and a receiver of webhooks that is away for a while, for
-//! `prove/notify`.
+//! `prove/resilience/notifications`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

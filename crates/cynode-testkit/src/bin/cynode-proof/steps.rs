@@ -1,4 +1,4 @@
-//! What a durable step costs: our workflow beside the bare engine, in one run, on one machine, for `prove/step-cost`.
+//! What a durable step costs: our workflow beside the bare engine, in one run, on one machine, for `prove/performance/step-cost`.
 
 use std::{
     process::{Command, Stdio},
