@@ -574,7 +574,7 @@ async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_i
             && events.contains(&"task.instructed".to_owned()),
         "{events:?}"
     );
-    let body = json!({ "kind": "continue" });
+    let body = json!({ "kind": "resume" });
     admin.post(&format!("/v1/tasks/{}/instructions", agent.task), body).await.expect(202);
     ask(&agent.client, chat("small", "again")).await.expect(200);
 }

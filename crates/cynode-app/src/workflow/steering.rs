@@ -29,7 +29,7 @@ pub(super) enum InstructionOutcome {
     /// There was none, or they cancelled each other out.
     No,
     /// A pause has ended, and nothing else.
-    Continued,
+    Resumed,
     /// The run goes back to planning.
     Replanned,
     /// The run waits until a person lets it go on.
@@ -62,7 +62,7 @@ pub(super) async fn apply_pending(
                 paused = true;
                 append_question(&mut asked, instruction.text.as_deref().unwrap_or_default());
             }
-            InstructionEffect::Continue => {
+            InstructionEffect::Resume => {
                 paused = false;
                 asked.clear();
             }
@@ -82,7 +82,7 @@ pub(super) async fn apply_pending(
         && (replanned || news)
     {
         let resolution = if was_paused && !paused {
-            WaitResolution::Continued
+            WaitResolution::Resumed
         } else {
             WaitResolution::Cancelled
         };
@@ -120,7 +120,7 @@ pub(super) async fn apply_pending(
     Ok(match (paused, replanned) {
         (true, _) => InstructionOutcome::Paused,
         (false, true) => InstructionOutcome::Replanned,
-        (false, false) if was_paused => InstructionOutcome::Continued,
+        (false, false) if was_paused => InstructionOutcome::Resumed,
         (false, false) => InstructionOutcome::No,
     })
 }

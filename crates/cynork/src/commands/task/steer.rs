@@ -236,7 +236,7 @@ impl OptionalInstructionArgs {
     }
 
     pub(super) async fn resume_task(self, context: &CliContext) -> Result<()> {
-        instruct_task(context, &self.named, ("continue", self.text.as_deref()), "goes on").await
+        instruct_task(context, &self.named, ("resume", self.text.as_deref()), "goes on").await
     }
 
     pub(super) async fn abort_task(self, context: &CliContext) -> Result<()> {
@@ -317,7 +317,7 @@ impl TaskRetryArgs {
                 context.out.print_success(&task, &format!("{} tries it again", task.name))
             }
             RetryAction::Resume => {
-                send_instruction(context, &id, "continue", self.text.as_deref()).await?;
+                send_instruction(context, &id, "resume", self.text.as_deref()).await?;
                 let task = TaskSelector { task: id, project: None }.fetch_task(context).await?;
                 context.out.print_success(&task, &format!("{} was paused and goes on", task.name))
             }
