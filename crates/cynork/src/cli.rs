@@ -114,7 +114,10 @@ pub(crate) enum CynorkCommand {
     Rule(commands::rule::RuleCommand),
     /// Keys for your programs, and tokens of agents.
     #[command(subcommand)]
-    Token(commands::token::ApiKeyCommand),
+    ApiKey(commands::api_key::ApiKeyCommand),
+    /// Manage tokens of agents.
+    #[command(subcommand)]
+    AgentToken(commands::agent_token::AgentTokenCommand),
     /// Records of tool calls.
     #[command(subcommand)]
     Audit(commands::audit::AuditCommand),
@@ -147,7 +150,7 @@ pub(crate) enum CynorkCommand {
     Channel(commands::channel::ChannelCommand),
     /// Notifications that were sent, or are to be sent.
     #[command(subcommand)]
-    Notice(commands::notice::NotificationCommand),
+    Notification(commands::notification::NotificationCommand),
     /// Work that was given to the project manager, and what it decided.
     #[command(subcommand)]
     Handoff(commands::handoff::HandoffCommand),
@@ -320,7 +323,8 @@ impl CynorkCommand {
             Self::Usage(usage) => usage.run(context).await,
             Self::Tool(tool) => tool.run(context).await,
             Self::Rule(rule) => rule.run(context).await,
-            Self::Token(token) => token.run(context).await,
+            Self::ApiKey(api_key) => api_key.run(context).await,
+            Self::AgentToken(agent_token) => agent_token.run(context).await,
             Self::Audit(audit) => audit.run(context).await,
             Self::Node(node) => node.run(context).await,
             Self::Image(image) => image.run(context).await,
@@ -331,7 +335,7 @@ impl CynorkCommand {
             Self::User(user) => user.run(context).await,
             Self::Group(group) => group.run(context).await,
             Self::Channel(channel) => channel.run(context).await,
-            Self::Notice(notice) => notice.run(context).await,
+            Self::Notification(notification) => notification.run(context).await,
             Self::Handoff(handoff) => handoff.run(context).await,
             Self::Link(link) => link.run(context).await,
             Self::Metrics(metrics) => metrics.run(context).await,

@@ -1208,7 +1208,7 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
         choice("b-own", Some("own"), Some(1), true, "the project's own model goes before a general one"),
         choice("a-general", Some("general"), Some(2), false, &format!("a general model, for every project{no_tools}")),
         choice("c-other", None, None, true, "it answers in another project alone"),
-        choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --off offers it"),
+        choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --disabled offers it"),
     ] });
     assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blocked": [] }));
     // A tier that no model is of is answered by the nearest.

@@ -64,11 +64,11 @@ pub(crate) struct LoginArgs {
     #[arg(long)]
     handle: Option<String>,
     /// Reads the password from standard input, its first line.
-    #[arg(long, conflicts_with = "token_stdin")]
+    #[arg(long, conflicts_with = "api_key_stdin")]
     password_stdin: bool,
     /// Keeps an API key from standard input in place of a session.
     #[arg(long)]
-    token_stdin: bool,
+    api_key_stdin: bool,
     /// A program that keeps the session in place of the file; see docs/cynork.md.
     #[arg(long, value_name = "PROGRAM", num_args = 1..)]
     helper: Option<Vec<String>>,
@@ -130,7 +130,7 @@ impl LoginArgs {
         if let Some(helper) = self.helper {
             context.file.kept.credential_helper = Some(helper);
         }
-        if self.token_stdin {
+        if self.api_key_stdin {
             let token = given::read_stdin_line()?;
             context.client = context.client.clone().with_token(token.clone());
             let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;

@@ -32,9 +32,9 @@ pub(crate) enum AuditCommand {
     Verify,
     /// Proves that the records of a call are under the installation's signature, for somebody who has only its public key.
     #[command(
-        after_help = "Example: cynork audit proof cal_0192d5c8b6f07cc1a1a3c2b4d5e6f708 --json"
+        after_help = "Example: cynork audit prove cal_0192d5c8b6f07cc1a1a3c2b4d5e6f708 --json"
     )]
-    Proof {
+    Prove {
         /// The call.
         call: String,
     },
@@ -112,7 +112,7 @@ impl AuditCommand {
                 context.show_list(&call, Some(&pages), name, heads, audit_row).await
             }
             Self::Verify => verify_records(context).await,
-            Self::Proof { call } => {
+            Self::Prove { call } => {
                 let call = ApiRequest::with_path_params(operations::PROVE_CALL, [&call]);
                 let heads = ["record", "signed head", "public key"];
                 let name = |it: &AuditProof| to_plain_text(&it.record["seq"]);

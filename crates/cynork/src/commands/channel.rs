@@ -23,7 +23,7 @@ pub(crate) enum ChannelCommand {
     List {
         /// Everybody's, for an admin of the installation.
         #[arg(long)]
-        everybody: bool,
+        all_users: bool,
         #[command(flatten)]
         pages: PageArgs,
     },
@@ -37,13 +37,13 @@ pub(crate) enum ChannelCommand {
     Create(Box<ChannelCreateArgs>),
     /// Change a notification channel: its name, its kinds of events, its quiet hours, its secret; switch it on or off.
     #[command(
-        after_help = "Example: cynork channel change phone --of task.waiting --of approval.asked"
+        after_help = "Example: cynork channel update phone --event task.waiting --event approval.asked"
     )]
-    Change(ChannelUpdateArgs),
+    Update(ChannelUpdateArgs),
     /// Remove a notification channel, with what is still to be sent by it.
-    #[command(after_help = "Example: cynork channel remove phone")]
-    Remove(ChannelSelector),
-    /// Send a test notification. `cynork notice list` says what came of it.
+    #[command(after_help = "Example: cynork channel delete phone")]
+    Delete(ChannelSelector),
+    /// Send a test notification. `cynork notification list` says what came of it.
     #[command(after_help = "Example: cynork channel test phone")]
     Test(ChannelSelector),
 }
@@ -67,10 +67,10 @@ pub(crate) struct ChannelCreateArgs {
     address: String,
     /// A kind of event that is told, such as `task.waiting`; may be repeated. All when it is left out.
     #[arg(long, value_name = "KIND")]
-    of: Vec<String>,
+    event: Vec<String>,
     /// How long there is quiet after each notice, 0 to 3600.
     #[arg(long, value_name = "SECONDS")]
-    quiet_for: Option<u16>,
+    min_gap: Option<u16>,
     /// For whom: yourself when it is left out.
     #[arg(long, value_parser = ["user", "project", "installation"])]
     scope: Option<String>,
@@ -92,19 +92,19 @@ pub(crate) struct ChannelUpdateArgs {
     name: Option<String>,
     /// A kind of event that is told, in place of those that were; may be repeated.
     #[arg(long, value_name = "KIND")]
-    of: Vec<String>,
+    event: Vec<String>,
     /// How long there is quiet after each notice, 0 to 3600.
     #[arg(long, value_name = "SECONDS")]
-    quiet_for: Option<u16>,
+    min_gap: Option<u16>,
     /// It is used.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
     /// It is not used.
     #[arg(long)]
-    off: bool,
+    disable: bool,
     /// Gives a webhook a new secret, which is shown. For a day the old one signs too.
     #[arg(long)]
-    rotate: bool,
+    rotate_secret: bool,
 }
 
 fn channel_name(channel: &ChannelView) -> String {
@@ -143,7 +143,7 @@ fn render_channel_with_secret(made: &ChannelWithSecret, look: &ValueFormatter) -
 impl ChannelCommand {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List { everybody, pages } => list_channels(context, everybody, &pages).await,
+            Self::List { all_users, pages } => list_channels(context, all_users, &pages).await,
             Self::Show(which) => {
                 let call = ApiRequest::with_path_params(
                     operations::GET_CHANNEL,
@@ -152,12 +152,12 @@ impl ChannelCommand {
                 context.show_item(&call, channel_name, channel_fields).await
             }
             Self::Create(create) => create.run(context).await,
-            Self::Change(change) => change.run(context).await,
-            Self::Remove(which) => {
+            Self::Update(update) => update.run(context).await,
+            Self::Delete(which) => {
                 let id = which.resolve_channel_id(context).await?;
-                context.confirm_action(&format!("Remove the channel {}?", which.channel))?;
+                context.confirm_action(&format!("Delete the channel {}?", which.channel))?;
                 let call = ApiRequest::with_path_params(operations::REMOVE_CHANNEL, [id]);
-                context.send_and_confirm(&call, &format!("{} is removed", which.channel)).await
+                context.send_and_confirm(&call, &format!("{} is deleted", which.channel)).await
             }
             Self::Test(which) => {
                 let call = ApiRequest::with_path_params(
@@ -165,7 +165,7 @@ impl ChannelCommand {
                     [which.resolve_channel_id(context).await?],
                 );
                 let sentence = |it: &NotificationView, _: &ValueFormatter| {
-                    format!("{} is on its way; see `cynork notice list`", it.notification_id)
+                    format!("{} is on its way; see `cynork notification list`", it.notification_id)
                 };
                 context
                     .show_outcome(
@@ -179,9 +179,9 @@ impl ChannelCommand {
     }
 }
 
-async fn list_channels(context: &CliContext, everybody: bool, pages: &PageArgs) -> Result<()> {
+async fn list_channels(context: &CliContext, all_users: bool, pages: &PageArgs) -> Result<()> {
     let call = ApiRequest::for_operation(operations::LIST_CHANNELS)
-        .with_query("all", everybody.then_some(true));
+        .with_query("all", all_users.then_some(true));
     context
         .show_list(
             &call,
@@ -224,7 +224,7 @@ impl ChannelCreateArgs {
         let body = given::without_nulls(json!({
             "name": self.name, "kind": self.kind, "address": self.address, "scope": self.scope,
             "project_id": context.optional_project_id(self.project.as_deref()).await?,
-            "kinds": (!self.of.is_empty()).then_some(self.of), "min_gap_seconds": self.quiet_for,
+            "kinds": (!self.event.is_empty()).then_some(self.event), "min_gap_seconds": self.min_gap,
             "secret": secret.as_ref().map(|it| it.expose_secret()),
         }));
         let value = context
@@ -242,10 +242,10 @@ impl ChannelCreateArgs {
 
 impl ChannelUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let enabled = (self.on || self.off).then_some(self.on);
+        let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(json!({
-            "name": self.name, "kinds": (!self.of.is_empty()).then_some(self.of),
-            "min_gap_seconds": self.quiet_for, "enabled": enabled, "rotate_secret": self.rotate.then_some(true),
+            "name": self.name, "kinds": (!self.event.is_empty()).then_some(self.event),
+            "min_gap_seconds": self.min_gap, "enabled": enabled, "rotate_secret": self.rotate_secret.then_some(true),
         }))?;
         let call = ApiRequest::with_path_params(
             operations::UPDATE_CHANNEL,

@@ -22,9 +22,9 @@ pub(crate) enum GroupCommand {
     },
     /// Changes who is in a group and what its members may do in the whole installation.
     #[command(
-        after_help = "Example: cynork group change reviewers --add ada --add bob --role viewer"
+        after_help = "Example: cynork group update reviewers --add ada --add bob --role viewer"
     )]
-    Change(GroupUpdateArgs),
+    Update(GroupUpdateArgs),
 }
 
 #[derive(Args)]
@@ -59,7 +59,7 @@ impl GroupCommand {
                     )
                     .await
             }
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
         }
     }
 }

@@ -17,8 +17,8 @@ pub(crate) enum ImageCommand {
         image: String,
     },
     /// Allows no more sandboxes from an image.
-    #[command(after_help = "Example: cynork image forbid docker.io/library/rust:1.95")]
-    Forbid {
+    #[command(after_help = "Example: cynork image disallow docker.io/library/rust:1.95")]
+    Disallow {
         /// The image, with its tag or digest.
         image: String,
     },
@@ -42,7 +42,7 @@ impl ImageCommand {
                     .send_and_confirm(&call, &format!("sandboxes may be made from {image}"))
                     .await
             }
-            Self::Forbid { image } => {
+            Self::Disallow { image } => {
                 let call = ApiRequest::for_operation(operations::REMOVE_IMAGE)
                     .with_query("image", Some(&image));
                 context

@@ -41,8 +41,8 @@ pub(crate) enum ModelCommand {
     )]
     Set(Box<ModelSetArgs>),
     /// Removes a model.
-    #[command(after_help = "Example: cynork model remove coder")]
-    Remove {
+    #[command(after_help = "Example: cynork model delete coder")]
+    Delete {
         /// Its id.
         model: String,
     },
@@ -71,7 +71,7 @@ pub(crate) struct ModelSetArgs {
     #[arg(long, value_name = "TOKENS", required_unless_present_any = ["file", "think_seconds"])]
     max_output: Option<u64>,
     /// What a million tokens cost, of `input`, `cached`, `cache_write` or `output`; may be repeated.
-    #[arg(long, value_name = "OF=MONEY", value_parser = parse_price)]
+    #[arg(long, value_name = "KIND=AMOUNT", value_parser = parse_price)]
     price: Vec<(String, u64)>,
     /// What people call it; its id when it is left out.
     #[arg(long)]
@@ -93,7 +93,7 @@ pub(crate) struct ModelSetArgs {
     skills: bool,
     /// Describes it without offering it.
     #[arg(long)]
-    off: bool,
+    disabled: bool,
     /// Offers it to one project alone.
     #[arg(long)]
     project: Option<String>,
@@ -103,14 +103,14 @@ pub(crate) struct ModelSetArgs {
     think_seconds: Option<u32>,
     /// The whole description as a file of JSON (`SetModel` in the OpenAPI document), `-` for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["route", "context", "max_output", "price", "title", "tier",
-        "tools", "images", "json_schema", "skills", "off", "project", "think_seconds"])]
+        "tools", "images", "json_schema", "skills", "disabled", "project", "think_seconds"])]
     file: Option<String>,
 }
 
 /// What a model needs that is not there yet.
 const NEW_MODEL_HINT: &str = "a new one is described with --route, --context and --max-output";
 
-/// Reads `OF=MONEY`.
+/// Parses `KIND=AMOUNT`.
 fn parse_price(text: &str) -> std::result::Result<(String, u64), String> {
     let (of, amount) = given::parse_name_value(text)?;
     if !["input", "cached", "cache_write", "output"].contains(&of.as_str()) {
@@ -138,10 +138,10 @@ impl ModelCommand {
                 };
                 context.show_outcome(&call, |it: &ModelView| it.id.clone(), sentence).await
             }
-            Self::Remove { model } => {
-                context.confirm_action(&format!("Remove the model {model}?"))?;
+            Self::Delete { model } => {
+                context.confirm_action(&format!("Delete the model {model}?"))?;
                 let call = ApiRequest::with_path_params(operations::REMOVE_MODEL, [&model]);
-                context.send_and_confirm(&call, &format!("{model} is removed")).await
+                context.send_and_confirm(&call, &format!("{model} is deleted")).await
             }
         }
     }
@@ -310,7 +310,7 @@ impl ModelSetArgs {
         Ok(given::without_nulls(json!({
             "title": self.title, "tier": self.tier, "context_tokens": self.context,
             "max_output_tokens": self.max_output, "tools": self.tools, "images": self.images,
-            "json_schema": self.json_schema, "skills": self.skills, "enabled": self.off.then_some(false),
+            "json_schema": self.json_schema, "skills": self.skills, "enabled": self.disabled.then_some(false),
             "routes": routes.collect::<Vec<_>>(), "project_id": project, "think_seconds": self.think_seconds,
         })))
     }
@@ -326,7 +326,7 @@ impl ModelSetArgs {
             || self.images
             || self.json_schema
             || self.skills
-            || self.off
+            || self.disabled
             || self.project.is_some()
     }
 

@@ -41,8 +41,8 @@ pub(crate) enum NodeCommand {
         labels: Vec<String>,
     },
     /// Removes a node: it is not ours any more.
-    #[command(after_help = "Example: cynork node remove build-1")]
-    Remove(NodeSelector),
+    #[command(after_help = "Example: cynork node delete build-1")]
+    Delete(NodeSelector),
 }
 
 /// One node.
@@ -105,14 +105,14 @@ impl NodeCommand {
             Self::Label { which, labels } => {
                 which.update_node(context, json!({ "labels": labels })).await
             }
-            Self::Remove(which) => {
+            Self::Delete(which) => {
                 let id = which.resolve_node_id(context).await?;
                 context.confirm_action(&format!(
-                    "Remove the node {}? Its jobs are tried elsewhere.",
+                    "Delete the node {}? Its jobs are tried elsewhere.",
                     which.node
                 ))?;
                 let call = ApiRequest::with_path_params(operations::REMOVE_NODE, [id]);
-                context.send_and_confirm(&call, &format!("{} is removed", which.node)).await
+                context.send_and_confirm(&call, &format!("{} is deleted", which.node)).await
             }
         }
     }

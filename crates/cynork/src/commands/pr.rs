@@ -109,7 +109,7 @@ pub(crate) struct PullRequestReviewArgs {
     message: Option<String>,
     /// A remark on a line of a file; may be repeated.
     #[arg(long, value_name = "PATH:LINE=TEXT", value_parser = parse_line_comment)]
-    on: Vec<Value>,
+    line_comment: Vec<Value>,
     /// The commit that you looked at; refused when another is offered by now.
     #[arg(long)]
     commit: Option<String>,
@@ -349,7 +349,7 @@ impl PullRequestReviewArgs {
         let id = self.which.resolve_pull_request_id(context).await?;
         let note = self.message.as_deref().map(given::read_text_argument).transpose()?;
         let body = given::without_nulls(
-            json!({ "verdict": self.verdict, "note": note, "comments": self.on,
+            json!({ "verdict": self.verdict, "note": note, "comments": self.line_comment,
             "commit": self.commit }),
         );
         let call = ApiRequest::with_path_params(operations::REVIEW_PULL_REQUEST, [id])

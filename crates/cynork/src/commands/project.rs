@@ -43,8 +43,8 @@ pub(crate) enum ProjectCommand {
         project: Option<String>,
     },
     /// Changes what a project is called and what it is about.
-    #[command(after_help = "Example: cynork project change web --title \"The new web site\"")]
-    Change(ProjectUpdateArgs),
+    #[command(after_help = "Example: cynork project update web --title \"The new web site\"")]
+    Update(ProjectUpdateArgs),
     /// Archives a project: no task can be asked for in it, its models, schedules and forge rest, and lists leave it out.
     #[command(
         after_help = "Example: cynork project archive web\nTasks that are not done refuse it; `cynork project unarchive web` takes it back."
@@ -164,7 +164,7 @@ impl ProjectCommand {
                 );
                 context.show_item(&call, project_slug, project_fields).await
             }
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
             Self::Archive { project } => {
                 context.confirm_action(&format!(
                     "Archive {project}? No task can be asked for in it then."

@@ -37,16 +37,16 @@ pub(crate) enum ProviderCommand {
         key_stdin: bool,
     },
     /// Takes a key away from a provider.
-    #[command(after_help = "Example: cynork provider remove-key openai team")]
-    RemoveKey {
+    #[command(after_help = "Example: cynork provider delete-key openai team")]
+    DeleteKey {
         /// The provider.
         provider: String,
         /// The key, by its label or id.
         key: String,
     },
     /// Removes a provider with its keys.
-    #[command(after_help = "Example: cynork provider remove local")]
-    Remove {
+    #[command(after_help = "Example: cynork provider delete local")]
+    Delete {
         /// The provider.
         provider: String,
     },
@@ -70,13 +70,13 @@ pub(crate) struct ProviderSetArgs {
     local: Option<bool>,
     /// Describes it without using it.
     #[arg(long)]
-    off: bool,
+    disabled: bool,
     /// The answers of a `scripted` provider: a file of JSON, `-` for standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<String>,
     /// The provider whose answers a `record` provider keeps.
     #[arg(long, value_name = "PROVIDER")]
-    of: Option<String>,
+    source: Option<String>,
     /// The name of the kept answers, of a `record` or a `replay` provider.
     #[arg(long)]
     cassette: Option<String>,
@@ -99,20 +99,20 @@ impl ProviderCommand {
                     .show_outcome(&call, |it: &ProviderKeyView| it.key_id.to_string(), sentence)
                     .await
             }
-            Self::RemoveKey { provider, key } => {
+            Self::DeleteKey { provider, key } => {
                 let id = find_key_id(context, &provider, &key).await?;
-                context.confirm_action(&format!("Take the key {key} away from {provider}?"))?;
+                context.confirm_action(&format!("Delete the key {key} of {provider}?"))?;
                 let call =
                     ApiRequest::with_path_params(operations::REMOVE_PROVIDER_KEY, [&provider, &id]);
                 context
-                    .send_and_confirm(&call, &format!("{provider} has the key {key} no more"))
+                    .send_and_confirm(&call, &format!("the key {key} of {provider} is deleted"))
                     .await
             }
-            Self::Remove { provider } => {
+            Self::Delete { provider } => {
                 context
-                    .confirm_action(&format!("Remove the provider {provider} with its keys?"))?;
+                    .confirm_action(&format!("Delete the provider {provider} with its keys?"))?;
                 let call = ApiRequest::with_path_params(operations::REMOVE_PROVIDER, [&provider]);
-                context.send_and_confirm(&call, &format!("{provider} is removed")).await
+                context.send_and_confirm(&call, &format!("{provider} is deleted")).await
             }
         }
     }
@@ -164,7 +164,7 @@ impl ProviderSetArgs {
         let script = self.script.as_deref().map(given::read_file_json).transpose()?;
         let body = given::without_nulls(json!({
             "kind": self.kind, "base_url": self.base_url, "dialect": self.dialect, "local": self.local,
-            "enabled": self.off.then_some(false), "script": script, "of": self.of, "cassette": self.cassette,
+            "enabled": self.disabled.then_some(false), "script": script, "of": self.source, "cassette": self.cassette,
         }));
         let call = ApiRequest::with_path_params(operations::SET_PROVIDER, [&self.provider])
             .with_json_body(&body);

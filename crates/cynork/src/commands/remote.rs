@@ -26,8 +26,8 @@ pub(crate) enum RemoteCommand {
     )]
     Set(Box<RemoteSetArgs>),
     /// Takes the connection away, with its token. What is on the forge stays there.
-    #[command(after_help = "Example: cynork remote remove --project web")]
-    Remove(ProjectSelector),
+    #[command(after_help = "Example: cynork remote delete --project web")]
+    Delete(ProjectSelector),
     /// Lists the issues of the forge that were wanted, and what became of them.
     #[command(after_help = "Example: cynork remote issues --project web")]
     Issues(ProjectSelector),
@@ -41,7 +41,7 @@ pub(crate) struct RemoteSetArgs {
     forge: String,
     /// Where it is cloned from.
     #[arg(value_name = "URL")]
-    cloned_from: String,
+    clone_url: String,
     #[command(flatten)]
     place: ProjectSelector,
     /// Its name there; taken from the address when it is left out.
@@ -52,16 +52,16 @@ pub(crate) struct RemoteSetArgs {
     branch: String,
     /// Where the forge's API is; the usual place when it is left out.
     #[arg(long, value_name = "URL")]
-    api: Option<String>,
+    api_url: Option<String>,
     /// Issues with this label become tasks.
     #[arg(long)]
     label: Option<String>,
     /// Issues that are assigned to the account of the token become tasks.
     #[arg(long)]
-    assigned: bool,
+    assigned_to_bot: bool,
     /// Also issues of people who may not write to the repository.
     #[arg(long)]
-    from_anyone: bool,
+    allow_untrusted_authors: bool,
     /// How often it is looked at, 10 to 86400.
     #[arg(long, value_name = "SECONDS")]
     poll_seconds: Option<u32>,
@@ -73,7 +73,7 @@ pub(crate) struct RemoteSetArgs {
     token_stdin: bool,
     /// Reads what the forge signs its deliveries with from standard input, the line behind the token.
     #[arg(long)]
-    webhook_stdin: bool,
+    webhook_secret_stdin: bool,
 }
 
 impl RemoteCommand {
@@ -87,16 +87,16 @@ impl RemoteCommand {
                 context.show_item(&call, |it: &RemoteView| it.url.clone(), remote_fields).await
             }
             Self::Set(set) => set.run(context).await,
-            Self::Remove(place) => {
+            Self::Delete(place) => {
                 let project = context.require_project(place.project)?;
                 context.confirm_action(&format!(
-                    "Take the remote of {project} away, with its token?"
+                    "Delete the remote of {project}, with its token?"
                 ))?;
                 let call = ApiRequest::with_path_params(operations::REMOVE_REMOTE, [&project]);
                 context
                     .send_and_confirm(
                         &call,
-                        &format!("{project} is connected with no forge any more"),
+                        &format!("{project} is no longer connected to a forge"),
                     )
                     .await
             }
@@ -147,7 +147,7 @@ impl RemoteSetArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let project = context.require_project(self.place.project)?;
         let repository =
-            self.repository.or_else(|| repository_name(&self.cloned_from)).ok_or_else(|| {
+            self.repository.or_else(|| repository_name(&self.clone_url)).ok_or_else(|| {
                 CliError::new(CliErrorKind::Usage, "what is the repository called there?")
                     .with_fix("say it with --repository OWNER/NAME")
             })?;
@@ -157,13 +157,13 @@ impl RemoteSetArgs {
             stdin: self.token_stdin,
         };
         let token = given::read_optional_secret(context, ask)?;
-        let signs = if self.webhook_stdin { Some(given::read_stdin_line()?) } else { None };
+        let signs = if self.webhook_secret_stdin { Some(given::read_stdin_line()?) } else { None };
         let body = given::without_nulls(json!({
-            "forge": self.forge, "url": self.cloned_from, "api": self.api, "repository": repository,
+            "forge": self.forge, "url": self.clone_url, "api": self.api_url, "repository": repository,
             "default_branch": self.branch,
             "credential": token.as_ref().map(|it| it.expose_secret()),
             "webhook_secret": signs.as_ref().map(|it| it.expose_secret()),
-            "intake": { "label": self.label, "assign_to_us": self.assigned, "from_anyone": self.from_anyone },
+            "intake": { "label": self.label, "assign_to_us": self.assigned_to_bot, "from_anyone": self.allow_untrusted_authors },
             "poll_seconds": self.poll_seconds,
             "check": self.no_check.then_some(false),
         }));

@@ -24,8 +24,8 @@ pub(crate) enum RuleCommand {
     )]
     Set(RuleSetArgs),
     /// Removes a rule.
-    #[command(after_help = "Example: cynork rule remove no-push")]
-    Remove {
+    #[command(after_help = "Example: cynork rule delete no-push")]
+    Delete {
         /// Its name.
         rule: String,
     },
@@ -69,10 +69,10 @@ impl RuleCommand {
                     .await
             }
             Self::Set(set) => set.run(context).await,
-            Self::Remove { rule } => {
-                context.confirm_action(&format!("Remove the rule {rule}?"))?;
+            Self::Delete { rule } => {
+                context.confirm_action(&format!("Delete the rule {rule}?"))?;
                 let call = ApiRequest::with_path_params(operations::DELETE_RULE, [&rule]);
-                context.send_and_confirm(&call, &format!("{rule} is removed")).await
+                context.send_and_confirm(&call, &format!("{rule} is deleted")).await
             }
         }
     }

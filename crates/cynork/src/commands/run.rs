@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     project: Option<String>,
     /// Brings nothing: the work starts from what the project has.
     #[arg(long)]
-    as_is: bool,
+    no_import: bool,
     /// Asks for the task though nobody could do it now: it waits.
     #[arg(long)]
     force: bool,
@@ -112,7 +112,7 @@ impl RunArgs {
         let wanted = self.wish.to_task_draft()?;
         let found = WorkingCopy::find_repository(&self.repo)?;
         let project = match &found {
-            Some(repository) if self.as_is => {
+            Some(repository) if self.no_import => {
                 let (project, _) =
                     repository.find_or_create_project(context, self.project.as_deref()).await?;
                 tell("project", &format!("{}, as it is", project.slug));

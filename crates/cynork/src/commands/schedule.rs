@@ -34,12 +34,12 @@ pub(crate) enum ScheduleCommand {
     },
     /// Makes a schedule. It acts in your name.
     #[command(
-        after_help = "Example: cynork schedule create weekly-updates --cron \"0 9 * * mon\" --zone Europe/Berlin --words \"look for outdated dependencies\" --project web"
+        after_help = "Example: cynork schedule create weekly-updates --cron \"0 9 * * mon\" --timezone Europe/Berlin --words \"look for outdated dependencies\" --project web"
     )]
     Create(ScheduleCreateArgs),
     /// Changes a schedule; it acts in your name from then on.
-    #[command(after_help = "Example: cynork schedule change weekly-updates --off")]
-    Change(ScheduleUpdateArgs),
+    #[command(after_help = "Example: cynork schedule update weekly-updates --disable")]
+    Update(ScheduleUpdateArgs),
     /// Does not wait for its time.
     #[command(after_help = "Example: cynork schedule run weekly-updates")]
     Run {
@@ -47,8 +47,8 @@ pub(crate) enum ScheduleCommand {
         schedule: String,
     },
     /// Removes a schedule; what it asked for stays.
-    #[command(after_help = "Example: cynork schedule remove weekly-updates")]
-    Remove {
+    #[command(after_help = "Example: cynork schedule delete weekly-updates")]
+    Delete {
         /// Its name or id.
         schedule: String,
     },
@@ -62,7 +62,7 @@ pub(crate) struct ScheduleTriggerArgs {
     cron: Option<String>,
     /// The time zone whose clock it goes by; `UTC` when it is left out.
     #[arg(long, requires = "cron")]
-    zone: Option<String>,
+    timezone: Option<String>,
     /// One time.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     at: Option<TimeArgument>,
@@ -106,21 +106,21 @@ pub(crate) struct ScheduleUpdateArgs {
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
     /// Switches it on.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
     /// Switches it off.
     #[arg(long)]
-    off: bool,
+    disable: bool,
     /// The version that you looked at; else the present one.
     #[arg(long, value_name = "VERSION")]
-    expect: Option<u32>,
+    expected_version: Option<u32>,
 }
 
 impl ScheduleTriggerArgs {
     fn into_trigger_body(self, look: &ValueFormatter) -> Result<Option<Value>> {
         Ok(match (self.cron, self.at) {
             (Some(expression), _) => {
-                let zone = self.zone;
+                let zone = self.timezone;
                 Some(given::without_nulls(
                     json!({ "kind": "cron", "expression": expression, "zone": zone }),
                 ))
@@ -167,7 +167,7 @@ impl ScheduleCommand {
                     .await
             }
             Self::Create(create) => create.run(context).await,
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
             Self::Run { schedule } => {
                 let id = SCHEDULE.resolve_id(context, &schedule).await?;
                 let call = ApiRequest::with_path_params(operations::RUN_SCHEDULE, [&id]);
@@ -177,11 +177,11 @@ impl ScheduleCommand {
                 };
                 context.show_outcome(&call, name, words).await
             }
-            Self::Remove { schedule } => {
+            Self::Delete { schedule } => {
                 let id = SCHEDULE.resolve_id(context, &schedule).await?;
-                context.confirm_action(&format!("Remove the schedule {schedule}?"))?;
+                context.confirm_action(&format!("Delete the schedule {schedule}?"))?;
                 let call = ApiRequest::with_path_params(operations::DELETE_SCHEDULE, [&id]);
-                context.send_and_confirm(&call, &format!("{schedule} is removed")).await
+                context.send_and_confirm(&call, &format!("{schedule} is deleted")).await
             }
         }
     }
@@ -256,14 +256,14 @@ impl ScheduleCreateArgs {
 impl ScheduleUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let id = SCHEDULE.resolve_id(context, &self.schedule).await?;
-        let version = match self.expect {
+        let version = match self.expected_version {
             Some(version) => json!(version),
             None => context
                 .send_request(&ApiRequest::with_path_params(operations::GET_SCHEDULE, [&id]))
                 .await?["version"]
                 .take(),
         };
-        let enabled = (self.on || self.off).then_some(self.on);
+        let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(
             json!({ "when": self.when.into_trigger_body(&context.value_formatter())?,
             "what": self.what.into_action_body()?, "missed": self.missed, "enabled": enabled }),

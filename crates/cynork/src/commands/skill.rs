@@ -36,12 +36,12 @@ pub(crate) enum SkillCommand {
     Create(SkillCreateArgs),
     /// Writes a skill anew.
     #[command(
-        after_help = "Example: cynork skill change run-the-tests --body @skill.md --project web"
+        after_help = "Example: cynork skill update run-the-tests --body @skill.md --project web"
     )]
-    Change(SkillUpdateArgs),
+    Update(SkillUpdateArgs),
     /// Removes a skill.
-    #[command(after_help = "Example: cynork skill remove run-the-tests --project web")]
-    Remove {
+    #[command(after_help = "Example: cynork skill delete run-the-tests --project web")]
+    Delete {
         #[command(flatten)]
         which: SkillSelector,
     },
@@ -81,7 +81,7 @@ pub(crate) struct SkillUpdateArgs {
     body: Option<String>,
     /// The version that you looked at; else the present one.
     #[arg(long, value_name = "VERSION")]
-    expect: Option<i64>,
+    expected_version: Option<i64>,
 }
 
 impl SkillSelector {
@@ -142,12 +142,12 @@ impl SkillCommand {
                 })
             }
             Self::Create(write) => write.run(context).await,
-            Self::Change(anew) => anew.run(context).await,
-            Self::Remove { which } => {
+            Self::Update(update) => update.run(context).await,
+            Self::Delete { which } => {
                 let id = which.resolve_skill_id(context).await?;
-                context.confirm_action(&format!("Remove the skill {}?", which.skill))?;
+                context.confirm_action(&format!("Delete the skill {}?", which.skill))?;
                 let call = ApiRequest::with_path_params(operations::DELETE_SKILL, [&id]);
-                context.send_and_confirm(&call, &format!("{} is removed", which.skill)).await
+                context.send_and_confirm(&call, &format!("{} is deleted", which.skill)).await
             }
         }
     }
@@ -179,7 +179,7 @@ impl SkillUpdateArgs {
         let mut now = context
             .send_request(&ApiRequest::with_path_params(operations::GET_SKILL, [&id]))
             .await?;
-        let version = self.expect.map_or_else(|| now["version"].take(), |it| json!(it));
+        let version = self.expected_version.map_or_else(|| now["version"].take(), |it| json!(it));
         let about = self.about.map_or_else(|| now["description"].take(), |it| json!(it));
         let body = match self.body {
             Some(body) => json!(given::read_text_argument(&body)?),

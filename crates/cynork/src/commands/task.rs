@@ -74,7 +74,7 @@ pub(crate) enum TaskCommand {
     Reports(TaskSelector),
     /// Says yes to the plan, or no with a reason: shows it and asks.
     #[command(
-        after_help = "Example: cynork task approve last\n         cynork task approve last --no \"leave the database alone\""
+        after_help = "Example: cynork task approve last\n         cynork task approve last --reject \"leave the database alone\""
     )]
     Approve(steer::TaskApproveArgs),
     /// Answers the question that a task waits with.

@@ -66,8 +66,8 @@ pub(crate) enum ToolCommand {
     #[command(after_help = "Example: cynork tool server search")]
     Server(server::ToolServerSelector),
     /// Changes a tool server.
-    #[command(after_help = "Example: cynork tool change search --timeout-ms 60000")]
-    Change(server::ToolServerUpdateArgs),
+    #[command(after_help = "Example: cynork tool update search --timeout-ms 60000")]
+    Update(server::ToolServerUpdateArgs),
     /// Accepts what a tool server offers: shows it, asks, and accepts exactly that.
     #[command(after_help = "Example: cynork tool accept search --tool query")]
     Accept(server::ToolAcceptArgs),
@@ -76,9 +76,9 @@ pub(crate) enum ToolCommand {
     Refresh(server::ToolServerSelector),
     /// Says what a tool does to the world, in place of its server's own word.
     #[command(
-        after_help = "Example: cynork tool judge search query --read-only --idempotent --open-world"
+        after_help = "Example: cynork tool annotate search query --read-only --idempotent --open-world"
     )]
-    Judge(server::ToolAnnotateArgs),
+    Annotate(server::ToolAnnotateArgs),
     /// Removes a tool server and its tools.
     #[command(after_help = "Example: cynork tool uninstall search")]
     Uninstall(server::ToolServerSelector),
@@ -91,7 +91,7 @@ const TOOL_SCOPES: [&str; 3] = ["pm", "sandbox", "both"];
 pub(crate) struct ToolExplainArgs {
     /// The tool, by its dotted name or the one on the wire.
     tool: String,
-    /// The agent, by the id of its token; see `cynork token agent list`.
+    /// The agent, by the id of its token; see `cynork agent-token list`.
     #[arg(long, value_name = "ID")]
     agent: String,
     /// The arguments, as JSON; `@FILE` takes them from a file, `@-` from standard input.
@@ -118,11 +118,11 @@ impl ToolCommand {
             Self::Install(install) => install.run(context).await,
             Self::Servers => server::list_servers(context).await,
             Self::Server(which) => which.show_server(context).await,
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
             Self::Accept(accept) => accept.run(context).await,
             Self::Refresh(which) => which.refresh_server(context).await,
-            Self::Judge(judge) => judge.run(context).await,
-            Self::Uninstall(which) => which.remove_server(context).await,
+            Self::Annotate(annotate) => annotate.run(context).await,
+            Self::Uninstall(which) => which.uninstall_server(context).await,
         }
     }
 }

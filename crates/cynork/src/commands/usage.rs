@@ -16,7 +16,7 @@ use crate::{
 #[derive(Subcommand)]
 pub(crate) enum UsageCommand {
     /// Sums up what models were used for, dearest first.
-    #[command(after_help = "Example: cynork usage sum --by project --from 7d")]
+    #[command(after_help = "Example: cynork usage sum --by project --since 7d")]
     Sum {
         /// What the sums have in common; one sum of all when it is left out.
         #[arg(long, value_parser = ["model", "provider", "user", "project", "task", "role", "day"])]
@@ -50,10 +50,10 @@ pub(crate) struct UsageFilterArgs {
     task: Option<String>,
     /// Not before: a time, a day, or `2h`, `3d` for so long ago.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
-    from: Option<TimeArgument>,
+    since: Option<TimeArgument>,
     /// Before: a time, a day, or `2h`, `3d` for so long ago.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
-    to: Option<TimeArgument>,
+    until: Option<TimeArgument>,
 }
 
 impl UsageFilterArgs {
@@ -66,8 +66,8 @@ impl UsageFilterArgs {
             .with_query("user_id", context.optional_user_id(self.user.as_deref()).await?)
             .with_query("project_id", context.optional_project_id(project).await?)
             .with_query("task_id", context.optional_task_id(self.task.as_deref(), project).await?)
-            .with_query("from", written(self.from)?)
-            .with_query("to", written(self.to)?))
+            .with_query("from", written(self.since)?)
+            .with_query("to", written(self.until)?))
     }
 }
 

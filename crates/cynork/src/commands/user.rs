@@ -33,8 +33,8 @@ pub(crate) enum UserCommand {
         user: String,
     },
     /// Switches a user on or off, gives a role, sets a password.
-    #[command(after_help = "Example: cynork user change bob --role none --off")]
-    Change(UserUpdateArgs),
+    #[command(after_help = "Example: cynork user update bob --role none --disable")]
+    Update(UserUpdateArgs),
 }
 
 #[derive(Args)]
@@ -64,11 +64,11 @@ pub(crate) struct UserUpdateArgs {
     #[arg(long, value_parser = ROLES_OR_NONE)]
     role: Option<String>,
     /// The account may be used.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
     /// The account may not be used; its sessions end at once.
     #[arg(long)]
-    off: bool,
+    disable: bool,
     /// Sets a new password, which is typed. It ends every session of somebody else, revokes their API keys and switches off
     /// their channels; your own ends your other sessions.
     #[arg(long)]
@@ -100,7 +100,7 @@ impl UserCommand {
                     )
                     .await
             }
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
         }
     }
 }
@@ -171,8 +171,8 @@ impl UserCreateArgs {
 impl UserUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let id = context.user_id(&self.user).await?;
-        if self.off {
-            context.confirm_action(&format!("Switch off the account of {}?", self.user))?;
+        if self.disable {
+            context.confirm_action(&format!("Disable the account of {}?", self.user))?;
         }
         if self.revoke_keys {
             context.confirm_action(&format!("Revoke every API key of {}?", self.user))?;
@@ -185,7 +185,7 @@ impl UserUpdateArgs {
         } else {
             None
         };
-        let active = (self.on || self.off).then_some(self.on);
+        let active = (self.enable || self.disable).then_some(self.enable);
         let password = password.as_ref().map(|it| it.expose_secret());
         let revoke_keys = self.revoke_keys.then_some(true);
         let body = given::require_changes(

@@ -37,13 +37,13 @@ pub(crate) struct OldValue {
 pub(crate) struct ExpectedVersionArgs {
     /// The version that you saw, 0 for none: whoever wrote in between is a conflict. Read first when it is left out.
     #[arg(long, value_name = "VERSION")]
-    expect: Option<u64>,
+    expected_version: Option<u64>,
 }
 
 impl ExpectedVersionArgs {
     /// The version that was said, or the one that is there now.
     async fn resolve_version(&self, context: &CliContext, get: &ApiRequest) -> Result<u64> {
-        if let Some(version) = self.expect {
+        if let Some(version) = self.expected_version {
             return Ok(version);
         }
         match context.send_request(get).await {

@@ -24,9 +24,9 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct TaskRequestArgs {
     /// What you want, in your own words.
-    words: Option<String>,
+    description: Option<String>,
     /// A file that says it, behind the words if there are any; `-` is standard input.
-    #[arg(long, value_name = "BRIEF")]
+    #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Something that must hold in the end; may be given several times.
     #[arg(long, value_name = "TEXT")]
@@ -148,7 +148,7 @@ impl TaskRequestArgs {
             let name = self.file.as_deref().unwrap_or_else(|| "-".as_ref()).display();
             CliError::new(CliErrorKind::Usage, format!("{name} cannot be read: {error}"))
         })?;
-        let parts = [self.words.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
+        let parts = [self.description.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
         let text = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if text.is_empty() {
             return Err(CliError::new(CliErrorKind::Usage, "what do you want?").with_fix(
@@ -243,7 +243,7 @@ mod tests {
 
     fn wish(words: Option<&str>) -> TaskRequestArgs {
         TaskRequestArgs {
-            words: words.map(str::to_owned),
+            description: words.map(str::to_owned),
             file: None,
             criterion: vec!["It is dark".to_owned()],
             check: vec!["make test".to_owned()],

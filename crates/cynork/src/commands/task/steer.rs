@@ -97,10 +97,10 @@ pub(crate) struct TaskApproveArgs {
     #[command(flatten)]
     named: TaskSelector,
     /// Says no, and why: the plan is made anew with it.
-    #[arg(long, value_name = "WHY")]
-    no: Option<String>,
+    #[arg(long, value_name = "REASON")]
+    reject: Option<String>,
     /// What you want to say with your yes.
-    #[arg(long, conflicts_with = "no")]
+    #[arg(long, conflicts_with = "reject")]
     note: Option<String>,
 }
 
@@ -139,14 +139,14 @@ impl TaskApproveArgs {
                 print_line(line);
             }
         }
-        if self.no.is_none() {
+        if self.reject.is_none() {
             context.confirm_action("May it be carried out?")?;
         }
-        let task = match &self.no {
+        let task = match &self.reject {
             Some(why) => send_approval(context, &id, wait.wait_id, false, Some(why)).await?,
-            None => send_approval(context, &id, wait.wait_id, true, self.note.as_deref()).await?,
+            None => send_approval(context, &id, wait.wait_id, true, self.rejectte.as_deref()).await?,
         };
-        let words = match &self.no {
+        let words = match &self.reject {
             Some(_) => format!("{} is planned anew with what you said", task.name),
             None => format!("{} is carried out", task.name),
         };

@@ -79,11 +79,11 @@ pub(crate) struct ToolServerUpdateArgs {
     #[arg(long)]
     title: Option<String>,
     /// It is used.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
     /// It is not used.
     #[arg(long)]
-    off: bool,
+    disable: bool,
     /// Who may call its tools.
     #[arg(long, value_parser = TOOL_SCOPES)]
     scope: Option<String>,
@@ -241,12 +241,12 @@ impl ToolServerSelector {
         )
     }
 
-    pub(super) async fn remove_server(&self, context: &CliContext) -> Result<()> {
+    pub(super) async fn uninstall_server(&self, context: &CliContext) -> Result<()> {
         let id = self.resolve_server_id(context).await?;
         context
-            .confirm_action(&format!("Remove the tool server {} and its tools?", self.server))?;
+            .confirm_action(&format!("Uninstall the tool server {} and its tools?", self.server))?;
         let call = ApiRequest::with_path_params(operations::REMOVE_SERVER, [id]);
-        context.send_and_confirm(&call, &format!("{} is removed", self.server)).await
+        context.send_and_confirm(&call, &format!("{} is uninstalled", self.server)).await
     }
 }
 
@@ -286,7 +286,7 @@ impl ToolServerInstallArgs {
 
 impl ToolServerUpdateArgs {
     pub(super) async fn run(self, context: &CliContext) -> Result<()> {
-        let enabled = (self.on || self.off).then_some(self.on);
+        let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(
             json!({ "title": self.title, "enabled": enabled, "scope": self.scope,
             "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight }),
@@ -396,7 +396,7 @@ impl ToolAnnotateArgs {
             if said.is_empty() { "none of it".to_owned() } else { said.join(", ") }
         };
         let sentence = |_: &ServerView, _: &ValueFormatter| {
-            format!("{} is judged: {}", self.tool, holds(&body))
+            format!("{} is annotated: {}", self.tool, holds(&body))
         };
         context.show_outcome(&call, server_name, sentence).await
     }
