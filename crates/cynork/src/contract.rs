@@ -331,7 +331,7 @@ pub fn contract_document() -> Value {
         })
     });
     json!({
-        "title": "What every command of cynork promises",
+        "title": "Contract of every cynork command",
         "exit_codes": forms::exit_codes(),
         "everywhere": globals,
         "commands": commands.collect::<Vec<_>>(),

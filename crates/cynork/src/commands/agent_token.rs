@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum AgentTokenCommand {
-    /// Lists the tokens of a project's agents, newest first.
+    /// List the agent tokens of a project, newest first.
     #[command(after_help = "Example: cynork agent-token list --project web")]
     List {
         #[command(flatten)]
@@ -20,46 +20,46 @@ pub(crate) enum AgentTokenCommand {
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Gives an agent a token. It is shown only once.
+    /// Issue an agent token; printed once.
     #[command(
         after_help = "Example: cynork agent-token issue developer --project web --task tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
     )]
     Issue(Box<AgentTokenIssueArgs>),
-    /// Ends an agent's token, at once and everywhere.
+    /// Revoke an agent token immediately.
     #[command(
         after_help = "Example: cynork agent-token revoke agt_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
     )]
     Revoke {
-        /// Its id.
+        /// Token id.
         token: String,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct AgentTokenIssueArgs {
-    /// What the agent does, such as `developer` or `reviewer`.
+    /// Role of the agent, such as `developer` or `reviewer`.
     role: String,
     #[command(flatten)]
     place: ProjectSelector,
-    /// The task it works on, by name or id; only a project manager may do without.
+    /// Task of the agent, by name or id; required except for a project manager.
     #[arg(long)]
     task: Option<String>,
-    /// The job it is.
+    /// Job of the agent.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// The profile it works under.
+    /// Profile of the agent.
     #[arg(long)]
     profile: Option<String>,
-    /// Its tools may use the network.
+    /// Allow tools that use the network.
     #[arg(long)]
     network: bool,
-    /// The only tools it is good for; may be repeated. All that the role may use when it is left out.
+    /// Tool that the token allows; may be repeated. Defaults to every tool of the role.
     #[arg(long)]
     tool: Vec<String>,
-    /// A model that it opens; may be repeated.
+    /// Model that the token allows; may be repeated.
     #[arg(long)]
     model: Vec<String>,
-    /// How long it works, 60 to 604800; an hour when it is left out.
+    /// Lifetime of the token, 60 to 604800; defaults to an hour.
     #[arg(long, value_name = "SECONDS")]
     expires_in: Option<u32>,
 }

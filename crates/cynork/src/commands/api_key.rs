@@ -12,28 +12,28 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ApiKeyCommand {
-    /// Lists your API keys, without their secrets.
+    /// List your API keys, without their secrets.
     #[command(after_help = "Example: cynork api-key list")]
     List {
-        /// Those of this user, by handle or id, for an admin of the installation.
+        /// List the keys of this user, by handle or id; requires an admin.
         #[arg(long)]
         user: Option<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Makes an API key for yourself. It is shown only once.
+    /// Create an API key for yourself; printed once.
     #[command(after_help = "Example: cynork api-key create ci --days 90 --quiet")]
     Create {
-        /// What you call it.
+        /// Name of the key.
         name: String,
-        /// Days until it stops working, 1 to 3650; until it is revoked when it is left out.
+        /// Days until the key expires, 1 to 3650; never by default.
         #[arg(long, value_name = "N")]
         days: Option<u16>,
     },
-    /// Revokes an API key: it stops working at once.
+    /// Revoke an API key immediately.
     #[command(after_help = "Example: cynork api-key revoke ci")]
     Revoke {
-        /// By name or id.
+        /// API key, by name or id.
         api_key: String,
     },
 }

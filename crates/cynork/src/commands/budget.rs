@@ -17,33 +17,33 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// List the budgets, and how much of each is spent.
+    /// List budgets and how much of each is spent.
     #[command(after_help = "Example: cynork budget list --project web")]
     List(BudgetScopeArgs),
-    /// Set a budget: one for each scope and period.
+    /// Set the budget of a scope and period.
     #[command(after_help = "Example: cynork budget set --project web --period month --max-cost 50")]
     Set(BudgetSetArgs),
-    /// Remove a budget.
+    /// Delete a budget.
     #[command(after_help = "Example: cynork budget delete bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Delete {
-        /// Its id.
+        /// Budget id.
         budget: String,
     },
 }
 
-/// Whose spending.
+/// Scope of a budget.
 #[derive(Args)]
 pub(crate) struct BudgetScopeArgs {
-    /// Of the whole installation.
+    /// Scope: the whole installation.
     #[arg(long, conflicts_with_all = ["user", "project", "task"])]
     installation: bool,
-    /// Of a user, by handle or id; `me` is you.
+    /// Scope: a user, by handle or id; `me` is you.
     #[arg(long, conflicts_with_all = ["project", "task"])]
     user: Option<String>,
-    /// Of a project, by name or id; with --task, where that task is.
+    /// Scope: a project, by name or id; with --task, the project of that task.
     #[arg(long, short)]
     project: Option<String>,
-    /// Of a task, by id, or by name with --project.
+    /// Scope: a task, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
 }
@@ -52,13 +52,13 @@ pub(crate) struct BudgetScopeArgs {
 pub(crate) struct BudgetSetArgs {
     #[command(flatten)]
     whose: BudgetScopeArgs,
-    /// Over which time, in UTC.
+    /// Period of the budget, in UTC.
     #[arg(long, default_value = "total", value_parser = ["total", "day", "month"])]
     period: String,
-    /// Most money, in the installation's currency.
+    /// Maximum cost, in the installation's currency.
     #[arg(long, value_name = "AMOUNT", value_parser = given::parse_money, required_unless_present = "max_tokens")]
     max_cost: Option<u64>,
-    /// Most tokens, in and out together.
+    /// Maximum number of tokens, input and output together.
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
 }

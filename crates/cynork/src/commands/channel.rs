@@ -18,10 +18,10 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ChannelCommand {
-    /// List notification channels: your own and those of your projects.
+    /// List your notification channels and those of your projects.
     #[command(after_help = "Example: cynork channel list")]
     List {
-        /// Everybody's, for an admin of the installation.
+        /// Include the channels of all users; requires an admin.
         #[arg(long)]
         all_users: bool,
         #[command(flatten)]
@@ -35,15 +35,15 @@ pub(crate) enum ChannelCommand {
         after_help = "Example: cynork channel create phone --kind ntfy --address https://ntfy.sh/a-topic-nobody-guesses"
     )]
     Create(Box<ChannelCreateArgs>),
-    /// Change a notification channel: its name, its kinds of events, its quiet hours, its secret; switch it on or off.
+    /// Update a notification channel.
     #[command(
         after_help = "Example: cynork channel update phone --event task.waiting --event approval.asked"
     )]
     Update(ChannelUpdateArgs),
-    /// Remove a notification channel, with what is still to be sent by it.
+    /// Delete a notification channel and its pending notifications.
     #[command(after_help = "Example: cynork channel delete phone")]
     Delete(ChannelSelector),
-    /// Send a test notification. `cynork notification list` says what came of it.
+    /// Send a test notification; `cynork notification list` shows the result.
     #[command(after_help = "Example: cynork channel test phone")]
     Test(ChannelSelector),
 }
@@ -51,34 +51,34 @@ pub(crate) enum ChannelCommand {
 /// One channel.
 #[derive(Args)]
 pub(crate) struct ChannelSelector {
-    /// By name or id.
+    /// Channel, by name or id.
     channel: String,
 }
 
 #[derive(Args)]
 pub(crate) struct ChannelCreateArgs {
-    /// What you call it.
+    /// Name of the channel.
     name: String,
-    /// By which way.
+    /// Kind of channel.
     #[arg(long, value_parser = ["webhook", "mail", "ntfy"])]
     kind: String,
-    /// Where: the address of the webhook, the mailbox, or the ntfy server with the topic.
+    /// Webhook URL, email address, or ntfy topic URL.
     #[arg(long)]
     address: String,
-    /// A kind of event that is told, such as `task.waiting`; may be repeated. All when it is left out.
+    /// Kind of event to send, such as `task.waiting`; may be repeated. Defaults to all.
     #[arg(long, value_name = "KIND")]
     event: Vec<String>,
-    /// How long there is quiet after each notice, 0 to 3600.
+    /// Minimum time between two notifications, 0 to 3600.
     #[arg(long, value_name = "SECONDS")]
     min_gap: Option<u16>,
-    /// For whom: yourself when it is left out.
+    /// Scope of the channel; defaults to `user`.
     #[arg(long, value_parser = ["user", "project", "installation"])]
     scope: Option<String>,
-    /// The project, for `--scope project`.
+    /// Project, by name or id; for `--scope project`.
     #[arg(long, short)]
     project: Option<String>,
-    /// Reads what signs a webhook (`whsec_…`), or what opens a topic of ntfy, from standard input. A webhook without one gets
-    /// one, which is shown.
+    /// Read the signing secret of a webhook (`whsec_…`) or the access token of an ntfy topic from standard input. Without it,
+    /// a webhook gets a generated secret, which is printed.
     #[arg(long)]
     secret_stdin: bool,
 }
@@ -87,22 +87,22 @@ pub(crate) struct ChannelCreateArgs {
 pub(crate) struct ChannelUpdateArgs {
     #[command(flatten)]
     which: ChannelSelector,
-    /// What you call it.
+    /// Name of the channel.
     #[arg(long)]
     name: Option<String>,
-    /// A kind of event that is told, in place of those that were; may be repeated.
+    /// Kind of event to send, replacing the current kinds; may be repeated.
     #[arg(long, value_name = "KIND")]
     event: Vec<String>,
-    /// How long there is quiet after each notice, 0 to 3600.
+    /// Minimum time between two notifications, 0 to 3600.
     #[arg(long, value_name = "SECONDS")]
     min_gap: Option<u16>,
-    /// It is used.
+    /// Enable the channel.
     #[arg(long, conflicts_with = "disable")]
     enable: bool,
-    /// It is not used.
+    /// Disable the channel.
     #[arg(long)]
     disable: bool,
-    /// Gives a webhook a new secret, which is shown. For a day the old one signs too.
+    /// Rotate the signing secret of a webhook and print the new one. The old secret also signs for one day.
     #[arg(long)]
     rotate_secret: bool,
 }

@@ -7,19 +7,19 @@ use crate::{client::ApiRequest, context::CliContext, failure::Result, operations
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Lists the images that sandboxes may be made from.
+    /// List the images allowed for sandboxes.
     #[command(after_help = "Example: cynork image list")]
     List,
-    /// Allows sandboxes to be made from an image.
+    /// Allow an image for sandboxes.
     #[command(after_help = "Example: cynork image allow docker.io/library/rust:1.95")]
     Allow {
-        /// The image, with its tag or digest.
+        /// Image, with its tag or digest.
         image: String,
     },
-    /// Allows no more sandboxes from an image.
+    /// Disallow an image for sandboxes.
     #[command(after_help = "Example: cynork image disallow docker.io/library/rust:1.95")]
     Disallow {
-        /// The image, with its tag or digest.
+        /// Image, with its tag or digest.
         image: String,
     },
 }

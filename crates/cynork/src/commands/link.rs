@@ -20,13 +20,13 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum LinkCommand {
-    /// Shows what a link asks. Nothing happens by looking.
+    /// Show the question behind a link, without answering it.
     #[command(after_help = "Example: cynork link show https://cynode.example/answer/TOKEN")]
     Show {
-        /// The link of a notice.
+        /// Link of a notification.
         link: String,
     },
-    /// Answers what a link asks, once.
+    /// Answer the question behind a link; works once.
     #[command(
         after_help = "Example: cynork link answer https://cynode.example/answer/TOKEN --approve"
     )]
@@ -35,15 +35,15 @@ pub(crate) enum LinkCommand {
 
 #[derive(Args)]
 pub(crate) struct LinkAnswerArgs {
-    /// The link of a notice.
+    /// Link of a notification.
     link: String,
-    /// Yes.
+    /// Approve.
     #[arg(long, conflicts_with_all = ["refuse", "message"])]
     approve: bool,
-    /// No; with --message, what should be different.
+    /// Refuse; --message gives the reason.
     #[arg(long)]
     refuse: bool,
-    /// The answer to a question; `@FILE` takes it from a file, `@-` from standard input.
+    /// Answer to the question; `@FILE` reads a file, `@-` reads standard input.
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
 }

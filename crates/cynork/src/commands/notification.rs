@@ -10,22 +10,22 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum NotificationCommand {
-    /// List notifications, newest first, with what came of each.
+    /// List notifications and their delivery state, newest first.
     #[command(after_help = "Example: cynork notification list --state failed")]
     List {
-        /// Everybody's, for an admin of the installation.
+        /// Include the notifications of all users; requires an admin.
         #[arg(long)]
         all_users: bool,
-        /// Only in this state.
+        /// Filter by state.
         #[arg(long, value_parser = ["pending", "sent", "failed", "dropped"])]
         state: Option<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Send a notification once more, under the same id.
+    /// Redeliver a notification, with the same id.
     #[command(after_help = "Example: cynork notification replay ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Replay {
-        /// Its id.
+        /// Notification id.
         notification: String,
     },
 }

@@ -17,18 +17,18 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum RemoteCommand {
-    /// Shows where a project's repository is, and what does not work yet.
+    /// Show the forge connection of a project and what is missing.
     #[command(after_help = "Example: cynork remote show --project web")]
     Show(ProjectSelector),
-    /// Connects a project with its repository on a forge; the token is typed, or read from standard input.
+    /// Connect a project to its repository on a forge; the token is typed or read from standard input.
     #[command(
         after_help = "Example: cynork remote set github https://github.com/acme/web.git --project web"
     )]
     Set(Box<RemoteSetArgs>),
-    /// Takes the connection away, with its token. What is on the forge stays there.
+    /// Delete the connection and its token; the repository on the forge stays.
     #[command(after_help = "Example: cynork remote delete --project web")]
     Delete(ProjectSelector),
-    /// Lists the issues of the forge that were wanted, and what became of them.
+    /// List the forge issues taken as tasks, and their outcomes.
     #[command(after_help = "Example: cynork remote issues --project web")]
     Issues(ProjectSelector),
 }
@@ -36,42 +36,42 @@ pub(crate) enum RemoteCommand {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
 pub(crate) struct RemoteSetArgs {
-    /// The kind of forge; Forgejo is `gitea`.
+    /// Kind of forge; use `gitea` for Forgejo.
     #[arg(value_parser = ["github", "gitlab", "gitea"])]
     forge: String,
-    /// Where it is cloned from.
+    /// Clone URL.
     #[arg(value_name = "URL")]
     clone_url: String,
     #[command(flatten)]
     place: ProjectSelector,
-    /// Its name there; taken from the address when it is left out.
+    /// Name of the repository on the forge; defaults to the path of the URL.
     #[arg(long, value_name = "OWNER/NAME")]
     repository: Option<String>,
-    /// The branch that work starts from and that pull requests are for.
+    /// Base branch of tasks and pull requests.
     #[arg(long, default_value = "main")]
     branch: String,
-    /// Where the forge's API is; the usual place when it is left out.
+    /// Base URL of the forge's API; defaults to the usual one of the forge.
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
-    /// Issues with this label become tasks.
+    /// Turn issues with this label into tasks.
     #[arg(long)]
     label: Option<String>,
-    /// Issues that are assigned to the account of the token become tasks.
+    /// Turn issues assigned to the token's account into tasks.
     #[arg(long)]
     assigned_to_bot: bool,
-    /// Also issues of people who may not write to the repository.
+    /// Include issues of authors without write access to the repository.
     #[arg(long)]
     allow_untrusted_authors: bool,
-    /// How often it is looked at, 10 to 86400.
+    /// Polling interval, 10 to 86400.
     #[arg(long, value_name = "SECONDS")]
     poll_seconds: Option<u32>,
-    /// Does not ask the forge now whether all works.
+    /// Skip the connection check.
     #[arg(long)]
     no_check: bool,
-    /// Reads the token from standard input, its first line. Without one, the token that is there stays.
+    /// Read the token from the first line of standard input. Without a token, the stored one stays.
     #[arg(long)]
     token_stdin: bool,
-    /// Reads what the forge signs its deliveries with from standard input, the line behind the token.
+    /// Read the webhook secret from standard input, from the line after the token.
     #[arg(long)]
     webhook_secret_stdin: bool,
 }

@@ -17,77 +17,77 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ScheduleCommand {
-    /// Lists the schedules you may see, newest first.
+    /// List the schedules you may see, newest first.
     #[command(after_help = "Example: cynork schedule list --project web")]
     List {
-        /// Only of this project, by name or id.
+        /// Filter by project, by name or id.
         #[arg(long, short)]
         project: Option<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Shows a schedule, its next time and what came of the last.
+    /// Show a schedule, its next run and its last result.
     #[command(after_help = "Example: cynork schedule show weekly-updates")]
     Show {
-        /// Its name or id.
+        /// Schedule, by name or id.
         schedule: String,
     },
-    /// Makes a schedule. It acts in your name.
+    /// Create a schedule, which acts in your name.
     #[command(
         after_help = "Example: cynork schedule create weekly-updates --cron \"0 9 * * mon\" --timezone Europe/Berlin --words \"look for outdated dependencies\" --project web"
     )]
     Create(ScheduleCreateArgs),
-    /// Changes a schedule; it acts in your name from then on.
+    /// Update a schedule; it acts in your name from then on.
     #[command(after_help = "Example: cynork schedule update weekly-updates --disable")]
     Update(ScheduleUpdateArgs),
-    /// Does not wait for its time.
+    /// Run a schedule now.
     #[command(after_help = "Example: cynork schedule run weekly-updates")]
     Run {
-        /// Its name or id.
+        /// Schedule, by name or id.
         schedule: String,
     },
-    /// Removes a schedule; what it asked for stays.
+    /// Delete a schedule; the tasks it created stay.
     #[command(after_help = "Example: cynork schedule delete weekly-updates")]
     Delete {
-        /// Its name or id.
+        /// Schedule, by name or id.
         schedule: String,
     },
 }
 
-/// When it is due.
+/// Trigger of a schedule.
 #[derive(Args)]
 pub(crate) struct ScheduleTriggerArgs {
-    /// Again and again: minute, hour, day of the month, month, day of the week.
+    /// Cron expression: minute, hour, day of the month, month, day of the week.
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "at")]
     cron: Option<String>,
-    /// The time zone whose clock it goes by; `UTC` when it is left out.
+    /// Time zone of the cron expression; defaults to `UTC`.
     #[arg(long, requires = "cron")]
     timezone: Option<String>,
-    /// One time.
+    /// Time of a single run.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     at: Option<TimeArgument>,
 }
 
-/// What it asks for.
+/// Action of a schedule.
 #[derive(Args)]
 pub(crate) struct ScheduleActionArgs {
-    /// Words, which the project manager makes tasks of each time; `@FILE` takes them from a file.
+    /// Request that the project manager turns into tasks at each run; `@FILE` reads a file.
     #[arg(long, value_name = "TEXT", conflicts_with = "task")]
     words: Option<String>,
-    /// The same task each time, by its description; `@FILE` takes it from a file.
+    /// Description of the task to create at each run; `@FILE` reads a file.
     #[arg(long, value_name = "TEXT")]
     task: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct ScheduleCreateArgs {
-    /// Its name, unique in the project.
+    /// Name, unique in the project.
     name: String,
     #[command(flatten)]
     when: ScheduleTriggerArgs,
     #[command(flatten)]
     what: ScheduleActionArgs,
-    /// What is done about times at which CyNode did not run.
+    /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
     #[command(flatten)]
@@ -96,22 +96,22 @@ pub(crate) struct ScheduleCreateArgs {
 
 #[derive(Args)]
 pub(crate) struct ScheduleUpdateArgs {
-    /// Its name or id.
+    /// Schedule, by name or id.
     schedule: String,
     #[command(flatten)]
     when: ScheduleTriggerArgs,
     #[command(flatten)]
     what: ScheduleActionArgs,
-    /// What is done about times at which CyNode did not run.
+    /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
-    /// Switches it on.
+    /// Enable the schedule.
     #[arg(long, conflicts_with = "disable")]
     enable: bool,
-    /// Switches it off.
+    /// Disable the schedule.
     #[arg(long)]
     disable: bool,
-    /// The version that you looked at; else the present one.
+    /// Version that you expect; defaults to the current one.
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u32>,
 }

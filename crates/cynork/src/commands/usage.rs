@@ -15,16 +15,16 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum UsageCommand {
-    /// Sums up what models were used for, dearest first.
+    /// Show model usage by cost, descending.
     #[command(after_help = "Example: cynork usage sum --by project --since 7d")]
     Sum {
-        /// What the sums have in common; one sum of all when it is left out.
+        /// Group by this field; defaults to one total.
         #[arg(long, value_parser = ["model", "provider", "user", "project", "task", "role", "day"])]
         by: Option<String>,
         #[command(flatten)]
         of: UsageFilterArgs,
     },
-    /// Lists calls of models, newest first. What was said is not kept.
+    /// List model calls, newest first. Messages are not stored.
     #[command(
         after_help = "Example: cynork usage calls --task tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708 --limit 10"
     )]
@@ -36,22 +36,22 @@ pub(crate) enum UsageCommand {
     },
 }
 
-/// Of which calls.
+/// Filters of calls.
 #[derive(Args)]
 pub(crate) struct UsageFilterArgs {
-    /// Of one user, by handle or id; `me` is you.
+    /// Filter by user, by handle or id; `me` is you.
     #[arg(long)]
     user: Option<String>,
-    /// In one project, by name or id.
+    /// Filter by project, by name or id.
     #[arg(long, short)]
     project: Option<String>,
-    /// For one task, by id, or by name with --project.
+    /// Filter by task, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
-    /// Not before: a time, a day, or `2h`, `3d` for so long ago.
+    /// Start time: a time, a day, or a duration ago such as `2h` or `3d`.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     since: Option<TimeArgument>,
-    /// Before: a time, a day, or `2h`, `3d` for so long ago.
+    /// End time, exclusive: a time, a day, or a duration ago such as `2h` or `3d`.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     until: Option<TimeArgument>,
 }

@@ -96,10 +96,10 @@ fn open_wait(timeline: &TaskTimeline) -> Option<&WaitEntry> {
 pub(crate) struct TaskApproveArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Says no, and why: the plan is made anew with it.
+    /// Reject the plan with a reason; it is made again with that feedback.
     #[arg(long, value_name = "REASON")]
     reject: Option<String>,
-    /// What you want to say with your yes.
+    /// Note for the approval.
     #[arg(long, conflicts_with = "reject")]
     note: Option<String>,
 }
@@ -158,7 +158,7 @@ impl TaskApproveArgs {
 pub(crate) struct TaskAnswerArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// What you answer; without it, the question is shown and you are asked.
+    /// Answer; without it, show the question and ask.
     text: Option<String>,
 }
 
@@ -195,21 +195,21 @@ impl TaskAnswerArgs {
     }
 }
 
-/// Says something, if there is something to say.
+/// An instruction whose text is optional.
 #[derive(Args)]
 pub(crate) struct OptionalInstructionArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Why, or what else.
+    /// Reason or further instructions.
     text: Option<String>,
 }
 
-/// Says something.
+/// An instruction with a text.
 #[derive(Args)]
 pub(crate) struct InstructionArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// What is meant.
+    /// Instruction.
     text: String,
 }
 
@@ -268,9 +268,9 @@ impl InstructionArgs {
 pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// What is to be done otherwise this time.
+    /// What to do differently this time.
     text: Option<String>,
-    /// Begins anew, without the work that was left.
+    /// Start over, without the work done so far.
     #[arg(long)]
     fresh: bool,
 }
