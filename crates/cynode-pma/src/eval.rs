@@ -161,7 +161,11 @@ impl EvalRun {
         if let Some(recorder) = recorder {
             recorder.finish_recording()?;
         }
-        self.report.write_report(&EvalReport::from_answers(&self.model, &answers, self.report.prices))
+        self.report.write_report(&EvalReport::from_answers(
+            &self.model,
+            &answers,
+            self.report.prices,
+        ))
     }
 
     fn build_llm_client(&self) -> anyhow::Result<LlmClient> {

@@ -37,10 +37,7 @@ async fn a_paused_task_stops_at_the_next_step_and_goes_on_when_it_is_told() {
     drive.tell(json!({ "kind": "resume" })).await;
     let held = drive.start().await;
     assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
-    assert_eq!(
-        held.position["ended_wait"],
-        json!({ "reason": "paused", "resolution": "resumed" })
-    );
+    assert_eq!(held.position["ended_wait"], json!({ "reason": "paused", "resolution": "resumed" }));
 }
 
 #[tokio::test]

@@ -81,11 +81,8 @@ pub(super) async fn apply_pending(
     if let Some(wait) = open
         && (replanned || news)
     {
-        let resolution = if was_paused && !paused {
-            WaitResolution::Resumed
-        } else {
-            WaitResolution::Cancelled
-        };
+        let resolution =
+            if was_paused && !paused { WaitResolution::Resumed } else { WaitResolution::Cancelled };
         waits::resolve_wait(ctx.conn(), wait.id, resolution, None, None).await?;
     }
     if replanned {

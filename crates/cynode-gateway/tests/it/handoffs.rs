@@ -689,10 +689,7 @@ async fn a_report_is_answered_once_and_to_its_job_however_often_its_handoff_is_b
     assert_eq!(given(&agent, "pm.instruct", pause).await, told, "the same answer");
     assert_eq!(bench.app.db.texts(wakes).await, before, "and no second effect");
     let kept = "SELECT kind || ' ' || coalesce('job_' || replace(job_id::text, '-', ''), 'all') FROM task_instructions ORDER BY number";
-    assert_eq!(
-        bench.app.db.texts(kept).await,
-        [format!("pause {}", ids[0]), "resume all".into()]
-    );
+    assert_eq!(bench.app.db.texts(kept).await, [format!("pause {}", ids[0]), "resume all".into()]);
 }
 
 #[tokio::test]

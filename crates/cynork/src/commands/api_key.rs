@@ -103,7 +103,11 @@ impl ApiKeyCommand {
 }
 
 /// A secret that is shown once, with what it is.
-pub(super) fn render_secret_once(look: &ValueFormatter, token: &str, sides: &[(&str, String)]) -> String {
+pub(super) fn render_secret_once(
+    look: &ValueFormatter,
+    token: &str,
+    sides: &[(&str, String)],
+) -> String {
     let mut all = vec![("token", look.style_bold(token))];
     all.extend_from_slice(sides);
     render_record(look.paint, &all) + &look.style_dim("Keep it now: it is not shown again.")

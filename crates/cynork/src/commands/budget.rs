@@ -107,7 +107,7 @@ impl BudgetCommand {
                 context.confirm_action(&format!("Delete the budget {budget}?"))?;
                 context
                     .send_and_confirm(
-                        &ApiRequest::with_path_params(operations::REMOVE_BUDGET, [&budget]),
+                        &ApiRequest::with_path_params(operations::DELETE_BUDGET, [&budget]),
                         "the budget is deleted",
                     )
                     .await
@@ -185,9 +185,10 @@ impl BudgetSetArgs {
             CliError::new(CliErrorKind::Usage, "whose spending?")
                 .with_fix("say it with --installation, --user, --project or --task")
         })?;
-        let body =
-            given::without_nulls(json!({ "scope_type": kind, "scope_id": id, "period": self.period,
-            "max_cost_micros": self.max_cost, "max_tokens": self.max_tokens }));
+        let body = given::without_nulls(
+            json!({ "scope_type": kind, "scope_id": id, "period": self.period,
+            "max_cost_micros": self.max_cost, "max_tokens": self.max_tokens }),
+        );
         let call = ApiRequest::for_operation(operations::SET_BUDGET).with_json_body(&body);
         let sentence = |it: &BudgetStatusView, look: &ValueFormatter| {
             let [whose, period, cost, tokens, ..] = budget_row(it, look);

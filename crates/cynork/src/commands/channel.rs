@@ -156,12 +156,12 @@ impl ChannelCommand {
             Self::Delete(which) => {
                 let id = which.resolve_channel_id(context).await?;
                 context.confirm_action(&format!("Delete the channel {}?", which.channel))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_CHANNEL, [id]);
+                let call = ApiRequest::with_path_params(operations::DELETE_CHANNEL, [id]);
                 context.send_and_confirm(&call, &format!("{} is deleted", which.channel)).await
             }
             Self::Test(which) => {
                 let call = ApiRequest::with_path_params(
-                    operations::TRY_CHANNEL,
+                    operations::TEST_CHANNEL,
                     [which.resolve_channel_id(context).await?],
                 );
                 let sentence = |it: &NotificationView, _: &ValueFormatter| {

@@ -36,14 +36,14 @@ impl ImageCommand {
                     .await
             }
             Self::Allow { image } => {
-                let call = ApiRequest::for_operation(operations::ADD_IMAGE)
+                let call = ApiRequest::for_operation(operations::ALLOW_IMAGE)
                     .with_json_body(&json!({ "image": image }));
                 context
                     .send_and_confirm(&call, &format!("sandboxes may be made from {image}"))
                     .await
             }
             Self::Disallow { image } => {
-                let call = ApiRequest::for_operation(operations::REMOVE_IMAGE)
+                let call = ApiRequest::for_operation(operations::DISALLOW_IMAGE)
                     .with_query("image", Some(&image));
                 context
                     .send_and_confirm(&call, &format!("no more sandboxes are made from {image}"))

@@ -140,7 +140,7 @@ impl ModelCommand {
             }
             Self::Delete { model } => {
                 context.confirm_action(&format!("Delete the model {model}?"))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_MODEL, [&model]);
+                let call = ApiRequest::with_path_params(operations::DELETE_MODEL, [&model]);
                 context.send_and_confirm(&call, &format!("{model} is deleted")).await
             }
         }

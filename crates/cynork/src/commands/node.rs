@@ -111,7 +111,7 @@ impl NodeCommand {
                     "Delete the node {}? Its jobs are tried elsewhere.",
                     which.node
                 ))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_NODE, [id]);
+                let call = ApiRequest::with_path_params(operations::DELETE_NODE, [id]);
                 context.send_and_confirm(&call, &format!("{} is deleted", which.node)).await
             }
         }
@@ -182,7 +182,7 @@ impl NodeSelector {
 
     async fn update_node(&self, context: &CliContext, body: Value) -> Result<()> {
         let call = ApiRequest::with_path_params(
-            operations::CHANGE_NODE,
+            operations::UPDATE_NODE,
             [self.resolve_node_id(context).await?],
         )
         .with_json_body(&body);

@@ -23,7 +23,9 @@ pub(crate) enum NotificationCommand {
         pages: PageArgs,
     },
     /// Redeliver a notification, with the same id.
-    #[command(after_help = "Example: cynork notification replay ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
+    #[command(
+        after_help = "Example: cynork notification replay ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
+    )]
     Replay {
         /// Notification id.
         notification: String,

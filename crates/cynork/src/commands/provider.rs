@@ -103,7 +103,7 @@ impl ProviderCommand {
                 let id = find_key_id(context, &provider, &key).await?;
                 context.confirm_action(&format!("Delete the key {key} of {provider}?"))?;
                 let call =
-                    ApiRequest::with_path_params(operations::REMOVE_PROVIDER_KEY, [&provider, &id]);
+                    ApiRequest::with_path_params(operations::DELETE_PROVIDER_KEY, [&provider, &id]);
                 context
                     .send_and_confirm(&call, &format!("the key {key} of {provider} is deleted"))
                     .await
@@ -111,7 +111,7 @@ impl ProviderCommand {
             Self::Delete { provider } => {
                 context
                     .confirm_action(&format!("Delete the provider {provider} with its keys?"))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_PROVIDER, [&provider]);
+                let call = ApiRequest::with_path_params(operations::DELETE_PROVIDER, [&provider]);
                 context.send_and_confirm(&call, &format!("{provider} is deleted")).await
             }
         }

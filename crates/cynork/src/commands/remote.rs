@@ -89,10 +89,9 @@ impl RemoteCommand {
             Self::Set(set) => set.run(context).await,
             Self::Delete(place) => {
                 let project = context.require_project(place.project)?;
-                context.confirm_action(&format!(
-                    "Delete the remote of {project}, with its token?"
-                ))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_REMOTE, [&project]);
+                context
+                    .confirm_action(&format!("Delete the remote of {project}, with its token?"))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_REMOTE, [&project]);
                 context
                     .send_and_confirm(
                         &call,

@@ -149,7 +149,8 @@ impl TaskRequestArgs {
             let name = self.file.as_deref().unwrap_or_else(|| "-".as_ref()).display();
             CliError::new(CliErrorKind::Usage, format!("{name} cannot be read: {error}"))
         })?;
-        let parts = [self.description.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
+        let parts =
+            [self.description.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
         let text = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if text.is_empty() {
             return Err(CliError::new(CliErrorKind::Usage, "what do you want?").with_fix(

@@ -245,7 +245,7 @@ impl ToolServerSelector {
         let id = self.resolve_server_id(context).await?;
         context
             .confirm_action(&format!("Uninstall the tool server {} and its tools?", self.server))?;
-        let call = ApiRequest::with_path_params(operations::REMOVE_SERVER, [id]);
+        let call = ApiRequest::with_path_params(operations::UNINSTALL_SERVER, [id]);
         context.send_and_confirm(&call, &format!("{} is uninstalled", self.server)).await
     }
 }
@@ -384,7 +384,7 @@ impl ToolAnnotateArgs {
         let body = json!({ "readOnlyHint": self.read_only, "destructiveHint": self.destructive,
             "idempotentHint": self.idempotent, "openWorldHint": self.open_world });
         let id = self.which.resolve_server_id(context).await?;
-        let call = ApiRequest::with_path_params(operations::JUDGE_TOOL, [&id, &self.tool])
+        let call = ApiRequest::with_path_params(operations::ANNOTATE_TOOL, [&id, &self.tool])
             .with_json_body(&body);
         let holds = |hints: &Value| {
             let said = hints
