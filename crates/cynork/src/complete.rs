@@ -190,7 +190,7 @@ mod tests {
         assert!(has(&["run"], "project") && has(&["project", "show"], "project"));
         assert!(has(&["model", "delete"], "model") && has(&["node", "drain"], "node"));
         assert!(has(&["provider", "delete"], "provider"));
-        assert!(!has(&["run"], "words"));
+        assert!(!has(&["run"], "description"));
     }
 
     #[test]

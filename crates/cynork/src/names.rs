@@ -80,7 +80,7 @@ pub(crate) const SCHEDULE: NamedResource = NamedResource {
     paged: true,
 };
 
-/// A channel of notices.
+/// A notification channel.
 pub(crate) const CHANNEL: NamedResource = NamedResource {
     what: "channel",
     prefix: "cnl_",

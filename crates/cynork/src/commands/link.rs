@@ -1,4 +1,4 @@
-//! `cynork link`: the page behind a link of a notice, for whoever reads notices in a terminal.
+//! `cynork link`: the question behind the link of a notification, for people who read notifications in a terminal.
 //!
 //! The link is all that is needed, and it is asked where it leads: no session goes with it.
 
@@ -79,7 +79,7 @@ impl LinkCommand {
 /// Where a link leads, and what is in it.
 fn parse_answer_link(context: &CliContext, link: &str) -> Result<(ApiClient, String)> {
     let wrong = || {
-        CliError::new(CliErrorKind::Usage, "this is not a link of a notice")
+        CliError::new(CliErrorKind::Usage, "this is not a link of a notification")
             .with_fix("copy it whole; it ends like /answer/…")
     };
     if !link.contains('/') {

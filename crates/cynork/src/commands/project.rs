@@ -173,10 +173,7 @@ impl ProjectCommand {
                 ))?;
                 let call = ApiRequest::with_path_params(operations::ARCHIVE_PROJECT, [&project]);
                 let sentence = |it: &ProjectView, _: &ValueFormatter| {
-                    format!(
-                        "{0} is archived; `cynork project unarchive {0}` takes it back",
-                        it.slug
-                    )
+                    format!("{0} is archived; `cynork project unarchive {0}` restores it", it.slug)
                 };
                 context.show_outcome(&call, project_slug, sentence).await
             }
