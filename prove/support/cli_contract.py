@@ -270,15 +270,15 @@ def _():
     assert status["logged_in"] and not status["ready"], out
     assert code == 1 and missing and all(check.get("fix") for check in missing), out
     # A key in the place of a session, kept by a helper and not in the file.
-    key = call("token create", "proof", "--days", "1")["token"]
+    key = call("api-key create", "proof", "--days", "1")["token"]
     store = f"{options.work}/store"
     helper = write("helper", f'read line; case $line in *get*) cat {store} ;; *store*) echo "$line" >{store} ;; *) rm -f {store} ;; esac\n')
-    call("login", options.url, "--token-stdin", "--helper", "sh", helper, who="program", stdin=f"{key}\n")
+    call("login", options.url, "--api-key-stdin", "--helper", "sh", helper, who="program", stdin=f"{key}\n")
     assert call("whoami", who="program")["user"]["handle"] == "ada"
     file = call("config show", who="program")["file"]
     assert key not in open(file).read() and key in open(store).read() and os.stat(file).st_mode & 0o777 == 0o600
-    assert any(it["name"] == "proof" for it in call("token list")["items"])
-    call("token revoke", "proof")
+    assert any(it["name"] == "proof" for it in call("api-key list")["items"])
+    call("api-key revoke", "proof")
     call("whoami", who="program", code=3)
     call("config set", "helper", who="program")
     assert not call("config set", "url", options.url, who="eve")["logged_in"]
@@ -294,8 +294,8 @@ def _():
     assert len(call("project list", "--limit", 1)["items"]) == 1
     assert call("project show")["title"] == "The web"
     call("project show", "nowhere", code=4)
-    call("project change", "web", "--description", "Where it greets.")
-    call("project change", "web", code=2)
+    call("project update", "web", "--description", "Where it greets.")
+    call("project update", "web", code=2)
     call("project use", "web")
     call("project import", REPOSITORY)
     assert call("project repository")["default_branch"] == "main"
@@ -305,9 +305,9 @@ def _():
     assert len(call("user list")["items"]) == 3
     assert call("user show", "me")["handle"] == "ada"
     call("user show", "nobody", code=4)
-    call("user change", "bob", "--role", "operator")
+    call("user update", "bob", "--role", "operator")
     call("group create", "reviewers")
-    call("group change", "reviewers", "--add", "bob", "--role", "viewer")
+    call("group update", "reviewers", "--add", "bob", "--role", "viewer")
     assert len(call("group list")["items"][0]["members"]) == 1
     call("project grant", "bob", "operator")
     call("project grant-group", "reviewers", "viewer")
@@ -338,7 +338,7 @@ def _():
 def _():
     call("prefs set", "workflow.aprove_plan", "true", code=6)
     call("settings set", "notifications.allow_private", "true")
-    call("settings set", "notifications.allow_private", "true", "--expect", 7, code=5)
+    call("settings set", "notifications.allow_private", "true", "--expected-version", 7, code=5)
     assert call("settings get", "notifications.allow_private")["value"] is True
     call("settings set", "gateway.calls_per_second", 100)
     assert len(call("settings list")["items"]) == 2
@@ -356,7 +356,7 @@ def _():
     assert call("prefs effective", "--project", "web")["effective"]["workflow.approve_plan"] is True
     call("image allow", "docker.io/library/debian:13")
     assert call("image list")["items"] == ["docker.io/library/debian:13"]
-    call("image forbid", "docker.io/library/debian:13")
+    call("image disallow", "docker.io/library/debian:13")
 
 
 @part("providers, models, budgets, chat")
@@ -373,13 +373,13 @@ def _():
     choice = call("model explain", "fast", "--project", "web")["tiers"][0]
     assert choice["model"] == "sample-fast" and choice["choices"][0]["used"], choice
     call("model explain", "nobody", code=2)
-    call("model remove", "away")
-    call("provider remove-key", "away", "first")
-    call("provider remove-key", "away", "first", code=4)
-    call("provider remove", "away")
-    budget = call("budget set", "--project", "web", "--per", "day", "--money", "100")
+    call("model delete", "away")
+    call("provider delete-key", "away", "first")
+    call("provider delete-key", "away", "first", code=4)
+    call("provider delete", "away")
+    budget = call("budget set", "--project", "web", "--period", "day", "--max-cost", "100")
     assert any(it["budget_id"] == budget["budget_id"] for it in call("budget list", "--project", "web")["items"])
-    call("budget remove", budget["budget_id"])
+    call("budget delete", budget["budget_id"])
     answer = call("chat", "--message", "Good day!", "--project", "web")
     assert "Good day" in answer["content"] and answer["finish_reason"] == "stop", answer
     thread = call("chat threads")["items"][0]["thread_id"]
@@ -407,8 +407,8 @@ def _():
     call("tool accept", "echo", "--tool", "echo", yes=False, code=2)
     call("tool accept", "echo", "--tool", "echo")
     call("tool accept", "echo")
-    call("tool judge", "echo", "echo", "--read-only", "--idempotent")
-    call("tool change", "echo", "--timeout-ms", 5000)
+    call("tool annotate", "echo", "echo", "--read-only", "--idempotent")
+    call("tool update", "echo", "--timeout-ms", 5000)
     assert {it["state"] for it in call("tool server", "echo")["tools"]} == {"accepted"}
     assert len(call("tool servers")["items"]) == 1
     assert any(it["name"] == "echo" for it in call("tool list")["items"])
@@ -426,9 +426,9 @@ def _():
     traces = [call("task timeline", it["id"])["trace_id"] for it in (traced, made)]
     assert traces[0] == f"{7:032x}" and re.fullmatch("[0-9a-f]{32}", traces[1]) and traces[0] != traces[1], traces
     call("task cancel", traced["id"])
-    issued = call("token agent issue", "developer", "--project", "web", "--task", made["id"], "--network", "--model", "sample-fast")
+    issued = call("agent-token issue", "developer", "--project", "web", "--task", made["id"], "--network", "--model", "sample-fast")
     going["token"], going["agent"] = issued["token"], issued["agent_token_id"]
-    assert issued["agent_token_id"] in [it["agent_token_id"] for it in call("token agent list", "--project", "web", "--all")["items"]]
+    assert issued["agent_token_id"] in [it["agent_token_id"] for it in call("agent-token list", "--project", "web", "--all")["items"]]
     explained = call("tool explain", "echo", "--agent", issued["agent_token_id"], "--arguments", '{"text": "x"}')
     assert explained["decision"] == "needs_approval", explained
 
@@ -439,7 +439,7 @@ def _():
     assert made["secret"].startswith("whsec_")
     call("channel list")
     call("channel show", "receiver")
-    call("channel change", "receiver", "--of", "approval.requested", "--of", "task.waiting")
+    call("channel update", "receiver", "--event", "approval.requested", "--event", "task.waiting")
     call("channel test", "receiver")
     until("the notice of a try", lambda: any("test" in it["type"] for it in notices))
     for text in ("one", "two", "three"):
@@ -463,16 +463,16 @@ def _():
     call("link answer", link, "--approve")
     call("link answer", link, "--approve", code=4)
     call("link show", link.rsplit("/", 1)[0] + "/nonsense", code=4)
-    done = until("notices that were sent", lambda: call("notice list", "--state", "sent")["items"])
-    call("notice replay", done[0]["notification_id"])
-    call("channel remove", "receiver")
+    done = until("notifications that were sent", lambda: call("notification list", "--state", "sent")["items"])
+    call("notification replay", done[0]["notification_id"])
+    call("channel delete", "receiver")
     status, answer = tool(going["token"], "echo", {"text": "one"})
     assert status == 200 and not answer["result"].get("isError"), answer
     until("records of these calls", lambda: len(call("audit search", "--project", "web", "--tool", "echo")["items"]) >= 4)
     exported = call("audit export", "--tool", "echo")
     assert len(exported) == len(call("audit search", "--tool", "echo", "--all")["items"])
-    call("token agent revoke", going["agent"])
-    call("rule remove", "ask")
+    call("agent-token revoke", going["agent"])
+    call("rule delete", "ask")
     call("tool uninstall", "echo")
 
 
@@ -518,7 +518,7 @@ def _():
     # A task that asks the same again and again may ask no more until a person says so.
     call("settings set", "models.loop_guard.max_identical_calls", 2)
     stuck = call("task create", "UNCLEAR: ask again.", "--name", "stuck")
-    issued = call("token agent issue", "developer", "--task", stuck["id"], "--model", "sample-fast")
+    issued = call("agent-token issue", "developer", "--task", stuck["id"], "--model", "sample-fast")
     body = {"model": "sample-fast", "messages": [{"role": "user", "content": "again"}]}
     until("a task that is parked", lambda: agent(issued["token"], "/v1/chat/completions", body) and call("task parked", "stuck"))
     call("task unpark", "stuck")
@@ -568,7 +568,7 @@ def _():
     assert call("handoff show", planned["handoff_id"])["thoughts"]
     call("handoff prompt", planned["handoff_id"], planned["thoughts"][0]["step"])
     call("handoff show", "hof_00000000000070008000000000000000", code=4)
-    assert call("usage sum", "--by", "model", "--from", "1d")["items"]
+    assert call("usage sum", "--by", "model", "--since", "1d")["items"]
     assert call("usage calls", "--task", task, "--limit", 2)["items"]
     assert len(call("events", "--after", "0.0", "--limit", 5)) == 5
 
@@ -576,11 +576,11 @@ def _():
 @part("a repository on a forge that nobody answers for")
 def _():
     secret = "a-secret-of-at-least-sixteen-characters"
-    where = ["github", f"http://{options.nobody}/acme/web.git", "--api", f"http://{options.nobody}/api", "--project", "other"]
+    where = ["github", f"http://{options.nobody}/acme/web.git", "--api-url", f"http://{options.nobody}/api", "--project", "other"]
     # What the forge does not answer is said, and what to do about it; what was given is kept.
     assert call("remote set", *where, "--token-stdin", stdin="not-a-token\n")["missing"]
     tokens = f"not-a-token\n{secret}\n"
-    made = call("remote set", *where, "--no-check", "--token-stdin", "--webhook-stdin", "--label", "cynode", stdin=tokens)
+    made = call("remote set", *where, "--no-check", "--token-stdin", "--webhook-secret-stdin", "--label", "cynode", stdin=tokens)
     assert made["repository"] == "acme/web", made
     call("remote show", "--project", "other")
     assert call("remote issues", "--project", "other")["items"] == []
@@ -590,33 +590,33 @@ def _():
     headers = [word for header in headers for word in ("--header", header)]
     call("api", "POST", made["webhook_path"], "--body", "-", *headers, stdin=body)
     call("api", "POST", made["webhook_path"], "--body", "-", stdin=body, code=3)
-    call("remote remove", "--project", "other")
+    call("remote delete", "--project", "other")
     call("remote show", "--project", "other", code=4)
 
 
 @part("schedules, skills, checked records, a repository by git")
 def _():
-    when = ["--cron", "0 9 * * mon", "--zone", "Europe/Berlin"]
+    when = ["--cron", "0 9 * * mon", "--timezone", "Europe/Berlin"]
     call("schedule create", "weekly", *when, "--task", "Say hello.", "--project", "web")
     call("schedule create", "weekly", *when, "--task", "Say hello.", "--project", "web", code=5)
     call("schedule create", "never", "--cron", "not a time", "--words", "x", "--project", "web", code=6)
     assert [it["name"] for it in call("schedule list", "--project", "web")["items"]] == ["weekly"]
     assert call("schedule show", "weekly")["next_at"]
     assert call("schedule run", "weekly")["outcome"] == "task"
-    assert not call("schedule change", "weekly", "--off")["enabled"]
-    call("schedule change", "weekly", "--on", "--expect", 1, code=5)
-    call("schedule remove", "weekly")
+    assert not call("schedule update", "weekly", "--disable")["enabled"]
+    call("schedule update", "weekly", "--enable", "--expected-version", 1, code=5)
+    call("schedule delete", "weekly")
     call("schedule show", "weekly", code=4)
     call("skill create", "test-first", "--about", "Before anything is called done", "--body", "Run the tests.", "--project", "web")
     assert call("skill show", "test-first", "--project", "web")["body"] == "Run the tests."
-    assert call("skill change", "test-first", "--body", "Run all tests.", "--project", "web")["version"] == 2
-    call("skill change", "test-first", "--about", "x", "--expect", 1, "--project", "web", code=5)
+    assert call("skill update", "test-first", "--body", "Run all tests.", "--project", "web")["version"] == 2
+    call("skill update", "test-first", "--about", "x", "--expected-version", 1, "--project", "web", code=5)
     assert len(call("skill list", "--project", "web")["items"]) == 1
-    call("skill remove", "test-first", "--project", "web")
+    call("skill delete", "test-first", "--project", "web")
     assert call("audit verify")["problems"] == []
     proved = call("audit search", "--limit", 50)["items"]
-    covered = until("a signed head over a record", lambda: [it for it in proved if raw(["audit", "proof", it["call_id"]])[0] == 0])
-    assert call("audit proof", covered[0]["call_id"])["items"]
+    covered = until("a signed head over a record", lambda: [it for it in proved if raw(["audit", "prove", it["call_id"]])[0] == 0])
+    assert call("audit prove", covered[0]["call_id"])["items"]
     sample = call("sample", f"{options.work}/tried")
     call("project clone", sample["project_id"], f"{options.work}/copy")
     assert call("project pull", f"{options.work}/copy", "--project", sample["project_id"])["branch"] == "main"
@@ -630,7 +630,7 @@ def _():
     assert call("node drain", node)["state"] == "draining"
     assert call("node undrain", node)["state"] == "active"
     call("node join-token", "--label", "proof", "--expires-in", 60)
-    call("node remove", node)
+    call("node delete", node)
     assert call("metrics")["items"]
     assert "<html" in call("api", "GET", "/")
     call("api", "GET", "/v1/nowhere", code=4)

@@ -196,7 +196,7 @@ class Situations:
 
     def no_model(self):
         self.repository("thoughtless")
-        self.session.person.do("cynork model remove coder --yes", 20)
+        self.session.person.do("cynork model delete coder --yes", 20)
         self.begin(RUN.format(words=WORDS, check=CHECK))
         self.expect("no model", r"no model.{0,300}cynork provider set.{0,300}cynork model set", r"no model", r"readiness\.failed.*model")
         self.wait_for_prompt()

@@ -177,7 +177,7 @@ async fn admit_run(
         (InstructionOutcome::No, Some(wait)) => {
             waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Woken, None, None).await?;
         }
-        (InstructionOutcome::Replanned | InstructionOutcome::Continued, _)
+        (InstructionOutcome::Replanned | InstructionOutcome::Resumed, _)
         | (InstructionOutcome::No, None) => {}
     }
     let preferences = if at.next == WorkflowStep::FIRST {
@@ -531,7 +531,7 @@ async fn apply_instructions(
     let (sequence, state) = (body.sequence, body.state.clone());
     let mut at = steering::RunPosition { sequence, next: node, state };
     let next = match steering::apply_pending(ctx, id, &counters, &mut at, None).await? {
-        InstructionOutcome::No | InstructionOutcome::Continued => {
+        InstructionOutcome::No | InstructionOutcome::Resumed => {
             return build_position(ctx, id, counters, body.sequence, next).await;
         }
         InstructionOutcome::Replanned => NextStep::Run { node: at.next },

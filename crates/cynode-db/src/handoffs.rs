@@ -221,7 +221,7 @@ pub async fn claim_handoff(
                     WHERE p.task_id = h.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
                 AND NOT coalesce(
                     (SELECT i.kind = 'pause' FROM task_instructions i
-                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'continue')
+                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
                         ORDER BY i.number DESC LIMIT 1),
                     EXISTS (SELECT FROM waits w
                         WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))
@@ -414,7 +414,7 @@ pub async fn is_task_paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbErr
         r#"
         SELECT coalesce(
             (SELECT i.kind = 'pause' FROM task_instructions i
-                WHERE i.task_id = $1 AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'continue')
+                WHERE i.task_id = $1 AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
                 ORDER BY i.number DESC LIMIT 1),
             EXISTS (SELECT FROM waits w WHERE w.task_id = $1 AND w.resolved_at IS NULL AND w.reason = 'paused')) AS "paused!"
         "#,

@@ -118,7 +118,7 @@ pub async fn list_stalls(
             WHERE h.state = 'queued' AND h.kind <> 'chat' AND h.due_at < moment.before AND ($1::uuid IS NULL OR h.task_id = $1)
                 AND NOT coalesce(
                     (SELECT i.kind = 'pause' FROM task_instructions i
-                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'continue')
+                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
                         ORDER BY i.number DESC LIMIT 1),
                     EXISTS (SELECT FROM waits w
                         WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))

@@ -713,7 +713,7 @@ pub async fn list_pending_instructions(
         FROM jobs j JOIN task_instructions i USING (task_id)
         WHERE j.job_id = ANY ($1) AND j.state = 'running' AND (i.job_id IS NULL OR i.job_id = j.job_id)
             AND (i.given_at >= j.started_at OR (
-                i.kind = 'continue' AND i.text IS NOT NULL AND i.job_id IS NULL
+                i.kind = 'resume' AND i.text IS NOT NULL AND i.job_id IS NULL
                 AND j.payload #>> '{unit,work,worker,kind}' IN ('acp', 'scripted')
                 AND EXISTS (SELECT FROM jobs earlier WHERE earlier.unit_id = j.unit_id AND earlier.attempt < j.attempt
                     AND earlier.started_at <= i.given_at)

@@ -85,7 +85,7 @@ pub async fn find_pending_work(
                         WHERE p.task_id = h.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
                     AND NOT coalesce(
                         (SELECT i.kind = 'pause' FROM task_instructions i
-                            WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'continue')
+                            WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
                             ORDER BY i.number DESC LIMIT 1),
                         EXISTS (SELECT FROM waits w
                             WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))

@@ -41,14 +41,14 @@ const USERS_PER_NODE: u32 = 1000;
 /// How many nodes of a machine can have users of their own.
 const USER_RANGE_COUNT: u32 = 60;
 
-/// Runs jobs of a CyNode installation on this machine, each in a sandbox.
+/// Run jobs of a CyNode installation on this machine, each in a sandbox.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct NodeCli {
-    /// Where the node keeps its state.
+    /// State directory of the node.
     #[arg(long, global = true, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// The configuration; `node.toml` in the state directory when it is left out.
+    /// Configuration file; defaults to `node.toml` in the state directory.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -57,20 +57,20 @@ pub struct NodeCli {
 
 #[derive(Debug, Subcommand)]
 enum NodeSubcommand {
-    /// Makes this machine a node of an installation.
+    /// Join an installation as a node.
     Join(NodeJoinArgs),
-    /// Takes jobs and does them, until it is told to stop.
+    /// Run jobs until stopped.
     Run(NodeRunArgs),
-    /// Coding agents on this machine.
+    /// Manage the coding agents of this machine.
     Agents {
         #[command(subcommand)]
         command: AgentsCommand,
     },
-    /// Says what works on this machine, what does not, and what to do.
+    /// Check this machine and show how to fix what is missing.
     Doctor(ConfigLayer),
-    /// Prints every key of the configuration with its default.
+    /// Print every configuration key with its default.
     Config,
-    /// Runs a program that ends with the node.
+    /// Run a program that ends with the node.
     #[command(hide = true)]
     Hold {
         #[arg(last = true)]
@@ -80,16 +80,16 @@ enum NodeSubcommand {
 
 #[derive(Args, Debug)]
 struct NodeJoinArgs {
-    /// The orchestrator.
+    /// URL of the orchestrator.
     #[arg(long, value_name = "URL")]
     url: String,
-    /// A file that holds the one-time token.
+    /// File with the one-time join token.
     #[arg(long, value_name = "FILE", conflicts_with = "token_stdin")]
     token_file: Option<PathBuf>,
-    /// Reads the one-time token from the standard input.
+    /// Read the one-time join token from standard input.
     #[arg(long)]
     token_stdin: bool,
-    /// What the node is to be called; the name of the machine when it is left out.
+    /// Name of the node; defaults to the hostname.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -98,7 +98,7 @@ struct NodeJoinArgs {
 
 #[derive(Args, Debug)]
 struct NodeRunArgs {
-    /// The orchestrator, if it has another address than when this machine joined.
+    /// URL of the orchestrator, if it has changed since this machine joined.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     #[command(flatten)]
@@ -107,11 +107,11 @@ struct NodeRunArgs {
 
 #[derive(Debug, Subcommand)]
 enum AgentsCommand {
-    /// Shows the agents that there are recipes for, and which of them are installed.
+    /// List the agents that have a recipe, and which are installed.
     List,
-    /// Fetches an agent in the version that its recipe pins.
+    /// Install an agent in the version that its recipe pins.
     Install {
-        /// Which.
+        /// Name of the agent.
         name: String,
     },
 }

@@ -26,49 +26,49 @@ const ENV_PREFIX: &str = "CYNODE_NODE_";
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigLayer {
-    /// Which log lines are written.
+    /// Log filter.
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
-    /// How many jobs at once.
+    /// Maximum number of concurrent jobs.
     #[arg(long, value_name = "NUMBER")]
     pub slots: Option<u16>,
-    /// How much disk must be free for a job to be taken.
+    /// Minimum free disk space to take a job.
     #[arg(long, value_name = "MIB")]
     pub min_free_disk_mib: Option<u32>,
-    /// For how long the node works on unheard.
+    /// Lease of a job: how long the node works without contact to the orchestrator.
     #[arg(long, value_name = "SECONDS")]
     pub lease_seconds: Option<u32>,
-    /// A host that jobs may ask for packages; may be given more than once.
+    /// Host that jobs may fetch packages from; may be repeated.
     #[arg(long = "egress-host", value_name = "HOST")]
     pub egress_hosts: Option<Vec<String>>,
-    /// Where models and tools are, when it is not where nodes are.
+    /// URL for models and tools, if it is not the orchestrator's.
     #[arg(long, value_name = "URL")]
     pub agents_url: Option<String>,
-    /// A folder with further recipes of agents.
+    /// Directory with further agent recipes.
     #[arg(long, value_name = "DIR")]
     pub recipes: Option<PathBuf>,
-    /// Whether agents ask people before what they do.
+    /// Whether agents ask for permission before they act.
     #[arg(long, value_name = "BOOL")]
     pub ask_permission: Option<bool>,
-    /// The image of jobs that want podman and name none.
+    /// Default image of podman jobs.
     #[arg(long, value_name = "IMAGE")]
     pub default_image: Option<String>,
-    /// A directory of this machine that sandboxes see, read-only; may be given more than once.
+    /// Directory of this machine to mount read-only in sandboxes; may be repeated.
     #[arg(long, value_name = "DIR")]
     pub show: Option<Vec<PathBuf>>,
-    /// Most memory of one job.
+    /// Maximum memory of a job.
     #[arg(long, value_name = "MIB")]
     pub memory_mib: Option<u32>,
-    /// Most CPU of one job, in hundredths of a core.
+    /// Maximum CPU of a job, in hundredths of a core.
     #[arg(long, value_name = "PERCENT")]
     pub cpu_percent: Option<u32>,
-    /// Most processes of one job.
+    /// Maximum number of processes of a job.
     #[arg(long, value_name = "NUMBER")]
     pub processes: Option<u32>,
-    /// Most disk of one job.
+    /// Maximum disk space of a job.
     #[arg(long, value_name = "MIB")]
     pub disk_mib: Option<u32>,
-    /// Most that one job brings back.
+    /// Maximum size of a job's result bundle.
     #[arg(long, value_name = "MIB")]
     pub bundle_mib: Option<u32>,
 }

@@ -145,10 +145,10 @@ impl NodeJob {
             }
             InstructionEffect::Pause => WorkerInstruction::Pause,
             // Told something, an agent goes on by itself.
-            InstructionEffect::Continue if !text.is_empty() => {
+            InstructionEffect::Resume if !text.is_empty() => {
                 WorkerInstruction::Tell(text.to_owned())
             }
-            InstructionEffect::Continue => WorkerInstruction::Continue,
+            InstructionEffect::Resume => WorkerInstruction::Resume,
             InstructionEffect::Replan => WorkerInstruction::Tell(text.to_owned()),
         };
         lock_unpoisoned(&self.orders).as_ref().is_some_and(|orders| orders.try_send(order).is_ok())

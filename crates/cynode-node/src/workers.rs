@@ -122,7 +122,7 @@ pub enum WorkerInstruction {
     /// Stop and wait.
     Pause,
     /// Go on after a pause.
-    Continue,
+    Resume,
 }
 
 /// What came of a turn.

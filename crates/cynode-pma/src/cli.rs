@@ -34,11 +34,11 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Fewest characters of a token or credential.
 const MIN_SECRET_BYTES: usize = 16;
 
-/// The project manager or the analyst: takes handoffs of the orchestrator and decides.
+/// Run the project manager or the analyst: take handoffs from the orchestrator and decide.
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true)]
 pub struct PmaCli {
-    /// A file with settings, TOML; flags are stronger, the environment is weaker.
+    /// Configuration file (TOML); flags override it, and it overrides the environment.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub struct PmaCli {
 
 #[derive(Debug, Subcommand)]
 enum PmaCommand {
-    /// Measures how good a model's decisions are.
+    /// Evaluate the decisions of a model.
     #[command(subcommand)]
     Eval(EvalCommand),
 }

@@ -31,59 +31,62 @@ const LEASE_SECONDS_SETTING: BoundedNumber<i64> =
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SettingsLayer {
-    /// What this process is: `project_manager` or `project_analyst`. Or `PMA_ROLE`.
+    /// Role of this process: `project_manager` or `project_analyst`. Or `PMA_ROLE`.
     #[arg(long)]
     #[serde(deserialize_with = "deserialize_text")]
     role: Option<String>,
-    /// The directory of the instructions of both roles; `instructions` by default. Or `PMA_INSTRUCTIONS`.
+    /// Directory with the instructions of both roles; defaults to `instructions`. Or `PMA_INSTRUCTIONS`.
     #[arg(long, value_name = "DIR")]
     #[serde(deserialize_with = "deserialize_text")]
     instructions: Option<String>,
-    /// The project manager's instructions, when they are elsewhere. Or `PMA_PROJECT_MANAGER_INSTRUCTIONS`.
+    /// Directory with the project manager's instructions, if elsewhere. Or `PMA_PROJECT_MANAGER_INSTRUCTIONS`.
     #[arg(long, value_name = "DIR")]
     #[serde(deserialize_with = "deserialize_text")]
     project_manager_instructions: Option<String>,
-    /// The analyst's instructions, when they are elsewhere. Or `PMA_PROJECT_ANALYST_INSTRUCTIONS`.
+    /// Directory with the analyst's instructions, if elsewhere. Or `PMA_PROJECT_ANALYST_INSTRUCTIONS`.
     #[arg(long, value_name = "DIR")]
     #[serde(deserialize_with = "deserialize_text")]
     project_analyst_instructions: Option<String>,
-    /// The orchestrator's internal port; `http://127.0.0.1:12082` by default. Or `PMA_ORCHESTRATOR`.
+    /// URL of the orchestrator's internal port; defaults to `http://127.0.0.1:12082`. Or `PMA_ORCHESTRATOR`.
     #[arg(long, value_name = "URL")]
     #[serde(deserialize_with = "deserialize_text")]
     orchestrator: Option<String>,
-    /// A file that holds the process's token. Or `PMA_TOKEN_FILE`.
+    /// File with the service token. Or `PMA_TOKEN_FILE`.
     #[arg(long, value_name = "FILE")]
     #[serde(deserialize_with = "deserialize_text")]
     token_file: Option<String>,
-    /// Where it is asked for its health, and the manager for chats; `127.0.0.1:12088`, port 12089 for the analyst by default. Or `PMA_LISTEN`.
+    /// Listen address for health checks, and for chats with the project manager; defaults to `127.0.0.1:12088`, for the
+    /// analyst to port 12089. Or `PMA_LISTEN`.
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(deserialize_with = "deserialize_text")]
     listen: Option<String>,
-    /// A file that holds what the orchestrator shows when it hands over a chat; without it no chat is taken. Or `PMA_CREDENTIAL_FILE`.
+    /// File with the credential that the orchestrator sends with a chat; without it, chats are refused. Or
+    /// `PMA_CREDENTIAL_FILE`.
     #[arg(long, value_name = "FILE")]
     #[serde(deserialize_with = "deserialize_text")]
     credential_file: Option<String>,
-    /// Most handoffs at once, 1 to 64; `4` by default. Or `PMA_CONCURRENCY`.
+    /// Maximum number of concurrent handoffs, 1 to 64; defaults to `4`. Or `PMA_CONCURRENCY`.
     #[arg(long, value_name = "NUMBER")]
     #[serde(deserialize_with = "deserialize_text")]
     concurrency: Option<String>,
-    /// How long a model may think, 1 to 600 seconds; `60` by default. Or `PMA_THINK_SECONDS`.
+    /// Timeout of a model call, 1 to 600 seconds; defaults to `60`. Or `PMA_THINK_SECONDS`.
     #[arg(long, value_name = "SECONDS")]
     #[serde(deserialize_with = "deserialize_text")]
     think_seconds: Option<String>,
-    /// How long it may be silent before another process takes its handoffs, 1 to 600 seconds; `20` by default. Or `PMA_LEASE_SECONDS`.
+    /// Lease of a handoff, after which another process may take it, 1 to 600 seconds; defaults to `20`. Or
+    /// `PMA_LEASE_SECONDS`.
     #[arg(long, value_name = "SECONDS")]
     #[serde(deserialize_with = "deserialize_text")]
     lease_seconds: Option<String>,
-    /// Most steps of a plan, 1 to 50. Or `PLANNER_MAX_STEPS`.
+    /// Maximum number of steps of a plan, 1 to 50. Or `PLANNER_MAX_STEPS`.
     #[arg(long, value_name = "NUMBER")]
     #[serde(deserialize_with = "deserialize_text")]
     planner_max_steps: Option<String>,
-    /// How freely words are chosen, 0 to 2. Or `MODEL_TEMPERATURE`.
+    /// Sampling temperature, 0 to 2. Or `MODEL_TEMPERATURE`.
     #[arg(long, value_name = "NUMBER")]
     #[serde(deserialize_with = "deserialize_text")]
     model_temperature: Option<String>,
-    /// Which log lines are written; `info` by default. Or `PMA_LOG`.
+    /// Log filter; defaults to `info`. Or `PMA_LOG`.
     #[arg(long, value_name = "FILTER")]
     #[serde(deserialize_with = "deserialize_text")]
     log: Option<String>,

@@ -37,78 +37,78 @@ use crate::{
     instructions::{DEFAULT_INSTRUCTIONS_DIR, InstructionPaths},
 };
 
-/// Measures how good a model's decisions are.
+/// Evaluate the decisions of a model.
 #[derive(Clone, Debug, Subcommand)]
 pub enum EvalCommand {
     /// Ask a model about the labelled inputs.
     Run(EvalRun),
-    /// Go through a recording again, without a model: every decision must be the same.
+    /// Replay a recording without a model; every decision must be the same.
     Replay(EvalReplay),
 }
 
-/// Asks a model.
+/// Ask a model about the labelled inputs.
 #[derive(Clone, Debug, Args)]
 pub struct EvalRun {
-    /// A server with Chat Completions at `/v1/chat/completions`.
+    /// Base URL of a server with Chat Completions at `/v1/chat/completions`.
     #[arg(long)]
     url: String,
-    /// The model to ask for.
+    /// Model to evaluate.
     #[arg(long)]
     model: String,
-    /// A file with the key that the server wants.
+    /// File with the API key of the server.
     #[arg(long)]
     key_file: Option<PathBuf>,
-    /// The folder of the labelled inputs.
+    /// Directory of the labelled inputs.
     #[arg(long, default_value = "eval")]
     data: PathBuf,
-    /// The folder of the instructions.
+    /// Directory of the instructions.
     #[arg(long, default_value = DEFAULT_INSTRUCTIONS_DIR)]
     instructions: PathBuf,
-    /// Only these tables.
+    /// Tables to evaluate; defaults to all.
     #[arg(long, value_delimiter = ',', default_values_t = EvalTable::ALL, hide_default_value = true)]
     tables: Vec<EvalTable>,
-    /// Only the rows of this half: `tuning` while wordings are tried.
+    /// Split of the rows to evaluate; use `tuning` while changing prompts.
     #[arg(long)]
-    half: Option<RowHalf>,
-    /// At most so many rows of each table.
+    split: Option<RowHalf>,
+    /// Maximum number of rows per table.
     #[arg(long)]
     limit: Option<usize>,
-    /// Which rows, when there is a limit; the first ones when it is left out.
+    /// Seed for the choice of rows with a limit; defaults to the first rows.
     #[arg(long)]
     seed: Option<u64>,
-    /// Seconds to wait for one answer.
+    /// Timeout of one answer, in seconds.
     #[arg(long, default_value_t = 60)]
-    patience: u64,
-    /// Record every question and answer in this folder, which must have no recording yet.
+    timeout_seconds: u64,
+    /// Record every request and answer in this directory, which must not have a recording yet.
     #[arg(long)]
     record: Option<PathBuf>,
     #[command(flatten)]
-    told: ReportOptions,
+    report: ReportOptions,
 }
 
-/// Goes through a recording.
+/// Replay a recording without a model.
 #[derive(Clone, Debug, Args)]
 pub struct EvalReplay {
-    /// The folder of the recording.
+    /// Directory of the recording.
     #[arg(long)]
     recording: PathBuf,
     #[command(flatten)]
-    told: ReportOptions,
+    report: ReportOptions,
 }
 
-/// How the figures are told.
+/// Output of the results.
 #[derive(Clone, Debug, Args)]
 struct ReportOptions {
-    /// Write `report.txt`, `report.json` and `report.svg` to this folder.
+    /// Write `report.txt`, `report.json` and `report.svg` to this directory.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// What a million tokens cost, in and out, as `0.15,0.6`.
+    /// Price per million input and output tokens, as `0.15,0.6`.
     #[arg(long, value_parser = parse_prices)]
     prices: Option<TokenPrices>,
-    /// Fail unless this holds of every table.
+    /// Fail unless every table meets this requirement.
     #[arg(long, value_delimiter = ',')]
     require: Vec<EvalRequirement>,
 }
@@ -149,7 +149,7 @@ impl EvalRun {
         let mut answers = Vec::new();
         for table in &self.tables {
             let mut rows = rows::load_rows(&self.data, *table)?;
-            rows.retain(|row| self.half.is_none_or(|half| row.row_half() == half));
+            rows.retain(|row| self.split.is_none_or(|split| row.row_half() == split));
             let rows = run::sample_rows(rows, self.limit, self.seed);
             for way in AskMethod::ALL {
                 let mut done = 0;
@@ -163,7 +163,11 @@ impl EvalRun {
         if let Some(recorder) = recorder {
             recorder.finish_recording()?;
         }
-        self.told.write_report(&EvalReport::from_answers(&self.model, &answers, self.told.prices))
+        self.report.write_report(&EvalReport::from_answers(
+            &self.model,
+            &answers,
+            self.report.prices,
+        ))
     }
 
     fn build_llm_client(&self) -> anyhow::Result<LlmClient> {
@@ -179,7 +183,7 @@ impl EvalRun {
             .no_proxy()
             .build()?;
         let pass = RequestCredentials::new(key.trim().to_owned().into());
-        Ok(LlmClient::new(http, endpoint, pass, Duration::from_secs(self.patience)))
+        Ok(LlmClient::new(http, endpoint, pass, Duration::from_secs(self.timeout_seconds)))
     }
 }
 
@@ -190,10 +194,10 @@ impl EvalReplay {
         let differences = replay::find_differences(&recording).await;
         let answers: Vec<EvalAnswer> =
             recording.calls.iter().map(|call| call.outcome.clone()).collect();
-        let told = self.told.write_report(&EvalReport::from_answers(
+        let told = self.report.write_report(&EvalReport::from_answers(
             &first.model,
             &answers,
-            self.told.prices,
+            self.report.prices,
         ))?;
         for difference in &differences {
             print_to_stderr(difference);

@@ -9,32 +9,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{RunnerOptions, mind::AgentBackend, serve_runner};
 
-/// Drives tasks through the workflow: the engine calls it, it calls the orchestrator.
+/// Run the workflow of tasks: the engine calls the runner, and the runner calls the orchestrator.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct RunnerCli {
-    /// Where the engine calls it.
+    /// Listen address for calls of the engine.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:12084")]
     listen: SocketAddr,
-    /// The orchestrator's internal port.
+    /// URL of the orchestrator's internal port.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:12082")]
     orchestrator: String,
-    /// A file that holds the runner's token, from `cynode admin token runner`.
+    /// File with the runner's token, from `cynode admin token runner`.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
-    /// A file that holds the public key with which the engine signs its calls, `publickeyv1_…`.
+    /// File with the public key of the engine's signatures, `publickeyv1_…`.
     #[arg(long, value_name = "FILE")]
     engine_key_file: PathBuf,
-    /// The runner's name, the same for all its processes.
+    /// Name of the runner, the same for all its processes.
     #[arg(long, default_value = "runner")]
     name: String,
-    /// How long it may be silent before another may take its tasks, 1 to 3600.
+    /// Lease of a task, after which another runner may take it, 1 to 3600.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     lease_seconds: u32,
-    /// How long it waits for the result of a job before the run rests and others take its place, 0 to 10000.
+    /// How long to wait for the result of a job before the run is suspended, 0 to 10000.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     linger_ms: u32,
-    /// Which log lines are written.
+    /// Log filter.
     #[arg(long, default_value = "info")]
     log: String,
 }

@@ -524,7 +524,7 @@ pub struct EndedWait {
     /// What was waited for.
     #[schema(value_type = WaitReasonView)]
     pub reason: WaitReason,
-    /// `woken`, `approved`, `rejected`, `answered`, `continued`, `expired` or `cancelled`.
+    /// `woken`, `approved`, `rejected`, `answered`, `resumed`, `expired` or `cancelled`.
     pub resolution: WaitResolution,
     /// What a person was asked, when they were asked something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -547,7 +547,7 @@ pub enum WaitResolution {
     /// A person answered.
     Answered,
     /// A person ended the pause.
-    Continued,
+    Resumed,
     /// Nobody came in time.
     Expired,
     /// The task was stopped.
@@ -560,7 +560,7 @@ impl WaitResolution {
         Self::Approved,
         Self::Rejected,
         Self::Answered,
-        Self::Continued,
+        Self::Resumed,
         Self::Expired,
         Self::Cancelled,
     ];
@@ -572,7 +572,7 @@ impl WaitResolution {
             Self::Approved => "approved",
             Self::Rejected => "rejected",
             Self::Answered => "answered",
-            Self::Continued => "continued",
+            Self::Resumed => "resumed",
             Self::Expired => "expired",
             Self::Cancelled => "cancelled",
         }
@@ -795,7 +795,7 @@ pub enum InstructionKindView {
     /// Stop at the next step and wait.
     Pause,
     /// Go on after a pause.
-    Continue,
+    Resume,
     /// Give the task up.
     Abort,
     /// Make the plan anew with this feedback.

@@ -7,10 +7,10 @@ use clap::Args;
 
 use crate::{cluster, config::CynodeConfig, restate::write_private_file};
 
-/// Which installation is meant.
+/// The installation to work on.
 #[derive(Args)]
 pub(crate) struct InstallationArgs {
-    /// The data directory of an installation of `cynode up`. Default: as `cynode up`, when no database is configured.
+    /// Data directory of an installation of `cynode up`; defaults to that of `cynode up` if no database is configured.
     #[arg(long, global = true, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
 }

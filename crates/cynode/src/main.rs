@@ -33,49 +33,49 @@ struct CynodeCli {
     command: CynodeCommand,
 }
 
-/// Where settings come from: these flags, then the file, then the environment.
+/// Sources of settings: these flags, then the file, then the environment.
 #[derive(Args)]
 struct ConfigArgs {
-    /// A configuration file (TOML); `cynode config default` prints one with every key.
+    /// Configuration file (TOML); `cynode config default` prints one with every key.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets one key, for example `--set server.listen=127.0.0.1:8080`. May be repeated.
+    /// Set one key, for example `--set server.listen=127.0.0.1:8080`; may be repeated.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum CynodeCommand {
-    /// Starts everything on this machine: a database of its own, the engine, the runner, the server, a link for the first admin.
+    /// Start a complete installation on this machine: database, engine, runner, server, and a link for the first admin.
     Up(commands::up::UpArgs),
-    /// Shows one task from its words to its merge on this machine: no key, no network, in a minute.
+    /// Run a demo task on this machine, from request to merge, without an API key or network.
     Demo(commands::demo::DemoArgs),
-    /// Serves the HTTP interface over a database that exists.
+    /// Serve the HTTP API on an existing database.
     Serve,
-    /// Brings the database's schema up to date.
+    /// Migrate the database schema.
     Migrate(InstallationArgs),
-    /// Looks at this machine and says how to mend what is missing.
+    /// Check this machine and show how to fix what is missing.
     Doctor(commands::doctor::DoctorArgs),
-    /// Shows and checks the configuration.
+    /// Show and check the configuration.
     #[command(subcommand)]
     Config(commands::config::CynodeConfigCommand),
-    /// Things that only the person at the machine may do.
+    /// Run administrative actions that require access to this machine.
     Admin {
         #[command(flatten)]
         installation: InstallationArgs,
         #[command(subcommand)]
         command: commands::admin::AdminCommand,
     },
-    /// Records of tool calls: whether they are all there and unchanged.
+    /// Verify that the audit log of tool calls is complete and unchanged.
     Audit {
         #[command(flatten)]
         installation: InstallationArgs,
         #[command(subcommand)]
         command: commands::audit::CynodeAuditCommand,
     },
-    /// Prints the OpenAPI document.
+    /// Print the OpenAPI document.
     Openapi {
-        /// Of the internal port: the contract with runners and workers.
+        /// Print the document of the internal port, for runners and workers.
         #[arg(long)]
         internal: bool,
     },

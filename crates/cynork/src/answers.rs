@@ -18,16 +18,16 @@ use crate::{
 /// Most items of a page.
 const MAX_PAGE_SIZE: u32 = 200;
 
-/// Which part of a list.
+/// Which page of a list.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PageArgs {
-    /// At most as many, 1 to 200.
+    /// Maximum number of items, 1 to 200.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PAGE_SIZE)))]
     limit: Option<u32>,
-    /// Goes on behind a page: its `next_cursor`.
+    /// Continue after a page, by its `next_cursor`.
     #[arg(long)]
     cursor: Option<String>,
-    /// All there are, page by page.
+    /// Fetch every page.
     #[arg(long, conflicts_with_all = ["limit", "cursor"])]
     all: bool,
 }

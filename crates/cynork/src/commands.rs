@@ -1,7 +1,9 @@
 //! The commands, a file for each noun.
 
 pub(crate) mod account;
+pub(crate) mod agent_token;
 pub(crate) mod api;
+pub(crate) mod api_key;
 pub(crate) mod approval;
 pub(crate) mod audit;
 pub(crate) mod budget;
@@ -15,7 +17,7 @@ pub(crate) mod link;
 pub(crate) mod metrics;
 pub(crate) mod model;
 pub(crate) mod node;
-pub(crate) mod notice;
+pub(crate) mod notification;
 pub(crate) mod own;
 pub(crate) mod pr;
 pub(crate) mod prefs;
@@ -31,7 +33,6 @@ pub(crate) mod screen;
 pub(crate) mod settings;
 pub(crate) mod skill;
 pub(crate) mod task;
-pub(crate) mod token;
 pub(crate) mod tool;
 pub(crate) mod usage;
 pub(crate) mod user;

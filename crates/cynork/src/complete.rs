@@ -188,9 +188,9 @@ mod tests {
         };
         assert!(has(&["task", "show"], "task") && has(&["task", "show"], "project"));
         assert!(has(&["run"], "project") && has(&["project", "show"], "project"));
-        assert!(has(&["model", "remove"], "model") && has(&["node", "drain"], "node"));
-        assert!(has(&["provider", "remove"], "provider"));
-        assert!(!has(&["run"], "words"));
+        assert!(has(&["model", "delete"], "model") && has(&["node", "drain"], "node"));
+        assert!(has(&["provider", "delete"], "provider"));
+        assert!(!has(&["run"], "description"));
     }
 
     #[test]

@@ -62,16 +62,16 @@ promises! {
     "schedule list" calls [LIST_SCHEDULES] gives Document("Page_ScheduleView");
     "schedule show" calls [LIST_SCHEDULES GET_SCHEDULE] gives Document("ScheduleView");
     "schedule create" calls [GET_PROJECT CREATE_SCHEDULE] gives Document("ScheduleView");
-    "schedule change" calls [LIST_SCHEDULES GET_SCHEDULE UPDATE_SCHEDULE] gives Document("ScheduleView");
+    "schedule update" calls [LIST_SCHEDULES GET_SCHEDULE UPDATE_SCHEDULE] gives Document("ScheduleView");
     "schedule run" calls [LIST_SCHEDULES RUN_SCHEDULE] gives Document("FiringView");
-    "schedule remove" calls [LIST_SCHEDULES DELETE_SCHEDULE] gives Nothing;
+    "schedule delete" calls [LIST_SCHEDULES DELETE_SCHEDULE] gives Nothing;
     "skill list" calls [LIST_SKILLS] gives Document("UnpagedList_SkillSummary");
     "skill show" calls [LIST_SKILLS GET_SKILL] gives Document("SkillView");
     "skill create" calls [GET_PROJECT CREATE_SKILL] gives Document("SkillView");
-    "skill change" calls [LIST_SKILLS GET_SKILL UPDATE_SKILL] gives Document("SkillView");
-    "skill remove" calls [LIST_SKILLS DELETE_SKILL] gives Nothing;
+    "skill update" calls [LIST_SKILLS GET_SKILL UPDATE_SKILL] gives Document("SkillView");
+    "skill delete" calls [LIST_SKILLS DELETE_SKILL] gives Nothing;
     "audit verify" calls [VERIFY_AUDIT] gives Document("AuditReport");
-    "audit proof" calls [PROVE_CALL] gives Document("UnpagedList_AuditProof");
+    "audit prove" calls [PROVE_CALL] gives Document("UnpagedList_AuditProof");
     "sample" calls [ME SET_PROVIDER SET_MODEL CREATE_PROJECT IMPORT_REPOSITORY SET_PREFERENCE] gives Own(forms::sample_schema);
     "project pull" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::pull_schema);
     "project clone" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::clone_schema);
@@ -103,7 +103,7 @@ promises! {
     "project list" calls [LIST_PROJECTS] gives Document("Page_ProjectView");
     "project create" calls [CREATE_PROJECT] gives Document("ProjectView");
     "project show" calls [GET_PROJECT] gives Document("ProjectView");
-    "project change" calls [UPDATE_PROJECT] gives Document("ProjectView");
+    "project update" calls [UPDATE_PROJECT] gives Document("ProjectView");
     "project archive" calls [ARCHIVE_PROJECT] gives Document("ProjectView");
     "project unarchive" calls [UNARCHIVE_PROJECT] gives Document("ProjectView");
     "project delete" calls [GET_PROJECT DELETE_PROJECT] gives Nothing;
@@ -116,7 +116,7 @@ promises! {
     "project use" calls [GET_PROJECT] gives Document("ProjectView");
     "remote show" calls [GET_REMOTE] gives Document("RemoteView");
     "remote set" calls [SET_REMOTE] gives Document("RemoteView");
-    "remote remove" calls [REMOVE_REMOTE] gives Nothing;
+    "remote delete" calls [DELETE_REMOTE] gives Nothing;
     "remote issues" calls [LIST_ISSUES] gives Document("UnpagedList_WantedIssueView");
     "pr list" calls [LIST_PULL_REQUESTS] gives Document("Page_PullRequestView");
     "pr show" calls [LIST_PULL_REQUESTS GET_PULL_REQUEST] gives Document("PullRequestDetail");
@@ -137,15 +137,15 @@ promises! {
     "model list" calls [ME LIST_REGISTRY] gives Document("UnpagedList_ModelView");
     "model explain" calls [GET_PROJECT EXPLAIN_MODELS] gives Document("ModelChoices");
     "model set" calls [GET_PROJECT LIST_REGISTRY SET_MODEL] gives Document("ModelView");
-    "model remove" calls [REMOVE_MODEL] gives Nothing;
+    "model delete" calls [DELETE_MODEL] gives Nothing;
     "provider list" calls [LIST_PROVIDERS] gives Document("UnpagedList_ProviderView");
     "provider set" calls [SET_PROVIDER] gives Document("ProviderView");
     "provider add-key" calls [ADD_PROVIDER_KEY] gives Document("ProviderKeyView");
-    "provider remove-key" calls [LIST_PROVIDERS REMOVE_PROVIDER_KEY] gives Nothing;
-    "provider remove" calls [REMOVE_PROVIDER] gives Nothing;
+    "provider delete-key" calls [LIST_PROVIDERS DELETE_PROVIDER_KEY] gives Nothing;
+    "provider delete" calls [DELETE_PROVIDER] gives Nothing;
     "budget list" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME LIST_BUDGETS] gives Document("UnpagedList_BudgetStatusView");
     "budget set" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME SET_BUDGET] gives Document("BudgetStatusView");
-    "budget remove" calls [REMOVE_BUDGET] gives Nothing;
+    "budget delete" calls [DELETE_BUDGET] gives Nothing;
     "usage sum" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME SUM_USAGE] gives Document("UnpagedList_UsageSum");
     "usage calls" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME LIST_CALLS] gives Document("Page_UsageCall");
     "tool list" calls [LIST_TOOLS] gives Document("UnpagedList_ToolView");
@@ -157,32 +157,32 @@ promises! {
     "tool install" calls [GET_PROJECT INSTALL_SERVER] gives Document("ServerView");
     "tool servers" calls [LIST_SERVERS] gives Document("UnpagedList_ServerView");
     "tool server" calls [LIST_SERVERS GET_SERVER] gives Document("ServerView");
-    "tool change" calls [LIST_SERVERS UPDATE_SERVER] gives Document("ServerView");
+    "tool update" calls [LIST_SERVERS UPDATE_SERVER] gives Document("ServerView");
     "tool accept" calls [LIST_SERVERS GET_SERVER ACCEPT_TOOLS] gives Document("ServerView");
     "tool refresh" calls [LIST_SERVERS REFRESH_SERVER] gives Document("ServerView");
-    "tool judge" calls [LIST_SERVERS JUDGE_TOOL] gives Document("ServerView");
-    "tool uninstall" calls [LIST_SERVERS REMOVE_SERVER] gives Nothing;
+    "tool annotate" calls [LIST_SERVERS ANNOTATE_TOOL] gives Document("ServerView");
+    "tool uninstall" calls [LIST_SERVERS UNINSTALL_SERVER] gives Nothing;
     "rule list" calls [LIST_RULES] gives Document("UnpagedList_RuleView");
     "rule set" calls [SET_RULE] gives Document("RuleView");
-    "rule remove" calls [DELETE_RULE] gives Nothing;
-    "token list" calls [LIST_USERS ME LIST_API_KEYS] gives Document("Page_ApiKeyView");
-    "token create" calls [CREATE_API_KEY] gives Document("CreatedApiKey");
-    "token revoke" calls [LIST_API_KEYS REVOKE_API_KEY] gives Document("ApiKeyView");
-    "token agent list" calls [GET_PROJECT LIST_AGENT_TOKENS] gives Document("Page_AgentTokenView");
-    "token agent issue" calls [GET_PROJECT ME LIST_TASKS GET_TASK ISSUE_AGENT_TOKEN] gives Document("IssuedAgentToken");
-    "token agent revoke" calls [REVOKE_AGENT_TOKEN] gives Nothing;
+    "rule delete" calls [DELETE_RULE] gives Nothing;
+    "api-key list" calls [LIST_USERS ME LIST_API_KEYS] gives Document("Page_ApiKeyView");
+    "api-key create" calls [CREATE_API_KEY] gives Document("CreatedApiKey");
+    "api-key revoke" calls [LIST_API_KEYS REVOKE_API_KEY] gives Document("ApiKeyView");
+    "agent-token list" calls [GET_PROJECT LIST_AGENT_TOKENS] gives Document("Page_AgentTokenView");
+    "agent-token issue" calls [GET_PROJECT ME LIST_TASKS GET_TASK ISSUE_AGENT_TOKEN] gives Document("IssuedAgentToken");
+    "agent-token revoke" calls [REVOKE_AGENT_TOKEN] gives Nothing;
     "audit search" calls [GET_PROJECT ME LIST_TASKS GET_TASK SEARCH_AUDIT] gives Document("AuditPage");
     "audit export" calls [GET_PROJECT ME LIST_TASKS GET_TASK SEARCH_AUDIT] gives Lines("AuditView");
     "node list" calls [LIST_NODES] gives Document("UnpagedList_NodeView");
     "node show" calls [LIST_NODES GET_NODE] gives Document("NodeView");
     "node join-token" calls [ISSUE_JOIN_TOKEN] gives Document("IssuedJoinToken");
-    "node drain" calls [LIST_NODES CHANGE_NODE] gives Document("NodeView");
-    "node undrain" calls [LIST_NODES CHANGE_NODE] gives Document("NodeView");
-    "node label" calls [LIST_NODES CHANGE_NODE] gives Document("NodeView");
-    "node remove" calls [LIST_NODES REMOVE_NODE] gives Nothing;
+    "node drain" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
+    "node undrain" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
+    "node label" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
+    "node delete" calls [LIST_NODES DELETE_NODE] gives Nothing;
     "image list" calls [LIST_IMAGES] gives Document("UnpagedList_String");
-    "image allow" calls [ADD_IMAGE] gives Nothing;
-    "image forbid" calls [REMOVE_IMAGE] gives Nothing;
+    "image allow" calls [ALLOW_IMAGE] gives Nothing;
+    "image disallow" calls [DISALLOW_IMAGE] gives Nothing;
     "prefs list" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK LIST_PREFERENCES] gives Document("ValueList");
     "prefs get" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK GET_PREFERENCE] gives Document("ValueView");
     "prefs set" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK GET_PREFERENCE SET_PREFERENCE]
@@ -198,18 +198,18 @@ promises! {
     "user list" calls [LIST_USERS] gives Document("Page_UserView");
     "user create" calls [CREATE_USER] gives Document("UserView");
     "user show" calls [LIST_USERS ME GET_USER] gives Document("UserView");
-    "user change" calls [LIST_USERS ME UPDATE_USER] gives Document("UserView");
+    "user update" calls [LIST_USERS ME UPDATE_USER] gives Document("UserView");
     "group list" calls [LIST_GROUPS] gives Document("Page_GroupView");
     "group create" calls [CREATE_GROUP] gives Document("GroupView");
-    "group change" calls [LIST_GROUPS LIST_USERS ME UPDATE_GROUP] gives Document("GroupView");
+    "group update" calls [LIST_GROUPS LIST_USERS ME UPDATE_GROUP] gives Document("GroupView");
     "channel list" calls [LIST_CHANNELS] gives Document("Page_ChannelView");
     "channel show" calls [LIST_CHANNELS GET_CHANNEL] gives Document("ChannelView");
     "channel create" calls [GET_PROJECT CREATE_CHANNEL] gives Document("ChannelWithSecret");
-    "channel change" calls [LIST_CHANNELS UPDATE_CHANNEL] gives Document("ChannelWithSecret");
-    "channel remove" calls [LIST_CHANNELS REMOVE_CHANNEL] gives Nothing;
-    "channel test" calls [LIST_CHANNELS TRY_CHANNEL] gives Document("NotificationView");
-    "notice list" calls [LIST_NOTIFICATIONS] gives Document("Page_NotificationView");
-    "notice replay" calls [REPLAY_NOTIFICATION] gives Document("NotificationView");
+    "channel update" calls [LIST_CHANNELS UPDATE_CHANNEL] gives Document("ChannelWithSecret");
+    "channel delete" calls [LIST_CHANNELS DELETE_CHANNEL] gives Nothing;
+    "channel test" calls [LIST_CHANNELS TEST_CHANNEL] gives Document("NotificationView");
+    "notification list" calls [LIST_NOTIFICATIONS] gives Document("Page_NotificationView");
+    "notification replay" calls [REPLAY_NOTIFICATION] gives Document("NotificationView");
     "handoff list" calls [ME LIST_TASKS GET_TASK LIST_HANDOFFS] gives Document("Page_HandoffView");
     "handoff show" calls [ME GET_HANDOFF] gives Document("HandoffView");
     "handoff prompt" calls [GET_PROMPT] gives Own(forms::object_schema);
@@ -331,7 +331,7 @@ pub fn contract_document() -> Value {
         })
     });
     json!({
-        "title": "What every command of cynork promises",
+        "title": "Contract of every cynork command",
         "exit_codes": forms::exit_codes(),
         "everywhere": globals,
         "commands": commands.collect::<Vec<_>>(),

@@ -30,7 +30,10 @@ const COMMAND_HINTS: &[(&str, &str)] = &[
     ("models", "`cynork model list`"),
     ("new", "`cynork run \"…\"` asks for work"),
     ("nodes", "`cynork node list`"),
-    ("notification", "`cynork notice list`; `cynork channel list` lists the notification channels"),
+    (
+        "notifications",
+        "`cynork notification list`; `cynork channel list` lists the notification channels",
+    ),
     ("open", "`cynork` alone opens the screen"),
     ("plan", "`cynork task plan last`"),
     ("projects", "`cynork project list`"),

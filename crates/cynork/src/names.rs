@@ -80,7 +80,7 @@ pub(crate) const SCHEDULE: NamedResource = NamedResource {
     paged: true,
 };
 
-/// A channel of notices.
+/// A notification channel.
 pub(crate) const CHANNEL: NamedResource = NamedResource {
     what: "channel",
     prefix: "cnl_",
@@ -136,10 +136,10 @@ impl NamedResource {
     }
 }
 
-/// In which project.
+/// The project.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ProjectSelector {
-    /// The project, by name or id; else that of the repository that is meant, else the one chosen with `cynork project use`.
+    /// Project, by name or id; defaults to the project of the repository, then to the one chosen with `cynork project use`.
     #[arg(long, short)]
     pub(crate) project: Option<String>,
 }

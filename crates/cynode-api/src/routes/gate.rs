@@ -221,7 +221,7 @@ pub(crate) async fn update_server(
 /// Remove a tool server and its tools.
 #[utoipa::path(delete, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
     responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_server(
+pub(crate) async fn uninstall_server(
     Path(server): Path<ServerId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
@@ -267,7 +267,7 @@ pub(crate) async fn accept_tools(
 #[utoipa::path(put, path = "/v1/tool-servers/{server}/tools/{tool}/annotations", tag = "gate",
     params(("server" = String, Path), ("tool" = String, Path)), request_body = ToolAnnotations,
     responses((status = OK, body = ServerView)))]
-pub(crate) async fn judge_tool(
+pub(crate) async fn annotate_tool(
     Path((server, tool)): Path<(ServerId, String)>,
     call: MutationCall<ToolAnnotations>,
 ) -> Result<MutationResponse, ApiError> {
@@ -411,7 +411,9 @@ pub(crate) async fn list_images(
 /// Allow sandboxes to be made from an image.
 #[utoipa::path(post, path = "/v1/allowed-images", tag = "gate", request_body = ImageBody,
     responses((status = NO_CONTENT)))]
-pub(crate) async fn add_image(call: MutationCall<ImageBody>) -> Result<MutationResponse, ApiError> {
+pub(crate) async fn allow_image(
+    call: MutationCall<ImageBody>,
+) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
     let done = app.mutate(&request, |ctx| {
         Box::pin(async move { reports::add_image(ctx, &body.image).await })
@@ -430,7 +432,7 @@ pub(crate) struct ImageQuery {
 /// Allow no more sandboxes from an image.
 #[utoipa::path(delete, path = "/v1/allowed-images", tag = "gate", params(ImageQuery),
     responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_image(
+pub(crate) async fn disallow_image(
     Query(query): Query<ImageQuery>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {

@@ -53,7 +53,7 @@ pub(crate) async fn set_provider(
 /// Remove a provider with its keys.
 #[utoipa::path(delete, path = "/v1/providers/{name}", tag = "models", params(("name" = String, Path)),
     responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_provider(
+pub(crate) async fn delete_provider(
     Path(name): Path<String>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
@@ -81,7 +81,7 @@ pub(crate) async fn add_provider_key(
 /// Take a key away from a provider.
 #[utoipa::path(delete, path = "/v1/providers/{name}/keys/{key}", tag = "models",
     params(("name" = String, Path), ("key" = String, Path)), responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_provider_key(
+pub(crate) async fn delete_provider_key(
     Path((name, key)): Path<(String, ProviderKeyId)>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
@@ -116,7 +116,7 @@ pub(crate) async fn set_model(
 /// Remove a model.
 #[utoipa::path(delete, path = "/v1/model-registry/{id}", tag = "models", params(("id" = String, Path)),
     responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_model(
+pub(crate) async fn delete_model(
     Path(id): Path<String>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
@@ -200,7 +200,7 @@ pub(crate) async fn set_budget(
 /// Remove a ceiling.
 #[utoipa::path(delete, path = "/v1/budgets/{budget}", tag = "models", params(("budget" = String, Path)),
     responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_budget(
+pub(crate) async fn delete_budget(
     Path(budget): Path<BudgetId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {

@@ -59,7 +59,7 @@ pub(crate) async fn get_node(
 /// Let a node end what it has and get no more, give it jobs again, or give it other labels.
 #[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
     request_body = ChangeNode, responses((status = OK, body = NodeView)))]
-pub(crate) async fn change_node(
+pub(crate) async fn update_node(
     Path(node): Path<NodeId>,
     call: MutationCall<ChangeNode>,
 ) -> Result<MutationResponse, ApiError> {
@@ -72,7 +72,7 @@ pub(crate) async fn change_node(
 /// Remove a node: it is not ours any more.
 #[utoipa::path(delete, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
     responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_node(
+pub(crate) async fn delete_node(
     Path(node): Path<NodeId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {

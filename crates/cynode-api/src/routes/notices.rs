@@ -93,7 +93,7 @@ pub(crate) async fn update_channel(
 /// Remove a way to be told, with what was to be told by it.
 #[utoipa::path(delete, path = "/v1/notification-channels/{channel}", tag = "notifications",
     params(("channel" = String, Path)), responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_channel(
+pub(crate) async fn delete_channel(
     Path(channel): Path<ChannelId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
@@ -105,7 +105,7 @@ pub(crate) async fn remove_channel(
 /// Try a way to be told. What comes of it is with the notices.
 #[utoipa::path(post, path = "/v1/notification-channels/{channel}/test", tag = "notifications",
     params(("channel" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
-pub(crate) async fn try_channel(
+pub(crate) async fn test_channel(
     Path(channel): Path<ChannelId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {

@@ -54,7 +54,7 @@ pub(crate) async fn set_remote(
 /// Take it away, with its credential. What is on the forge stays there.
 #[utoipa::path(delete, path = "/v1/projects/{project}/remote", tag = "projects",
     params(("project" = String, Path)), responses((status = NO_CONTENT)))]
-pub(crate) async fn remove_remote(
+pub(crate) async fn delete_remote(
     Path(ProjectName(project)): Path<ProjectName>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {

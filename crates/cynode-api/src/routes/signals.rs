@@ -12,7 +12,7 @@ use crate::{
     routes::tasks::{ProjectQuery, TaskPathParam, resolve_task},
 };
 
-/// Tell a task something while it runs: pause, continue, abort, revise, expand or reduce its scope.
+/// Tell a task something while it runs: pause, resume, abort, revise, expand or reduce its scope.
 #[utoipa::path(post, path = "/v1/tasks/{task}/instructions", tag = "tasks", request_body = InstructTask,
     params(("task" = String, Path), ProjectQuery), responses((status = ACCEPTED, body = InstructionReceipt)))]
 pub(crate) async fn instruct_task(

@@ -577,7 +577,7 @@ async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_i
             && events.contains(&"task.instructed".to_owned()),
         "{events:?}"
     );
-    let body = json!({ "kind": "continue" });
+    let body = json!({ "kind": "resume" });
     admin.post(&format!("/v1/tasks/{}/instructions", agent.task), body).await.expect(202);
     ask(&agent.client, chat("small", "again")).await.expect(200);
 }
@@ -1211,7 +1211,7 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
         choice("b-own", Some("own"), Some(1), true, "the project's own model goes before a general one"),
         choice("a-general", Some("general"), Some(2), false, &format!("a general model, for every project{no_tools}")),
         choice("c-other", None, None, true, "it answers in another project alone"),
-        choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --off offers it"),
+        choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --disabled offers it"),
     ] });
     assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blocked": [] }));
     // A tier that no model is of is answered by the nearest.

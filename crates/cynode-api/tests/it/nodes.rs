@@ -458,7 +458,7 @@ async fn an_answer_that_came_when_its_agent_had_ended_reaches_the_next_at_the_sa
     drive.start_as(&drive.task, "runner", "paused").await.expect(409);
     let given_up = json!({ "fencing_token": asks["fencing_token"], "outcome": "failed", "result": { "stop": "cancelled" } });
     node.client.post(&path(&asks, "result"), given_up).await.expect(200);
-    tell(json!({ "kind": "continue", "text": "The one for tests" })).await;
+    tell(json!({ "kind": "resume", "text": "The one for tests" })).await;
     let ids = |told: &Value| -> Vec<Value> {
         told.as_array().unwrap().iter().map(|one| one["instruction_id"].clone()).collect()
     };
@@ -469,7 +469,7 @@ async fn an_answer_that_came_when_its_agent_had_ended_reaches_the_next_at_the_sa
         .iter()
         .map(|one| (one["kind"].clone(), one["text"].clone()))
         .collect();
-    let said = ("continue".into(), "The one for tests".into());
+    let said = ("resume".into(), "The one for tests".into());
     assert_eq!(words, [("pause".into(), "Which key?".into()), said]);
     assert_eq!(node.heartbeat(&[&beside], json!(ids(&told))).await["instructions"], json!([]));
     let mut held = drive.start().await;
@@ -484,7 +484,7 @@ async fn an_answer_that_came_when_its_agent_had_ended_reaches_the_next_at_the_sa
     let told = node.heartbeat(&[&beside, &first, &next], json!([])).await["instructions"].clone();
     assert_eq!(
         told,
-        json!([{ "instruction_id": ids(&told)[0], "job_id": next["job_id"], "kind": "continue",
+        json!([{ "instruction_id": ids(&told)[0], "job_id": next["job_id"], "kind": "resume",
             "text": "The one for tests" }])
     );
     let after = node.heartbeat(&[&beside, &first, &next], json!(ids(&told))).await;

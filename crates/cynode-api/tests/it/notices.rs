@@ -251,15 +251,15 @@ async fn a_paused_task_is_told_with_what_was_said_unless_it_goes_on_already() {
         (&data["title"], &data["text"], &data["links"]),
         (
             &json!("mend-it is paused (web)"),
-            &json!("Which key may I use?\n\nIt goes on when somebody tells it to continue."),
+            &json!("Which key may I use?\n\nIt goes on when somebody resumes it."),
             &json!([]),
         )
     );
-    tell(json!({ "kind": "continue" })).await;
+    tell(json!({ "kind": "resume" })).await;
     let mut held = scene.drive.start().await;
     tell(json!({ "kind": "pause", "text": "And which now?" })).await;
     scene.drive.go(&mut held, "pass", json!({})).await;
-    tell(json!({ "kind": "continue" })).await;
+    tell(json!({ "kind": "resume" })).await;
     assert_eq!(scene.turn().await, 1);
     assert_eq!(scene.hooks.taken().len(), 1);
     let dropped = "SELECT reason FROM notifications WHERE state = 'dropped'";

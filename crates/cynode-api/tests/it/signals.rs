@@ -34,13 +34,10 @@ async fn a_paused_task_stops_at_the_next_step_and_goes_on_when_it_is_told() {
     let paused = json!({ "do": "wait", "node": RUN_PLAN, "reason": "paused", "owner": "person" });
     assert_eq!(next(&held), paused);
     assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
-    drive.tell(json!({ "kind": "continue" })).await;
+    drive.tell(json!({ "kind": "resume" })).await;
     let held = drive.start().await;
     assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
-    assert_eq!(
-        held.position["ended_wait"],
-        json!({ "reason": "paused", "resolution": "continued" })
-    );
+    assert_eq!(held.position["ended_wait"], json!({ "reason": "paused", "resolution": "resumed" }));
 }
 
 #[tokio::test]
@@ -65,11 +62,11 @@ async fn whatever_is_asked_with_a_pause_is_told_and_kept_until_the_task_goes_on(
         "SELECT data ->> 'question' FROM events WHERE kind = 'task.waiting' ORDER BY xact, seq";
     let both = "Which key?\n\nWhich colour?";
     assert_eq!(drive.app.db.texts(told).await, ["Which key?", both, both]);
-    drive.tell(json!({ "kind": "continue" })).await;
+    drive.tell(json!({ "kind": "resume" })).await;
     let held = drive.start().await;
     assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
-    let continued = json!({ "reason": "paused", "resolution": "continued" });
-    assert_eq!(held.position["ended_wait"], continued);
+    let resumed = json!({ "reason": "paused", "resolution": "resumed" });
+    assert_eq!(held.position["ended_wait"], resumed);
 }
 
 #[tokio::test]
@@ -88,7 +85,7 @@ async fn a_result_that_comes_during_a_pause_waits_and_does_not_wake() {
     assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at IS NOT NULL";
     assert_eq!(drive.app.db.number(due).await, 0, "nobody is called for a task that is paused");
-    drive.tell(json!({ "kind": "continue" })).await;
+    drive.tell(json!({ "kind": "resume" })).await;
     let held = drive.start().await;
     assert_eq!(next(&held), json!({ "do": "run", "node": "collect_result" }));
     assert_eq!(held.position["units"][0]["job"]["state"], "succeeded");
@@ -218,7 +215,7 @@ async fn an_answer_survives_a_pause_that_comes_before_it_is_read() {
     drive.admin.post(&answer, json!({ "text": "Blue" })).await.expect(200);
     drive.tell(json!({ "kind": "pause" })).await;
     assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
-    drive.tell(json!({ "kind": "continue" })).await;
+    drive.tell(json!({ "kind": "resume" })).await;
     let held = drive.start().await;
     let ended = json!({ "reason": "human_input", "resolution": "answered", "question": "Which colour?", "answer": "Blue" });
     assert_eq!(held.position["ended_wait"], ended);
@@ -275,7 +272,7 @@ async fn the_last_word_holds_when_a_pause_and_its_end_come_together() {
     let mut held = drive.start().await;
     drive.tell(json!({ "kind": "pause" })).await;
     drive.go(&mut held, "pass", json!({})).await;
-    for kind in ["pause", "continue"] {
+    for kind in ["pause", "resume"] {
         drive.tell(json!({ "kind": kind })).await;
     }
     assert_eq!(next(&drive.start().await), json!({ "do": "run", "node": RUN_PLAN }));

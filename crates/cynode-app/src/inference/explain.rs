@@ -173,7 +173,7 @@ impl RoutingExplainer<'_> {
                 "its project is archived".to_owned()
             } else if !model.enabled {
                 format!(
-                    "it is switched off: `cynork model set {} …` without --off offers it",
+                    "it is switched off: `cynork model set {} …` without --disabled offers it",
                     model.id
                 )
             } else {

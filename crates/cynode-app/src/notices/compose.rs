@@ -209,7 +209,7 @@ fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> Notifica
     };
     let (title, text) = match row.kind.as_str() {
         "task.waiting" => {
-            let goes_on = "It goes on when somebody tells it to continue.".to_owned();
+            let goes_on = "It goes on when somebody resumes it.".to_owned();
             (format!("{task} is paused"), with(said("question"), goes_on))
         }
         "task.completed" => (format!("{task} is done"), with(said("summary"), spent)),

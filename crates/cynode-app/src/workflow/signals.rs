@@ -132,12 +132,12 @@ async fn give_instruction(
     if has_ended(&task) {
         return Err(ended_task_error(&task, "be instructed"));
     }
-    if kind == InstructionKind::Continue && !person {
-        // Only a person ends a pause; an agent that says `continue` answers those who work.
+    if kind == InstructionKind::Resume && !person {
+        // Only a person ends a pause; an agent that says `resume` answers those who work.
         instructions::insert_job_instruction(ctx.conn(), id, &given).await?;
         return record_instruction(ctx, &task, kind, Some(given.id)).await;
     }
-    if kind == InstructionKind::Continue {
+    if kind == InstructionKind::Resume {
         // Whoever lets it go on lets it think, too.
         budgets::unpark_task(ctx.conn(), id).await?;
         ctx.mark_job_queued();
@@ -148,12 +148,12 @@ async fn give_instruction(
         .filter(|standing| standing.instructions_waiting == 0)
         .and_then(|standing| standing.open_wait)
         .filter(|wait| wait.reason == WaitReason::Paused);
-    if kind == InstructionKind::Continue
+    if kind == InstructionKind::Resume
         && let Some(wait) = paused
     {
         // The run first, then the wait, as everybody does.
         workflow::wake_runs(ctx.conn(), &[id.as_uuid()]).await?;
-        waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Continued, None, Some(by)).await?;
+        waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Resumed, None, Some(by)).await?;
         // Agents that were told to pause are told to go on, with what was said.
         instructions::insert_job_instruction(ctx.conn(), id, &given).await?;
         return record_instruction(ctx, &task, kind, Some(given.id)).await;

@@ -29,7 +29,7 @@ pub(super) enum InstructionOutcome {
     /// There was none, or they cancelled each other out.
     No,
     /// A pause has ended, and nothing else.
-    Continued,
+    Resumed,
     /// The run goes back to planning.
     Replanned,
     /// The run waits until a person lets it go on.
@@ -62,7 +62,7 @@ pub(super) async fn apply_pending(
                 paused = true;
                 append_question(&mut asked, instruction.text.as_deref().unwrap_or_default());
             }
-            InstructionEffect::Continue => {
+            InstructionEffect::Resume => {
                 paused = false;
                 asked.clear();
             }
@@ -81,11 +81,8 @@ pub(super) async fn apply_pending(
     if let Some(wait) = open
         && (replanned || news)
     {
-        let resolution = if was_paused && !paused {
-            WaitResolution::Continued
-        } else {
-            WaitResolution::Cancelled
-        };
+        let resolution =
+            if was_paused && !paused { WaitResolution::Resumed } else { WaitResolution::Cancelled };
         waits::resolve_wait(ctx.conn(), wait.id, resolution, None, None).await?;
     }
     if replanned {
@@ -120,7 +117,7 @@ pub(super) async fn apply_pending(
     Ok(match (paused, replanned) {
         (true, _) => InstructionOutcome::Paused,
         (false, true) => InstructionOutcome::Replanned,
-        (false, false) if was_paused => InstructionOutcome::Continued,
+        (false, false) if was_paused => InstructionOutcome::Resumed,
         (false, false) => InstructionOutcome::No,
     })
 }

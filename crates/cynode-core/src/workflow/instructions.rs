@@ -9,7 +9,7 @@ pub enum InstructionKind {
     /// Stop at the next step and wait.
     Pause,
     /// Go on after a pause.
-    Continue,
+    Resume,
     /// Give the task up.
     Abort,
     /// Make the plan anew with this feedback.
@@ -26,7 +26,7 @@ pub enum InstructionEffect {
     /// The run waits until it is told to go on.
     Pause,
     /// A pause ends.
-    Continue,
+    Resume,
     /// The run goes back to planning with the text as feedback.
     Replan,
     /// The task is stopped at once.
@@ -37,7 +37,7 @@ impl InstructionKind {
     /// Every kind.
     pub const ALL: [Self; 6] = [
         Self::Pause,
-        Self::Continue,
+        Self::Resume,
         Self::Abort,
         Self::Revise,
         Self::ExpandScope,
@@ -48,7 +48,7 @@ impl InstructionKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pause => "pause",
-            Self::Continue => "continue",
+            Self::Resume => "resume",
             Self::Abort => "abort",
             Self::Revise => "revise",
             Self::ExpandScope => "expand_scope",
@@ -65,7 +65,7 @@ impl InstructionKind {
     pub const fn instruction_effect(self) -> InstructionEffect {
         match self {
             Self::Pause => InstructionEffect::Pause,
-            Self::Continue => InstructionEffect::Continue,
+            Self::Resume => InstructionEffect::Resume,
             Self::Abort => InstructionEffect::Stop,
             Self::Revise | Self::ExpandScope | Self::ReduceScope => InstructionEffect::Replan,
         }

@@ -69,6 +69,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "base checks",
         "continuations",
         "think seconds",
+        "resume instruction",
     ];
     assert_eq!(pending, all);
 }

@@ -110,13 +110,13 @@ struct InstructArgs {
     /// The task that is meant.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// `continue`, `pause`, `revise`, `abort`, `expand_scope` or `reduce_scope`.
+    /// `resume`, `pause`, `revise`, `abort`, `expand_scope` or `reduce_scope`.
     #[schema(value_type = Option<String>)]
     kind: Option<InstructionKind>,
-    /// Another name of `kind`.
+    /// Another name of `kind`, with `continue` for `resume`.
     #[serde(rename = "instructionType")]
     #[schema(value_type = Option<String>)]
-    instruction_type: Option<InstructionKind>,
+    instruction_type: Option<ApmasInstructionType>,
     /// What is meant; needed to revise, expand and reduce.
     text: Option<String>,
     /// Another name of `text`.
@@ -127,6 +127,31 @@ struct InstructArgs {
     /// Facts beside it; told with the text.
     #[schema(value_type = Option<Object>)]
     context: Option<Value>,
+}
+
+/// The kinds of `apmas_pm_instruct`.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ApmasInstructionType {
+    Continue,
+    Pause,
+    Revise,
+    Abort,
+    ExpandScope,
+    ReduceScope,
+}
+
+impl From<ApmasInstructionType> for InstructionKind {
+    fn from(kind: ApmasInstructionType) -> Self {
+        match kind {
+            ApmasInstructionType::Continue => Self::Resume,
+            ApmasInstructionType::Pause => Self::Pause,
+            ApmasInstructionType::Revise => Self::Revise,
+            ApmasInstructionType::Abort => Self::Abort,
+            ApmasInstructionType::ExpandScope => Self::ExpandScope,
+            ApmasInstructionType::ReduceScope => Self::ReduceScope,
+        }
+    }
 }
 
 pub(super) fn agent_tools() -> Vec<NativeTool> {
@@ -150,7 +175,7 @@ pub(super) fn agent_tools() -> Vec<NativeTool> {
     let mut tell = about(
         "pm.instruct",
         "Instruct a task",
-        "Tells whoever works on a task to continue, pause, revise, abort, expand or reduce.",
+        "Tells whoever works on a task to resume, pause, revise, abort, expand or reduce.",
         pm,
         ToolAnnotations::ADDITIVE_WRITE,
     )
@@ -325,7 +350,8 @@ fn one_of_aliases<T>(
 }
 
 async fn instruct_task(call: ToolInvocation, body: InstructArgs) -> Result<Value, ToolError> {
-    let kind = one_of_aliases("kind", "instructionType", body.kind, body.instruction_type)?;
+    let instruction_type = body.instruction_type.map(InstructionKind::from);
+    let kind = one_of_aliases("kind", "instructionType", body.kind, instruction_type)?;
     let kind = kind.ok_or_else(|| ToolError::invalid_arguments("`kind` is missing"))?;
     let mut text = one_of_aliases("text", "instructions", body.text, body.instructions)?;
     if let Some(role) = &body.to_agent {

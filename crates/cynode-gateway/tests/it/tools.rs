@@ -498,7 +498,8 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
     let tell =
         |kind: &str, text: Value| json!({ "task_id": bench.task, "kind": kind, "text": text });
     given(&manager, "pm.instruct", tell("pause", Value::Null)).await;
-    given(&manager, "apmas_pm_instruct", tell("continue", Value::Null)).await;
+    let apmas = json!({ "task_id": bench.task, "instructionType": "continue" });
+    given(&manager, "apmas_pm_instruct", apmas).await;
     assert_eq!(
         verdict(&manager, "pm.instruct", tell("revise", Value::Null)).await,
         "failed invalid"
@@ -512,7 +513,7 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
         "refused wrong_scope"
     );
     let told = bench.app.db.texts("SELECT kind FROM task_instructions ORDER BY 1").await;
-    assert_eq!(told, ["continue", "pause"]);
+    assert_eq!(told, ["pause", "resume"]);
 }
 
 #[tokio::test]

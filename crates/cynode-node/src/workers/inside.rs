@@ -109,7 +109,7 @@ impl<'a> InstructionListener<'a> {
             match self.orders.recv().await {
                 Some(WorkerInstruction::Cancel) => return,
                 Some(WorkerInstruction::Pause) => self.paused = true,
-                Some(WorkerInstruction::Continue) => self.paused = false,
+                Some(WorkerInstruction::Resume) => self.paused = false,
                 Some(WorkerInstruction::Tell(text)) => {
                     let text = format!("This worker follows its list and cannot be told: {text}");
                     send_event(&self.events, JobEventData::Note { text }).await;
@@ -132,7 +132,7 @@ impl<'a> InstructionListener<'a> {
             };
             match order {
                 Some(WorkerInstruction::Pause) => self.paused = true,
-                Some(WorkerInstruction::Continue | WorkerInstruction::Tell(_)) => {
+                Some(WorkerInstruction::Resume | WorkerInstruction::Tell(_)) => {
                     self.paused = false;
                 }
                 Some(WorkerInstruction::Cancel) | None => return false,

@@ -284,7 +284,7 @@ async fn a_paused_agent_does_nothing_until_it_may_go_on() {
         let paused = |it: &JobEventData| matches!(it, JobEventData::Note { text } if text == "The agent is paused.");
         Line::until(&mut line.events, paused).await;
         assert_eq!(noted(&bench, "prompts"), ["wait"]);
-        line.orders.send(WorkerInstruction::Continue).await.unwrap();
+        line.orders.send(WorkerInstruction::Resume).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), pause);
     assert_eq!(turn.unwrap().stop, "end_turn");

@@ -186,7 +186,7 @@ async fn a_pause_holds_the_next_command_back() {
         )
         .await;
         assert_eq!(bench.file("b"), None);
-        line.orders.send(WorkerInstruction::Continue).await.unwrap();
+        line.orders.send(WorkerInstruction::Resume).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("", &mut line.ears), pause);
     assert_eq!(turn.unwrap().said, "All 2 commands succeeded.");

@@ -260,11 +260,11 @@ async fn a_session_is_taken_up_again_by_its_id() {
     stop.cancel();
     node.await.unwrap();
     scene.fake.world().permission = Some(PermissionAnswer::Allowed);
-    scene.tell(&assignment, 7, InstructionKind::Continue, "");
+    scene.tell(&assignment, 7, InstructionKind::Resume, "");
     let stop = CancellationToken::new();
     let node = TaskTracker::new().spawn(scene.node(&stop));
     let result = scene.fake.result(assignment.job_id).await;
-    assert_eq!(result.result.summary, "true Some(Continue)");
+    assert_eq!(result.result.summary, "true Some(Resume)");
     assert_eq!(result.result.session.as_deref(), Some("session-1"));
     let resumed = scene.listener.resumed.lock().unwrap().clone();
     assert_eq!(resumed, [None, Some("session-1".to_owned())]);
@@ -293,7 +293,7 @@ async fn a_session_that_is_taken_up_again_still_mends_the_same_conflict() {
     let workspace = scene.dir.path().join(format!("state/jobs/{}/workspace", assignment.job_id));
     fs::remove_file(workspace.join(".git/MERGE_HEAD")).unwrap();
     scene.fake.world().permission = Some(PermissionAnswer::Allowed);
-    scene.tell(&assignment, 8, InstructionKind::Continue, "");
+    scene.tell(&assignment, 8, InstructionKind::Resume, "");
     let stop = CancellationToken::new();
     let node = TaskTracker::new().spawn(scene.node(&stop));
     let result = scene.fake.result(assignment.job_id).await;

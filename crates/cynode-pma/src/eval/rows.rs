@@ -84,7 +84,7 @@ impl std::fmt::Display for EvalTable {
     }
 }
 
-/// Which half of the rows one belongs to: instructions are tried on the first only.
+/// Split of the rows; prompts are tuned on the first only.
 #[derive(
     Clone,
     Copy,
@@ -100,7 +100,7 @@ impl std::fmt::Display for EvalTable {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum RowHalf {
-    /// Wordings may be tried on it.
+    /// Prompts may be tuned on it.
     Tuning,
     /// Nobody looks at it while wordings are tried.
     HeldOut,

@@ -54,12 +54,12 @@ pub struct EvalAnswer {
     pub latency_ms: u64,
 }
 
-/// What a good result shows of every table.
+/// Requirement on the results of every table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EvalRequirement {
-    /// Every structured answer has the form in the end.
+    /// Every structured answer matches the schema in the end.
     Valid,
-    /// Structured answers are right at least as often as plain ones.
+    /// Structured answers are correct at least as often as plain ones.
     NotWorse,
 }
 

@@ -53,13 +53,13 @@ fn interpret_answer(
         WaitResolution::Rejected | WaitResolution::Cancelled => {
             PersonAnswer::Stop(text_or_default(words, "a person said no"))
         }
-        WaitResolution::Approved | WaitResolution::Continued | WaitResolution::Woken
+        WaitResolution::Approved | WaitResolution::Resumed | WaitResolution::Woken
             if words.is_empty() =>
         {
             PersonAnswer::Proceed
         }
         WaitResolution::Approved
-        | WaitResolution::Continued
+        | WaitResolution::Resumed
         | WaitResolution::Woken
         | WaitResolution::Answered => interpreted(words),
     })

@@ -18,41 +18,42 @@ use crate::{
     telemetry::{self, LogSink},
 };
 
-/// Things that only the person at the machine may do.
+/// Run administrative actions that require access to this machine.
 #[derive(Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Prints a link that makes the first admin. It works once, for 24 hours.
+    /// Print a one-time link that creates the first admin; valid for 24 hours.
     Bootstrap,
-    /// Prints a new token for a program that works for the installation, and ends the ones it had.
+    /// Issue a service token for a program of the installation, and revoke its earlier tokens.
     Token {
-        /// What it does.
+        /// Kind of program.
         kind: ServiceKindArg,
-        /// What it is called.
+        /// Name of the program.
         #[arg(long, default_value = "main")]
         name: Title,
     },
-    /// Prints a token with which one machine can join as a node: `cynode-node join`. It works once, for an hour.
+    /// Issue a one-time token with which a machine joins as a node (`cynode-node join`); valid for an hour.
     JoinToken {
-        /// A label that the node will have. May be repeated.
+        /// Label for the node; may be repeated.
         #[arg(long = "label", value_name = "LABEL")]
         labels: Vec<String>,
     },
-    /// Makes a master key: from it every key of the installation is made. Keep a copy where the database's backups are not.
+    /// Generate the master key, from which every key of the installation is derived. Keep a copy apart from the database's
+    /// backups.
     MasterKey {
-        /// Where it is written.
+        /// Output file.
         file: PathBuf,
     },
-    /// Makes the key with which an engine signs its calls: `key.pem` for the engine, `key.pub` for the runner.
+    /// Generate the signing key of an engine: `key.pem` for the engine, `key.pub` for the runner.
     EngineKey {
-        /// Where the two files are written.
+        /// Output directory of the two files.
         directory: PathBuf,
     },
 }
 
-/// What a program does.
+/// Kind of program.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum ServiceKindArg {
-    /// Drives tasks.
+    /// Runs the workflow of tasks.
     Runner,
     /// Works on jobs.
     Worker,

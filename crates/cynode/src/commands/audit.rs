@@ -15,21 +15,21 @@ use crate::{
     telemetry::{self, LogSink},
 };
 
-/// Records of tool calls.
+/// Verify the audit log of tool calls.
 #[derive(Subcommand)]
 pub(crate) enum CynodeAuditCommand {
-    /// Checks every record, chain and signature. Ends with 1 when something is wrong.
+    /// Verify every record, hash chain and signature; exits with 1 if something is wrong.
     Verify {
-        /// Prints JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Prints a proof, for somebody who has only our public key, that a call was recorded.
+    /// Print a proof that a call was recorded, which anyone can check with the public key.
     Prove {
-        /// The call, as the header `x-cynode-call-id` named it.
+        /// Call id, from the header `x-cynode-call-id`.
         call: CallId,
     },
-    /// Prints the public key that signatures are checked with.
+    /// Print the public key of the signatures.
     Key,
 }
 

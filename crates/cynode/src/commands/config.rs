@@ -7,16 +7,16 @@ use serde_json::json;
 
 use crate::{config::LoadedConfig, output};
 
-/// Shows and checks the configuration.
+/// Show and check the configuration.
 #[derive(Subcommand)]
 pub(crate) enum CynodeConfigCommand {
-    /// Checks the configuration and prints what holds, with secrets masked.
+    /// Check the configuration and print the effective values, with secrets masked.
     Check {
-        /// Prints JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Prints a configuration file with every key, its default and its meaning.
+    /// Print a configuration file with every key, its default and its meaning.
     Default,
 }
 

@@ -29,19 +29,19 @@ use self::{
 use super::{block_on, doctor, serve, up};
 use crate::{config::CynodeConfig, output, restate, supervise};
 
-/// Plays one task on this machine.
+/// Play one task on this machine.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// Where everything is kept, and left in the end; an empty directory. Without it, one that is removed.
+    /// Data directory, which must be empty and stays afterwards. Without it, use a temporary directory.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
-    /// Answers every question with yes.
+    /// Answer every question with yes.
     #[arg(long)]
     yes: bool,
-    /// Leaves everything as it is in the end.
+    /// Keep everything running at the end.
     #[arg(long)]
     keep: bool,
-    /// Plain lines, without colours and without anything that is drawn anew.
+    /// Print plain lines without colours and live updates.
     #[arg(long)]
     plain: bool,
 }

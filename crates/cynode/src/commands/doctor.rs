@@ -12,10 +12,10 @@ use cynode_wire::health::{Readiness, ReadinessCheck};
 
 use crate::{cluster, config::CynodeConfig, output, restate, supervise};
 
-/// Looks at this machine.
+/// Check this machine.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// Prints JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

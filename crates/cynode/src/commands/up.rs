@@ -31,10 +31,10 @@ use crate::{
     telemetry::{self, LogSink},
 };
 
-/// Starts everything on this machine.
+/// Start a complete installation on this machine.
 #[derive(Args)]
 pub(crate) struct UpArgs {
-    /// Where everything is kept. Default: /var/lib/cynode for root, else ~/.local/share/cynode.
+    /// Data directory; defaults to /var/lib/cynode for root, else to ~/.local/share/cynode.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
 }

@@ -21,55 +21,55 @@ const MAX_LOGIN_ATTEMPTS: u32 = 3;
 
 #[derive(Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Makes the first admin of a new installation, with the link or token that `cynode up` printed.
+    /// Create the first admin of a new installation, with the link or token that `cynode up` printed.
     #[command(
         after_help = "Example: cynork setup 'http://127.0.0.1:12080/#bootstrap=TOKEN' --handle ada"
     )]
     Setup(SetupArgs),
-    /// Logs in and keeps the session.
+    /// Log in and store the session.
     #[command(after_help = "Example: cynork login http://127.0.0.1:12080 --handle ada")]
     Login(LoginArgs),
-    /// Ends the session.
+    /// Log out and end the session.
     #[command(after_help = "Example: cynork logout")]
     Logout,
-    /// Says who you are and what you may do.
+    /// Show the current user and their role.
     #[command(after_help = "Example: cynork whoami --json")]
     Whoami,
-    /// Says whether work can be done, and what to type where it cannot.
+    /// Check whether the installation can run tasks, and show how to fix what fails.
     #[command(after_help = "Example: cynork status --project web")]
     Status(StatusArgs),
 }
 
 #[derive(Args)]
 pub(crate) struct SetupArgs {
-    /// The link that `cynode up` printed, or the token in it; `-` reads it from standard input.
+    /// Link that `cynode up` printed, or the token in it; `-` reads it from standard input.
     link: String,
-    /// The name you will log in with.
+    /// Handle to log in with.
     #[arg(long)]
     handle: String,
-    /// The name that people see.
+    /// Display name; defaults to the handle.
     #[arg(long)]
     name: Option<String>,
-    /// Reads the password from standard input, its next line.
+    /// Read the password from the next line of standard input.
     #[arg(long)]
     password_stdin: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct LoginArgs {
-    /// The installation.
+    /// URL of the installation.
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
-    /// Your name there.
+    /// Your handle.
     #[arg(long)]
     handle: Option<String>,
-    /// Reads the password from standard input, its first line.
-    #[arg(long, conflicts_with = "token_stdin")]
+    /// Read the password from the first line of standard input.
+    #[arg(long, conflicts_with = "api_key_stdin")]
     password_stdin: bool,
-    /// Keeps an API key from standard input in place of a session.
+    /// Store an API key from standard input instead of a session.
     #[arg(long)]
-    token_stdin: bool,
-    /// A program that keeps the session in place of the file; see docs/cynork.md.
+    api_key_stdin: bool,
+    /// Credential helper: a program that stores the session instead of the file; see docs/cynork.md.
     #[arg(long, value_name = "PROGRAM", num_args = 1..)]
     helper: Option<Vec<String>>,
 }
@@ -130,7 +130,7 @@ impl LoginArgs {
         if let Some(helper) = self.helper {
             context.file.kept.credential_helper = Some(helper);
         }
-        if self.token_stdin {
+        if self.api_key_stdin {
             let token = given::read_stdin_line()?;
             context.client = context.client.clone().with_token(token.clone());
             let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
@@ -174,7 +174,7 @@ impl LoginArgs {
     }
 }
 
-/// Logs in and keeps the session.
+/// Logs in and stores the session.
 async fn open_session(
     context: &mut CliContext,
     handle: &str,

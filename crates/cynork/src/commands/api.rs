@@ -15,22 +15,22 @@ use crate::{
     output::{CliOutput, CliOutputFormat, print_line},
 };
 
-/// Makes any call of the HTTP interface, with your session.
+/// Make any HTTP API request with your session.
 #[derive(Args)]
 #[command(after_help = "Example: cynork api GET /v1/me")]
 pub(crate) struct ApiArgs {
-    /// The method.
+    /// HTTP method.
     #[arg(value_parser = ["GET", "POST", "PUT", "PATCH", "DELETE"], ignore_case = true)]
     method: String,
-    /// The path with its query, such as `/v1/tasks?limit=5`.
+    /// Path with its query, such as `/v1/tasks?limit=5`.
     path: String,
-    /// A file with the body, `-` for standard input.
+    /// File with the request body; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     body: Option<String>,
-    /// What the body is.
+    /// Content type of the body.
     #[arg(long, value_name = "TYPE", default_value = "application/json")]
     content_type: String,
-    /// A further header; may be repeated.
+    /// Additional header; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = given::parse_name_value)]
     header: Vec<(String, String)>,
 }

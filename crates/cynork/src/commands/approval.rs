@@ -15,25 +15,25 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ApprovalCommand {
-    /// Lists the calls that wait for your answer.
+    /// List tool calls that wait for your approval.
     #[command(after_help = "Example: cynork approval list")]
     List,
-    /// Shows a call that waits or waited, with its arguments.
+    /// Show a tool call and its arguments.
     #[command(after_help = "Example: cynork approval show apr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Show {
-        /// Its id.
+        /// Approval id.
         approval: String,
     },
-    /// Lets a call be made, once: shows it and asks.
+    /// Approve one tool call, after showing it and asking.
     #[command(after_help = "Example: cynork approval approve apr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Approve {
-        /// Its id.
+        /// Approval id.
         approval: String,
     },
-    /// Refuses a call.
+    /// Deny a tool call.
     #[command(after_help = "Example: cynork approval deny apr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Deny {
-        /// Its id.
+        /// Approval id.
         approval: String,
     },
 }

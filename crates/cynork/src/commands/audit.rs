@@ -19,7 +19,7 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Lists records of tool calls, newest first. They hold no arguments and no results.
+    /// Search audit records of tool calls, newest first. Records hold neither arguments nor results.
     #[command(after_help = "Example: cynork audit search --project web --decision deny --since 2h")]
     Search {
         #[command(flatten)]
@@ -27,50 +27,50 @@ pub(crate) enum AuditCommand {
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Checks every record, chain and signature. It reads everything.
+    /// Verify every record, hash chain and signature; reads the whole log.
     #[command(after_help = "Example: cynork audit verify")]
     Verify,
-    /// Proves that the records of a call are under the installation's signature, for somebody who has only its public key.
+    /// Print a proof that the records of a call are signed, which anyone can check with the public key.
     #[command(
-        after_help = "Example: cynork audit proof cal_0192d5c8b6f07cc1a1a3c2b4d5e6f708 --json"
+        after_help = "Example: cynork audit prove cal_0192d5c8b6f07cc1a1a3c2b4d5e6f708 --json"
     )]
-    Proof {
-        /// The call.
+    Prove {
+        /// Call id.
         call: String,
     },
-    /// Writes every record as a line of JSON, newest first, page by page.
+    /// Export every record as a line of JSON, newest first.
     #[command(after_help = "Example: cynork audit export --since 2026-11-01 --output audit.jsonl")]
     Export {
         #[command(flatten)]
         which: AuditSearchArgs,
-        /// The file; standard output when it is left out.
+        /// Output file; defaults to standard output.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
 }
 
-/// Which records.
+/// Filters of records.
 #[derive(Args)]
 pub(crate) struct AuditSearchArgs {
-    /// Only of this project, by name or id; needed unless you may see the whole installation.
+    /// Filter by project, by name or id; required unless you may see the whole installation.
     #[arg(long, short)]
     project: Option<String>,
-    /// Only of this task, by id, or by name with --project.
+    /// Filter by task, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
-    /// Only of this call.
+    /// Filter by call id.
     #[arg(long, value_name = "ID")]
     call: Option<String>,
-    /// Only of this tool.
+    /// Filter by tool.
     #[arg(long)]
     tool: Option<String>,
-    /// Only with this decision.
+    /// Filter by policy decision.
     #[arg(long, value_parser = ["allow", "deny", "needs_approval"])]
     decision: Option<String>,
-    /// Only since then: a time, a day, or `2h`, `3d` for so long ago.
+    /// Start time: a time, a day, or a duration ago such as `2h` or `3d`.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     since: Option<TimeArgument>,
-    /// Only before: a time, a day, or `2h`, `3d` for so long ago.
+    /// End time, exclusive: a time, a day, or a duration ago such as `2h` or `3d`.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     until: Option<TimeArgument>,
 }
@@ -112,7 +112,7 @@ impl AuditCommand {
                 context.show_list(&call, Some(&pages), name, heads, audit_row).await
             }
             Self::Verify => verify_records(context).await,
-            Self::Proof { call } => {
+            Self::Prove { call } => {
                 let call = ApiRequest::with_path_params(operations::PROVE_CALL, [&call]);
                 let heads = ["record", "signed head", "public key"];
                 let name = |it: &AuditProof| to_plain_text(&it.record["seq"]);

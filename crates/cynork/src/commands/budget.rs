@@ -17,33 +17,33 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// List the budgets, and how much of each is spent.
+    /// List budgets and how much of each is spent.
     #[command(after_help = "Example: cynork budget list --project web")]
     List(BudgetScopeArgs),
-    /// Set a budget: one for each scope and period.
-    #[command(after_help = "Example: cynork budget set --project web --per month --money 50")]
+    /// Set the budget of a scope and period.
+    #[command(after_help = "Example: cynork budget set --project web --period month --max-cost 50")]
     Set(BudgetSetArgs),
-    /// Remove a budget.
-    #[command(after_help = "Example: cynork budget remove bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
-    Remove {
-        /// Its id.
+    /// Delete a budget.
+    #[command(after_help = "Example: cynork budget delete bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
+    Delete {
+        /// Budget id.
         budget: String,
     },
 }
 
-/// Whose spending.
+/// Scope of a budget.
 #[derive(Args)]
 pub(crate) struct BudgetScopeArgs {
-    /// Of the whole installation.
+    /// Scope: the whole installation.
     #[arg(long, conflicts_with_all = ["user", "project", "task"])]
     installation: bool,
-    /// Of a user, by handle or id; `me` is you.
+    /// Scope: a user, by handle or id; `me` is you.
     #[arg(long, conflicts_with_all = ["project", "task"])]
     user: Option<String>,
-    /// Of a project, by name or id; with --task, where that task is.
+    /// Scope: a project, by name or id; with --task, the project of that task.
     #[arg(long, short)]
     project: Option<String>,
-    /// Of a task, by id, or by name with --project.
+    /// Scope: a task, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
 }
@@ -52,15 +52,15 @@ pub(crate) struct BudgetScopeArgs {
 pub(crate) struct BudgetSetArgs {
     #[command(flatten)]
     whose: BudgetScopeArgs,
-    /// Over which time, in UTC.
-    #[arg(long, value_name = "PERIOD", default_value = "total", value_parser = ["total", "day", "month"])]
-    per: String,
-    /// Most money, in the installation's currency.
-    #[arg(long, value_name = "AMOUNT", value_parser = given::parse_money, required_unless_present = "tokens")]
-    money: Option<u64>,
-    /// Most tokens, in and out together.
+    /// Period of the budget, in UTC.
+    #[arg(long, default_value = "total", value_parser = ["total", "day", "month"])]
+    period: String,
+    /// Maximum cost, in the installation's currency.
+    #[arg(long, value_name = "AMOUNT", value_parser = given::parse_money, required_unless_present = "max_tokens")]
+    max_cost: Option<u64>,
+    /// Maximum number of tokens, input and output together.
     #[arg(long, value_name = "N")]
-    tokens: Option<u64>,
+    max_tokens: Option<u64>,
 }
 
 impl BudgetScopeArgs {
@@ -103,12 +103,12 @@ impl BudgetCommand {
                     .await
             }
             Self::Set(set) => set.run(context).await,
-            Self::Remove { budget } => {
-                context.confirm_action(&format!("Remove the budget {budget}?"))?;
+            Self::Delete { budget } => {
+                context.confirm_action(&format!("Delete the budget {budget}?"))?;
                 context
                     .send_and_confirm(
-                        &ApiRequest::with_path_params(operations::REMOVE_BUDGET, [&budget]),
-                        "the ceiling is removed",
+                        &ApiRequest::with_path_params(operations::DELETE_BUDGET, [&budget]),
+                        "the budget is deleted",
                     )
                     .await
             }
@@ -146,7 +146,7 @@ fn budget_source(ceiling: &BudgetStatusView) -> String {
         BudgetSource::Person => "a person",
         BudgetSource::Task => "its task",
         BudgetSource::Default => {
-            "the installation's default (`cynork budget set --installation --per month --money …` changes it)"
+            "the installation's default (`cynork budget set --installation --period month --max-cost …` changes it)"
         }
     }
     .to_owned()
@@ -185,9 +185,10 @@ impl BudgetSetArgs {
             CliError::new(CliErrorKind::Usage, "whose spending?")
                 .with_fix("say it with --installation, --user, --project or --task")
         })?;
-        let body =
-            given::without_nulls(json!({ "scope_type": kind, "scope_id": id, "period": self.per,
-            "max_cost_micros": self.money, "max_tokens": self.tokens }));
+        let body = given::without_nulls(
+            json!({ "scope_type": kind, "scope_id": id, "period": self.period,
+            "max_cost_micros": self.max_cost, "max_tokens": self.max_tokens }),
+        );
         let call = ApiRequest::for_operation(operations::SET_BUDGET).with_json_body(&body);
         let sentence = |it: &BudgetStatusView, look: &ValueFormatter| {
             let [whose, period, cost, tokens, ..] = budget_row(it, look);

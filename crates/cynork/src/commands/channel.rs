@@ -18,12 +18,12 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ChannelCommand {
-    /// List notification channels: your own and those of your projects.
+    /// List your notification channels and those of your projects.
     #[command(after_help = "Example: cynork channel list")]
     List {
-        /// Everybody's, for an admin of the installation.
+        /// Include the channels of all users; requires an admin.
         #[arg(long)]
-        everybody: bool,
+        all_users: bool,
         #[command(flatten)]
         pages: PageArgs,
     },
@@ -35,15 +35,15 @@ pub(crate) enum ChannelCommand {
         after_help = "Example: cynork channel create phone --kind ntfy --address https://ntfy.sh/a-topic-nobody-guesses"
     )]
     Create(Box<ChannelCreateArgs>),
-    /// Change a notification channel: its name, its kinds of events, its quiet hours, its secret; switch it on or off.
+    /// Update a notification channel.
     #[command(
-        after_help = "Example: cynork channel change phone --of task.waiting --of approval.requested"
+        after_help = "Example: cynork channel update phone --event task.waiting --event approval.requested"
     )]
-    Change(ChannelUpdateArgs),
-    /// Remove a notification channel, with what is still to be sent by it.
-    #[command(after_help = "Example: cynork channel remove phone")]
-    Remove(ChannelSelector),
-    /// Send a test notification. `cynork notice list` says what came of it.
+    Update(ChannelUpdateArgs),
+    /// Delete a notification channel and its pending notifications.
+    #[command(after_help = "Example: cynork channel delete phone")]
+    Delete(ChannelSelector),
+    /// Send a test notification; `cynork notification list` shows the result.
     #[command(after_help = "Example: cynork channel test phone")]
     Test(ChannelSelector),
 }
@@ -51,34 +51,34 @@ pub(crate) enum ChannelCommand {
 /// One channel.
 #[derive(Args)]
 pub(crate) struct ChannelSelector {
-    /// By name or id.
+    /// Channel, by name or id.
     channel: String,
 }
 
 #[derive(Args)]
 pub(crate) struct ChannelCreateArgs {
-    /// What you call it.
+    /// Name of the channel.
     name: String,
-    /// By which way.
+    /// Kind of channel.
     #[arg(long, value_parser = ["webhook", "mail", "ntfy"])]
     kind: String,
-    /// Where: the address of the webhook, the mailbox, or the ntfy server with the topic.
+    /// Webhook URL, email address, or ntfy topic URL.
     #[arg(long)]
     address: String,
-    /// A kind of event that is told, such as `task.waiting`; may be repeated. All when it is left out.
+    /// Kind of event to send, such as `task.waiting`; may be repeated. Defaults to all.
     #[arg(long, value_name = "KIND")]
-    of: Vec<String>,
-    /// How long there is quiet after each notice, 0 to 3600.
+    event: Vec<String>,
+    /// Minimum time between two notifications, 0 to 3600.
     #[arg(long, value_name = "SECONDS")]
-    quiet_for: Option<u16>,
-    /// For whom: yourself when it is left out.
+    min_gap: Option<u16>,
+    /// Scope of the channel; defaults to `user`.
     #[arg(long, value_parser = ["user", "project", "installation"])]
     scope: Option<String>,
-    /// The project, for `--scope project`.
+    /// Project, by name or id; for `--scope project`.
     #[arg(long, short)]
     project: Option<String>,
-    /// Reads what signs a webhook (`whsec_…`), or what opens a topic of ntfy, from standard input. A webhook without one gets
-    /// one, which is shown.
+    /// Read the signing secret of a webhook (`whsec_…`) or the access token of an ntfy topic from standard input. Without it,
+    /// a webhook gets a generated secret, which is printed.
     #[arg(long)]
     secret_stdin: bool,
 }
@@ -87,24 +87,24 @@ pub(crate) struct ChannelCreateArgs {
 pub(crate) struct ChannelUpdateArgs {
     #[command(flatten)]
     which: ChannelSelector,
-    /// What you call it.
+    /// Name of the channel.
     #[arg(long)]
     name: Option<String>,
-    /// A kind of event that is told, in place of those that were; may be repeated.
+    /// Kind of event to send, replacing the current kinds; may be repeated.
     #[arg(long, value_name = "KIND")]
-    of: Vec<String>,
-    /// How long there is quiet after each notice, 0 to 3600.
+    event: Vec<String>,
+    /// Minimum time between two notifications, 0 to 3600.
     #[arg(long, value_name = "SECONDS")]
-    quiet_for: Option<u16>,
-    /// It is used.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
-    /// It is not used.
+    min_gap: Option<u16>,
+    /// Enable the channel.
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
+    /// Disable the channel.
     #[arg(long)]
-    off: bool,
-    /// Gives a webhook a new secret, which is shown. For a day the old one signs too.
+    disable: bool,
+    /// Rotate the signing secret of a webhook and print the new one. The old secret also signs for one day.
     #[arg(long)]
-    rotate: bool,
+    rotate_secret: bool,
 }
 
 fn channel_name(channel: &ChannelView) -> String {
@@ -143,7 +143,7 @@ fn render_channel_with_secret(made: &ChannelWithSecret, look: &ValueFormatter) -
 impl ChannelCommand {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List { everybody, pages } => list_channels(context, everybody, &pages).await,
+            Self::List { all_users, pages } => list_channels(context, all_users, &pages).await,
             Self::Show(which) => {
                 let call = ApiRequest::with_path_params(
                     operations::GET_CHANNEL,
@@ -152,20 +152,20 @@ impl ChannelCommand {
                 context.show_item(&call, channel_name, channel_fields).await
             }
             Self::Create(create) => create.run(context).await,
-            Self::Change(change) => change.run(context).await,
-            Self::Remove(which) => {
+            Self::Update(update) => update.run(context).await,
+            Self::Delete(which) => {
                 let id = which.resolve_channel_id(context).await?;
-                context.confirm_action(&format!("Remove the channel {}?", which.channel))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_CHANNEL, [id]);
-                context.send_and_confirm(&call, &format!("{} is removed", which.channel)).await
+                context.confirm_action(&format!("Delete the channel {}?", which.channel))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_CHANNEL, [id]);
+                context.send_and_confirm(&call, &format!("{} is deleted", which.channel)).await
             }
             Self::Test(which) => {
                 let call = ApiRequest::with_path_params(
-                    operations::TRY_CHANNEL,
+                    operations::TEST_CHANNEL,
                     [which.resolve_channel_id(context).await?],
                 );
                 let sentence = |it: &NotificationView, _: &ValueFormatter| {
-                    format!("{} is on its way; see `cynork notice list`", it.notification_id)
+                    format!("{} is on its way; see `cynork notification list`", it.notification_id)
                 };
                 context
                     .show_outcome(
@@ -179,9 +179,9 @@ impl ChannelCommand {
     }
 }
 
-async fn list_channels(context: &CliContext, everybody: bool, pages: &PageArgs) -> Result<()> {
+async fn list_channels(context: &CliContext, all_users: bool, pages: &PageArgs) -> Result<()> {
     let call = ApiRequest::for_operation(operations::LIST_CHANNELS)
-        .with_query("all", everybody.then_some(true));
+        .with_query("all", all_users.then_some(true));
     context
         .show_list(
             &call,
@@ -224,7 +224,7 @@ impl ChannelCreateArgs {
         let body = given::without_nulls(json!({
             "name": self.name, "kind": self.kind, "address": self.address, "scope": self.scope,
             "project_id": context.optional_project_id(self.project.as_deref()).await?,
-            "kinds": (!self.of.is_empty()).then_some(self.of), "min_gap_seconds": self.quiet_for,
+            "kinds": (!self.event.is_empty()).then_some(self.event), "min_gap_seconds": self.min_gap,
             "secret": secret.as_ref().map(|it| it.expose_secret()),
         }));
         let value = context
@@ -242,10 +242,10 @@ impl ChannelCreateArgs {
 
 impl ChannelUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let enabled = (self.on || self.off).then_some(self.on);
+        let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(json!({
-            "name": self.name, "kinds": (!self.of.is_empty()).then_some(self.of),
-            "min_gap_seconds": self.quiet_for, "enabled": enabled, "rotate_secret": self.rotate.then_some(true),
+            "name": self.name, "kinds": (!self.event.is_empty()).then_some(self.event),
+            "min_gap_seconds": self.min_gap, "enabled": enabled, "rotate_secret": self.rotate_secret.then_some(true),
         }))?;
         let call = ApiRequest::with_path_params(
             operations::UPDATE_CHANNEL,

@@ -29,19 +29,19 @@ use crate::{
 /// The model that is the project manager.
 pub(crate) const MANAGER_MODEL_ID: &str = "cynodeai.pm";
 
-/// Talks with the project manager; the answer is shown as it comes.
+/// Chat with the project manager and stream the answer.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Example: cynork chat --message \"What is everybody working on?\" --project web"
 )]
 pub(crate) struct ChatArgs {
-    /// One question; `@FILE` takes it from a file, `@-` from standard input. Without it, a conversation begins.
+    /// Message to send; `@FILE` reads a file, `@-` reads standard input. Without it, start an interactive conversation.
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
     #[command(flatten)]
     place: ProjectSelector,
-    /// Whom to talk with.
+    /// Model to chat with.
     #[arg(long, default_value = MANAGER_MODEL_ID)]
     model: String,
     #[command(subcommand)]
@@ -50,13 +50,13 @@ pub(crate) struct ChatArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum ChatCommand {
-    /// Lists your conversations with the project manager, newest first.
+    /// List your conversations with the project manager, newest first.
     #[command(after_help = "Example: cynork chat threads --limit 5")]
     Threads(PageArgs),
-    /// Shows what was said in a conversation, oldest first.
+    /// Show the messages of a conversation, oldest first.
     #[command(after_help = "Example: cynork chat show thr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Show {
-        /// Its id; the newest when it is left out.
+        /// Thread id; defaults to the newest.
         thread: Option<String>,
     },
 }

@@ -18,20 +18,20 @@ use crate::{
 /// The pause before a stream that broke is opened again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Tells what happens, as it happens; with `--json` a line of JSON for each. A stream that breaks is taken up again.
+/// Stream events as they happen; with `--json`, one line of JSON per event. Reconnects when the stream breaks.
 #[derive(Args)]
 #[command(after_help = "Example: cynork events --project web --limit 10")]
 pub(crate) struct EventsArgs {
-    /// Only of this project, by name or id.
+    /// Filter by project, by name or id.
     #[arg(long, short)]
     project: Option<String>,
-    /// Only of this task, by id, or by name with --project.
+    /// Filter by task, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
-    /// Begins behind this event, by its id; `0.0` begins with the first that is kept.
+    /// Start after this event id; `0.0` starts with the oldest stored event.
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Ends after so many.
+    /// Stop after this many events.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 }

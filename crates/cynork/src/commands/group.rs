@@ -11,33 +11,33 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum GroupCommand {
-    /// Lists the groups.
+    /// List groups.
     #[command(after_help = "Example: cynork group list")]
     List(PageArgs),
-    /// Makes a group.
+    /// Create a group.
     #[command(after_help = "Example: cynork group create reviewers")]
     Create {
-        /// Its name.
+        /// Name of the group.
         name: String,
     },
-    /// Changes who is in a group and what its members may do in the whole installation.
+    /// Update the members of a group and their role in the installation.
     #[command(
-        after_help = "Example: cynork group change reviewers --add ada --add bob --role viewer"
+        after_help = "Example: cynork group update reviewers --add ada --add bob --role viewer"
     )]
-    Change(GroupUpdateArgs),
+    Update(GroupUpdateArgs),
 }
 
 #[derive(Args)]
 pub(crate) struct GroupUpdateArgs {
-    /// The group, by name or id.
+    /// Group, by name or id.
     group: String,
-    /// A user to add, by handle; may be repeated.
+    /// User to add, by handle; may be repeated.
     #[arg(long, value_name = "USER")]
     add: Vec<String>,
-    /// A user to take out, by handle; may be repeated.
+    /// User to remove, by handle; may be repeated.
     #[arg(long, value_name = "USER")]
     remove: Vec<String>,
-    /// What its members may do in the whole installation.
+    /// Role of the members in the installation.
     #[arg(long, value_parser = ROLES_OR_NONE)]
     role: Option<String>,
 }
@@ -59,7 +59,7 @@ impl GroupCommand {
                     )
                     .await
             }
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
         }
     }
 }

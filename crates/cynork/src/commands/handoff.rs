@@ -19,21 +19,21 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum HandoffCommand {
-    /// List the project manager's work in a project, newest first.
+    /// List handoffs to the project manager in a project, newest first.
     #[command(after_help = "Example: cynork handoff list --project web")]
     List(HandoffListArgs),
-    /// Show what the project manager was asked, what it decided, and the answer.
+    /// Show a handoff: its input, the decisions and the answer.
     #[command(after_help = "Example: cynork handoff show hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Show {
-        /// Its id.
+        /// Handoff id.
         handoff: String,
     },
-    /// Show the whole prompt behind a decision, while it is kept.
+    /// Show the full prompt of a decision, while it is stored.
     #[command(after_help = "Example: cynork handoff prompt hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708 0")]
     Prompt {
-        /// The id of that work.
+        /// Handoff id.
         handoff: String,
-        /// The number of the decision, from 0.
+        /// Number of the decision, from 0.
         step: u32,
     },
 }
@@ -42,7 +42,7 @@ pub(crate) enum HandoffCommand {
 pub(crate) struct HandoffListArgs {
     #[command(flatten)]
     place: ProjectSelector,
-    /// Only of this task, by name or id.
+    /// Filter by task, by name or id.
     #[arg(long)]
     task: Option<String>,
     #[command(flatten)]

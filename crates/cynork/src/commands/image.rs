@@ -7,19 +7,19 @@ use crate::{client::ApiRequest, context::CliContext, failure::Result, operations
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Lists the images that sandboxes may be made from.
+    /// List the images allowed for sandboxes.
     #[command(after_help = "Example: cynork image list")]
     List,
-    /// Allows sandboxes to be made from an image.
+    /// Allow an image for sandboxes.
     #[command(after_help = "Example: cynork image allow docker.io/library/rust:1.95")]
     Allow {
-        /// The image, with its tag or digest.
+        /// Image, with its tag or digest.
         image: String,
     },
-    /// Allows no more sandboxes from an image.
-    #[command(after_help = "Example: cynork image forbid docker.io/library/rust:1.95")]
-    Forbid {
-        /// The image, with its tag or digest.
+    /// Disallow an image for sandboxes.
+    #[command(after_help = "Example: cynork image disallow docker.io/library/rust:1.95")]
+    Disallow {
+        /// Image, with its tag or digest.
         image: String,
     },
 }
@@ -36,14 +36,14 @@ impl ImageCommand {
                     .await
             }
             Self::Allow { image } => {
-                let call = ApiRequest::for_operation(operations::ADD_IMAGE)
+                let call = ApiRequest::for_operation(operations::ALLOW_IMAGE)
                     .with_json_body(&json!({ "image": image }));
                 context
                     .send_and_confirm(&call, &format!("sandboxes may be made from {image}"))
                     .await
             }
-            Self::Forbid { image } => {
-                let call = ApiRequest::for_operation(operations::REMOVE_IMAGE)
+            Self::Disallow { image } => {
+                let call = ApiRequest::for_operation(operations::DISALLOW_IMAGE)
                     .with_query("image", Some(&image));
                 context
                     .send_and_confirm(&call, &format!("no more sandboxes are made from {image}"))

@@ -1,4 +1,4 @@
-//! `cynork link`: the page behind a link of a notice, for whoever reads notices in a terminal.
+//! `cynork link`: the question behind the link of a notification, for people who read notifications in a terminal.
 //!
 //! The link is all that is needed, and it is asked where it leads: no session goes with it.
 
@@ -20,13 +20,13 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum LinkCommand {
-    /// Shows what a link asks. Nothing happens by looking.
+    /// Show the question behind a link, without answering it.
     #[command(after_help = "Example: cynork link show https://cynode.example/answer/TOKEN")]
     Show {
-        /// The link of a notice.
+        /// Link of a notification.
         link: String,
     },
-    /// Answers what a link asks, once.
+    /// Answer the question behind a link; works once.
     #[command(
         after_help = "Example: cynork link answer https://cynode.example/answer/TOKEN --approve"
     )]
@@ -35,15 +35,15 @@ pub(crate) enum LinkCommand {
 
 #[derive(Args)]
 pub(crate) struct LinkAnswerArgs {
-    /// The link of a notice.
+    /// Link of a notification.
     link: String,
-    /// Yes.
+    /// Approve.
     #[arg(long, conflicts_with_all = ["refuse", "message"])]
     approve: bool,
-    /// No; with --message, what should be different.
+    /// Refuse; --message gives the reason.
     #[arg(long)]
     refuse: bool,
-    /// The answer to a question; `@FILE` takes it from a file, `@-` from standard input.
+    /// Answer to the question; `@FILE` reads a file, `@-` reads standard input.
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
 }
@@ -79,7 +79,7 @@ impl LinkCommand {
 /// Where a link leads, and what is in it.
 fn parse_answer_link(context: &CliContext, link: &str) -> Result<(ApiClient, String)> {
     let wrong = || {
-        CliError::new(CliErrorKind::Usage, "this is not a link of a notice")
+        CliError::new(CliErrorKind::Usage, "this is not a link of a notification")
             .with_fix("copy it whole; it ends like /answer/…")
     };
     if !link.contains('/') {

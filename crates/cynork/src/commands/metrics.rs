@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use crate::{client::ApiRequest, context::CliContext, failure::Result, operations};
 
-/// Shows the numbers of the server, in Prometheus' text format.
+/// Show the metrics of the server in the Prometheus text format.
 #[derive(Args)]
 #[command(after_help = "Example: cynork metrics --name http_requests")]
 pub(crate) struct MetricsArgs {
-    /// Only those whose name has this in it.
+    /// Filter by a part of the metric name.
     #[arg(long)]
     name: Option<String>,
 }

@@ -20,38 +20,38 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Lists the models with their prices and the ways to them.
+    /// List models with their limits, routes and prices.
     #[command(after_help = "Example: cynork model list")]
     List,
-    /// Says which model would be used for each tier, in which order others follow, and why the rest are not used.
+    /// Explain which model each tier uses, the fallback order, and why other models are not used.
     #[command(after_help = "Example: cynork model explain standard --project web\n\
                       The order: a project's own model before a general one, then what is local if that is preferred, then \
                       `model_routing.fallback_provider_order`, then by name.")]
     Explain {
-        /// A tier (`fast`, `standard`, `deep`), or the role of an agent (`project_manager`, `developer` …); all tiers when it is
-        /// left out.
+        /// Tier (`fast`, `standard`, `deep`) or agent role (`project_manager`, `developer` …); defaults to all tiers.
         #[arg(value_name = "TIER|ROLE")]
         about: Option<String>,
         #[command(flatten)]
         place: ModelProjectArgs,
     },
-    /// Adds a model, or describes it anew.
+    /// Create or replace a model.
     #[command(
         after_help = "Example: cynork model set coder --route local=qwen2.5-coder --context 32768 --max-output 4096 --tools --tier standard"
     )]
     Set(Box<ModelSetArgs>),
-    /// Removes a model.
-    #[command(after_help = "Example: cynork model remove coder")]
-    Remove {
-        /// Its id.
+    /// Delete a model.
+    #[command(after_help = "Example: cynork model delete coder")]
+    Delete {
+        /// Model id.
         model: String,
     },
 }
 
-/// In which project.
+/// The project.
 #[derive(Args)]
 pub(crate) struct ModelProjectArgs {
-    /// The project, by name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
+    /// Project, by name or id; defaults to the project of the current repository, then to the one chosen with `cynork project
+    /// use`.
     #[arg(long, short)]
     project: Option<String>,
 }
@@ -59,58 +59,58 @@ pub(crate) struct ModelProjectArgs {
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that a model can do or not")]
 #[derive(Args)]
 pub(crate) struct ModelSetArgs {
-    /// The id that clients use.
+    /// Model id that clients use.
     model: String,
-    /// A way to it: the provider, and what it is called there. May be repeated; the first that works is used.
+    /// Route to the model: a provider and the model's name there. May be repeated; the first route that works is used.
     #[arg(long, value_name = "PROVIDER=NAME", value_parser = given::parse_name_value, required_unless_present_any = ["file", "think_seconds"])]
     route: Vec<(String, String)>,
-    /// Most tokens of a conversation.
+    /// Context window, in tokens.
     #[arg(long, value_name = "TOKENS", required_unless_present_any = ["file", "think_seconds"])]
     context: Option<u64>,
-    /// Most tokens of an answer.
+    /// Maximum number of output tokens.
     #[arg(long, value_name = "TOKENS", required_unless_present_any = ["file", "think_seconds"])]
     max_output: Option<u64>,
-    /// What a million tokens cost, of `input`, `cached`, `cache_write` or `output`; may be repeated.
-    #[arg(long, value_name = "OF=MONEY", value_parser = parse_price)]
+    /// Price per million tokens of kind `input`, `cached`, `cache_write` or `output`; may be repeated.
+    #[arg(long, value_name = "KIND=AMOUNT", value_parser = parse_price)]
     price: Vec<(String, u64)>,
-    /// What people call it; its id when it is left out.
+    /// Display name; defaults to the id.
     #[arg(long)]
     title: Option<String>,
-    /// Its tier: a task that asks for the tier `fast` (`cynodeai.fast`) may get this model.
+    /// Tier of the model: a request for the tier `fast` (`cynodeai.fast`) may get a model of that tier.
     #[arg(long, value_parser = ["fast", "standard", "deep"])]
     tier: Option<String>,
-    /// It calls tools.
+    /// Supports tool calls.
     #[arg(long)]
     tools: bool,
-    /// It sees images.
+    /// Supports images.
     #[arg(long)]
     images: bool,
-    /// It keeps to a JSON schema.
+    /// Supports structured output with a JSON schema.
     #[arg(long)]
     json_schema: bool,
-    /// It takes skills.
+    /// Supports skills.
     #[arg(long)]
     skills: bool,
-    /// Describes it without offering it.
+    /// Store the model disabled.
     #[arg(long)]
-    off: bool,
-    /// Offers it to one project alone.
+    disabled: bool,
+    /// Restrict the model to one project.
     #[arg(long)]
     project: Option<String>,
-    /// How long one answer to the project manager may take; `manager.think_timeout_seconds` when it is left out. Alone, it changes
-    /// nothing else of a model that is there.
+    /// Timeout of one answer to the project manager; defaults to `manager.think_timeout_seconds`. Used alone, it updates only
+    /// the timeout of an existing model.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     think_seconds: Option<u32>,
-    /// The whole description as a file of JSON (`SetModel` in the OpenAPI document), `-` for standard input.
+    /// JSON file with the whole model (`SetModel` in the OpenAPI document); `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["route", "context", "max_output", "price", "title", "tier",
-        "tools", "images", "json_schema", "skills", "off", "project", "think_seconds"])]
+        "tools", "images", "json_schema", "skills", "disabled", "project", "think_seconds"])]
     file: Option<String>,
 }
 
 /// What a model needs that is not there yet.
 const NEW_MODEL_HINT: &str = "a new one is described with --route, --context and --max-output";
 
-/// Reads `OF=MONEY`.
+/// Parses `KIND=AMOUNT`.
 fn parse_price(text: &str) -> std::result::Result<(String, u64), String> {
     let (of, amount) = given::parse_name_value(text)?;
     if !["input", "cached", "cache_write", "output"].contains(&of.as_str()) {
@@ -138,10 +138,10 @@ impl ModelCommand {
                 };
                 context.show_outcome(&call, |it: &ModelView| it.id.clone(), sentence).await
             }
-            Self::Remove { model } => {
-                context.confirm_action(&format!("Remove the model {model}?"))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_MODEL, [&model]);
-                context.send_and_confirm(&call, &format!("{model} is removed")).await
+            Self::Delete { model } => {
+                context.confirm_action(&format!("Delete the model {model}?"))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_MODEL, [&model]);
+                context.send_and_confirm(&call, &format!("{model} is deleted")).await
             }
         }
     }
@@ -310,7 +310,7 @@ impl ModelSetArgs {
         Ok(given::without_nulls(json!({
             "title": self.title, "tier": self.tier, "context_tokens": self.context,
             "max_output_tokens": self.max_output, "tools": self.tools, "images": self.images,
-            "json_schema": self.json_schema, "skills": self.skills, "enabled": self.off.then_some(false),
+            "json_schema": self.json_schema, "skills": self.skills, "enabled": self.disabled.then_some(false),
             "routes": routes.collect::<Vec<_>>(), "project_id": project, "think_seconds": self.think_seconds,
         })))
     }
@@ -326,7 +326,7 @@ impl ModelSetArgs {
             || self.images
             || self.json_schema
             || self.skills
-            || self.off
+            || self.disabled
             || self.project.is_some()
     }
 

@@ -17,47 +17,47 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
-    /// Lists the nodes, by name.
+    /// List nodes, by name.
     #[command(after_help = "Example: cynork node list")]
     List,
-    /// Shows a node and what it can do.
+    /// Show a node and its capabilities.
     #[command(after_help = "Example: cynork node show build-1")]
     Show(NodeSelector),
-    /// Lets one machine join as a node. The token is shown once.
+    /// Issue a one-time token with which a machine joins as a node; printed once.
     #[command(after_help = "Example: cynork node join-token --label gpu --expires-in 600")]
     JoinToken(JoinTokenArgs),
-    /// Lets a node end what it has and get no more jobs.
+    /// Drain a node: its running jobs finish and it gets no new ones.
     #[command(after_help = "Example: cynork node drain build-1")]
     Drain(NodeSelector),
-    /// Gives a node jobs again.
+    /// Let a drained node take jobs again.
     #[command(after_help = "Example: cynork node undrain build-1")]
     Undrain(NodeSelector),
-    /// Gives a node other labels, in place of those it has.
+    /// Replace the labels of a node.
     #[command(after_help = "Example: cynork node label build-1 gpu large")]
     Label {
         #[command(flatten)]
         which: NodeSelector,
-        /// All its labels from now on; none takes them away.
+        /// New labels; none removes all labels.
         labels: Vec<String>,
     },
-    /// Removes a node: it is not ours any more.
-    #[command(after_help = "Example: cynork node remove build-1")]
-    Remove(NodeSelector),
+    /// Delete a node and revoke its token.
+    #[command(after_help = "Example: cynork node delete build-1")]
+    Delete(NodeSelector),
 }
 
 /// One node.
 #[derive(Args)]
 pub(crate) struct NodeSelector {
-    /// By name or id.
+    /// Node, by name or id.
     node: String,
 }
 
 #[derive(Args)]
 pub(crate) struct JoinTokenArgs {
-    /// A label that the node will have; may be repeated.
+    /// Label for the node; may be repeated.
     #[arg(long)]
     label: Vec<String>,
-    /// For how long the token works, 60 to 86400; an hour when it is left out.
+    /// Lifetime of the token, 60 to 86400; defaults to an hour.
     #[arg(long, value_name = "SECONDS")]
     expires_in: Option<u32>,
 }
@@ -105,14 +105,14 @@ impl NodeCommand {
             Self::Label { which, labels } => {
                 which.update_node(context, json!({ "labels": labels })).await
             }
-            Self::Remove(which) => {
+            Self::Delete(which) => {
                 let id = which.resolve_node_id(context).await?;
                 context.confirm_action(&format!(
-                    "Remove the node {}? Its jobs are tried elsewhere.",
+                    "Delete the node {}? Its jobs are tried elsewhere.",
                     which.node
                 ))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_NODE, [id]);
-                context.send_and_confirm(&call, &format!("{} is removed", which.node)).await
+                let call = ApiRequest::with_path_params(operations::DELETE_NODE, [id]);
+                context.send_and_confirm(&call, &format!("{} is deleted", which.node)).await
             }
         }
     }
@@ -182,7 +182,7 @@ impl NodeSelector {
 
     async fn update_node(&self, context: &CliContext, body: Value) -> Result<()> {
         let call = ApiRequest::with_path_params(
-            operations::CHANGE_NODE,
+            operations::UPDATE_NODE,
             [self.resolve_node_id(context).await?],
         )
         .with_json_body(&body);

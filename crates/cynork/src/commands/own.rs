@@ -16,26 +16,26 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum MetaCommand {
-    /// Writes the script for a shell's completion to standard output: of commands, flags, and names of tasks, projects, models,
-    /// nodes and providers.
+    /// Print a shell completion script. It completes commands, flags and names of tasks, projects, models, nodes and
+    /// providers.
     #[command(after_help = "Example: cynork completions bash")]
     Completions {
-        /// The shell.
+        /// Shell.
         shell: Shell,
     },
-    /// Writes pages of the manual, one for each command, into a directory.
+    /// Write man pages, one per command, into a directory.
     #[command(after_help = "Example: cynork man man1")]
     Man {
-        /// The directory; made if it is not there.
+        /// Output directory; created if it does not exist.
         directory: PathBuf,
     },
-    /// What is kept between commands.
+    /// Manage the local configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Writes what every command promises, for tests and programs.
+    /// Print the contract of every command, for tests and programs.
     #[command(hide = true, after_help = "Example: cynork contract")]
     Contract {
-        /// The table of commands of docs/cynork.md in its place.
+        /// Print the command table of docs/cynork.md instead.
         #[arg(long)]
         table: bool,
     },
@@ -43,20 +43,20 @@ pub(crate) enum MetaCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Shows where the configuration is kept and what is in it, without the session.
+    /// Show the path and content of the configuration, without the session.
     #[command(after_help = "Example: cynork config show")]
     Show,
-    /// Keeps a value; without one, keeps none.
+    /// Set a configuration value; without a value, unset it.
     #[command(after_help = "Example: cynork config set url http://127.0.0.1:12080")]
     Set(ConfigSetArgs),
 }
 
 #[derive(Args)]
 pub(crate) struct ConfigSetArgs {
-    /// The address of the installation, the project that is meant when none is named, or the program that keeps the session.
+    /// Key: the URL of the installation, the default project, or the credential helper.
     #[arg(value_parser = ["url", "project", "helper"])]
     key: String,
-    /// The value; of a helper, the program and its arguments, behind `--` if they begin with a dash.
+    /// Value; for a helper, the program and its arguments, after `--` if they begin with a dash.
     value: Vec<String>,
 }
 

@@ -25,38 +25,38 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum PullRequestCommand {
-    /// Lists the pull requests of a project, newest first.
+    /// List the pull requests of a project, newest first.
     #[command(after_help = "Example: cynork pr list --project web --state open")]
     List(PullRequestListArgs),
-    /// Shows a pull request with its checks, what was said and what people think.
+    /// Show a pull request with its checks, comments and reviews.
     #[command(after_help = "Example: cynork pr show 3 --project web")]
     Show(PullRequestSelector),
-    /// Lists the files that a pull request would change.
+    /// List the files that a pull request changes.
     #[command(after_help = "Example: cynork pr files 3 --project web")]
     Files(PullRequestSelector),
-    /// Shows what a pull request would change.
+    /// Show the diff of a pull request.
     #[command(after_help = "Example: cynork pr diff 3 --project web --path src/main.rs")]
     Diff {
         #[command(flatten)]
         which: PullRequestSelector,
-        /// Only of this file.
+        /// Filter by file.
         #[arg(long)]
         path: Option<String>,
     },
-    /// Says something about a pull request.
+    /// Comment on a pull request.
     #[command(
         after_help = "Example: cynork pr comment 3 --project web --message \"Why not a map?\" --path src/main.rs --line 12"
     )]
     Comment(PullRequestCommentArgs),
-    /// Judges a pull request. What asks for something is given to a task that goes on with it.
+    /// Review a pull request; requested changes start a follow-up task.
     #[command(
         after_help = "Example: cynork pr review 3 changes --project web --message \"Say what it does.\""
     )]
     Review(PullRequestReviewArgs),
-    /// Takes a pull request that lives here over into its base branch.
+    /// Merge a local pull request into its base branch.
     #[command(after_help = "Example: cynork pr merge 3 --project web")]
     Merge(PullRequestSelector),
-    /// Closes a pull request that is not wanted any more.
+    /// Close a pull request without merging it.
     #[command(after_help = "Example: cynork pr close 3 --project web")]
     Close(PullRequestSelector),
 }
@@ -65,7 +65,7 @@ pub(crate) enum PullRequestCommand {
 pub(crate) struct PullRequestListArgs {
     #[command(flatten)]
     place: ProjectSelector,
-    /// Only in this state.
+    /// Filter by state.
     #[arg(long, value_parser = ["opening", "open", "merged", "closed", "failed"])]
     state: Option<String>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct PullRequestListArgs {
 /// One pull request.
 #[derive(Args)]
 pub(crate) struct PullRequestSelector {
-    /// Its id, or its number in the project.
+    /// Pull request, by id or by number in the project.
     #[arg(value_name = "PULL_REQUEST")]
     pull_request: String,
     #[command(flatten)]
@@ -86,13 +86,13 @@ pub(crate) struct PullRequestSelector {
 pub(crate) struct PullRequestCommentArgs {
     #[command(flatten)]
     which: PullRequestSelector,
-    /// What is to be said; `@FILE` takes it from a file, `@-` from standard input.
+    /// Text of the comment; `@FILE` reads a file, `@-` reads standard input.
     #[arg(long, short, value_name = "TEXT")]
     message: String,
-    /// The file that it is about.
+    /// File to comment on.
     #[arg(long)]
     path: Option<String>,
-    /// The line of that file, as it is offered.
+    /// Line of the new version of that file.
     #[arg(long, requires = "path")]
     line: Option<u32>,
 }
@@ -101,16 +101,16 @@ pub(crate) struct PullRequestCommentArgs {
 pub(crate) struct PullRequestReviewArgs {
     #[command(flatten)]
     which: PullRequestSelector,
-    /// What you think.
+    /// Verdict of the review.
     #[arg(value_parser = ["approve", "changes", "comment"])]
     verdict: String,
-    /// Why, or what should be different; `@FILE` takes it from a file, `@-` from standard input.
+    /// Reason or requested changes; `@FILE` reads a file, `@-` reads standard input.
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
-    /// A remark on a line of a file; may be repeated.
+    /// Comment on a line of a file; may be repeated.
     #[arg(long, value_name = "PATH:LINE=TEXT", value_parser = parse_line_comment)]
-    on: Vec<Value>,
-    /// The commit that you looked at; refused when another is offered by now.
+    line_comment: Vec<Value>,
+    /// Commit that you reviewed; the server refuses the review if the head has moved.
     #[arg(long)]
     commit: Option<String>,
 }
@@ -349,7 +349,7 @@ impl PullRequestReviewArgs {
         let id = self.which.resolve_pull_request_id(context).await?;
         let note = self.message.as_deref().map(given::read_text_argument).transpose()?;
         let body = given::without_nulls(
-            json!({ "verdict": self.verdict, "note": note, "comments": self.on,
+            json!({ "verdict": self.verdict, "note": note, "comments": self.line_comment,
             "commit": self.commit }),
         );
         let call = ApiRequest::with_path_params(operations::REVIEW_PULL_REQUEST, [id])

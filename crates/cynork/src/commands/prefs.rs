@@ -16,18 +16,18 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum PreferencesCommand {
-    /// Lists the preferences of one scope.
+    /// List the preferences of a scope.
     #[command(after_help = "Example: cynork prefs list --project web")]
     List(PreferenceScopeArgs),
-    /// Shows a preference of one scope.
+    /// Show a preference of a scope.
     #[command(after_help = "Example: cynork prefs get chat.default_project --quiet")]
     Get {
-        /// What it is about.
+        /// Key of the preference.
         key: String,
         #[command(flatten)]
         scope: PreferenceScopeArgs,
     },
-    /// Writes a preference, if nobody wrote it in between.
+    /// Set a preference; fails on a version conflict.
     #[command(
         after_help = "Example: cynork prefs set agents.project_manager.additional_context \"Answer in Dutch.\" --project web"
     )]
@@ -37,7 +37,7 @@ pub(crate) enum PreferencesCommand {
         #[command(flatten)]
         scope: PreferenceScopeArgs,
     },
-    /// Deletes a preference, if nobody wrote it in between.
+    /// Delete a preference; fails on a version conflict.
     #[command(after_help = "Example: cynork prefs delete chat.default_project")]
     Delete {
         #[command(flatten)]
@@ -45,51 +45,51 @@ pub(crate) enum PreferencesCommand {
         #[command(flatten)]
         scope: PreferenceScopeArgs,
     },
-    /// Lists the writes of a preference, newest first.
+    /// List the versions of a preference, newest first.
     #[command(after_help = "Example: cynork prefs history chat.default_project")]
     History {
-        /// What it is about.
+        /// Key of the preference.
         key: String,
         #[command(flatten)]
         scope: PreferenceScopeArgs,
     },
-    /// Says what holds and who said it: task before project before user before group before system.
+    /// Show the effective preferences and their sources; a task overrides its project, then user, group and system.
     #[command(
         after_help = "Example: cynork prefs effective --project web --agent-role project_manager"
     )]
     Effective(EffectivePreferencesArgs),
 }
 
-/// Whose preferences: your own when nothing is said.
+/// Scope of a preference; defaults to your own.
 #[derive(Args)]
 #[group(multiple = false)]
 pub(crate) struct PreferenceScopeArgs {
-    /// Of the whole installation.
+    /// Scope: the whole installation.
     #[arg(long)]
     system: bool,
-    /// Of a group, by name or id.
+    /// Scope: a group, by name or id.
     #[arg(long)]
     group: Option<String>,
-    /// Of a user, by handle or id; `me` is you.
+    /// Scope: a user, by handle or id; `me` is you.
     #[arg(long)]
     user: Option<String>,
-    /// Of a project, by name or id.
+    /// Scope: a project, by name or id.
     #[arg(long, short)]
     project: Option<String>,
-    /// Of a task, by its id.
+    /// Scope: a task, by id.
     #[arg(long)]
     task: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct EffectivePreferencesArgs {
-    /// In this project, for you; by name or id.
+    /// Project in which you would work, by name or id.
     #[arg(long, short)]
     project: Option<String>,
-    /// For this task, whose project and author count; by id, or by name with --project.
+    /// Task whose project and author apply, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
-    /// Only what may reach this agent.
+    /// Filter by what this agent role may read.
     #[arg(long, value_parser = ["project_manager", "project_analyst"])]
     agent_role: Option<String>,
 }

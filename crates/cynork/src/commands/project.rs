@@ -24,50 +24,51 @@ mod pull;
 
 #[derive(Subcommand)]
 pub(crate) enum ProjectCommand {
-    /// Lists the projects you may see.
+    /// List the projects you may see.
     #[command(after_help = "Example: cynork project list --archived")]
     List {
-        /// Archived ones, too.
+        /// Include archived projects.
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Makes a project; you become its first admin.
+    /// Create a project; you become its first admin.
     #[command(after_help = "Example: cynork project create web --title \"The web site\"")]
     Create(ProjectCreateArgs),
-    /// Shows a project.
+    /// Show a project.
     #[command(after_help = "Example: cynork project show web")]
     Show {
-        /// By name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
+        /// Project, by name or id; defaults to the project of the current repository, then to the one chosen with `cynork
+        /// project use`.
         project: Option<String>,
     },
-    /// Changes what a project is called and what it is about.
-    #[command(after_help = "Example: cynork project change web --title \"The new web site\"")]
-    Change(ProjectUpdateArgs),
-    /// Archives a project: no task can be asked for in it, its models, schedules and forge rest, and lists leave it out.
+    /// Update the title and description of a project.
+    #[command(after_help = "Example: cynork project update web --title \"The new web site\"")]
+    Update(ProjectUpdateArgs),
+    /// Archive a project: new tasks are refused, its models, schedules and forge are inactive, and lists omit it.
     #[command(
-        after_help = "Example: cynork project archive web\nTasks that are not done refuse it; `cynork project unarchive web` takes it back."
+        after_help = "Example: cynork project archive web\nArchiving fails while tasks are open; `cynork project unarchive web` restores the project."
     )]
     Archive {
-        /// By name or id.
+        /// Project, by name or id.
         project: String,
     },
-    /// Takes a project back that was archived.
+    /// Restore an archived project.
     #[command(after_help = "Example: cynork project unarchive web")]
     Unarchive {
-        /// By name or id.
+        /// Project, by name or id.
         project: String,
     },
-    /// Deletes an archived project for good: its tasks, repository, models, budgets, schedules and preferences.
+    /// Delete an archived project permanently: its tasks, repository, models, budgets, schedules and preferences.
     #[command(
-        after_help = "Example: cynork project delete web\nRecords of tool calls, events and what models were used for stay. Without --yes its name is asked for."
+        after_help = "Example: cynork project delete web\nAudit records, events and model usage stay. Without --yes, the command asks for the name of the project."
     )]
     Delete {
-        /// By name or id.
+        /// Project, by name or id.
         project: String,
     },
-    /// Lists the members of a project.
+    /// List the members of a project.
     #[command(after_help = "Example: cynork project members --project web")]
     Members {
         #[command(flatten)]
@@ -75,79 +76,80 @@ pub(crate) enum ProjectCommand {
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Gives a user a role in a project.
+    /// Grant a user a role in a project.
     #[command(after_help = "Example: cynork project grant bob operator --project web")]
     Grant {
-        /// By handle or id.
+        /// User, by handle or id.
         user: String,
-        /// What the user may do there.
+        /// Role of the user in the project.
         #[arg(value_parser = ROLES)]
         role: String,
         #[command(flatten)]
         place: ProjectSelector,
     },
-    /// Takes a user out of a project.
+    /// Revoke a user's role in a project.
     #[command(after_help = "Example: cynork project revoke bob --project web")]
     Revoke {
-        /// By handle or id.
+        /// User, by handle or id.
         user: String,
         #[command(flatten)]
         place: ProjectSelector,
     },
-    /// Gives a group a role in a project; `none` takes it away.
+    /// Grant a group a role in a project; `none` revokes it.
     #[command(after_help = "Example: cynork project grant-group reviewers viewer --project web")]
     GrantGroup {
-        /// By name or id.
+        /// Project, by name or id.
         group: String,
-        /// What its members may do there.
+        /// Role of the group's members in the project.
         #[arg(value_parser = ROLES_OR_NONE)]
         role: String,
         #[command(flatten)]
         place: ProjectSelector,
     },
-    /// Shows the repository that work in a project starts from.
+    /// Show the repository of a project.
     #[command(after_help = "Example: cynork project repository --project web")]
     Repository(ProjectSelector),
-    /// Brings a repository of this machine into a project, or newer commits of it.
+    /// Import a local repository, or its newer commits, into a project.
     #[command(after_help = "Example: cynork project import . --project web")]
     Import(import::ImportArgs),
-    /// Brings the branch that a working copy is on up to what the project has, with git.
+    /// Fast-forward the branch of a working copy to the project's head, with git.
     #[command(after_help = "Example: cynork project pull --project web")]
     Pull(pull::PullArgs),
-    /// Makes a working copy of a project's repository, with git.
+    /// Clone a project's repository, with git.
     #[command(after_help = "Example: cynork project clone web")]
     Clone(pull::CloneArgs),
-    /// Chooses the project that is meant when none is named and the repository one is in has none.
+    /// Set the default project, used when none is named and the current repository has none.
     #[command(after_help = "Example: cynork project use web")]
     Use {
-        /// By name or id.
+        /// Project, by name or id.
         project: String,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct ProjectCreateArgs {
-    /// Its name in addresses and on the command line: `[a-z0-9-]`.
+    /// Name in URLs and on the command line: `[a-z0-9-]`.
     name: String,
-    /// Its name for people; the short one when it is left out.
+    /// Title; defaults to the name.
     #[arg(long)]
     title: Option<String>,
-    /// What it is about.
+    /// Description.
     #[arg(long)]
     description: Option<String>,
-    /// Means this project from now on when none is named and the repository one is in has none.
+    /// Make it the default project, used when none is named and the current repository has none.
     #[arg(long = "use")]
     chosen: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct ProjectUpdateArgs {
-    /// By name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
+    /// Project, by name or id; defaults to the project of the current repository, then to the one chosen with `cynork project
+    /// use`.
     project: Option<String>,
-    /// Its name for people.
+    /// Title.
     #[arg(long)]
     title: Option<String>,
-    /// What it is about.
+    /// Description.
     #[arg(long)]
     description: Option<String>,
 }
@@ -164,17 +166,14 @@ impl ProjectCommand {
                 );
                 context.show_item(&call, project_slug, project_fields).await
             }
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
             Self::Archive { project } => {
                 context.confirm_action(&format!(
                     "Archive {project}? No task can be asked for in it then."
                 ))?;
                 let call = ApiRequest::with_path_params(operations::ARCHIVE_PROJECT, [&project]);
                 let sentence = |it: &ProjectView, _: &ValueFormatter| {
-                    format!(
-                        "{0} is archived; `cynork project unarchive {0}` takes it back",
-                        it.slug
-                    )
+                    format!("{0} is archived; `cynork project unarchive {0}` restores it", it.slug)
                 };
                 context.show_outcome(&call, project_slug, sentence).await
             }

@@ -16,68 +16,68 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ProviderCommand {
-    /// Lists the providers of models.
+    /// List model providers.
     #[command(after_help = "Example: cynork provider list")]
     List,
-    /// Adds a provider, or describes it anew.
+    /// Create or replace a provider.
     #[command(
         after_help = "Example: cynork provider set local --kind compatible --base-url http://127.0.0.1:11434/v1"
     )]
     Set(ProviderSetArgs),
-    /// Gives a provider a key, which is typed or read from standard input. It is stored encrypted and never shown again.
+    /// Add an API key to a provider, typed or read from standard input. It is stored encrypted and never shown again.
     #[command(after_help = "Example: cynork provider add-key openai --label team")]
     AddKey {
-        /// The provider.
+        /// Provider.
         provider: String,
-        /// What you call the key.
+        /// Label of the key.
         #[arg(long, default_value = "default")]
         label: String,
-        /// Reads the key from standard input, its first line.
+        /// Read the key from the first line of standard input.
         #[arg(long)]
         key_stdin: bool,
     },
-    /// Takes a key away from a provider.
-    #[command(after_help = "Example: cynork provider remove-key openai team")]
-    RemoveKey {
-        /// The provider.
+    /// Delete an API key of a provider.
+    #[command(after_help = "Example: cynork provider delete-key openai team")]
+    DeleteKey {
+        /// Provider.
         provider: String,
-        /// The key, by its label or id.
+        /// Key, by label or id.
         key: String,
     },
-    /// Removes a provider with its keys.
-    #[command(after_help = "Example: cynork provider remove local")]
-    Remove {
-        /// The provider.
+    /// Delete a provider and its keys.
+    #[command(after_help = "Example: cynork provider delete local")]
+    Delete {
+        /// Provider.
         provider: String,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct ProviderSetArgs {
-    /// What you call it.
+    /// Name of the provider.
     provider: String,
-    /// What kind of place it is.
+    /// Kind of provider.
     #[arg(long, value_parser = ["compatible", "openai", "anthropic", "scripted", "record", "replay"])]
     kind: String,
-    /// Its address up to and including `/v1`.
+    /// Base URL, up to and including `/v1`.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// How it is spoken to; what the kind usually speaks when it is left out.
+    /// API dialect; defaults to that of the kind.
     #[arg(long, value_parser = ["chat", "responses", "messages"])]
     dialect: Option<String>,
-    /// Whether nothing leaves what you own; whether the address is private when it is left out.
+    /// Whether requests stay on machines that you own; defaults to whether the address is private.
     #[arg(long, value_name = "BOOL")]
     local: Option<bool>,
-    /// Describes it without using it.
+    /// Store the provider disabled.
     #[arg(long)]
-    off: bool,
-    /// The answers of a `scripted` provider: a file of JSON, `-` for standard input.
+    disabled: bool,
+    /// JSON file with the answers of a `scripted` provider; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<String>,
-    /// The provider whose answers a `record` provider keeps.
+    /// Provider that a `record` provider records.
     #[arg(long, value_name = "PROVIDER")]
-    of: Option<String>,
-    /// The name of the kept answers, of a `record` or a `replay` provider.
+    source: Option<String>,
+    /// Name of the recording of a `record` or `replay` provider.
     #[arg(long)]
     cassette: Option<String>,
 }
@@ -99,20 +99,20 @@ impl ProviderCommand {
                     .show_outcome(&call, |it: &ProviderKeyView| it.key_id.to_string(), sentence)
                     .await
             }
-            Self::RemoveKey { provider, key } => {
+            Self::DeleteKey { provider, key } => {
                 let id = find_key_id(context, &provider, &key).await?;
-                context.confirm_action(&format!("Take the key {key} away from {provider}?"))?;
+                context.confirm_action(&format!("Delete the key {key} of {provider}?"))?;
                 let call =
-                    ApiRequest::with_path_params(operations::REMOVE_PROVIDER_KEY, [&provider, &id]);
+                    ApiRequest::with_path_params(operations::DELETE_PROVIDER_KEY, [&provider, &id]);
                 context
-                    .send_and_confirm(&call, &format!("{provider} has the key {key} no more"))
+                    .send_and_confirm(&call, &format!("the key {key} of {provider} is deleted"))
                     .await
             }
-            Self::Remove { provider } => {
+            Self::Delete { provider } => {
                 context
-                    .confirm_action(&format!("Remove the provider {provider} with its keys?"))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_PROVIDER, [&provider]);
-                context.send_and_confirm(&call, &format!("{provider} is removed")).await
+                    .confirm_action(&format!("Delete the provider {provider} with its keys?"))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_PROVIDER, [&provider]);
+                context.send_and_confirm(&call, &format!("{provider} is deleted")).await
             }
         }
     }
@@ -164,7 +164,7 @@ impl ProviderSetArgs {
         let script = self.script.as_deref().map(given::read_file_json).transpose()?;
         let body = given::without_nulls(json!({
             "kind": self.kind, "base_url": self.base_url, "dialect": self.dialect, "local": self.local,
-            "enabled": self.off.then_some(false), "script": script, "of": self.of, "cassette": self.cassette,
+            "enabled": self.disabled.then_some(false), "script": script, "of": self.source, "cassette": self.cassette,
         }));
         let call = ApiRequest::with_path_params(operations::SET_PROVIDER, [&self.provider])
             .with_json_body(&body);

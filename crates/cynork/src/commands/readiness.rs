@@ -26,7 +26,7 @@ const STARTUP_CHECKS: [&str; 6] = ["engine", "runner", "manager", "analyst", "no
 
 #[derive(Args)]
 pub(crate) struct StatusArgs {
-    /// The project to look for, by id or name; else that of the repository here, else the installation alone.
+    /// Project to check, by id or name; defaults to the project of the current repository, then to the installation alone.
     #[arg(long, short)]
     project: Option<String>,
 }

@@ -17,18 +17,18 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum RemoteCommand {
-    /// Shows where a project's repository is, and what does not work yet.
+    /// Show the forge connection of a project and what is missing.
     #[command(after_help = "Example: cynork remote show --project web")]
     Show(ProjectSelector),
-    /// Connects a project with its repository on a forge; the token is typed, or read from standard input.
+    /// Connect a project to its repository on a forge; the token is typed or read from standard input.
     #[command(
         after_help = "Example: cynork remote set github https://github.com/acme/web.git --project web"
     )]
     Set(Box<RemoteSetArgs>),
-    /// Takes the connection away, with its token. What is on the forge stays there.
-    #[command(after_help = "Example: cynork remote remove --project web")]
-    Remove(ProjectSelector),
-    /// Lists the issues of the forge that were wanted, and what became of them.
+    /// Delete the connection and its token; the repository on the forge stays.
+    #[command(after_help = "Example: cynork remote delete --project web")]
+    Delete(ProjectSelector),
+    /// List the forge issues taken as tasks, and their outcomes.
     #[command(after_help = "Example: cynork remote issues --project web")]
     Issues(ProjectSelector),
 }
@@ -36,44 +36,44 @@ pub(crate) enum RemoteCommand {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
 pub(crate) struct RemoteSetArgs {
-    /// The kind of forge; Forgejo is `gitea`.
+    /// Kind of forge; use `gitea` for Forgejo.
     #[arg(value_parser = ["github", "gitlab", "gitea"])]
     forge: String,
-    /// Where it is cloned from.
+    /// Clone URL.
     #[arg(value_name = "URL")]
-    cloned_from: String,
+    clone_url: String,
     #[command(flatten)]
     place: ProjectSelector,
-    /// Its name there; taken from the address when it is left out.
+    /// Name of the repository on the forge; defaults to the path of the URL.
     #[arg(long, value_name = "OWNER/NAME")]
     repository: Option<String>,
-    /// The branch that work starts from and that pull requests are for.
+    /// Base branch of tasks and pull requests.
     #[arg(long, default_value = "main")]
     branch: String,
-    /// Where the forge's API is; the usual place when it is left out.
+    /// Base URL of the forge's API; defaults to the usual one of the forge.
     #[arg(long, value_name = "URL")]
-    api: Option<String>,
-    /// Issues with this label become tasks.
+    api_url: Option<String>,
+    /// Turn issues with this label into tasks.
     #[arg(long)]
     label: Option<String>,
-    /// Issues that are assigned to the account of the token become tasks.
+    /// Turn issues assigned to the token's account into tasks.
     #[arg(long)]
-    assigned: bool,
-    /// Also issues of people who may not write to the repository.
+    assigned_to_bot: bool,
+    /// Include issues of authors without write access to the repository.
     #[arg(long)]
-    from_anyone: bool,
-    /// How often it is looked at, 10 to 86400.
+    allow_untrusted_authors: bool,
+    /// Polling interval, 10 to 86400.
     #[arg(long, value_name = "SECONDS")]
     poll_seconds: Option<u32>,
-    /// Does not ask the forge now whether all works.
+    /// Skip the connection check.
     #[arg(long)]
     no_check: bool,
-    /// Reads the token from standard input, its first line. Without one, the token that is there stays.
+    /// Read the token from the first line of standard input. Without a token, the stored one stays.
     #[arg(long)]
     token_stdin: bool,
-    /// Reads what the forge signs its deliveries with from standard input, the line behind the token.
+    /// Read the webhook secret from standard input, from the line after the token.
     #[arg(long)]
-    webhook_stdin: bool,
+    webhook_secret_stdin: bool,
 }
 
 impl RemoteCommand {
@@ -87,16 +87,15 @@ impl RemoteCommand {
                 context.show_item(&call, |it: &RemoteView| it.url.clone(), remote_fields).await
             }
             Self::Set(set) => set.run(context).await,
-            Self::Remove(place) => {
+            Self::Delete(place) => {
                 let project = context.require_project(place.project)?;
-                context.confirm_action(&format!(
-                    "Take the remote of {project} away, with its token?"
-                ))?;
-                let call = ApiRequest::with_path_params(operations::REMOVE_REMOTE, [&project]);
+                context
+                    .confirm_action(&format!("Delete the remote of {project}, with its token?"))?;
+                let call = ApiRequest::with_path_params(operations::DELETE_REMOTE, [&project]);
                 context
                     .send_and_confirm(
                         &call,
-                        &format!("{project} is connected with no forge any more"),
+                        &format!("{project} is no longer connected to a forge"),
                     )
                     .await
             }
@@ -147,7 +146,7 @@ impl RemoteSetArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let project = context.require_project(self.place.project)?;
         let repository =
-            self.repository.or_else(|| repository_name(&self.cloned_from)).ok_or_else(|| {
+            self.repository.or_else(|| repository_name(&self.clone_url)).ok_or_else(|| {
                 CliError::new(CliErrorKind::Usage, "what is the repository called there?")
                     .with_fix("say it with --repository OWNER/NAME")
             })?;
@@ -157,13 +156,13 @@ impl RemoteSetArgs {
             stdin: self.token_stdin,
         };
         let token = given::read_optional_secret(context, ask)?;
-        let signs = if self.webhook_stdin { Some(given::read_stdin_line()?) } else { None };
+        let signs = if self.webhook_secret_stdin { Some(given::read_stdin_line()?) } else { None };
         let body = given::without_nulls(json!({
-            "forge": self.forge, "url": self.cloned_from, "api": self.api, "repository": repository,
+            "forge": self.forge, "url": self.clone_url, "api": self.api_url, "repository": repository,
             "default_branch": self.branch,
             "credential": token.as_ref().map(|it| it.expose_secret()),
             "webhook_secret": signs.as_ref().map(|it| it.expose_secret()),
-            "intake": { "label": self.label, "assign_to_us": self.assigned, "from_anyone": self.from_anyone },
+            "intake": { "label": self.label, "assign_to_us": self.assigned_to_bot, "from_anyone": self.allow_untrusted_authors },
             "poll_seconds": self.poll_seconds,
             "check": self.no_check.then_some(false),
         }));

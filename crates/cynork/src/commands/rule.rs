@@ -15,33 +15,33 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum RuleCommand {
-    /// Lists the rules.
+    /// List policy rules.
     #[command(after_help = "Example: cynork rule list")]
     List,
-    /// Writes a rule: one Cedar `forbid`. A rule that does not fit the tools is refused.
+    /// Create or replace a policy rule: one Cedar `forbid`, validated against the tools.
     #[command(
         after_help = "Example: cynork rule set no-push refuse --text 'forbid (principal, action == Action::\"git.push\", resource);'"
     )]
     Set(RuleSetArgs),
-    /// Removes a rule.
-    #[command(after_help = "Example: cynork rule remove no-push")]
-    Remove {
-        /// Its name.
+    /// Delete a policy rule.
+    #[command(after_help = "Example: cynork rule delete no-push")]
+    Delete {
+        /// Name of the rule.
         rule: String,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct RuleSetArgs {
-    /// Its name: it is in records and answers.
+    /// Name of the rule; shown in audit records and refusals.
     rule: String,
-    /// What happens to a call that it is about: refused, put before a person, or only noted.
+    /// Effect on a matching call: refuse it, require approval, or only record it.
     #[arg(value_parser = ["refuse", "approve", "shadow"])]
     mode: String,
-    /// The rule.
+    /// Text of the rule.
     #[arg(long, value_name = "CEDAR", conflicts_with = "file")]
     text: Option<String>,
-    /// A file with the rule, `-` for standard input.
+    /// File with the rule; `-` reads standard input.
     #[arg(long)]
     file: Option<String>,
 }
@@ -69,10 +69,10 @@ impl RuleCommand {
                     .await
             }
             Self::Set(set) => set.run(context).await,
-            Self::Remove { rule } => {
-                context.confirm_action(&format!("Remove the rule {rule}?"))?;
+            Self::Delete { rule } => {
+                context.confirm_action(&format!("Delete the rule {rule}?"))?;
                 let call = ApiRequest::with_path_params(operations::DELETE_RULE, [&rule]);
-                context.send_and_confirm(&call, &format!("{rule} is removed")).await
+                context.send_and_confirm(&call, &format!("{rule} is deleted")).await
             }
         }
     }

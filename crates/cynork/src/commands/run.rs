@@ -37,32 +37,32 @@ pub use self::ending::RUN_OUTPUT_SCHEMA;
 /// How many files are named that were left behind.
 const MAX_LISTED_FILES: usize = 5;
 
-/// Asks for work and follows it. `--yes` says yes to the plan; whatever else is asked on the way is still asked.
+/// Request work and follow it. `--yes` approves the plan; other questions are still asked.
 #[derive(Args)]
 #[command(
     after_help = "Example: cynork run \"add a dark mode switch\" --repo . --check 'make test' --budget 2.50\n\
-                  Ctrl-C leaves; the work goes on, and `cynork task watch last` comes back to it."
+                  Ctrl-C detaches; the work goes on, and `cynork task watch last` follows it again."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     wish: TaskRequestArgs,
-    /// The repository to work on; its commits are brought to the installation.
+    /// Repository to work on; its commits are imported into the project.
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     repo: PathBuf,
-    /// The project, by id or name; else that of the repository, which is made if there is none.
+    /// Project, by id or name; defaults to the project of the repository, which is created if there is none.
     #[arg(long, short)]
     project: Option<String>,
-    /// Brings nothing: the work starts from what the project has.
+    /// Import nothing; start from the project's head.
     #[arg(long)]
-    as_is: bool,
-    /// Asks for the task though nobody could do it now: it waits.
+    no_import: bool,
+    /// Create the task even if nothing can run it now; it waits.
     #[arg(long)]
     force: bool,
-    /// Comes back as soon as the task was accepted.
+    /// Return as soon as the task is accepted.
     #[arg(long)]
     detach: bool,
-    /// Plain lines, nothing that is drawn anew.
+    /// Print plain lines without live updates.
     #[arg(long)]
     plain: bool,
 }
@@ -112,7 +112,7 @@ impl RunArgs {
         let wanted = self.wish.to_task_draft()?;
         let found = WorkingCopy::find_repository(&self.repo)?;
         let project = match &found {
-            Some(repository) if self.as_is => {
+            Some(repository) if self.no_import => {
                 let (project, _) =
                     repository.find_or_create_project(context, self.project.as_deref()).await?;
                 tell("project", &format!("{}, as it is", project.slug));

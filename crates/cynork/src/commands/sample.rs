@@ -14,11 +14,11 @@ use crate::{
     terminal::TextStyle,
 };
 
-/// Makes a repository, a project for it, and a script in place of a model and of agents.
+/// Create a repository, its project, and a script in place of a model and agents.
 #[derive(Args)]
 #[command(after_help = "Example: cynork sample slug")]
 pub(crate) struct SampleArgs {
-    /// Where the repository is made; a directory that is not there yet. Its name is the project's.
+    /// New directory for the repository; its name becomes the project's name.
     directory: PathBuf,
 }
 

@@ -17,77 +17,77 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ScheduleCommand {
-    /// Lists the schedules you may see, newest first.
+    /// List the schedules you may see, newest first.
     #[command(after_help = "Example: cynork schedule list --project web")]
     List {
-        /// Only of this project, by name or id.
+        /// Filter by project, by name or id.
         #[arg(long, short)]
         project: Option<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Shows a schedule, its next time and what came of the last.
+    /// Show a schedule, its next run and its last result.
     #[command(after_help = "Example: cynork schedule show weekly-updates")]
     Show {
-        /// Its name or id.
+        /// Schedule, by name or id.
         schedule: String,
     },
-    /// Makes a schedule. It acts in your name.
+    /// Create a schedule, which acts in your name.
     #[command(
-        after_help = "Example: cynork schedule create weekly-updates --cron \"0 9 * * mon\" --zone Europe/Berlin --words \"look for outdated dependencies\" --project web"
+        after_help = "Example: cynork schedule create weekly-updates --cron \"0 9 * * mon\" --timezone Europe/Berlin --words \"look for outdated dependencies\" --project web"
     )]
     Create(ScheduleCreateArgs),
-    /// Changes a schedule; it acts in your name from then on.
-    #[command(after_help = "Example: cynork schedule change weekly-updates --off")]
-    Change(ScheduleUpdateArgs),
-    /// Does not wait for its time.
+    /// Update a schedule; it acts in your name from then on.
+    #[command(after_help = "Example: cynork schedule update weekly-updates --disable")]
+    Update(ScheduleUpdateArgs),
+    /// Run a schedule now.
     #[command(after_help = "Example: cynork schedule run weekly-updates")]
     Run {
-        /// Its name or id.
+        /// Schedule, by name or id.
         schedule: String,
     },
-    /// Removes a schedule; what it asked for stays.
-    #[command(after_help = "Example: cynork schedule remove weekly-updates")]
-    Remove {
-        /// Its name or id.
+    /// Delete a schedule; the tasks it created stay.
+    #[command(after_help = "Example: cynork schedule delete weekly-updates")]
+    Delete {
+        /// Schedule, by name or id.
         schedule: String,
     },
 }
 
-/// When it is due.
+/// Trigger of a schedule.
 #[derive(Args)]
 pub(crate) struct ScheduleTriggerArgs {
-    /// Again and again: minute, hour, day of the month, month, day of the week.
+    /// Cron expression: minute, hour, day of the month, month, day of the week.
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "at")]
     cron: Option<String>,
-    /// The time zone whose clock it goes by; `UTC` when it is left out.
+    /// Time zone of the cron expression; defaults to `UTC`.
     #[arg(long, requires = "cron")]
-    zone: Option<String>,
-    /// One time.
+    timezone: Option<String>,
+    /// Time of a single run.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
     at: Option<TimeArgument>,
 }
 
-/// What it asks for.
+/// Action of a schedule.
 #[derive(Args)]
 pub(crate) struct ScheduleActionArgs {
-    /// Words, which the project manager makes tasks of each time; `@FILE` takes them from a file.
+    /// Request that the project manager turns into tasks at each run; `@FILE` reads a file.
     #[arg(long, value_name = "TEXT", conflicts_with = "task")]
     words: Option<String>,
-    /// The same task each time, by its description; `@FILE` takes it from a file.
+    /// Description of the task to create at each run; `@FILE` reads a file.
     #[arg(long, value_name = "TEXT")]
     task: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct ScheduleCreateArgs {
-    /// Its name, unique in the project.
+    /// Name, unique in the project.
     name: String,
     #[command(flatten)]
     when: ScheduleTriggerArgs,
     #[command(flatten)]
     what: ScheduleActionArgs,
-    /// What is done about times at which CyNode did not run.
+    /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
     #[command(flatten)]
@@ -96,31 +96,31 @@ pub(crate) struct ScheduleCreateArgs {
 
 #[derive(Args)]
 pub(crate) struct ScheduleUpdateArgs {
-    /// Its name or id.
+    /// Schedule, by name or id.
     schedule: String,
     #[command(flatten)]
     when: ScheduleTriggerArgs,
     #[command(flatten)]
     what: ScheduleActionArgs,
-    /// What is done about times at which CyNode did not run.
+    /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
-    /// Switches it on.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
-    /// Switches it off.
+    /// Enable the schedule.
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
+    /// Disable the schedule.
     #[arg(long)]
-    off: bool,
-    /// The version that you looked at; else the present one.
+    disable: bool,
+    /// Version that you expect; defaults to the current one.
     #[arg(long, value_name = "VERSION")]
-    expect: Option<u32>,
+    expected_version: Option<u32>,
 }
 
 impl ScheduleTriggerArgs {
     fn into_trigger_body(self, look: &ValueFormatter) -> Result<Option<Value>> {
         Ok(match (self.cron, self.at) {
             (Some(expression), _) => {
-                let zone = self.zone;
+                let zone = self.timezone;
                 Some(given::without_nulls(
                     json!({ "kind": "cron", "expression": expression, "zone": zone }),
                 ))
@@ -167,7 +167,7 @@ impl ScheduleCommand {
                     .await
             }
             Self::Create(create) => create.run(context).await,
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
             Self::Run { schedule } => {
                 let id = SCHEDULE.resolve_id(context, &schedule).await?;
                 let call = ApiRequest::with_path_params(operations::RUN_SCHEDULE, [&id]);
@@ -177,11 +177,11 @@ impl ScheduleCommand {
                 };
                 context.show_outcome(&call, name, words).await
             }
-            Self::Remove { schedule } => {
+            Self::Delete { schedule } => {
                 let id = SCHEDULE.resolve_id(context, &schedule).await?;
-                context.confirm_action(&format!("Remove the schedule {schedule}?"))?;
+                context.confirm_action(&format!("Delete the schedule {schedule}?"))?;
                 let call = ApiRequest::with_path_params(operations::DELETE_SCHEDULE, [&id]);
-                context.send_and_confirm(&call, &format!("{schedule} is removed")).await
+                context.send_and_confirm(&call, &format!("{schedule} is deleted")).await
             }
         }
     }
@@ -256,14 +256,14 @@ impl ScheduleCreateArgs {
 impl ScheduleUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let id = SCHEDULE.resolve_id(context, &self.schedule).await?;
-        let version = match self.expect {
+        let version = match self.expected_version {
             Some(version) => json!(version),
             None => context
                 .send_request(&ApiRequest::with_path_params(operations::GET_SCHEDULE, [&id]))
                 .await?["version"]
                 .take(),
         };
-        let enabled = (self.on || self.off).then_some(self.on);
+        let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(
             json!({ "when": self.when.into_trigger_body(&context.value_formatter())?,
             "what": self.what.into_action_body()?, "missed": self.missed, "enabled": enabled }),

@@ -12,25 +12,25 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum SettingsCommand {
-    /// Lists the system settings that were written.
+    /// List the system settings that are set.
     #[command(after_help = "Example: cynork settings list")]
     List,
-    /// Shows a system setting.
+    /// Show a system setting.
     #[command(after_help = "Example: cynork settings get gateway.calls_per_second --quiet")]
     Get {
-        /// What it is about.
+        /// Key of the setting.
         key: String,
     },
-    /// Writes a system setting, if nobody wrote it in between.
+    /// Set a system setting; fails on a version conflict.
     #[command(after_help = "Example: cynork settings set gateway.calls_per_second 20")]
     Set(NewValue),
-    /// Deletes a system setting, if nobody wrote it in between.
+    /// Delete a system setting; fails on a version conflict.
     #[command(after_help = "Example: cynork settings delete gateway.calls_per_second")]
     Delete(OldValue),
-    /// Lists the writes of a system setting, newest first.
+    /// List the versions of a system setting, newest first.
     #[command(after_help = "Example: cynork settings history gateway.calls_per_second")]
     History {
-        /// What it is about.
+        /// Key of the setting.
         key: String,
     },
 }

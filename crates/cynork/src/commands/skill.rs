@@ -17,31 +17,31 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum SkillCommand {
-    /// Lists the skills of a project, without their instructions.
+    /// List the skills of a project, without their instructions.
     #[command(after_help = "Example: cynork skill list --project web")]
     List {
         #[command(flatten)]
         place: ProjectSelector,
     },
-    /// Shows a skill with its instructions.
+    /// Show a skill with its instructions.
     #[command(after_help = "Example: cynork skill show run-the-tests --project web")]
     Show {
         #[command(flatten)]
         which: SkillSelector,
     },
-    /// Writes instructions that agents may be given. What looks malicious is refused.
+    /// Create a skill: instructions for agents. Malicious content is refused.
     #[command(
         after_help = "Example: cynork skill create run-the-tests --about \"Before anything is called done\" --body @skill.md --project web"
     )]
     Create(SkillCreateArgs),
-    /// Writes a skill anew.
+    /// Update a skill.
     #[command(
-        after_help = "Example: cynork skill change run-the-tests --body @skill.md --project web"
+        after_help = "Example: cynork skill update run-the-tests --body @skill.md --project web"
     )]
-    Change(SkillUpdateArgs),
-    /// Removes a skill.
-    #[command(after_help = "Example: cynork skill remove run-the-tests --project web")]
-    Remove {
+    Update(SkillUpdateArgs),
+    /// Delete a skill.
+    #[command(after_help = "Example: cynork skill delete run-the-tests --project web")]
+    Delete {
         #[command(flatten)]
         which: SkillSelector,
     },
@@ -49,7 +49,7 @@ pub(crate) enum SkillCommand {
 
 #[derive(Args)]
 pub(crate) struct SkillSelector {
-    /// Its id, or its name in the project.
+    /// Skill, by id or by name in the project.
     skill: String,
     #[command(flatten)]
     place: ProjectSelector,
@@ -57,12 +57,12 @@ pub(crate) struct SkillSelector {
 
 #[derive(Args)]
 pub(crate) struct SkillCreateArgs {
-    /// What it is called; unique in the project.
+    /// Name, unique in the project.
     name: String,
-    /// When it is of use.
+    /// When agents should use it.
     #[arg(long)]
     about: String,
-    /// The instructions; `@FILE` takes them from a file, `@-` from standard input.
+    /// Instructions; `@FILE` reads a file, `@-` reads standard input.
     #[arg(long)]
     body: String,
     #[command(flatten)]
@@ -73,15 +73,15 @@ pub(crate) struct SkillCreateArgs {
 pub(crate) struct SkillUpdateArgs {
     #[command(flatten)]
     which: SkillSelector,
-    /// When it is of use; as it was when it is left out.
+    /// When agents should use it; unchanged by default.
     #[arg(long)]
     about: Option<String>,
-    /// The instructions; `@FILE` takes them from a file, `@-` from standard input. As they were when they are left out.
+    /// Instructions; `@FILE` reads a file, `@-` reads standard input. Unchanged by default.
     #[arg(long)]
     body: Option<String>,
-    /// The version that you looked at; else the present one.
+    /// Version that you expect; defaults to the current one.
     #[arg(long, value_name = "VERSION")]
-    expect: Option<i64>,
+    expected_version: Option<i64>,
 }
 
 impl SkillSelector {
@@ -142,12 +142,12 @@ impl SkillCommand {
                 })
             }
             Self::Create(write) => write.run(context).await,
-            Self::Change(anew) => anew.run(context).await,
-            Self::Remove { which } => {
+            Self::Update(update) => update.run(context).await,
+            Self::Delete { which } => {
                 let id = which.resolve_skill_id(context).await?;
-                context.confirm_action(&format!("Remove the skill {}?", which.skill))?;
+                context.confirm_action(&format!("Delete the skill {}?", which.skill))?;
                 let call = ApiRequest::with_path_params(operations::DELETE_SKILL, [&id]);
-                context.send_and_confirm(&call, &format!("{} is removed", which.skill)).await
+                context.send_and_confirm(&call, &format!("{} is deleted", which.skill)).await
             }
         }
     }
@@ -179,7 +179,7 @@ impl SkillUpdateArgs {
         let mut now = context
             .send_request(&ApiRequest::with_path_params(operations::GET_SKILL, [&id]))
             .await?;
-        let version = self.expect.map_or_else(|| now["version"].take(), |it| json!(it));
+        let version = self.expected_version.map_or_else(|| now["version"].take(), |it| json!(it));
         let about = self.about.map_or_else(|| now["description"].take(), |it| json!(it));
         let body = match self.body {
             Some(body) => json!(given::read_text_argument(&body)?),

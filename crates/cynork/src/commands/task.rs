@@ -37,89 +37,89 @@ const MAX_SEARCH_PAGES: usize = 20;
 
 #[derive(Subcommand)]
 pub(crate) enum TaskCommand {
-    /// Asks for a piece of work and comes back at once.
+    /// Create a task and return at once.
     #[command(
         after_help = "Example: cynork task create \"Add a dark mode switch\" --project web --check 'make test'"
     )]
     Create(create::TaskCreateArgs),
-    /// Lists the tasks you may see, newest first.
+    /// List the tasks you may see, newest first.
     #[command(after_help = "Example: cynork task list --project web --state running")]
     List(TaskListArgs),
-    /// Shows one task.
+    /// Show a task.
     #[command(after_help = "Example: cynork task show last")]
     Show(TaskSelector),
-    /// Follows a task until it has ended, and answers it where it asks.
+    /// Follow a task until it ends, and answer its questions.
     #[command(after_help = "Example: cynork task watch last")]
     Watch(TaskWatchArgs),
-    /// Shows the plan as a tree, with where each unit stands.
+    /// Show the plan as a tree, with the state of each unit.
     #[command(after_help = "Example: cynork task plan last --mermaid")]
     Plan(look::TaskPlanArgs),
-    /// Shows what happened, step by step.
+    /// Show the timeline of a task, step by step.
     #[command(after_help = "Example: cynork task timeline fix-login --project web")]
     Timeline(look::TaskTimelineArgs),
-    /// Shows what agents said and did and what programs wrote.
+    /// Show the logs of a task: agent messages, tool calls and program output.
     #[command(after_help = "Example: cynork task logs last --follow --unit review")]
     Logs(logs::TaskLogsArgs),
-    /// Shows what its pull request changes; not at a terminal, as `git apply` takes it.
+    /// Show the diff of a task; not at a terminal, in the format of `git apply`.
     #[command(after_help = "Example: cynork task diff last --stat")]
     Diff(look::TaskDiffShowArgs),
-    /// Shows what checks came to that no agent ran, and what everybody found.
+    /// Show the results of independent checks and the findings of reviews.
     #[command(after_help = "Example: cynork task evidence last")]
     Evidence(TaskSelector),
-    /// Shows what it cost, by step and by model, against its cap.
+    /// Show the cost of a task by step and model, and its budget.
     #[command(after_help = "Example: cynork task cost last --json")]
     Cost(TaskSelector),
-    /// Shows what agents reported. A report is a claim.
+    /// Show the reports of agents; a report is an unverified claim.
     #[command(after_help = "Example: cynork task reports last")]
     Reports(TaskSelector),
-    /// Says yes to the plan, or no with a reason: shows it and asks.
+    /// Approve the plan of a task, or reject it with a reason.
     #[command(
-        after_help = "Example: cynork task approve last\n         cynork task approve last --no \"leave the database alone\""
+        after_help = "Example: cynork task approve last\n         cynork task approve last --reject \"leave the database alone\""
     )]
     Approve(steer::TaskApproveArgs),
-    /// Answers the question that a task waits with.
+    /// Answer the question that a task waits for.
     #[command(after_help = "Example: cynork task answer last \"the second one\"")]
     Answer(steer::TaskAnswerArgs),
-    /// Stops at the next step and waits.
+    /// Pause a task at its next step.
     #[command(after_help = "Example: cynork task pause last")]
     Pause(steer::OptionalInstructionArgs),
-    /// Lets a task go on that was paused.
+    /// Resume a paused task.
     #[command(after_help = "Example: cynork task resume last")]
     Resume(steer::OptionalInstructionArgs),
-    /// Has the plan made anew with what you say.
+    /// Revise the plan of a task with your feedback.
     #[command(after_help = "Example: cynork task revise last \"tests first\"")]
     Revise(steer::InstructionArgs),
-    /// Has something done too.
+    /// Expand the scope of a task.
     #[command(after_help = "Example: cynork task expand last \"and the same for the API\"")]
     Expand(steer::InstructionArgs),
-    /// Has something left out.
+    /// Reduce the scope of a task.
     #[command(after_help = "Example: cynork task reduce last \"no documentation yet\"")]
     Reduce(steer::InstructionArgs),
-    /// Gives a running task up.
+    /// Abort a running task.
     #[command(after_help = "Example: cynork task abort last --yes")]
     Abort(steer::OptionalInstructionArgs),
-    /// Tries again: answers a task that asks, asks once more for one that was given up.
+    /// Retry the failed work of a waiting task, or create a failed or cancelled task again.
     #[command(after_help = "Example: cynork task retry last")]
     Retry(steer::TaskRetryArgs),
-    /// Stops a task that has not ended, and what depends on it.
+    /// Cancel a task that has not ended, and the tasks that depend on it.
     #[command(after_help = "Example: cynork task cancel last --yes")]
     Cancel(TaskSelector),
-    /// Says why a task may not ask models now, if it may not.
+    /// Show why a task is parked: kept from calling models.
     #[command(after_help = "Example: cynork task parked last")]
     Parked(TaskSelector),
-    /// Lets a task ask models again.
+    /// Let a parked task call models again.
     #[command(after_help = "Example: cynork task unpark last")]
     Unpark(TaskSelector),
 }
 
-/// Which task is meant.
+/// One task.
 #[derive(Args)]
 pub(crate) struct TaskSelector {
-    /// Its name in a project; its id, or a beginning of it that fits no other; or `last`, the newest that you asked for in the
-    /// project.
+    /// Task, by name in the project, by id or a unique prefix of it, or `last` for your newest task in the project.
     #[arg(value_name = "TASK")]
     task: String,
-    /// The project that a name or `last` is in, by id or name; else that of this directory's repository, else the one you use.
+    /// Project of the task, by id or name; defaults to the project of the current repository, then to the one chosen with
+    /// `cynork project use`.
     #[arg(long, short)]
     project: Option<String>,
 }
@@ -128,17 +128,17 @@ pub(crate) struct TaskSelector {
 pub(crate) struct TaskWatchArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Plain lines, nothing that is drawn anew.
+    /// Print plain lines without live updates.
     #[arg(long)]
     plain: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct TaskListArgs {
-    /// Only of this project, by id or name.
+    /// Filter by project, by id or name.
     #[arg(long, short)]
     project: Option<String>,
-    /// Only in this state.
+    /// Filter by state.
     #[arg(long, value_parser = ["queued", "running", "completed", "failed", "cancelled"])]
     state: Option<String>,
     #[command(flatten)]

@@ -18,68 +18,68 @@ mod server;
 
 #[derive(Subcommand)]
 pub(crate) enum ToolCommand {
-    /// Lists the tools, who may call them, and whether they are switched on.
+    /// List tools with their scope and state.
     #[command(after_help = "Example: cynork tool list --role developer")]
     List {
-        /// Only those that this role may call.
+        /// Filter by role that may call the tool.
         #[arg(long)]
         role: Option<String>,
     },
-    /// Switches a tool on, at once and for everybody.
+    /// Enable a tool for all agents.
     #[command(after_help = "Example: cynork tool enable web.fetch")]
     Enable {
-        /// Its name.
+        /// Name of the tool.
         tool: String,
     },
-    /// Switches a tool off, at once and for everybody.
+    /// Disable a tool for all agents.
     #[command(after_help = "Example: cynork tool disable web.fetch")]
     Disable {
-        /// Its name.
+        /// Name of the tool.
         tool: String,
     },
-    /// Says who may call a tool.
+    /// Set which agents may call a tool.
     #[command(after_help = "Example: cynork tool scope web.fetch sandbox")]
     Scope {
-        /// Its name.
+        /// Name of the tool.
         tool: String,
-        /// Managers, agents in sandboxes, or both.
+        /// Project managers, agents in sandboxes, or both.
         #[arg(value_parser = TOOL_SCOPES)]
         scope: String,
     },
-    /// Lists which tools each role may call.
+    /// List the tool allowlist of each role.
     #[command(after_help = "Example: cynork tool allowlists")]
     Allowlists,
-    /// Says why a call would be allowed or refused. Nothing is called.
+    /// Explain the policy decision about a call, without making it.
     #[command(
         after_help = "Example: cynork tool explain web.fetch --agent agt_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
     )]
     Explain(ToolExplainArgs),
-    /// Installs a tool server. What it offers waits for `cynork tool accept`.
+    /// Install a tool server; its tools wait for `cynork tool accept`.
     #[command(
         after_help = "Example: cynork tool install search --http http://127.0.0.1:9000/mcp --scope both"
     )]
     Install(Box<server::ToolServerInstallArgs>),
-    /// Lists the tool servers.
+    /// List tool servers.
     #[command(after_help = "Example: cynork tool servers")]
     Servers,
-    /// Shows a tool server and what it offers.
+    /// Show a tool server and its tools.
     #[command(after_help = "Example: cynork tool server search")]
     Server(server::ToolServerSelector),
-    /// Changes a tool server.
-    #[command(after_help = "Example: cynork tool change search --timeout-ms 60000")]
-    Change(server::ToolServerUpdateArgs),
-    /// Accepts what a tool server offers: shows it, asks, and accepts exactly that.
+    /// Update a tool server.
+    #[command(after_help = "Example: cynork tool update search --timeout-ms 60000")]
+    Update(server::ToolServerUpdateArgs),
+    /// Accept the tools of a tool server, exactly as shown.
     #[command(after_help = "Example: cynork tool accept search --tool query")]
     Accept(server::ToolAcceptArgs),
-    /// Asks a tool server now what it offers.
+    /// Refresh the tool list of a tool server.
     #[command(after_help = "Example: cynork tool refresh search")]
     Refresh(server::ToolServerSelector),
-    /// Says what a tool does to the world, in place of its server's own word.
+    /// Annotate a tool with its effects, overriding the hints of its server.
     #[command(
-        after_help = "Example: cynork tool judge search query --read-only --idempotent --open-world"
+        after_help = "Example: cynork tool annotate search query --read-only --idempotent --open-world"
     )]
-    Judge(server::ToolAnnotateArgs),
-    /// Removes a tool server and its tools.
+    Annotate(server::ToolAnnotateArgs),
+    /// Uninstall a tool server and its tools.
     #[command(after_help = "Example: cynork tool uninstall search")]
     Uninstall(server::ToolServerSelector),
 }
@@ -89,15 +89,15 @@ const TOOL_SCOPES: [&str; 3] = ["pm", "sandbox", "both"];
 
 #[derive(Args)]
 pub(crate) struct ToolExplainArgs {
-    /// The tool, by its dotted name or the one on the wire.
+    /// Tool, by its dotted name or its MCP name.
     tool: String,
-    /// The agent, by the id of its token; see `cynork token agent list`.
+    /// Agent, by the id of its token; see `cynork agent-token list`.
     #[arg(long, value_name = "ID")]
     agent: String,
-    /// The arguments, as JSON; `@FILE` takes them from a file, `@-` from standard input.
+    /// Arguments of the call, as JSON; `@FILE` reads a file, `@-` reads standard input.
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
-    /// A rule that is tried in place of those that hold; may be repeated. Its mode is `refuse`.
+    /// Rule to evaluate instead of the stored ones, with mode `refuse`; may be repeated.
     #[arg(long, value_name = "NAME=FILE", value_parser = given::parse_name_value)]
     rule: Vec<(String, String)>,
 }
@@ -118,11 +118,11 @@ impl ToolCommand {
             Self::Install(install) => install.run(context).await,
             Self::Servers => server::list_servers(context).await,
             Self::Server(which) => which.show_server(context).await,
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
             Self::Accept(accept) => accept.run(context).await,
             Self::Refresh(which) => which.refresh_server(context).await,
-            Self::Judge(judge) => judge.run(context).await,
-            Self::Uninstall(which) => which.remove_server(context).await,
+            Self::Annotate(annotate) => annotate.run(context).await,
+            Self::Uninstall(which) => which.uninstall_server(context).await,
         }
     }
 }

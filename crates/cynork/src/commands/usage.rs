@@ -15,16 +15,16 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum UsageCommand {
-    /// Sums up what models were used for, dearest first.
-    #[command(after_help = "Example: cynork usage sum --by project --from 7d")]
+    /// Show model usage by cost, descending.
+    #[command(after_help = "Example: cynork usage sum --by project --since 7d")]
     Sum {
-        /// What the sums have in common; one sum of all when it is left out.
+        /// Group by this field; defaults to one total.
         #[arg(long, value_parser = ["model", "provider", "user", "project", "task", "role", "day"])]
         by: Option<String>,
         #[command(flatten)]
         of: UsageFilterArgs,
     },
-    /// Lists calls of models, newest first. What was said is not kept.
+    /// List model calls, newest first. Messages are not stored.
     #[command(
         after_help = "Example: cynork usage calls --task tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708 --limit 10"
     )]
@@ -36,24 +36,24 @@ pub(crate) enum UsageCommand {
     },
 }
 
-/// Of which calls.
+/// Filters of calls.
 #[derive(Args)]
 pub(crate) struct UsageFilterArgs {
-    /// Of one user, by handle or id; `me` is you.
+    /// Filter by user, by handle or id; `me` is you.
     #[arg(long)]
     user: Option<String>,
-    /// In one project, by name or id.
+    /// Filter by project, by name or id.
     #[arg(long, short)]
     project: Option<String>,
-    /// For one task, by id, or by name with --project.
+    /// Filter by task, by id, or by name with --project.
     #[arg(long)]
     task: Option<String>,
-    /// Not before: a time, a day, or `2h`, `3d` for so long ago.
+    /// Start time: a time, a day, or a duration ago such as `2h` or `3d`.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
-    from: Option<TimeArgument>,
-    /// Before: a time, a day, or `2h`, `3d` for so long ago.
+    since: Option<TimeArgument>,
+    /// End time, exclusive: a time, a day, or a duration ago such as `2h` or `3d`.
     #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
-    to: Option<TimeArgument>,
+    until: Option<TimeArgument>,
 }
 
 impl UsageFilterArgs {
@@ -66,8 +66,8 @@ impl UsageFilterArgs {
             .with_query("user_id", context.optional_user_id(self.user.as_deref()).await?)
             .with_query("project_id", context.optional_project_id(project).await?)
             .with_query("task_id", context.optional_task_id(self.task.as_deref(), project).await?)
-            .with_query("from", written(self.from)?)
-            .with_query("to", written(self.to)?))
+            .with_query("from", written(self.since)?)
+            .with_query("to", written(self.until)?))
     }
 }
 

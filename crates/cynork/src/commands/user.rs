@@ -18,39 +18,39 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum UserCommand {
-    /// Lists the users.
+    /// List the users of the installation.
     #[command(after_help = "Example: cynork user list --all")]
     List(PageArgs),
-    /// Makes a user; the password is typed, or read from standard input.
+    /// Create a user; the password is typed or read from standard input.
     #[command(
         after_help = "Example: cynork user create bob --name \"Bob Builder\" --role operator"
     )]
     Create(UserCreateArgs),
-    /// Shows a user.
+    /// Show a user.
     #[command(after_help = "Example: cynork user show bob")]
     Show {
-        /// By handle or id; `me` is you.
+        /// User, by handle or id; `me` is you.
         user: String,
     },
-    /// Switches a user on or off, gives a role, sets a password.
-    #[command(after_help = "Example: cynork user change bob --role none --off")]
-    Change(UserUpdateArgs),
+    /// Update a user: enable or disable the account, set the role or the password.
+    #[command(after_help = "Example: cynork user update bob --role none --disable")]
+    Update(UserUpdateArgs),
 }
 
 #[derive(Args)]
 pub(crate) struct UserCreateArgs {
-    /// What the user logs in with.
+    /// Handle to log in with.
     handle: String,
-    /// What others see; the handle when it is left out.
+    /// Display name; defaults to the handle.
     #[arg(long)]
     name: Option<String>,
-    /// Where the user can be written to.
+    /// Email address.
     #[arg(long)]
     email: Option<String>,
-    /// What the user may do in the whole installation; nothing when it is left out.
+    /// Role in the installation; none by default.
     #[arg(long, value_parser = ROLES)]
     role: Option<String>,
-    /// Reads the password from standard input, its first line.
+    /// Read the password from the first line of standard input.
     #[arg(long)]
     password_stdin: bool,
 }
@@ -58,25 +58,25 @@ pub(crate) struct UserCreateArgs {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
 pub(crate) struct UserUpdateArgs {
-    /// By handle or id; `me` is you.
+    /// User, by handle or id; `me` is you.
     user: String,
-    /// What the user may do in the whole installation.
+    /// Role in the installation.
     #[arg(long, value_parser = ROLES_OR_NONE)]
     role: Option<String>,
-    /// The account may be used.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
-    /// The account may not be used; its sessions end at once.
+    /// Enable the account.
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
+    /// Disable the account and end its sessions.
     #[arg(long)]
-    off: bool,
-    /// Sets a new password, which is typed. It ends every session of somebody else, revokes their API keys and switches off
-    /// their channels; your own ends your other sessions.
+    disable: bool,
+    /// Set a new password, which is typed. For another user, it also ends their sessions, revokes their API keys and disables
+    /// their channels; for yourself, it ends your other sessions.
     #[arg(long)]
     new_password: bool,
-    /// Sets a new password from standard input, its first line.
+    /// Read a new password from the first line of standard input.
     #[arg(long)]
     password_stdin: bool,
-    /// Revokes every API key of the user.
+    /// Revoke every API key of the user.
     #[arg(long)]
     revoke_keys: bool,
 }
@@ -100,7 +100,7 @@ impl UserCommand {
                     )
                     .await
             }
-            Self::Change(change) => change.run(context).await,
+            Self::Update(update) => update.run(context).await,
         }
     }
 }
@@ -171,8 +171,8 @@ impl UserCreateArgs {
 impl UserUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let id = context.user_id(&self.user).await?;
-        if self.off {
-            context.confirm_action(&format!("Switch off the account of {}?", self.user))?;
+        if self.disable {
+            context.confirm_action(&format!("Disable the account of {}?", self.user))?;
         }
         if self.revoke_keys {
             context.confirm_action(&format!("Revoke every API key of {}?", self.user))?;
@@ -185,7 +185,7 @@ impl UserUpdateArgs {
         } else {
             None
         };
-        let active = (self.on || self.off).then_some(self.on);
+        let active = (self.enable || self.disable).then_some(self.enable);
         let password = password.as_ref().map(|it| it.expose_secret());
         let revoke_keys = self.revoke_keys.then_some(true);
         let body = given::require_changes(

@@ -12,21 +12,21 @@ use crate::{
     look::{ValueFormatter, to_plain_text},
 };
 
-/// A value that is written.
+/// A value to set.
 #[derive(Args)]
 pub(crate) struct NewValue {
-    /// What it is about, such as `gateway.calls_per_second`.
+    /// Key, such as `gateway.calls_per_second`.
     pub(crate) key: String,
-    /// JSON, or plain text when it is none; `@FILE` takes it from a file, `@-` from standard input.
+    /// Value as JSON, or plain text if it is not JSON; `@FILE` reads a file, `@-` reads standard input.
     value: String,
     #[command(flatten)]
     expect: ExpectedVersionArgs,
 }
 
-/// A value that is deleted.
+/// A value to delete.
 #[derive(Args)]
 pub(crate) struct OldValue {
-    /// What it is about.
+    /// Key.
     pub(crate) key: String,
     #[command(flatten)]
     expect: ExpectedVersionArgs,
@@ -35,15 +35,15 @@ pub(crate) struct OldValue {
 /// The version that is expected.
 #[derive(Args)]
 pub(crate) struct ExpectedVersionArgs {
-    /// The version that you saw, 0 for none: whoever wrote in between is a conflict. Read first when it is left out.
+    /// Version that you expect, 0 for none; another version is a conflict. Defaults to the current version.
     #[arg(long, value_name = "VERSION")]
-    expect: Option<u64>,
+    expected_version: Option<u64>,
 }
 
 impl ExpectedVersionArgs {
     /// The version that was said, or the one that is there now.
     async fn resolve_version(&self, context: &CliContext, get: &ApiRequest) -> Result<u64> {
-        if let Some(version) = self.expect {
+        if let Some(version) = self.expected_version {
             return Ok(version);
         }
         match context.send_request(get).await {

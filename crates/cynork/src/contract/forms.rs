@@ -141,15 +141,15 @@ pub(super) fn config_schema() -> Value {
 /// The exit codes, which never change their meaning.
 pub(super) fn exit_codes() -> Value {
     json!({
-        "0": "done",
-        "1": "done, and what it waited for failed",
-        "2": "the command line was not understood",
+        "0": "success",
+        "1": "the outcome is a failure: a task failed, a check did not pass, or a person said no",
+        "2": "usage error: the command line is not valid or something is missing",
         "3": "not logged in, or not allowed",
-        "4": "there is no such thing, or not for you",
-        "5": "somebody was first, or it is not in the state for it",
-        "6": "what was given is not right",
-        "7": "nobody answers, or not now",
-        "8": "something is wrong on this side or on the other",
-        "130": "interrupted with Ctrl-C; what was begun goes on",
+        "4": "not found, or not visible to you",
+        "5": "conflict: somebody else was first, or the state does not allow it",
+        "6": "invalid input",
+        "7": "the server is unreachable or overloaded",
+        "8": "internal error of cynork or of the server",
+        "130": "interrupted with Ctrl-C; work that was begun goes on",
     })
 }

@@ -113,7 +113,7 @@ impl AcpSession {
             };
             match order {
                 Some(WorkerInstruction::Pause) => {}
-                Some(WorkerInstruction::Continue) => return Ok(RESUME_PROMPT.into()),
+                Some(WorkerInstruction::Resume) => return Ok(RESUME_PROMPT.into()),
                 Some(WorkerInstruction::Tell(text)) => return Ok(text),
                 Some(WorkerInstruction::Cancel) | None => return Err(stops::CANCELLED),
             }
@@ -319,7 +319,7 @@ impl AcpSession {
             }
             WorkerInstruction::Tell(text) => self.request_stop(course, StopCause::Tell(text)),
             WorkerInstruction::Pause => self.request_stop(course, StopCause::Pause),
-            WorkerInstruction::Continue => self.send_note("It is not paused.").await,
+            WorkerInstruction::Resume => self.send_note("It is not paused.").await,
         }
     }
 

@@ -69,7 +69,7 @@ async fn clarify_report(
     let TaskRefinement { can_answer, instruction, .. } = desk.make_decision(&question).await?;
     let instruction = fence::sanitize_text(&instruction, 4_000);
     Ok(if can_answer && !instruction.is_empty() {
-        (InstructionKind::Continue, instruction)
+        (InstructionKind::Resume, instruction)
     } else {
         (InstructionKind::Pause, render_waiting_text(report))
     })
@@ -86,7 +86,7 @@ async fn unblock_report(
         desk.make_decision(&prompts::handle_failure_prompt(&question)).await?;
     let note = fence::sanitize_text(&note, 4_000);
     Ok(match decision {
-        FailureDecision::Retry => (InstructionKind::Continue, note),
+        FailureDecision::Retry => (InstructionKind::Resume, note),
         FailureDecision::ReduceScope => (InstructionKind::ReduceScope, note),
         FailureDecision::Escalate => (InstructionKind::Pause, render_waiting_text(report)),
     })

@@ -105,9 +105,9 @@ async fn an_agent_that_asks_is_told_what_the_task_says_or_waits_for_a_person() {
     };
     let waits = "The developer waits for a person: That is what I did.";
     let cases = [
-        (ReportKind::NeedsClarification, refined(true), "continue", "Use blue."),
+        (ReportKind::NeedsClarification, refined(true), "resume", "Use blue."),
         (ReportKind::NeedsClarification, refined(false), "pause", waits),
-        (ReportKind::WorkBlocked, thinks("retry"), "continue", "smaller steps"),
+        (ReportKind::WorkBlocked, thinks("retry"), "resume", "smaller steps"),
         (ReportKind::WorkBlocked, thinks("reduce_scope"), "reduce_scope", "smaller steps"),
         (ReportKind::WorkBlocked, thinks("escalate"), "pause", waits),
         (ReportKind::RequestHumanInput, Script::default(), "pause", waits),

@@ -62,12 +62,12 @@ pub(crate) struct Api {
     /// Rounds in which bare INSERT and creation take turns.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Least share of the bare INSERT's throughput.
+    /// Minimum ratio to the bare INSERT's throughput.
     #[arg(long, default_value_t = 0.6)]
-    least_ratio: f64,
-    /// Most memory in MB.
+    min_ratio: f64,
+    /// Maximum memory, in MB.
     #[arg(long, default_value_t = 60.0)]
-    most_rss: f64,
+    max_rss: f64,
 }
 
 #[derive(Args)]
@@ -352,10 +352,10 @@ async fn load(api: Api) -> anyhow::Result<()> {
     println!("errors           {errors:8}");
     println!(
         "ratio {ratio:.2} (at least {}), RSS {rss:.1} MB (under {}), errors {errors}",
-        api.least_ratio, api.most_rss
+        api.min_ratio, api.max_rss
     );
     ensure!(
-        errors == 0 && ratio >= api.least_ratio && rss < api.most_rss,
+        errors == 0 && ratio >= api.min_ratio && rss < api.max_rss,
         "the promise does not hold"
     );
     Ok(())

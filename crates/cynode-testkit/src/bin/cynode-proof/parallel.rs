@@ -36,9 +36,9 @@ pub(crate) struct Parallel {
     /// How long the worker of a unit takes.
     #[arg(long, default_value_t = 10_000)]
     milliseconds: u32,
-    /// What the time side by side may be at most, as a part of the time one at a time.
+    /// Maximum ratio of the parallel time to the sequential time.
     #[arg(long, default_value_t = 0.45)]
-    most: f64,
+    max_ratio: f64,
 }
 
 /// Whether it ends in one merged change both times, and fast enough side by side.
@@ -55,9 +55,9 @@ pub(crate) async fn run(parallel: Parallel) -> bool {
         "\n{WIDTH} at once: {:.1} s; one at a time: {:.1} s; ratio {ratio:.2}, at most {:.2}",
         beside.as_secs_f64(),
         alone.as_secs_f64(),
-        parallel.most
+        parallel.max_ratio
     );
-    let good = ratio < parallel.most;
+    let good = ratio < parallel.max_ratio;
     if !good {
         println!("WRONG it is not fast enough side by side");
     }

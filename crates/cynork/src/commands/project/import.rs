@@ -27,10 +27,10 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_mins(20);
 
 #[derive(Args)]
 pub(crate) struct ImportArgs {
-    /// A repository, or a git bundle of one; `-` is a bundle on standard input.
+    /// Repository or git bundle; `-` reads a bundle from standard input.
     #[arg(default_value = ".")]
     path: PathBuf,
-    /// The branch that work starts from; `main`, `master` or the first one when it is left out.
+    /// Default branch of the project; defaults to `main`, `master` or the first branch.
     #[arg(long)]
     branch: Option<String>,
     #[command(flatten)]

@@ -21,10 +21,10 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct PullArgs {
-    /// The working copy; its branch must be checked out.
+    /// Working copy; its branch must be checked out.
     #[arg(default_value = ".")]
     path: PathBuf,
-    /// The branch that is brought forward; the project's own when it is left out.
+    /// Branch to fast-forward; defaults to the project's default branch.
     #[arg(long)]
     branch: Option<String>,
     #[command(flatten)]
@@ -33,9 +33,9 @@ pub(crate) struct PullArgs {
 
 #[derive(Args)]
 pub(crate) struct CloneArgs {
-    /// By name or id.
+    /// Project, by name or id.
     project: String,
-    /// Where it is put; a directory with the project's name when it is left out.
+    /// Target directory; defaults to the project's name.
     path: Option<PathBuf>,
 }
 

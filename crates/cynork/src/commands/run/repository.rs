@@ -277,7 +277,7 @@ async fn upload_bundle(context: &CliContext, call: &ApiRequest) -> Result<Reposi
 fn diverged_failure() -> CliError {
     let what = "the project has commits that this branch does not have";
     CliError::new(CliErrorKind::Conflict, what).with_fix(
-        "take them in first (`git pull` where there is a forge), work on a branch of another name, or start from what the project has with --as-is",
+        "take them in first (`git pull` where there is a forge), work on a branch of another name, or start from what the project has with --no-import",
     )
 }
 

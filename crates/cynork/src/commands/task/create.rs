@@ -20,27 +20,27 @@ use crate::{
     given, operations,
 };
 
-/// What is wanted, and what shows that it was done.
+/// Description of a task and its acceptance criteria.
 #[derive(Args)]
 pub(crate) struct TaskRequestArgs {
-    /// What you want, in your own words.
-    words: Option<String>,
-    /// A file that says it, behind the words if there are any; `-` is standard input.
-    #[arg(long, value_name = "BRIEF")]
+    /// Description of the work, in your own words.
+    description: Option<String>,
+    /// File with the description, appended to the argument if both are given; `-` reads standard input.
+    #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Something that must hold in the end; may be given several times.
+    /// Acceptance criterion; may be repeated.
     #[arg(long, value_name = "TEXT")]
     criterion: Vec<String>,
-    /// A command that must succeed in the end; may be given several times.
+    /// Command that must succeed in the end; may be repeated.
     #[arg(long, value_name = "COMMAND")]
     check: Vec<String>,
-    /// The most that it may cost, in the installation's currency, such as `0.50`.
+    /// Maximum cost, in the installation's currency, such as `0.50`.
     #[arg(long, value_name = "AMOUNT", value_parser = parse_amount)]
     budget: Option<Amount>,
-    /// The most model tokens that it may use, in and out together.
+    /// Maximum number of model tokens, input and output together.
     #[arg(long, value_name = "NUMBER")]
     max_tokens: Option<u64>,
-    /// Its name in the project; made from the words when it is left out.
+    /// Name in the project; derived from the description by default.
     #[arg(long)]
     name: Option<String>,
 }
@@ -49,10 +49,11 @@ pub(crate) struct TaskRequestArgs {
 pub(crate) struct TaskCreateArgs {
     #[command(flatten)]
     wish: TaskRequestArgs,
-    /// The project, by id or name; else that of this directory's repository, else the one you use.
+    /// Project, by id or name; defaults to the project of the current repository, then to the one chosen with `cynork project
+    /// use`.
     #[arg(long, short)]
     project: Option<String>,
-    /// A task that must be completed before, by id; may be given several times.
+    /// Task that must complete first, by id; may be repeated.
     #[arg(long, value_name = "TASK")]
     after: Vec<String>,
 }
@@ -148,7 +149,8 @@ impl TaskRequestArgs {
             let name = self.file.as_deref().unwrap_or_else(|| "-".as_ref()).display();
             CliError::new(CliErrorKind::Usage, format!("{name} cannot be read: {error}"))
         })?;
-        let parts = [self.words.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
+        let parts =
+            [self.description.as_deref(), file.as_deref()].into_iter().flatten().map(str::trim);
         let text = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if text.is_empty() {
             return Err(CliError::new(CliErrorKind::Usage, "what do you want?").with_fix(
@@ -243,7 +245,7 @@ mod tests {
 
     fn wish(words: Option<&str>) -> TaskRequestArgs {
         TaskRequestArgs {
-            words: words.map(str::to_owned),
+            description: words.map(str::to_owned),
             file: None,
             criterion: vec!["It is dark".to_owned()],
             check: vec!["make test".to_owned()],

@@ -27,16 +27,16 @@ const JOB_EVENT_PAGE_SIZE: usize = 500;
 pub(crate) struct TaskLogsArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Goes on until the task has ended.
+    /// Follow the logs until the task ends.
     #[arg(long, short)]
     follow: bool,
-    /// Only of this job.
+    /// Filter by job.
     #[arg(long)]
     job: Option<String>,
-    /// Only of this unit of the plan.
+    /// Filter by unit of the plan.
     #[arg(long)]
     unit: Option<String>,
-    /// All that programs wrote, however long.
+    /// Show the full output of programs.
     #[arg(long)]
     full: bool,
 }

@@ -171,7 +171,7 @@ fn render_delivery(entry: &PullRequestEntry) -> String {
 pub(crate) struct TaskPlanArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// As a mermaid flowchart.
+    /// Print a Mermaid flowchart.
     #[arg(long)]
     mermaid: bool,
 }
@@ -223,7 +223,7 @@ impl TaskPlanArgs {
 pub(crate) struct TaskTimelineArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// The graph of the workflow as a mermaid flowchart, the present node marked.
+    /// Print the workflow graph as a Mermaid flowchart, with the current step marked.
     #[arg(long)]
     mermaid: bool,
 }
@@ -257,10 +257,10 @@ impl TaskTimelineArgs {
 pub(crate) struct TaskDiffShowArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Only which files, and how many lines came and went.
+    /// Show only the changed files and line counts.
     #[arg(long)]
     stat: bool,
-    /// Only of this file.
+    /// Filter by file.
     #[arg(long, conflicts_with = "stat", value_name = "FILE")]
     path: Option<String>,
 }

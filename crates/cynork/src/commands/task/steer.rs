@@ -96,11 +96,11 @@ fn open_wait(timeline: &TaskTimeline) -> Option<&WaitEntry> {
 pub(crate) struct TaskApproveArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Says no, and why: the plan is made anew with it.
-    #[arg(long, value_name = "WHY")]
-    no: Option<String>,
-    /// What you want to say with your yes.
-    #[arg(long, conflicts_with = "no")]
+    /// Reject the plan with a reason; it is made again with that feedback.
+    #[arg(long, value_name = "REASON")]
+    reject: Option<String>,
+    /// Note for the approval.
+    #[arg(long, conflicts_with = "reject")]
     note: Option<String>,
 }
 
@@ -139,14 +139,16 @@ impl TaskApproveArgs {
                 print_line(line);
             }
         }
-        if self.no.is_none() {
+        if self.reject.is_none() {
             context.confirm_action("May it be carried out?")?;
         }
-        let task = match &self.no {
+        let task = match &self.reject {
             Some(why) => send_approval(context, &id, wait.wait_id, false, Some(why)).await?,
-            None => send_approval(context, &id, wait.wait_id, true, self.note.as_deref()).await?,
+            None => {
+                send_approval(context, &id, wait.wait_id, true, self.rejectte.as_deref()).await?
+            }
         };
-        let words = match &self.no {
+        let words = match &self.reject {
             Some(_) => format!("{} is planned anew with what you said", task.name),
             None => format!("{} is carried out", task.name),
         };
@@ -158,7 +160,7 @@ impl TaskApproveArgs {
 pub(crate) struct TaskAnswerArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// What you answer; without it, the question is shown and you are asked.
+    /// Answer; without it, show the question and ask.
     text: Option<String>,
 }
 
@@ -195,21 +197,21 @@ impl TaskAnswerArgs {
     }
 }
 
-/// Says something, if there is something to say.
+/// An instruction whose text is optional.
 #[derive(Args)]
 pub(crate) struct OptionalInstructionArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// Why, or what else.
+    /// Reason or further instructions.
     text: Option<String>,
 }
 
-/// Says something.
+/// An instruction with a text.
 #[derive(Args)]
 pub(crate) struct InstructionArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// What is meant.
+    /// Instruction.
     text: String,
 }
 
@@ -236,7 +238,7 @@ impl OptionalInstructionArgs {
     }
 
     pub(super) async fn resume_task(self, context: &CliContext) -> Result<()> {
-        instruct_task(context, &self.named, ("continue", self.text.as_deref()), "goes on").await
+        instruct_task(context, &self.named, ("resume", self.text.as_deref()), "goes on").await
     }
 
     pub(super) async fn abort_task(self, context: &CliContext) -> Result<()> {
@@ -268,9 +270,9 @@ impl InstructionArgs {
 pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
     named: TaskSelector,
-    /// What is to be done otherwise this time.
+    /// What to do differently this time.
     text: Option<String>,
-    /// Begins anew, without the work that was left.
+    /// Start over, without the work done so far.
     #[arg(long)]
     fresh: bool,
 }
@@ -317,7 +319,7 @@ impl TaskRetryArgs {
                 context.out.print_success(&task, &format!("{} tries it again", task.name))
             }
             RetryAction::Resume => {
-                send_instruction(context, &id, "continue", self.text.as_deref()).await?;
+                send_instruction(context, &id, "resume", self.text.as_deref()).await?;
                 let task = TaskSelector { task: id, project: None }.fetch_task(context).await?;
                 context.out.print_success(&task, &format!("{} was paused and goes on", task.name))
             }

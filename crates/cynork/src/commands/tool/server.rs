@@ -22,51 +22,51 @@ use crate::{
 /// One tool server.
 #[derive(Args)]
 pub(crate) struct ToolServerSelector {
-    /// By name or id.
+    /// Tool server, by name or id.
     server: String,
 }
 
 #[derive(Args)]
 pub(crate) struct ToolServerInstallArgs {
-    /// What it is called, `[a-z][a-z0-9-]*`.
+    /// Name, `[a-z][a-z0-9-]*`.
     name: String,
-    /// Its address, for one that is reached by HTTP.
+    /// URL of a server that speaks HTTP.
     #[arg(long, value_name = "URL", group = "transport")]
     http: Option<String>,
-    /// The program and its arguments, for one that is started in a sandbox; last on the line.
+    /// Program and arguments of a server that runs in a sandbox; last on the line.
     #[arg(long, value_name = "PROGRAM", num_args = 1.., allow_hyphen_values = true, group = "transport")]
     stdio: Option<Vec<String>>,
-    /// The `server.json` of a registry: a file, `-` for standard input.
+    /// `server.json` file of a registry; `-` reads standard input.
     #[arg(long, value_name = "FILE", group = "transport")]
     server_json: Option<String>,
-    /// Lets the program of --stdio use the network.
+    /// Allow the program of --stdio to use the network.
     #[arg(long, requires = "stdio")]
     network: bool,
-    /// Who may call its tools: managers, agents in sandboxes, or both.
+    /// Who may call its tools: project managers, agents in sandboxes, or both.
     #[arg(long, value_parser = TOOL_SCOPES)]
     scope: String,
-    /// Whose agents may use it; your own when it is left out.
+    /// Whose agents may use it; defaults to your own.
     #[arg(long, value_parser = ["everybody", "project", "user"])]
     audience: Option<String>,
-    /// The project, when the audience is one.
+    /// Project, by name or id; for `--audience project`.
     #[arg(long, short)]
     project: Option<String>,
-    /// What its tools' names begin with; `ext.NAME` when it is left out.
+    /// Prefix of its tool names; defaults to `ext.NAME`.
     #[arg(long)]
     prefix: Option<String>,
-    /// What people read.
+    /// Display name.
     #[arg(long)]
     title: Option<String>,
-    /// How long a call may take, 100 to 600000.
+    /// Timeout of a call, 100 to 600000.
     #[arg(long, value_name = "MS")]
     timeout_ms: Option<u32>,
-    /// Most calls at once, 1 to 1000.
+    /// Maximum number of concurrent calls, 1 to 1000.
     #[arg(long, value_name = "N")]
     max_in_flight: Option<u32>,
-    /// The name of a header of each request, or of a variable of the program, whose value is typed; may be repeated.
+    /// Name of a request header or environment variable whose value is typed; may be repeated.
     #[arg(long, value_name = "NAME")]
     with: Vec<String>,
-    /// Reads the values of --with from standard input, a line for each.
+    /// Read the values of --with from standard input, one per line.
     #[arg(long, requires = "with")]
     values_stdin: bool,
 }
@@ -75,22 +75,22 @@ pub(crate) struct ToolServerInstallArgs {
 pub(crate) struct ToolServerUpdateArgs {
     #[command(flatten)]
     which: ToolServerSelector,
-    /// What people read.
+    /// Display name.
     #[arg(long)]
     title: Option<String>,
-    /// It is used.
-    #[arg(long, conflicts_with = "off")]
-    on: bool,
-    /// It is not used.
+    /// Enable the server.
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
+    /// Disable the server.
     #[arg(long)]
-    off: bool,
-    /// Who may call its tools.
+    disable: bool,
+    /// Who may call its tools: project managers, agents in sandboxes, or both.
     #[arg(long, value_parser = TOOL_SCOPES)]
     scope: Option<String>,
-    /// How long a call may take, 100 to 600000.
+    /// Timeout of a call, 100 to 600000.
     #[arg(long, value_name = "MS")]
     timeout_ms: Option<u32>,
-    /// Most calls at once, 1 to 1000.
+    /// Maximum number of concurrent calls, 1 to 1000.
     #[arg(long, value_name = "N")]
     max_in_flight: Option<u32>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct ToolServerUpdateArgs {
 pub(crate) struct ToolAcceptArgs {
     #[command(flatten)]
     which: ToolServerSelector,
-    /// Only this tool, by the name that the server uses; may be repeated. Else all that are new or changed.
+    /// Tool to accept, by the name that the server uses; may be repeated. Defaults to all that are new or changed.
     #[arg(long)]
     tool: Vec<String>,
 }
@@ -109,18 +109,18 @@ pub(crate) struct ToolAcceptArgs {
 pub(crate) struct ToolAnnotateArgs {
     #[command(flatten)]
     which: ToolServerSelector,
-    /// The tool, by the name that the server uses.
+    /// Tool, by the name that the server uses.
     tool: String,
-    /// It changes nothing.
+    /// The tool changes nothing.
     #[arg(long)]
     read_only: bool,
-    /// What it changes may be lost.
+    /// The tool may destroy data.
     #[arg(long)]
     destructive: bool,
-    /// Twice is the same as once.
+    /// Repeating a call has no further effect.
     #[arg(long)]
     idempotent: bool,
-    /// It reaches what we do not control.
+    /// The tool reaches external systems.
     #[arg(long)]
     open_world: bool,
 }
@@ -241,12 +241,12 @@ impl ToolServerSelector {
         )
     }
 
-    pub(super) async fn remove_server(&self, context: &CliContext) -> Result<()> {
+    pub(super) async fn uninstall_server(&self, context: &CliContext) -> Result<()> {
         let id = self.resolve_server_id(context).await?;
         context
-            .confirm_action(&format!("Remove the tool server {} and its tools?", self.server))?;
-        let call = ApiRequest::with_path_params(operations::REMOVE_SERVER, [id]);
-        context.send_and_confirm(&call, &format!("{} is removed", self.server)).await
+            .confirm_action(&format!("Uninstall the tool server {} and its tools?", self.server))?;
+        let call = ApiRequest::with_path_params(operations::UNINSTALL_SERVER, [id]);
+        context.send_and_confirm(&call, &format!("{} is uninstalled", self.server)).await
     }
 }
 
@@ -286,7 +286,7 @@ impl ToolServerInstallArgs {
 
 impl ToolServerUpdateArgs {
     pub(super) async fn run(self, context: &CliContext) -> Result<()> {
-        let enabled = (self.on || self.off).then_some(self.on);
+        let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(
             json!({ "title": self.title, "enabled": enabled, "scope": self.scope,
             "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight }),
@@ -384,7 +384,7 @@ impl ToolAnnotateArgs {
         let body = json!({ "readOnlyHint": self.read_only, "destructiveHint": self.destructive,
             "idempotentHint": self.idempotent, "openWorldHint": self.open_world });
         let id = self.which.resolve_server_id(context).await?;
-        let call = ApiRequest::with_path_params(operations::JUDGE_TOOL, [&id, &self.tool])
+        let call = ApiRequest::with_path_params(operations::ANNOTATE_TOOL, [&id, &self.tool])
             .with_json_body(&body);
         let holds = |hints: &Value| {
             let said = hints
@@ -396,7 +396,7 @@ impl ToolAnnotateArgs {
             if said.is_empty() { "none of it".to_owned() } else { said.join(", ") }
         };
         let sentence = |_: &ServerView, _: &ValueFormatter| {
-            format!("{} is judged: {}", self.tool, holds(&body))
+            format!("{} is annotated: {}", self.tool, holds(&body))
         };
         context.show_outcome(&call, server_name, sentence).await
     }

@@ -59,15 +59,15 @@ pub(crate) struct Latency {
     /// Length of the text that is echoed.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
-    /// The target that has to keep the bounds, and answer every call in time with success.
+    /// Target under test: it must keep the bounds and answer every call in time with success.
     #[arg(long)]
-    judge: Option<String>,
-    /// Most microseconds that it may add in the median, at any rate.
+    under_test: Option<String>,
+    /// Maximum added median latency at any rate, in microseconds.
     #[arg(long, default_value_t = 300)]
-    most_p50: i64,
-    /// Most microseconds that it may add to 99 of 100 calls.
+    max_p50: i64,
+    /// Maximum added 99th percentile latency, in microseconds.
     #[arg(long, default_value_t = 1500)]
-    most_p99: i64,
+    max_p99: i64,
 }
 
 struct Target {
@@ -320,7 +320,7 @@ fn summary(
 
 impl Latency {
     fn problems(&self, results: &[Value]) -> Vec<String> {
-        let Some(judged) = &self.judge else { return Vec::new() };
+        let Some(judged) = &self.under_test else { return Vec::new() };
         let own = results.iter().filter(|result| result["target"] == judged.as_str());
         let mut problems = Vec::new();
         let mut seen = false;
@@ -331,7 +331,7 @@ impl Latency {
             if result["errors"] != 0 || result["missed"] != 0 {
                 wrong(format!("{} errors, {} missed", result["errors"], result["missed"]));
             }
-            for (name, most) in [("p50_us", self.most_p50), ("p99_us", self.most_p99)] {
+            for (name, most) in [("p50_us", self.max_p50), ("p99_us", self.max_p99)] {
                 match result["added"][name].as_i64() {
                     Some(added) if added < most => {}
                     Some(added) => {

@@ -52,9 +52,9 @@ pub(crate) struct Revocation {
     /// Milliseconds between two calls of a connection.
     #[arg(long, default_value_t = 5)]
     every_ms: u64,
-    /// Most milliseconds after the change.
+    /// Maximum time until a change takes effect, in milliseconds.
     #[arg(long, default_value_t = 100.0)]
-    most_ms: f64,
+    max_ms: f64,
 }
 
 /// How long calls go on before and after the change.
@@ -315,10 +315,10 @@ impl Bench {
         if accepted_before == 0 || refused_after == 0 {
             problems.push("the load does not show the change".to_owned());
         }
-        if last_accepted > self.given.most_ms {
+        if last_accepted > self.given.max_ms {
             problems.push(format!("a call went through {last_accepted:.1} ms after"));
         }
-        if in_flight > self.given.most_ms {
+        if in_flight > self.given.max_ms {
             problems.push(format!("a call under way went on for {in_flight:.1} ms"));
         }
         if held.iter().any(|call| call.accepted()) {

@@ -64,18 +64,18 @@ pub(crate) struct Latency {
     /// About how long a question is.
     #[arg(long, default_value_t = 2000)]
     bytes: usize,
-    /// The target that has to keep the bounds, and answer every question in time and in full.
+    /// Target under test: it must keep the bounds and answer every question in time and in full.
     #[arg(long)]
-    judge: Option<String>,
-    /// Most microseconds that it may add in the median, to the first byte and to each piece, at any rate.
+    under_test: Option<String>,
+    /// Maximum added median latency of the first byte and of each chunk at any rate, in microseconds.
     #[arg(long, default_value_t = 2000)]
-    most_p50: i64,
-    /// Most microseconds that it may add to 99 of 100.
+    max_p50: i64,
+    /// Maximum added 99th percentile latency, in microseconds.
     #[arg(long)]
-    most_p99: Option<i64>,
-    /// Most memory of its processes, in MB.
+    max_p99: Option<i64>,
+    /// Maximum memory of its processes, in MB.
     #[arg(long)]
-    most_rss: Option<f64>,
+    max_rss: Option<f64>,
     /// A target to which the first byte takes so many times longer in the median than with the judged one: NAME=TIMES.
     #[arg(long = "slower", value_parser = named)]
     slower: Vec<(String, String)>,
@@ -391,7 +391,7 @@ fn summary(
 
 impl Latency {
     fn problems(&self, results: &[Value]) -> anyhow::Result<Vec<String>> {
-        let Some(judged) = &self.judge else { return Ok(Vec::new()) };
+        let Some(judged) = &self.under_test else { return Ok(Vec::new()) };
         let own = results.iter().filter(|result| result["target"] == judged.as_str());
         let mut problems = Vec::new();
         let mut seen = false;
@@ -403,7 +403,7 @@ impl Latency {
                 wrong(format!("{} errors, {} missed", result["errors"], result["missed"]));
             }
             for series in ["first", "piece"] {
-                let bounds = [("p50", Some(self.most_p50)), ("p99", self.most_p99)];
+                let bounds = [("p50", Some(self.max_p50)), ("p99", self.max_p99)];
                 for (name, most) in bounds {
                     let Some(most) = most else { continue };
                     match result["added"][format!("{series}_{name}_us")].as_i64() {
@@ -415,7 +415,7 @@ impl Latency {
                     }
                 }
             }
-            if let Some(most) = self.most_rss
+            if let Some(most) = self.max_rss
                 && result["rss_mb"].as_f64().is_none_or(|rss| rss >= most)
             {
                 wrong(format!("{} MB of memory, under {most} were promised", result["rss_mb"]));

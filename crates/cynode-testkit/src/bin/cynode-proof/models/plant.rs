@@ -70,9 +70,9 @@ pub(crate) struct Plant {
     /// Blocks of it that are looked at, at most.
     #[arg(long, default_value_t = 20_000)]
     blocks: usize,
-    /// Of a hundred blocks, under so many may be changed.
+    /// Exclusive maximum share of changed blocks, in percent.
     #[arg(long, default_value_t = 1.0)]
-    most_changed: f64,
+    max_changed: f64,
 }
 
 const DIALECTS: [Dialect; 3] = [Dialect::Chat, Dialect::Responses, Dialect::Messages];
@@ -378,7 +378,7 @@ pub(crate) async fn run(plant: Plant) -> anyhow::Result<bool> {
     }
     let leaks = seen.leaks.len();
     let share = share(changed.len(), blocks);
-    if share >= plant.most_changed || (blocks == 0 && !plant.ordinary.is_empty()) {
+    if share >= plant.max_changed || (blocks == 0 && !plant.ordinary.is_empty()) {
         problems.push(format!("{share:.2} % of ordinary code is taken for secrets"));
     }
     problems.truncate(20);

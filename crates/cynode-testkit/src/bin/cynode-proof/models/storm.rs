@@ -47,9 +47,9 @@ pub(crate) struct Storm {
     /// The model.
     #[arg(long, default_value = "fast")]
     model: String,
-    /// Most tokens of an answer.
+    /// Maximum number of tokens of an answer.
     #[arg(long, default_value_t = 1000)]
-    most: u32,
+    max_tokens: u32,
     /// Streams at a time; of four one is the agent's.
     #[arg(long, default_value_t = 64)]
     streams: u64,
@@ -95,7 +95,7 @@ impl Shared {
             token: if agent { storm.agent_token.clone() } else { storm.key.clone() },
             model: storm.model.clone(),
             project: (!agent).then(|| storm.project.clone()),
-            most: storm.most,
+            most: storm.max_tokens,
         };
         let (mut link, mut reached) = (None, Instant::now());
         while !storm.stop_file.exists() {

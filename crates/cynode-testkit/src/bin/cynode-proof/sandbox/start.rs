@@ -25,7 +25,7 @@ pub(crate) struct Start {
     concurrent: usize,
     /// 95 of 100 starts of bubblewrap's sandbox must be faster, in milliseconds.
     #[arg(long, default_value_t = 50)]
-    most_p95: u64,
+    max_p95: u64,
     /// A bundle for runc that says something.
     #[arg(long)]
     bundle: PathBuf,
@@ -74,7 +74,7 @@ pub(crate) async fn run(start: Start) -> anyhow::Result<bool> {
             at(100)
         );
         if *name == "cynode bubblewrap, all limits" {
-            good &= at(95) < Duration::from_millis(start.most_p95);
+            good &= at(95) < Duration::from_millis(start.max_p95);
         }
     }
     good &= at_once(&ours, start.concurrent).await?;

@@ -241,7 +241,7 @@ fn a_task_is_paused_resumed_revised_and_cancelled_after_a_question() {
         ("py", ScreenAction::Instruct { task: task_id(30), kind: InstructionKind::Pause }, None),
         (
             "r<Enter>",
-            ScreenAction::Instruct { task: task_id(30), kind: InstructionKind::Continue },
+            ScreenAction::Instruct { task: task_id(30), kind: InstructionKind::Resume },
             None,
         ),
         (

@@ -172,7 +172,7 @@ fn dialog_for_task(state: &ScreenState, command: KeyCommand) -> Result<Dialog, S
         KeyCommand::Resume => {
             let question = format!("Let {name} go on?");
             Ok(action_dialog(
-                instruct(InstructionKind::Continue),
+                instruct(InstructionKind::Resume),
                 &question,
                 &format!("{name} goes on"),
             ))
@@ -235,7 +235,7 @@ fn retry_dialog(state: &ScreenState, task: &TaskView) -> Result<Dialog, String> 
         }
         RetryAction::Resume => {
             let question = format!("{name} is paused. Let it go on?");
-            let deed = ScreenAction::Instruct { task: id, kind: InstructionKind::Continue };
+            let deed = ScreenAction::Instruct { task: id, kind: InstructionKind::Resume };
             Ok(action_dialog(deed, &question, &format!("{name} goes on")))
         }
         RetryAction::Anew => {

@@ -1,4 +1,4 @@
-//! `cynork notice`: what people were told and what is to be told.
+//! `cynork notification`: messages to people, sent and pending.
 
 use clap::Subcommand;
 use cynode_wire::notices::NotificationView;
@@ -10,44 +10,47 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum NotificationCommand {
-    /// List notifications, newest first, with what came of each.
-    #[command(after_help = "Example: cynork notice list --state failed")]
+    /// List notifications and their delivery state, newest first.
+    #[command(after_help = "Example: cynork notification list --state failed")]
     List {
-        /// Everybody's, for an admin of the installation.
+        /// Include the notifications of all users; requires an admin.
         #[arg(long)]
-        everybody: bool,
-        /// Only in this state.
+        all_users: bool,
+        /// Filter by state.
         #[arg(long, value_parser = ["pending", "sent", "failed", "dropped"])]
         state: Option<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Send a notification once more, under the same id.
-    #[command(after_help = "Example: cynork notice replay ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
+    /// Redeliver a notification, with the same id.
+    #[command(
+        after_help = "Example: cynork notification replay ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
+    )]
     Replay {
-        /// Its id.
-        notice: String,
+        /// Notification id.
+        notification: String,
     },
 }
 
-fn notification_id(notice: &NotificationView) -> String {
-    notice.notification_id.to_string()
+fn notification_id(notification: &NotificationView) -> String {
+    notification.notification_id.to_string()
 }
 
 impl NotificationCommand {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List { everybody, state, pages } => {
+            Self::List { all_users, state, pages } => {
                 let call = ApiRequest::for_operation(operations::LIST_NOTIFICATIONS)
-                    .with_query("all", everybody.then_some(true))
+                    .with_query("all", all_users.then_some(true))
                     .with_query("state", state);
-                let heads = ["id", "what", "state", "happened", "tried", "last answer"];
+                let heads = ["id", "event", "state", "happened", "attempts", "last answer"];
                 context
                     .show_list(&call, Some(&pages), notification_id, heads, notification_row)
                     .await
             }
-            Self::Replay { notice } => {
-                let call = ApiRequest::with_path_params(operations::REPLAY_NOTIFICATION, [&notice]);
+            Self::Replay { notification } => {
+                let call =
+                    ApiRequest::with_path_params(operations::REPLAY_NOTIFICATION, [&notification]);
                 let sentence = |it: &NotificationView, look: &ValueFormatter| {
                     format!("{} is {}", notification_id(it), look.style_state(it.state.as_str()))
                 };

@@ -1,0 +1,133 @@
+//! `cynork api-key`: keys for your own programs.
+
+use clap::Subcommand;
+use cynode_wire::accounts::{ApiKeyView, CreatedApiKey};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::{
+    answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result, given,
+    look::ValueFormatter, names, operations, output::render_record,
+};
+
+#[derive(Subcommand)]
+pub(crate) enum ApiKeyCommand {
+    /// List your API keys, without their secrets.
+    #[command(after_help = "Example: cynork api-key list")]
+    List {
+        /// List the keys of this user, by handle or id; requires an admin.
+        #[arg(long)]
+        user: Option<String>,
+        #[command(flatten)]
+        pages: PageArgs,
+    },
+    /// Create an API key for yourself; printed once.
+    #[command(after_help = "Example: cynork api-key create ci --days 90 --quiet")]
+    Create {
+        /// Name of the key.
+        name: String,
+        /// Days until the key expires, 1 to 3650; never by default.
+        #[arg(long, value_name = "N")]
+        days: Option<u16>,
+    },
+    /// Revoke an API key immediately.
+    #[command(after_help = "Example: cynork api-key revoke ci")]
+    Revoke {
+        /// API key, by name or id.
+        api_key: String,
+    },
+}
+
+/// The state of a token: active, expired or revoked.
+pub(super) fn token_status(
+    revoked: Option<OffsetDateTime>,
+    expires: Option<OffsetDateTime>,
+    look: &ValueFormatter,
+) -> String {
+    match (revoked, expires) {
+        (Some(at), _) => {
+            format!("{} {}", look.style_state("revoked"), look.format_relative_time(at))
+        }
+        (None, Some(at)) if at <= look.now => {
+            format!("{} {}", look.style_dim("ended"), look.format_relative_time(at))
+        }
+        (None, Some(at)) => {
+            format!("{}, ends {}", look.style_state("active"), look.format_relative_time(at))
+        }
+        (None, None) => look.style_state("active"),
+    }
+}
+
+impl ApiKeyCommand {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
+        match self {
+            Self::List { user, pages } => {
+                let user = context.optional_user_id(user.as_deref()).await?;
+                list_api_keys(context, user, &pages).await
+            }
+            Self::Create { name, days } => {
+                let body = given::without_nulls(json!({ "name": name, "expires_in_days": days }));
+                let value = context
+                    .send_request(
+                        &ApiRequest::for_operation(operations::CREATE_API_KEY)
+                            .with_json_body(&body),
+                    )
+                    .await?;
+                context.show_answer(
+                    &value,
+                    |it: &CreatedApiKey| vec![it.token.0.clone()],
+                    |it, look| {
+                        let key = &it.api_key;
+                        render_secret_once(
+                            look,
+                            &it.token.0,
+                            &[
+                                ("name", key.name.to_string()),
+                                ("state", token_status(key.revoked_at, key.expires_at, look)),
+                                ("id", key.id.to_string()),
+                            ],
+                        )
+                    },
+                )
+            }
+            Self::Revoke { api_key } => {
+                let id = names::API_KEY.resolve_id(context, &api_key).await?;
+                context.confirm_action(&format!("Revoke the API key {api_key}?"))?;
+                let call = ApiRequest::with_path_params(operations::REVOKE_API_KEY, [id]);
+                let sentence =
+                    |it: &ApiKeyView, _: &ValueFormatter| format!("{} works no more", it.name);
+                context.show_outcome(&call, |it: &ApiKeyView| it.id.to_string(), sentence).await
+            }
+        }
+    }
+}
+
+/// A secret that is shown once, with what it is.
+pub(super) fn render_secret_once(
+    look: &ValueFormatter,
+    token: &str,
+    sides: &[(&str, String)],
+) -> String {
+    let mut all = vec![("token", look.style_bold(token))];
+    all.extend_from_slice(sides);
+    render_record(look.paint, &all) + &look.style_dim("Keep it now: it is not shown again.")
+}
+
+async fn list_api_keys(context: &CliContext, user: Option<String>, pages: &PageArgs) -> Result<()> {
+    context
+        .show_list(
+            &ApiRequest::for_operation(operations::LIST_API_KEYS).with_query("user_id", user),
+            Some(pages),
+            |key: &ApiKeyView| key.name.to_string(),
+            ["name", "state", "made", "id"],
+            |key, look| {
+                [
+                    look.style_bold(key.name.as_str()),
+                    token_status(key.revoked_at, key.expires_at, look),
+                    look.format_relative_time(key.created_at),
+                    look.style_dim(&key.id.to_string()),
+                ]
+            },
+        )
+        .await
+}
