@@ -1,4 +1,4 @@
-"""The graph of docs/workflow.md in LangGraph: each node decides from what it is given, and says what is to be stored."""
+"""The graph of docs/explanation/workflow.md in LangGraph: each node decides from what it is given, and says what is to be stored."""
 
 import json
 import time

@@ -43,7 +43,7 @@ REGISTRY = referencing.Registry().with_resource(
     "openapi.json", referencing.Resource(contents=DOCUMENT, specification=referencing.jsonschema.DRAFT202012)
 )
 PASSWORD = "correct horse battery"
-# What a caller may do about it decides the number; see docs/cynork.md.
+# What a caller may do about it decides the number; see docs/reference/cynork.md.
 CODES = {1: "failed", 2: "usage", 3: "refused", 4: "not_found", 5: "conflict", 6: "invalid", 7: "unreachable", 8: "internal"}
 CALL_LINE = re.compile(r"^(\w+) (GET|POST|PUT|PATCH|DELETE) (/\S*) (\d{3}|-)$")
 

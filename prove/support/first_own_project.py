@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does what docs/first-project.md says, then provokes what used to hang, and holds CyNode to saying so within 15 seconds.
+"""Does what docs/tutorials/first-project.md says, then provokes what used to hang, and holds CyNode to saying so within 15 seconds.
 
 first_own_project.py --home DIRECTORY --path DIRECTORY --work DIRECTORY [--quick]
 
@@ -16,7 +16,7 @@ import time
 
 from steps import Session, blocks
 
-PAGE = "docs/first-project.md"
+PAGE = "docs/tutorials/first-project.md"
 STATE = "/var/lib/cynode"
 LOG = f"{STATE}/cynode.log"
 # Within how many seconds a sentence says what is wrong and what to type.

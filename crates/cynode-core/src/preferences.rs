@@ -167,7 +167,7 @@ pub enum ValueError {
 fn suggest_nearest_key(nearest: Option<&str>) -> String {
     match nearest {
         Some(known) => format!("is `{known}` meant?"),
-        None => "docs/preferences.md lists them all; what agents are to be told goes under `standards.<name>`".to_owned(),
+        None => "docs/reference/preferences.md lists them all; what agents are to be told goes under `standards.<name>`".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
--- The workflow of a task: where it stands, who drives it, what it waits for. docs/workflow.md says what each column means.
+-- The workflow of a task: where it stands, who drives it, what it waits for. docs/explanation/workflow.md says what each column means.
 
 -- Programs that work for the installation. As with people, only a hash of a token is kept.
 CREATE TABLE service_tokens (

@@ -368,7 +368,7 @@ fn classify_git_failure(done: &Output) -> GitRemoteError {
         ))
     } else if has(&["error: 403"]) {
         GitRemoteError::Refused(format!(
-            "the credential may not do this: docs/forges.md lists what it must be allowed. {told}"
+            "the credential may not do this: docs/guides/forges.md lists what it must be allowed. {told}"
         ))
     } else if has(&["not found", "error: 404", "does not appear to be a git repository"]) {
         GitRemoteError::Refused(format!(

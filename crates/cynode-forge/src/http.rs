@@ -211,7 +211,7 @@ impl ForgeHttpClient {
                 "{told}. The token is wrong, has ended or was withdrawn: set a new one on the project's remote"
             )),
             StatusCode::FORBIDDEN => ForgeError::Refused(format!(
-                "{told}. The token does not allow it: docs/forges.md lists what it must be allowed"
+                "{told}. The token does not allow it: docs/guides/forges.md lists what it must be allowed"
             )),
             StatusCode::NOT_FOUND | StatusCode::GONE => {
                 ForgeError::Missing(format!("{told}. It is not there, or the token may not see it"))

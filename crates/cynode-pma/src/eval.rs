@@ -1,4 +1,4 @@
-//! Evaluation of decisions: puts labelled inputs to a model twice and counts the correct answers. `docs/evaluation.md`
+//! Evaluation of decisions: puts labelled inputs to a model twice and counts the correct answers. `docs/explanation/evaluation.md`
 //! describes it.
 //!
 //! One way is the project manager's (its instructions, prompts, schemas, checks and retries), the other a plain

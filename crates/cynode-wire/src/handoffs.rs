@@ -1,4 +1,4 @@
-//! What the orchestrator gives the project manager and the analyst to do, and what they give back. `docs/manager.md` is its page.
+//! What the orchestrator gives the project manager and the analyst to do, and what they give back. `docs/explanation/project-manager.md` is its page.
 //!
 //! A handoff is stored before anybody hears of it, claimed under a lease, and completed once. Whoever works on it gets a token
 //! for tools and models that is tied to the person, project and task of the handoff and ends with it.

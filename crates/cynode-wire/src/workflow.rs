@@ -1,4 +1,4 @@
-//! The contract between the orchestrator and whoever drives a task, in any language. `docs/workflow.md` is its page.
+//! The contract between the orchestrator and whoever drives a task, in any language. `docs/explanation/workflow.md` is its page.
 
 use std::collections::BTreeMap;
 

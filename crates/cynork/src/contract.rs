@@ -338,7 +338,7 @@ pub fn contract_document() -> Value {
     })
 }
 
-/// The commands as a table of Markdown, as `docs/cynork.md` has it.
+/// The commands as a table of Markdown, as `docs/reference/cynork.md` has it.
 pub fn commands_table() -> String {
     let mut text = "| command | what it does |\n|---|---|\n".to_owned();
     for leaf in list_leaf_commands().iter().filter(|leaf| !leaf.parsed.is_hide_set()) {

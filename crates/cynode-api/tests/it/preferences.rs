@@ -167,7 +167,7 @@ async fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
     );
     assert_eq!(
         refused("foo.bar").await,
-        "there is no preference `foo.bar`; docs/preferences.md lists them all; what agents are to be told goes under \
+        "there is no preference `foo.bar`; docs/reference/preferences.md lists them all; what agents are to be told goes under \
          `standards.<name>`"
     );
     assert_eq!(app.db.number("SELECT count(*) FROM preferences").await, 0);

@@ -118,7 +118,7 @@ fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
     );
     assert_eq!(
         refused("foo.bar"),
-        Err("there is no preference `foo.bar`; docs/preferences.md lists them all; what agents are to be told goes under \
+        Err("there is no preference `foo.bar`; docs/reference/preferences.md lists them all; what agents are to be told goes under \
             `standards.<name>`".into())
     );
     assert!(refused("agents.sandbox_agent.additional_context").is_err());
@@ -154,7 +154,7 @@ fn every_preference_is_found_by_its_own_key_and_they_are_in_order() {
 fn the_reference_page_has_the_table_that_the_code_has() {
     let page = include_str!("../../../../docs/preferences.md");
     let table = known::render_table();
-    assert!(page.contains(&table), "docs/preferences.md must contain:\n{table}");
+    assert!(page.contains(&table), "docs/reference/preferences.md must contain:\n{table}");
 }
 
 #[test]

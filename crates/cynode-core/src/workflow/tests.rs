@@ -101,7 +101,7 @@ fn every_node_is_reached_and_from_every_node_the_end_is_reached() {
 fn the_drawing_in_the_documents_is_the_graph() {
     let drawing = format!("```mermaid\n{}```", render_mermaid(None));
     let page = include_str!("../../../../docs/workflow.md");
-    assert!(page.contains(&drawing), "docs/workflow.md must hold:\n{drawing}");
+    assert!(page.contains(&drawing), "docs/explanation/workflow.md must hold:\n{drawing}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn the_page_says_who_verifies_and_that_findings_go_into_the_state() {
     let page = include_str!("../../../../docs/workflow.md");
     let said =
         "Verify Step Result: the project manager tasks the analyst, findings go into the state";
-    assert!(page.contains(said), "docs/workflow.md must hold: {said}");
+    assert!(page.contains(said), "docs/explanation/workflow.md must hold: {said}");
 }
 
 #[test]
@@ -126,6 +126,6 @@ fn the_page_says_that_words_of_a_schedule_are_handed_over_and_nothing_is_enqueue
          asks for their start.",
         "The scheduler itself makes neither task nor run of words, and nothing is enqueued beside the handoff",
     ] {
-        assert!(page.contains(said), "docs/schedules.md must hold: {said}");
+        assert!(page.contains(said), "docs/guides/schedules.md must hold: {said}");
     }
 }

@@ -257,5 +257,5 @@ fn print_next_steps(screen: &mut LiveTerminal, place: &DemoLayout, kept: bool) {
     } else {
         screen.print_line("  everything was removed; `cynode demo --keep` leaves the repository and the installation to look at");
     }
-    screen.print_line("  next         `cynode up` starts an installation of your own; docs/models.md connects a model, docs/nodes.md more machines");
+    screen.print_line("  next         `cynode up` starts an installation of your own; docs/guides/models.md connects a model, docs/guides/nodes.md more machines");
 }

@@ -1,4 +1,4 @@
-//! The language of the code: docs/language.md says the rules, `language.toml` lists the words, this test holds them.
+//! The language of the code: docs/contributing/language.md says the rules, `language.toml` lists the words, this test holds them.
 //!
 //! What is still open is counted in `[open]` of the list. A count may only become smaller, and the list ends empty.
 

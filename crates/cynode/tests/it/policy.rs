@@ -220,7 +220,7 @@ fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
 
 #[test]
 fn every_question_that_the_requirements_leave_open_about_the_manager_is_answered_on_its_page() {
-    let page = read("docs/decisions/0010-the-project-manager.md");
+    let page = read("docs/decisions/0010-project-manager.md");
     let open = [
         "026", "032", "045", "047", "049", "070", "104", "105", "119", "136", "140", "158", "160",
         "161", "162", "163", "164",
@@ -297,12 +297,12 @@ fn the_map_stays_short_and_knows_every_crate() {
 #[test]
 fn every_library_is_pinned_once_and_its_choice_is_written_down() {
     let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
-    let noted = read("docs/dependencies.md");
+    let noted = read("docs/contributing/dependencies.md");
     for (name, _) in manifest["workspace"]["dependencies"].as_table().unwrap() {
         if !name.starts_with("cyn") {
             assert!(
                 noted.contains(&format!("`{name}`")),
-                "docs/dependencies.md does not know {name}"
+                "docs/contributing/dependencies.md does not know {name}"
             );
         }
     }

@@ -69,7 +69,7 @@ pub(crate) struct LoginArgs {
     /// Store an API key from standard input instead of a session.
     #[arg(long)]
     api_key_stdin: bool,
-    /// Credential helper: a program that stores the session instead of the file; see docs/cynork.md.
+    /// Credential helper: a program that stores the session instead of the file; see docs/reference/cynork.md.
     #[arg(long, value_name = "PROGRAM", num_args = 1..)]
     helper: Option<Vec<String>>,
 }

@@ -35,7 +35,7 @@ pub(crate) enum MetaCommand {
     /// Print the contract of every command, for tests and programs.
     #[command(hide = true, after_help = "Example: cynork contract")]
     Contract {
-        /// Print the command table of docs/cynork.md instead.
+        /// Print the command table of docs/reference/cynork.md instead.
         #[arg(long)]
         table: bool,
     },

@@ -60,7 +60,7 @@ impl ScreenPainter<'_> {
         let rest = self.draw_heading(area, &head, Some(&FetchTopic::Models));
         if models.is_empty() {
             let lines = self.placeholder_lines(&FetchTopic::Models, room).unwrap_or_else(|| {
-                let words = "`cynork provider set` and `cynork model set` connect one; docs/models.md shows how.";
+                let words = "`cynork provider set` and `cynork model set` connect one; docs/guides/models.md shows how.";
                 let mut lines = vec![Line::raw(""), Line::styled("There are no models yet.", BOLD_STYLE)];
                 lines.extend(wrap_lines(words, room, DIM_STYLE));
                 lines
