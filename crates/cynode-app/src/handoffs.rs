@@ -576,9 +576,9 @@ pub async fn fail_handoff(
     host: &HandoffHost,
     body: &FailHandoff,
 ) -> Result<HandoffState, Error> {
-    let why = inference::redact_text(app, body.why.chars().take(2000).collect()).await?;
+    let why = inference::redact_text(app, body.reason.chars().take(2000).collect()).await?;
     let mut ctx = app.begin_transaction(request).await?;
-    let lost = |kept: &HandoffRecord| body.late && kept.task.is_none();
+    let lost = |kept: &HandoffRecord| body.timed_out && kept.task.is_none();
     let goes_back = |kept: &HandoffRecord| should_retry(kept, body.transient, lost(kept));
     wake_run_unless(&mut ctx, body.handoff_id, goes_back).await?;
     let kept = lock_claimed_handoff(&mut ctx, host, body.handoff_id, body.fencing_token).await?;

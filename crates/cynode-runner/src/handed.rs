@@ -168,7 +168,7 @@ impl AgentBackend for HandoffBackend {
                 payload: request.payload.clone(),
                 attempt: request.attempt,
                 attempts_left: request.attempts_left,
-                why: request.why.to_owned(),
+                reason: request.why.to_owned(),
                 answer: request.answer.cloned(),
             };
             resolve_handoff(asking, request.handed, |answer| match answer {
@@ -228,7 +228,7 @@ mod tests {
             payload,
             attempt: 1,
             attempts_left: 2,
-            why: "it broke".into(),
+            reason: "it broke".into(),
             answer,
         }
     }

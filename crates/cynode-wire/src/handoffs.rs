@@ -182,8 +182,8 @@ pub enum HandoffRequest {
         attempt: u32,
         /// How many are left.
         attempts_left: u32,
-        /// Why, in words.
-        why: String,
+        /// Why it came to nothing, in words.
+        reason: String,
         /// The answer to the last question.
         answer: Option<EndedWait>,
     },
@@ -732,9 +732,9 @@ pub struct FailHandoff {
     /// Whether a model was waited for in vain, which may be paid for all the same: where no task is parked for it, it is tried a few
     /// times only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub late: bool,
+    pub timed_out: bool,
     /// Why, in words for a person.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Gives the analyst its share; the handoff comes back when the analyst has answered.

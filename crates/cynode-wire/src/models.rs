@@ -39,7 +39,7 @@ pub struct SetProvider {
     pub script: Option<Value>,
     /// The provider whose answers a `record` provider keeps.
     #[serde(default)]
-    pub of: Option<String>,
+    pub recorded_provider: Option<String>,
     /// The name of the kept answers, of a `record` or a `replay` provider.
     #[serde(default)]
     pub cassette: Option<String>,
@@ -62,7 +62,7 @@ pub struct ProviderView {
     /// Its address.
     pub base_url: Option<String>,
     /// The provider whose answers are kept.
-    pub of: Option<String>,
+    pub recorded_provider: Option<String>,
     /// The name of the kept answers.
     pub cassette: Option<String>,
     /// Whether nothing leaves what you own.

@@ -273,7 +273,7 @@ pub struct ClaimAssignments {
     /// Names this claim: sent again, it gives the same jobs and no others.
     pub claim_id: Uuid,
     /// Most jobs, 1 to 100.
-    pub most: u16,
+    pub max_jobs: u16,
     /// How long to wait when there is none, at most 20000.
     #[serde(default)]
     pub wait_ms: u32,

@@ -56,12 +56,12 @@ pub struct IssueIntake {
     /// Those with this label.
     #[serde(default)]
     pub label: Option<String>,
-    /// Those that are assigned to the account of the token.
+    /// Those that are assigned to the account of the token: the bot.
     #[serde(default)]
-    pub assign_to_us: bool,
+    pub assigned_to_bot: bool,
     /// Also those of people who may not write to the repository.
     #[serde(default)]
-    pub from_anyone: bool,
+    pub allow_untrusted_authors: bool,
 }
 
 /// A project's repository on a forge.

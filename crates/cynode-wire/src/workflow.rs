@@ -236,13 +236,13 @@ pub enum StepEffect {
         /// Why it is taken though its evidence is not good: a person's word, or a policy's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waived: Option<String>,
-        /// Whether a person said so: then what they were shown of what is odd about it is taken for the whole task, as it is.
+        /// Whether a person said so: then the anomalies that they were shown are accepted for the whole task.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_person: bool,
-        /// What that person was shown.
+        /// The anomalies that this person was shown.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schema(value_type = Vec<serde_json::Value>)]
-        shown: Vec<ChangeAnomaly>,
+        shown_anomalies: Vec<ChangeAnomaly>,
     },
     /// A unit is given up.
     FailUnit {

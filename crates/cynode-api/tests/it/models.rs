@@ -683,7 +683,7 @@ async fn secrets_of_forges_and_channels_do_not_reach_the_provider_from_when_they
     let forge = TestForge::serve(ForgeKind::Gitea).await;
     let remote = json!({
         "forge": forge.kind.as_str(), "url": forge.clone_url(), "repository": REPOSITORY, "default_branch": "main",
-        "credential": secrets[0], "webhook_secret": secrets[1], "intake": { "label": "cynode", "assign_to_us": true },
+        "credential": secrets[0], "webhook_secret": secrets[1], "intake": { "label": "cynode", "assigned_to_bot": true },
     });
     admin.put(&format!("/v1/projects/{project}/remote"), remote).await.expect(200);
     let text = secrets.join(" and ");
@@ -1018,7 +1018,7 @@ async fn answers_are_kept_and_played_again_without_the_provider() {
     let admin = app.admin().await;
     let provider = TestProvider::serve(Behaviour::default()).await;
     networked(&admin, "far", "chat", &provider).await;
-    let record = json!({ "kind": "record", "of": "far", "cassette": "tape" });
+    let record = json!({ "kind": "record", "recorded_provider": "far", "cassette": "tape" });
     admin.put("/v1/providers/recorder", record).await.expect(200);
     model(&admin, "small", &["recorder"], json!({})).await;
     let mut streamed = chat("small", "two");
@@ -1043,7 +1043,7 @@ async fn what_a_script_answers_is_kept_too_and_played_again() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     scripted(&admin, "script", true, says("By the book")).await;
-    let record = json!({ "kind": "record", "of": "script", "cassette": "tape" });
+    let record = json!({ "kind": "record", "recorded_provider": "script", "cassette": "tape" });
     admin.put("/v1/providers/recorder", record).await.expect(200);
     model(&admin, "small", &["recorder"], json!({})).await;
     ask(&admin, chat("small", "one")).await.expect(200);

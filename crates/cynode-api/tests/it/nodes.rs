@@ -69,7 +69,7 @@ impl Machine {
 
     pub(crate) async fn claim(&self, number: u32, most: u32) -> Vec<Value> {
         let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
-        let body = json!({ "claim_id": claim_id, "most": most });
+        let body = json!({ "claim_id": claim_id, "max_jobs": most });
         let given = self.client.post("/v1/nodes/claim", body).await.expect(200).json();
         given["jobs"].as_array().unwrap().clone()
     }
@@ -225,7 +225,7 @@ async fn a_process_of_a_node_that_starts_later_shuts_the_earlier_one_out_with_a_
     // Another process starts: nothing of the earlier one works any more, and it cannot come back.
     let later = ask(Value::Null).await.expect(200);
     assert_eq!(later.json()["generation"], 2);
-    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000002", "most": 1 });
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000002", "max_jobs": 1 });
     node.client.post("/v1/nodes/claim", claim.clone()).await.expect(401);
     let renewed = internal.with_token(&renewed.text("token"));
     renewed.post("/v1/nodes/claim", claim.clone()).await.expect(401);
@@ -243,7 +243,7 @@ async fn a_claim_that_waits_is_ended_when_another_process_of_its_node_starts() {
     let admin = app.admin().await;
     let node = Machine::join(&app, &admin, 1, 2).await;
     let claim =
-        json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "most": 1, "wait_ms": 20_000 });
+        json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "max_jobs": 1, "wait_ms": 20_000 });
     let (waited, later) =
         tokio::join!(node.client.post("/v1/nodes/claim", claim), token(&app, node.id, &node.key));
     later.expect(200);
@@ -275,7 +275,7 @@ async fn jobs_are_shared_in_turns_and_given_once() {
     assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"]);
     // Whoever works without a sandbox gets none of them.
     let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
-    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "most": 5 });
+    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 5 });
     let none = worker.post("/v1/jobs/claim", body).await.expect(200).json();
     assert_eq!(none["jobs"], json!([]));
 }

@@ -342,7 +342,7 @@ async fn validate_result(
         (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
             refuse(&mut result, "nothing was changed, though something had to be".to_owned());
         }
-        // Who changes nothing leaves what others left: checks run with the same tests as they were, and what was odd still is.
+        // Who changes nothing leaves what others left: checks run with the same tests as they were, and anomalies stay.
         (None, CommitRule::IfChanged) if said == JobOutcome::Succeeded => {
             if let Some(commit) = &held.base {
                 looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
@@ -355,8 +355,8 @@ async fn validate_result(
     replace_nul_chars(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);
-    value["odd"] = json!(looked.odd);
-    value["put_back"] = json!(looked.put_back);
+    value["anomalies"] = json!(looked.anomalies);
+    value["restored_tests"] = json!(looked.restored_tests);
     if let Some(conflict) = &result.conflict {
         // What it started from was there before anything was put together with it.
         let with: Vec<String> = held.base.iter().chain(&conflict.with).cloned().collect();

@@ -103,7 +103,14 @@ async fn apply_effect(
             let now = ctx.now;
             Ok(tasks::set_task_criteria(ctx.conn(), task, criteria, now).await?)
         }
-        StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown } => {
+        StepEffect::AcceptUnit {
+            unit,
+            attempt,
+            findings,
+            waived,
+            by_person,
+            shown_anomalies,
+        } => {
             let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
             let good =
                 cynode_db::evidence::allows_acceptance(ctx.conn(), task, unit, *attempt, waived)
@@ -113,7 +120,7 @@ async fn apply_effect(
             }
             if let Some(why) = waived {
                 // A policy takes the unit, and nothing for those that follow.
-                let shown = if *by_person { shown.as_slice() } else { &[] };
+                let shown = if *by_person { shown_anomalies.as_slice() } else { &[] };
                 cynode_db::evidence::record_acceptance(
                     ctx.conn(),
                     task,

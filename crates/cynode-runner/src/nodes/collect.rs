@@ -157,7 +157,7 @@ async fn apply_collect_output(
         CollectOutput::Result { unit, attempt, mut output } => {
             // Only whoever runs the checks needs it, and there may be much of it.
             if let Some(fields) = output.as_object_mut() {
-                fields.remove("put_back");
+                fields.remove("restored_tests");
             }
             state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
             let effects = vec![StepEffect::CollectJob { unit: unit.clone(), attempt }];
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_in_words_and_what_has_none_as_it_is() {
-        let plain = json!({ "summary": "Nothing was changed. ", "stop": "unverified", "odd": [], "base": "c" });
+        let plain = json!({ "summary": "Nothing was changed. ", "stop": "unverified", "anomalies": [], "base": "c" });
         assert_eq!(excerpt_output(&plain), "Nothing was changed. (unverified)");
         let steps = json!([{ "exit_code": 0, "output": "fine" }, { "exit_code": 2, "output": "1 of 3 failed\n" }]);
         let ran = json!({ "summary": "Command 2 of 2 failed.", "stop": "failed", "steps": steps });

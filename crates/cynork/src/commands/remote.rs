@@ -108,8 +108,8 @@ impl RemoteCommand {
 fn remote_fields(remote: &RemoteView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     let intake = [
         remote.intake.label.as_ref().map(|label| format!("with the label {label}")),
-        remote.intake.assign_to_us.then(|| "assigned to us".to_owned()),
-        remote.intake.from_anyone.then(|| "from anyone".to_owned()),
+        remote.intake.assigned_to_bot.then(|| "assigned to the bot".to_owned()),
+        remote.intake.allow_untrusted_authors.then(|| "from untrusted authors".to_owned()),
     ];
     let intake: Vec<String> = intake.into_iter().flatten().collect();
     vec![
@@ -163,7 +163,8 @@ impl RemoteSetArgs {
             "default_branch": self.branch,
             "credential": token.as_ref().map(|it| it.expose_secret()),
             "webhook_secret": signs.as_ref().map(|it| it.expose_secret()),
-            "intake": { "label": self.label, "assign_to_us": self.assigned, "from_anyone": self.from_anyone },
+            "intake": { "label": self.label, "assigned_to_bot": self.assigned,
+                "allow_untrusted_authors": self.from_anyone },
             "poll_seconds": self.poll_seconds,
             "check": self.no_check.then_some(false),
         }));

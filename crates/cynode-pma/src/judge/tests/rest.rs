@@ -37,7 +37,7 @@ fn failure(attempts_left: u32, answer: Option<EndedWait>) -> HandoffAssignment {
         payload: json!({}),
         attempt: 2,
         attempts_left,
-        why: "the job failed: timeout".to_owned(),
+        reason: "the job failed: timeout".to_owned(),
         answer,
     };
     handoff(WORDS, request)

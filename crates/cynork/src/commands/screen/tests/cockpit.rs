@@ -353,7 +353,7 @@ fn nothing_of_a_long_line_is_lost() {
             "exit_code": 0, "excerpt": "", "milliseconds": 412 });
         let evidence = json!({ "evidence": [{ "evidence_id": format!("evd_{:032x}", 1), "unit": "page",
             "attempt": 1, "commit": "0123456789abcdef0123", "state": "passed", "stale": false,
-            "checks": [check], "tries": 1, "opened_at": ago(200), "ended_at": ago(190) }],
+            "checks": [check], "attempts": 1, "opened_at": ago(200), "ended_at": ago(190) }],
             "feedback": { "verdict": "approved", "critical_issues": [], "major_issues": [],
                 "minor_issues": [], "summary": "" } });
         let evidence = TopicAnswer::Evidence(Box::new(serde_json::from_value(evidence).unwrap()));

@@ -279,7 +279,7 @@ pub(super) fn evidence() -> TopicAnswer {
     };
     let view = |attempt: u32, state: &str, stale: bool, checks: Value| {
         json!({ "evidence_id": format!("evd_{attempt:032x}"), "unit": "page", "attempt": attempt,
-            "commit": "0123456789abcdef0123", "state": state, "stale": stale, "checks": checks, "tries": 1,
+            "commit": "0123456789abcdef0123", "state": state, "stale": stale, "checks": checks, "attempts": 1,
             "opened_at": ago(200), "ended_at": ago(190) })
     };
     let failing = check(

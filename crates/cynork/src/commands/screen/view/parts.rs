@@ -730,7 +730,7 @@ fn evidence_lines(view: &EvidenceView, room: usize) -> Vec<Line<'static>> {
         }
     }
     lines.extend(
-        view.trouble.iter().flat_map(|why| wrap_lines(&format!("  {why}"), room, WARNING_STYLE)),
+        view.error.iter().flat_map(|why| wrap_lines(&format!("  {why}"), room, WARNING_STYLE)),
     );
     let waived = view.waived.iter().map(|why| format!("  taken all the same: {why}"));
     lines.extend(waived.flat_map(|why| wrap_lines(&why, room, WARNING_STYLE)));
