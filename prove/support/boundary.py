@@ -305,7 +305,7 @@ def stolen():
     answer = {"handoff_id": given["handoff_id"], "fencing_token": given["fencing_token"]}
     as_host = [
         ("handoff__complete", answer | {"answer": {"kind": "chatted", "content": "x"}}),
-        ("think__record", answer | {"thought": {}, "prompt": {}, "calls": []}),
+        ("think__record", answer | {"decision": {}, "prompt": {}, "calls": []}),
     ]
     succeeded = []
     for tool, arguments in calls + as_host:

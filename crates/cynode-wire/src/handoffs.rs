@@ -612,8 +612,8 @@ pub struct HandoffAssignment {
     /// How many seconds an answer of each of them may take, where somebody has said.
     #[serde(default)]
     pub think_seconds: BTreeMap<String, u32>,
-    /// What was thought before, when somebody began it already: the answers hold.
-    pub thoughts: Vec<ModelDecision>,
+    /// The decisions that were made before, when somebody began it already: the answers hold.
+    pub decisions: Vec<ModelDecision>,
     /// What came of what was delegated.
     pub delegated: Vec<AnalysisAnswer>,
     /// Until when silence is believed.
@@ -768,7 +768,7 @@ pub struct ModelDecision {
     pub attempts: u32,
     /// What was wrong with the answers that were not taken.
     #[serde(default)]
-    pub complaints: Vec<String>,
+    pub validation_errors: Vec<String>,
     /// Tokens in.
     pub input_tokens: u64,
     /// Tokens out.
@@ -792,11 +792,11 @@ pub struct BeginDecision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct DecisionPermit {
-    /// A person paused the task. The handoff was taken back, with what was thought; it is given again when the task goes on.
+    /// A person paused the task. The handoff was taken back, with its decisions; it is given again when the task goes on.
     pub paused: bool,
 }
 
-/// Keeps a thought, before anything is done with it.
+/// Records a decision before anything is done with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordDecision {
@@ -805,8 +805,8 @@ pub struct RecordDecision {
     pub handoff_id: HandoffId,
     /// Of the claim.
     pub fencing_token: i64,
-    /// The thought.
-    pub thought: ModelDecision,
+    /// The decision.
+    pub decision: ModelDecision,
     /// The whole question, kept apart and not for ever.
     pub prompt: Value,
     /// The calls at the model egress that it took.
@@ -865,8 +865,8 @@ pub struct HandoffView {
     /// When it ended.
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
-    /// What was thought.
-    pub thoughts: Vec<ModelDecision>,
+    /// The decisions that a model was asked for.
+    pub decisions: Vec<ModelDecision>,
     /// What was asked; only where one handoff is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<HandoffRequest>>,

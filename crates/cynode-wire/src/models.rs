@@ -269,11 +269,11 @@ pub struct BudgetStatusView {
     /// What was spent, in millionths.
     pub spent_micros: i64,
     /// What calls under way may still spend, in millionths.
-    pub held_micros: i64,
+    pub reserved_micros: i64,
     /// Tokens that were used.
     pub spent_tokens: i64,
     /// Tokens that calls under way may still use.
-    pub held_tokens: i64,
+    pub reserved_tokens: i64,
     /// Where it comes from.
     #[serde(default)]
     pub source: BudgetSource,

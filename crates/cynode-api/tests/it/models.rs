@@ -62,7 +62,7 @@ async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
     let found = client.get(&format!("/v1/budgets{query}")).await.expect(200).json();
     let items = found["items"].as_array().unwrap().clone();
     let number = |value: &Value| value.as_i64().unwrap();
-    items.iter().map(|item| (number(&item["spent_micros"]), number(&item["held_micros"]))).collect()
+    items.iter().map(|item| (number(&item["spent_micros"]), number(&item["reserved_micros"]))).collect()
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn a_tasks_own_ceiling_stops_it_and_leaves_others_alone() {
     let task = format!("?scope_type=task&scope_id={}", agent.task);
     let found = admin.get(&format!("/v1/budgets{task}")).await.expect(200).json();
     assert_eq!(found["items"][0]["spent_tokens"], 15 * answered);
-    assert_eq!(found["items"][0]["held_tokens"], 0);
+    assert_eq!(found["items"][0]["reserved_tokens"], 0);
     ask(&admin, chat("small", "hi")).await.expect(200);
 }
 

@@ -508,8 +508,8 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "get",
-            "/v1/handoffs/{handoff}/thoughts/{step}/prompt",
-            "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/thoughts/0/prompt",
+            "/v1/handoffs/{handoff}/decisions/{step}/prompt",
+            "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/decisions/0/prompt",
             json!(null),
             WithoutRole(404),
         ),

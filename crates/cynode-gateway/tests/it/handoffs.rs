@@ -211,8 +211,8 @@ async fn a_paused_task_is_not_thought_about_until_it_goes_on_and_no_thought_is_l
     assert_eq!(begin().await, json!({ "paused": false }));
     let thought = json!({
         "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "calls": [], "prompt": {},
-        "thought": { "step": 0, "kind": "classify", "prompt_digest": "a".repeat(64), "schema_digest": "b".repeat(64), "model": "m",
-            "output": { "class": "quick_fix" }, "attempts": 1, "complaints": [], "input_tokens": 3, "output_tokens": 2, "latency_ms": 5 },
+        "decision": { "step": 0, "kind": "classify", "prompt_digest": "a".repeat(64), "schema_digest": "b".repeat(64), "model": "m",
+            "output": { "class": "quick_fix" }, "attempts": 1, "validation_errors": [], "input_tokens": 3, "output_tokens": 2, "latency_ms": 5 },
     });
     let instruct = format!("/v1/tasks/{}/instructions", bench.task);
     let instruct = async |kind: &str| {
@@ -234,7 +234,7 @@ async fn a_paused_task_is_not_thought_about_until_it_goes_on_and_no_thought_is_l
     instruct("continue").await;
     let again = claim(&manager).await;
     assert_eq!((&again["handoff_id"], &again["attempt"]), (&handoff["handoff_id"], &json!(1)));
-    assert_eq!(again["thoughts"][0]["output"], json!({ "class": "quick_fix" }));
+    assert_eq!(again["decisions"][0]["output"], json!({ "class": "quick_fix" }));
     let held =
         json!({ "handoff_id": again["handoff_id"], "fencing_token": again["fencing_token"] });
     assert_eq!(given(&manager, "think.begin", held).await, json!({ "paused": false }));
@@ -454,8 +454,8 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
         json!({
             "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "calls": [],
             "prompt": { "user": format!("the key is {secret}") },
-            "thought": { "step": 0, "kind": "classify", "prompt_digest": digest.repeat(64), "schema_digest": "b".repeat(64),
-                "model": "m", "output": output, "attempts": 2, "complaints": [format!("`{secret}` is not one of them")], "input_tokens": 3, "output_tokens": 2,
+            "decision": { "step": 0, "kind": "classify", "prompt_digest": digest.repeat(64), "schema_digest": "b".repeat(64),
+                "model": "m", "output": output, "attempts": 2, "validation_errors": [format!("`{secret}` is not one of them")], "input_tokens": 3, "output_tokens": 2,
                 "latency_ms": 5 },
         })
     };
@@ -469,12 +469,12 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
     assert_eq!(given(&manager, "handoff.fail", fail).await["state"], "queued");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let again = claim(&manager).await;
-    assert_eq!(again["thoughts"][0]["output"], class, "the first answer holds");
+    assert_eq!(again["decisions"][0]["output"], class, "the first answer holds");
     let complaints = bench.app.db.texts("SELECT complaints::text FROM think_calls").await;
     assert!(complaints.len() == 1 && !complaints[0].contains(&secret), "{complaints:?}");
     let prompts = bench.app.db.texts("SELECT prompt::text FROM think_prompts").await;
     assert!(prompts.len() == 1 && !prompts[0].contains(&secret), "{prompts:?}");
-    let path = format!("/v1/handoffs/{}/thoughts/0/prompt", again["handoff_id"].as_str().unwrap());
+    let path = format!("/v1/handoffs/{}/decisions/0/prompt", again["handoff_id"].as_str().unwrap());
     assert!(bench.admin.get(&path).await.expect(200).json()["user"].is_string());
 }
 

@@ -197,7 +197,7 @@ fn empty_handoff() -> HandoffAssignment {
         models: Vec::new(),
         tool_models: Vec::new(),
         think_seconds: BTreeMap::new(),
-        thoughts: Vec::new(),
+        decisions: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,
     }

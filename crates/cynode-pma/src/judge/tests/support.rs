@@ -192,7 +192,7 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> HandoffAssi
         models: Vec::new(),
         tool_models: Vec::new(),
         think_seconds: BTreeMap::new(),
-        thoughts: Vec::new(),
+        decisions: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,
     }

@@ -179,7 +179,7 @@ fn the_diff_of_a_task_that_failed_shows_the_work_that_it_left() {
     let nothing = shown(&mut stage, None);
     assert!(nothing.contains("No work was kept yet"), "{nothing}");
     let work = json!({
-        "unit": "spelling", "attempt": 2, "state": "failed", "checks": 3, "checks_held": 1,
+        "unit": "spelling", "attempt": 2, "state": "failed", "checks": 3, "checks_passed": 1,
         "files": { "base": "a", "head": "b", "truncated": false, "files": [] },
         "diff": { "base": "a", "head": "b", "text": "@@ -1 +1 @@\n-recieve\n+receive\n", "truncated": false },
     });

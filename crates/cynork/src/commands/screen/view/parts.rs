@@ -336,7 +336,7 @@ impl ScreenPainter<'_> {
             styled_span(
                 format!(
                     "  attempt {}, {} of {} checks held",
-                    work.attempt, work.checks_held, work.checks
+                    work.attempt, work.checks_passed, work.checks
                 ),
                 DIM_STYLE,
             ),
