@@ -371,7 +371,7 @@ def _():
     call("model set", "away", "--route", "away=x", "--context", 1000, "--max-output", 100)
     assert len(call("model list")["items"]) == 4
     choice = call("model explain", "fast", "--project", "web")["tiers"][0]
-    assert choice["model"] == "sample-fast" and choice["choices"][0]["used"], choice
+    assert choice["model"] == "sample-fast" and choice["choices"][0]["selected"], choice
     call("model explain", "nobody", code=2)
     call("model remove", "away")
     call("provider remove-key", "away", "first")

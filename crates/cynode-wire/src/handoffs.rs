@@ -478,9 +478,9 @@ pub struct UnitsConflict {
     /// The unit whose work did not fit.
     #[schema(value_type = String)]
     pub unit: UnitKey,
-    /// Those whose work had been put together before it.
+    /// Those whose work had been merged before it.
     #[schema(value_type = Vec<String>)]
-    pub with: Vec<UnitKey>,
+    pub merged_units: Vec<UnitKey>,
     /// The files.
     pub files: Vec<String>,
 }

@@ -305,7 +305,7 @@ pub struct ModelChoices {
     /// The tiers.
     pub tiers: Vec<TierChoice>,
     /// What keeps any model from being asked: ceilings without room.
-    pub blocked: Vec<String>,
+    pub blockers: Vec<String>,
 }
 
 /// Which model would be asked for a tier.
@@ -321,7 +321,7 @@ pub struct TierChoice {
     /// The tier whose model stands in, where none of this one can be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub instead: Option<Tier>,
+    pub fallback_tier: Option<Tier>,
     /// The models of the tier: those that may be asked in their order, then those that may not.
     pub choices: Vec<ModelChoice>,
 }
@@ -338,12 +338,12 @@ pub struct ModelChoice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
     /// Whether it is of one project alone.
-    pub own: bool,
+    pub project_specific: bool,
     /// Its place in the order, from 1; none when it may not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,
     /// Whether it is the one that would be asked now.
-    pub used: bool,
+    pub selected: bool,
     /// Why it stands where it stands.
     pub reason: String,
 }

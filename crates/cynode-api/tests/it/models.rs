@@ -1195,7 +1195,8 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
                   own: bool,
                   reason: &str| {
         let mut choice =
-            json!({ "model": model, "own": own, "used": position == Some(1), "reason": reason });
+            json!({ "model": model, "project_specific": own, "selected": position == Some(1),
+                "reason": reason });
         if let (Some(provider), Some(position)) = (provider, position) {
             choice["provider"] = json!(provider);
             choice["upstream"] = json!("theirs");
@@ -1210,12 +1211,12 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
         choice("c-other", None, None, true, "it answers in another project alone"),
         choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --off offers it"),
     ] });
-    assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blocked": [] }));
+    assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blockers": [] }));
     // A tier that no model is of is answered by the nearest.
     let deep =
         admin.get(&format!("/v1/model-choices?project_id={web}&tier=deep")).await.expect(200);
     let deep = deep.json()["tiers"][0].clone();
-    assert_eq!((&deep["model"], &deep["instead"]), (&json!("b-own"), &json!("fast")));
+    assert_eq!((&deep["model"], &deep["fallback_tier"]), (&json!("b-own"), &json!("fast")));
 }
 
 #[tokio::test]
@@ -1251,7 +1252,7 @@ async fn a_model_that_cannot_be_asked_now_is_told_with_what_to_do() {
     let body =
         json!({ "scope_type": "project", "scope_id": web, "period": "total", "max_tokens": 0 });
     admin.put("/v1/budgets", body).await.expect(200);
-    let blocked = told("").await["blocked"].clone();
+    let blocked = told("").await["blockers"].clone();
     assert_eq!(
         blocked,
         json!([

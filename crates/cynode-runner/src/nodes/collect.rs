@@ -62,7 +62,7 @@ fn find_result(
         let why = match job.state {
             JobState::Succeeded if !ready(&unit, attempt, &output) => continue,
             JobState::Succeeded => return CollectOutput::Result { unit, attempt, output },
-            JobState::Failed if output["stop"] == "conflict" => match parse_conflict(&output) {
+            JobState::Failed if output["stop_reason"] == "conflict" => match parse_conflict(&output) {
                 Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
                 None => format!("the job failed: {}", excerpt_output(&output)),
             },
@@ -80,7 +80,7 @@ fn parse_conflict(output: &Value) -> Option<UnitsConflict> {
     let conflict = &output["conflict"];
     Some(UnitsConflict {
         unit: serde_json::from_value(conflict["unit"].clone()).ok()?,
-        with: serde_json::from_value(conflict["with_units"].clone()).ok()?,
+        merged_units: serde_json::from_value(conflict["merged_units"].clone()).ok()?,
         files: serde_json::from_value(conflict["files"].clone()).ok()?,
     })
 }
@@ -95,14 +95,14 @@ fn excerpt_output(output: &Value) -> String {
 /// What a node says of a job that failed, in words: a person may read it.
 fn describe_failure(output: &Value) -> Option<String> {
     let summary = output["summary"].as_str().filter(|text| !text.trim().is_empty())?;
-    let stop = output["stop"].as_str().unwrap_or("failed");
+    let stop_reason = output["stop_reason"].as_str().unwrap_or("failed");
     let steps = output["steps"].as_array().map_or(&[][..], Vec::as_slice);
     let failing = steps.iter().rev().find(|step| step["exit_code"] != 0);
     let wrote = failing.and_then(|step| step["output"].as_str()).unwrap_or_default().trim();
     let from = wrote.char_indices().rev().nth(MAX_OUTPUT_CHARS / 2).map_or(0, |(at, _)| at);
     let wrote = wrote[from..].trim();
     let end = if wrote.is_empty() { String::new() } else { format!("\nIt wrote: {wrote}") };
-    Some(format!("{} ({stop}){end}", summary.trim()))
+    Some(format!("{} ({stop_reason}){end}", summary.trim()))
 }
 
 /// Whether there is nothing to collect yet.
@@ -140,8 +140,10 @@ async fn apply_collect_output(
     Ok(match output {
         CollectOutput::Apart { unit, attempt, conflict } => {
             let files = conflict.files.join(", ");
-            let with: Vec<_> = conflict.with.iter().map(|key| format!("`{key}`")).collect();
-            let why = format!("`{}` does not fit to {}: {files}", conflict.unit, with.join(", "));
+            let merged: Vec<_> =
+                conflict.merged_units.iter().map(|key| format!("`{key}`")).collect();
+            let merged = merged.join(", ");
+            let why = format!("`{}` does not fit to {merged}: {files}", conflict.unit);
             let findings = vec![VerificationFinding::new(FindingSeverity::Major, why.clone())];
             let revision = PlanRevision {
                 unit: unit.clone(),
@@ -270,10 +272,10 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_in_words_and_what_has_none_as_it_is() {
-        let plain = json!({ "summary": "Nothing was changed. ", "stop": "unverified", "anomalies": [], "base": "c" });
+        let plain = json!({ "summary": "Nothing was changed. ", "stop_reason": "unverified", "anomalies": [], "base": "c" });
         assert_eq!(excerpt_output(&plain), "Nothing was changed. (unverified)");
         let steps = json!([{ "exit_code": 0, "output": "fine" }, { "exit_code": 2, "output": "1 of 3 failed\n" }]);
-        let ran = json!({ "summary": "Command 2 of 2 failed.", "stop": "failed", "steps": steps });
+        let ran = json!({ "summary": "Command 2 of 2 failed.", "stop_reason": "failed", "steps": steps });
         assert_eq!(
             excerpt_output(&ran),
             "Command 2 of 2 failed. (failed)\nIt wrote: 1 of 3 failed"

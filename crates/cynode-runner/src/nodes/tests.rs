@@ -810,16 +810,16 @@ async fn what_a_task_leaves_is_checked_in_the_end_even_if_nobody_did_before() {
 #[tokio::test]
 async fn changes_that_do_not_fit_together_go_back_to_planning_with_the_units_and_files() {
     let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
-    let conflict = json!({ "commit": "d", "with": [], "files": ["a.rs"], "unit": "right", "with_units": ["left"] });
+    let conflict = json!({ "commit": "d", "merged_commits": [], "files": ["a.rs"], "unit": "right", "merged_units": ["left"] });
     set.position.units[0].job.as_mut().unwrap().result =
-        Some(json!({ "stop": "conflict", "conflict": conflict }));
+        Some(json!({ "stop_reason": "conflict", "conflict": conflict }));
     let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!(step.verdict, StepVerdict::Revise);
     let sent_back =
         cynode_wire::handoffs::PlanRevision::from_feedback(&step.state.feedback[0]).unwrap();
     let meant = cynode_wire::handoffs::UnitsConflict {
         unit: "right".parse().unwrap(),
-        with: vec!["left".parse().unwrap()],
+        merged_units: vec!["left".parse().unwrap()],
         files: vec!["a.rs".into()],
     };
     assert_eq!(sent_back.conflict, Some(meant));

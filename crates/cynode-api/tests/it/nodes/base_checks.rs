@@ -56,7 +56,7 @@ impl Planned {
 
     async fn report(node: &Machine, job: &Value, steps: Value, outcome: &str) {
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": outcome,
-            "result": { "stop": "end_turn", "steps": steps } });
+            "result": { "stop_reason": "end_turn", "steps": steps } });
         node.client.post(&path(job, "result"), body).await.expect(200);
     }
 }

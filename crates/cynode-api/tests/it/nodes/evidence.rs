@@ -92,7 +92,7 @@ impl Brought {
         let (commit, bundle) = change(self.directory.path(), &self.head, files);
         let bundle = store(&self.node, &job, &bundle).await;
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-            "result": { "summary": "done", "stop": "end_turn", "commit": commit, "bundle": bundle } });
+            "result": { "summary": "done", "stop_reason": "end_turn", "commit": commit, "bundle": bundle } });
         self.node.client.post(&path(&job, "result"), body).await.expect(200);
         commit
     }
@@ -131,7 +131,7 @@ impl Brought {
             })
             .collect();
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-            "result": { "stop": "end_turn", "steps": steps } });
+            "result": { "stop_reason": "end_turn", "steps": steps } });
         self.node.client.post(&path(&job, "result"), body).await.expect(200);
         job
     }
@@ -242,7 +242,7 @@ async fn each_check_has_a_job_with_time_enough_and_what_one_showed_outlives_the_
     assert_eq!(second["work"]["worker"]["checks"], json!([short]));
     has_time(&second, 900);
     let body = json!({ "fencing_token": second["fencing_token"], "outcome": "failed",
-        "result": { "summary": "its time was up", "stop": "timeout" } });
+        "result": { "summary": "its time was up", "stop_reason": "timeout" } });
     brought.node.client.post(&path(&second, "result"), body).await.expect(200);
     brought.gather(json!([long, short])).await;
     let again = brought.check(4, &[0]).await;
@@ -298,7 +298,7 @@ async fn checks_whose_sandbox_came_to_nothing_are_begun_anew_and_show_nothing_un
     brought.gather(json!([holds()])).await;
     let job = brought.node.claim(2, 10).await.remove(0);
     let body = json!({ "fencing_token": job["fencing_token"], "outcome": "failed",
-        "result": { "summary": "no room for a sandbox", "stop": "failed" } });
+        "result": { "summary": "no room for a sandbox", "stop_reason": "failed" } });
     brought.node.client.post(&path(&job, "result"), body).await.expect(200);
     let shown = brought.shown().await;
     assert_eq!(
@@ -551,7 +551,7 @@ async fn who_changes_nothing_is_checked_with_tests_as_they_were_before_the_other
     assert_eq!(brought.drive.app.db.execute_with(after, &brought.commit).await, 1);
     let job = brought.others.remove(0);
     let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-        "result": { "summary": "nothing to do", "stop": "end_turn" } });
+        "result": { "summary": "nothing to do", "stop_reason": "end_turn" } });
     brought.node.client.post(&path(&job, "result"), body).await.expect(200);
     let left = results(&brought.drive.app).await["b"].clone();
     assert_eq!(
@@ -579,7 +579,7 @@ async fn what_is_together_already_needs_no_commit_of_its_own() {
     let node = Machine::join(&drive.app, &drive.admin, 1, 10).await;
     let job = node.claim(1, 10).await.remove(0);
     let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-        "result": { "summary": "nothing to put together", "stop": "end_turn" } });
+        "result": { "summary": "nothing to put together", "stop_reason": "end_turn" } });
     let said = node.client.post(&path(&job, "result"), body).await.expect(200).json();
     let brought = results(&drive.app).await["a"]["commit"].clone();
     assert_eq!((said["state"].clone(), brought), (json!("succeeded"), json!(head)));
@@ -631,7 +631,7 @@ async fn a_retry_begins_with_the_best_that_was_left_and_is_measured_from_where_t
     assert_eq!(job["base"], brought.commit);
     // Nothing more is to be changed: what was left is what it brings.
     let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-        "result": { "summary": "nothing to do", "stop": "end_turn" } });
+        "result": { "summary": "nothing to do", "stop_reason": "end_turn" } });
     brought.node.client.post(&path(&job, "result"), done).await.expect(200);
     brought.gather(json!([holds()])).await;
     let check = brought.check(3, &[0]).await;

@@ -221,7 +221,7 @@ fn reported_failure(output: &Value) -> Option<String> {
                 | "limit"
         )
     };
-    let told = ["status", "outcome", "stop"].into_iter().filter_map(field).find(bad)?;
+    let told = ["status", "outcome", "stop_reason"].into_iter().filter_map(field).find(bad)?;
     let summary = output.get("summary").and_then(Value::as_str).unwrap_or_default();
     Some(fence::sanitize_line(&format!("{told} {summary}"), 500))
 }

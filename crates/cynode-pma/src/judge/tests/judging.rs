@@ -664,7 +664,7 @@ proptest! {
 
     #[test]
     fn a_result_that_says_it_failed_is_never_accepted(
-        field in prop_oneof![Just("status"), Just("outcome"), Just("stop")],
+        field in prop_oneof![Just("status"), Just("outcome"), Just("stop_reason")],
         word in prop_oneof![Just("failed"), Just("FAILED"), Just("error"), Just("crashed"), Just("timeout")],
     ) {
         let mut handoff = wait(developed(json!({"summary": "all good", field: word})));

@@ -557,7 +557,7 @@ async fn changes_that_do_not_fit_get_somebody_who_makes_them_fit_and_are_put_tog
     let (planned, _) = of(&[class("feature_request"), scope("medium"), plan(&units)]).await;
     let conflict = UnitsConflict {
         unit: "right".parse().unwrap(),
-        with: vec!["left".parse().unwrap()],
+        merged_units: vec!["left".parse().unwrap()],
         files: vec!["shared.rs".into()],
     };
     let (findings, recommended_actions) = (Vec::new(), Vec::new());
