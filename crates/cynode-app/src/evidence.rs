@@ -59,8 +59,7 @@ pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, E
 /// The anomalies of the result of a unit.
 fn anomalies_of_unit(unit: &UnitView) -> Vec<VerificationFinding> {
     let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
-    let found =
-        result.map(|result| parse_anomalies(&result["anomalies"])).unwrap_or_default();
+    let found = result.map(|result| parse_anomalies(&result["anomalies"])).unwrap_or_default();
     let anomalies = found.into_iter().map(|one| one.anomaly).collect();
     Evidence { anomalies, ..Evidence::default() }.to_findings()
 }
@@ -73,7 +72,7 @@ pub(crate) struct CheckRequest<'a> {
     /// Most seconds from claim to result.
     pub(crate) timeout_seconds: u32,
     /// Whether those that could not run on the machine are run again.
-    pub(crate) again: bool,
+    pub(crate) rerun: bool,
 }
 
 /// Has checks run over what a unit brought. What is known stays; what came to nothing is begun anew.
@@ -82,7 +81,7 @@ pub(crate) async fn schedule_checks(
     task: TaskId,
     unit: &UnitKey,
     attempt: u32,
-    CheckRequest { checks: wanted, timeout_seconds, again }: CheckRequest<'_>,
+    CheckRequest { checks: wanted, timeout_seconds, rerun }: CheckRequest<'_>,
 ) -> Result<(), Error> {
     if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
         return Err(Error::Invalid(why));
@@ -117,7 +116,7 @@ pub(crate) async fn schedule_checks(
         )
         .await?);
     }
-    if again {
+    if rerun {
         let unrunnable = |(_, rounds): &(Option<CheckRunResult>, Vec<CheckRunResult>)| {
             rounds.last().is_some_and(|ran| !ran.holds && ran.is_program_missing())
         };
@@ -134,9 +133,12 @@ pub(crate) async fn schedule_checks(
         }
     }
     let attempts = if fresh { known.attempts } else { known.attempts + 1 };
-    let next =
-        plan_next_check(ctx.conn(), &known, &CheckJobContext { subject, timeout_seconds, attempts })
-            .await?;
+    let next = plan_next_check(
+        ctx.conn(),
+        &known,
+        &CheckJobContext { subject, timeout_seconds, attempts },
+    )
+    .await?;
     if let Some(payload) = next {
         let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
         evidence::queue_evidence_job(ctx.conn(), &job).await?;
@@ -370,8 +372,15 @@ async fn plan_next_check(
         evidence::update_evidence(conn, known.id, &known.checks, state, None, attempts).await?;
         return Ok(None);
     };
-    evidence::update_evidence(conn, known.id, &known.checks, EvidenceState::Gathering, None, attempts)
-        .await?;
+    evidence::update_evidence(
+        conn,
+        known.id,
+        &known.checks,
+        EvidenceState::Gathering,
+        None,
+        attempts,
+    )
+    .await?;
     let read = |value: &Option<Value>| value.clone().unwrap_or(Value::Null);
     let restored_tests: Vec<String> =
         serde_json::from_value(read(&scene.subject.restored_tests)).unwrap_or_default();
@@ -608,14 +617,14 @@ pub(crate) async fn inspect_change(
     anomalies.extend(more);
     let objects: HashMap<&str, &str> =
         touched.iter().map(|file| (file.path.as_str(), file.is.as_str())).collect();
-    let accepted: Vec<FileAnomaly> = grounds.accepted_anomalies.iter().flat_map(parse_anomalies).collect();
+    let accepted: Vec<FileAnomaly> =
+        grounds.accepted_anomalies.iter().flat_map(parse_anomalies).collect();
     let mut restored_tests = cynode_core::evidence::tests_to_restore(&touched, &asked_for);
     // Who took what was done to a test has it judged as it is.
-    restored_tests.retain(|path| !is_accepted(path, objects.get(path.as_str()).copied(), &accepted));
-    let unseen = |reason: &str| ChangeAnomaly::Unseen {
-        path: String::new(),
-        reason: reason.to_owned(),
-    };
+    restored_tests
+        .retain(|path| !is_accepted(path, objects.get(path.as_str()).copied(), &accepted));
+    let unseen =
+        |reason: &str| ChangeAnomaly::Unseen { path: String::new(), reason: reason.to_owned() };
     if restored_tests.len() > MAX_RESTORED_TESTS {
         restored_tests.truncate(MAX_RESTORED_TESTS);
         anomalies.push(unseen("it touches more tests than are put back for the checks"));

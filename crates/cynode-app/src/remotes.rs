@@ -226,7 +226,8 @@ pub async fn set_remote(
     }
     if body.intake.assigned_to_bot && login.is_none() {
         missing.push(
-            "whose token it is is not known: issues that are assigned to the bot are not found".into(),
+            "whose token it is is not known: issues that are assigned to the bot are not found"
+                .into(),
         );
     }
     app.run_secret_mutation(request, |ctx| {
@@ -497,7 +498,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
         set_by: remote.set_by,
         set_at: remote.set_at,
         fetched_at: remote.fetched_at,
-        looked_at: remote.looked_at,
+        polled_at: remote.looked_at,
         failure: remote.failure,
         refused_deliveries: remote.refused,
     }
@@ -536,8 +537,8 @@ pub async fn list_wanted_issues(
         url: issue.url,
         author: issue.author,
         task_id: issue.task,
-        refused: issue.refused,
-        removed: issue.removed,
+        rejection_reason: issue.refused,
+        removed_content: issue.removed,
         seen_at: issue.seen_at,
     });
     Ok(view.collect())

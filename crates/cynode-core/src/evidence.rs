@@ -601,10 +601,8 @@ pub fn find_anomalies(
                     _ if !is_plain_path(&path) => {
                         Some(unseen("a test of such a name cannot be put back for the checks"))
                     }
-                    Some(weaker) => weaker.map(|detail| ChangeAnomaly::TestWeakened {
-                        path: path.clone(),
-                        detail,
-                    }),
+                    Some(weaker) => weaker
+                        .map(|detail| ChangeAnomaly::TestWeakened { path: path.clone(), detail }),
                     None => Some(unseen("it is too large, one of too many, or no text")),
                 });
             }

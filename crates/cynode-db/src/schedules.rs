@@ -68,7 +68,8 @@ impl TryFrom<ScheduleRow> for Schedule {
             name: row.name.try_into().map_err(corrupt_column("schedules", "name"))?,
             trigger,
             action,
-            missed_policy: MissedPolicy::from_name(&row.missed).ok_or(corrupt_schedule("missed"))?,
+            missed_policy: MissedPolicy::from_name(&row.missed)
+                .ok_or(corrupt_schedule("missed"))?,
             enabled: row.enabled,
             next_at: row.next_at,
             firings: row.firings,

@@ -311,8 +311,7 @@ impl Evidence {
             findings.push(VerificationFinding::new(severity, text));
         }
         for anomaly in &self.anomalies {
-            let line =
-                if let ChangeAnomaly::MergeMarks { line, .. } = anomaly { *line } else { 1 };
+            let line = if let ChangeAnomaly::MergeMarks { line, .. } = anomaly { *line } else { 1 };
             let path = Some(anomaly.file_path()).filter(|path| !path.is_empty());
             findings.push(VerificationFinding {
                 at: path.map(|path| format!("{path}:{line}")),

@@ -146,19 +146,19 @@ pub enum HandoffRequest {
     },
     /// A plan.
     Plan {
-        /// The plan before, when it is made anew.
+        /// The plan before, when a new one is made.
         #[schema(value_type = Option<PlanView>)]
-        before: Option<Plan>,
+        previous_plan: Option<Plan>,
         /// What was said since.
         feedback: Vec<PlanFeedback>,
         /// The answer to the last question.
         answer: Option<EndedWait>,
         /// Which attempt it is.
         attempt: u32,
-        /// The units of the plan before that have been begun.
+        /// The units of the plan before that were started.
         #[serde(default)]
         #[schema(value_type = Vec<String>)]
-        begun: Vec<UnitKey>,
+        started_units: Vec<UnitKey>,
     },
     /// Who does these units, and where. Each may be sent now.
     Dispatch {

@@ -431,9 +431,9 @@ pub struct EventsReceipt {
 pub struct JobEvent {
     /// Milliseconds since the job was claimed, by the node's steady clock.
     pub at_ms: u64,
-    /// What.
+    /// What happened.
     #[serde(flatten)]
-    pub what: JobEventData,
+    pub data: JobEventData,
 }
 
 /// What happened.

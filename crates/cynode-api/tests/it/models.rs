@@ -62,7 +62,10 @@ async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
     let found = client.get(&format!("/v1/budgets{query}")).await.expect(200).json();
     let items = found["items"].as_array().unwrap().clone();
     let number = |value: &Value| value.as_i64().unwrap();
-    items.iter().map(|item| (number(&item["spent_micros"]), number(&item["reserved_micros"]))).collect()
+    items
+        .iter()
+        .map(|item| (number(&item["spent_micros"]), number(&item["reserved_micros"])))
+        .collect()
 }
 
 #[tokio::test]
@@ -1194,8 +1197,7 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
                   position: Option<u32>,
                   own: bool,
                   reason: &str| {
-        let mut choice =
-            json!({ "model": model, "project_specific": own, "selected": position == Some(1),
+        let mut choice = json!({ "model": model, "project_specific": own, "selected": position == Some(1),
                 "reason": reason });
         if let (Some(provider), Some(position)) = (provider, position) {
             choice["provider"] = json!(provider);

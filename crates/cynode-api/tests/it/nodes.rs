@@ -242,8 +242,7 @@ async fn a_claim_that_waits_is_ended_when_another_process_of_its_node_starts() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let node = Machine::join(&app, &admin, 1, 2).await;
-    let claim =
-        json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "max_jobs": 1, "wait_ms": 20_000 });
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "max_jobs": 1, "wait_ms": 20_000 });
     let (waited, later) =
         tokio::join!(node.client.post("/v1/nodes/claim", claim), token(&app, node.id, &node.key));
     later.expect(200);

@@ -93,7 +93,7 @@ async fn a_project_is_connected_with_its_repository_and_has_its_commits_at_once(
             "intake": { "label": "cynode", "assigned_to_bot": true, "allow_untrusted_authors": false },
             "poll_seconds": 120, "webhook_path": format!("/v1/hooks/{project}/{kind}"), "missing": [],
             "set_by": admin.user.unwrap(), "set_at": "2026-11-01T12:00:00Z", "fetched_at": "2026-11-01T12:00:00Z",
-            "looked_at": null, "failure": null, "refused_deliveries": 0,
+            "polled_at": null, "failure": null, "refused_deliveries": 0,
         });
         assert_eq!(set, expected);
         assert_eq!(admin.get(&path).await.expect(200).json(), expected);
@@ -182,8 +182,8 @@ async fn a_labelled_issue_becomes_one_task_with_what_a_person_reads_in_it() {
         assert_eq!(
             issues["items"],
             json!([{
-                "number": number, "url": url, "author": "ann", "task_id": task["id"], "refused": null,
-                "removed": { "characters": 1, "comments": 1, "tags": 0, "links": 1, "cut": false },
+                "number": number, "url": url, "author": "ann", "task_id": task["id"], "rejection_reason": null,
+                "removed_content": { "characters": 1, "comments": 1, "tags": 0, "links": 1, "cut": false },
                 "seen_at": "2026-11-01T12:00:00Z",
             }])
         );

@@ -177,9 +177,15 @@ async fn times_that_were_missed_are_done_once_or_left() {
     scene.at(datetime!(2026-11-04 18:00 UTC));
     assert_eq!(scene.turn().await, 2);
     let (once, skip) = (scene.read(&once).await, scene.read(&skip).await);
-    assert_eq!((&once["last_firing"]["outcome"], &once["last_firing"]["missed_count"]), (&json!("task"), &json!(2)));
+    assert_eq!(
+        (&once["last_firing"]["outcome"], &once["last_firing"]["missed_count"]),
+        (&json!("task"), &json!(2))
+    );
     assert_eq!(once["last_firing"]["tasks"][0]["name"], "once-20261104-0900");
-    assert_eq!((&skip["last_firing"]["outcome"], &skip["last_firing"]["missed_count"]), (&json!("skipped"), &json!(3)));
+    assert_eq!(
+        (&skip["last_firing"]["outcome"], &skip["last_firing"]["missed_count"]),
+        (&json!("skipped"), &json!(3))
+    );
     assert!(skip["last_firing"]["note"].as_str().unwrap().contains("missed"), "{skip}");
     for schedule in [once, skip] {
         assert_eq!(schedule["next_at"], "2026-11-05T09:00:00Z");

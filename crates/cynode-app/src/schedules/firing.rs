@@ -163,8 +163,12 @@ async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> 
     } else {
         FiringOutcome::Skipped(MISSED_MESSAGE)
     };
-    let fired =
-        FiringEntry { cause: FiringCause::Due, due_at: turn.due, missed_count: turn.missed_count, outcome };
+    let fired = FiringEntry {
+        cause: FiringCause::Due,
+        due_at: turn.due,
+        missed_count: turn.missed_count,
+        outcome,
+    };
     record_firing(ctx, &schedule, fired).await?;
     schedules::set_next_firing(ctx.conn(), schedule.id, turn.next, true).await?;
     Ok(true)
@@ -293,15 +297,8 @@ async fn record_firing(
 ) -> Result<(), Error> {
     let FiringEntry { cause, due_at, missed_count, outcome } = fired;
     let (fired_at, trace) = (ctx.now, ctx.trace);
-    let new = NewFiring {
-        schedule: schedule.id,
-        cause,
-        due_at,
-        fired_at,
-        missed_count,
-        outcome,
-        trace,
-    };
+    let new =
+        NewFiring { schedule: schedule.id, cause, due_at, fired_at, missed_count, outcome, trace };
     let number = schedules::insert_firing(ctx.conn(), &new).await?;
     let (kind, task, handoff, reason) = match outcome {
         FiringOutcome::Task(task) => (EventKind::ScheduleFired, Some(task), None, None),

@@ -100,7 +100,7 @@ impl Run {
 }
 
 fn plan_request() -> Value {
-    json!({ "kind": "plan", "before": null, "feedback": [], "answer": null, "attempt": 1, "begun": [] })
+    json!({ "kind": "plan", "previous_plan": null, "feedback": [], "answer": null, "attempt": 1, "started_units": [] })
 }
 
 fn planned() -> Value {

@@ -368,7 +368,10 @@ async fn a_job_whose_time_is_up_has_not_run_its_checks() {
     let mut assignment = checking(&scene.base, None, &checks);
     assignment.seconds_left = 2;
     let result = scene.result(&assignment).await;
-    assert_eq!((result.outcome, result.result.stop_reason.as_str()), (JobOutcome::Failed, "timeout"));
+    assert_eq!(
+        (result.outcome, result.result.stop_reason.as_str()),
+        (JobOutcome::Failed, "timeout")
+    );
     assert_eq!(timeless(result.result.steps), [outcome(&checks[0], None, "")]);
 }
 

@@ -232,7 +232,7 @@ async fn a_worker_mends_the_conflict_and_the_commit_comes_from_both() {
     let output: String = world.jobs[&assignment.job_id]
         .events
         .iter()
-        .filter_map(|event| match &event.what {
+        .filter_map(|event| match &event.data {
             JobEventData::Output { text, .. } => Some(text.as_str()),
             _ => None,
         })

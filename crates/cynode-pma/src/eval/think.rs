@@ -186,11 +186,11 @@ fn empty_handoff() -> HandoffAssignment {
         fencing_token: 0,
         attempt: 1,
         request: HandoffRequest::Plan {
-            before: None,
+            previous_plan: None,
             feedback: Vec::new(),
             answer: None,
             attempt: 1,
-            begun: Vec::new(),
+            started_units: Vec::new(),
         },
         context: HandoffContext::default(),
         token: SecretText(String::new()),

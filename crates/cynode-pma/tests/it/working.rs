@@ -289,7 +289,10 @@ async fn a_handoff_of_the_other_role_is_not_worked_on() {
     fake.hand(&schedule("think hard"));
     let _running = start(&fake, PmaRole::ProjectAnalyst, PACE);
     let failed = fake.until("handoff.fail", 1).await;
-    assert_eq!(failed[0].body["reason"], "a handoff of the kind schedule is not for project_analyst");
+    assert_eq!(
+        failed[0].body["reason"],
+        "a handoff of the kind schedule is not for project_analyst"
+    );
     assert_eq!(fake.asked("model").len(), 0);
 }
 

@@ -62,10 +62,12 @@ fn find_result(
         let why = match job.state {
             JobState::Succeeded if !ready(&unit, attempt, &output) => continue,
             JobState::Succeeded => return CollectOutput::Result { unit, attempt, output },
-            JobState::Failed if output["stop_reason"] == "conflict" => match parse_conflict(&output) {
-                Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
-                None => format!("the job failed: {}", excerpt_output(&output)),
-            },
+            JobState::Failed if output["stop_reason"] == "conflict" => {
+                match parse_conflict(&output) {
+                    Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
+                    None => format!("the job failed: {}", excerpt_output(&output)),
+                }
+            }
             JobState::Failed => format!("the job failed: {}", excerpt_output(&output)),
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
             JobState::Cancelled | JobState::Queued | JobState::Running => continue,
@@ -116,7 +118,8 @@ pub(super) async fn run_collect_step(
     let mut state = scene.state.clone();
     // Checks of whatever has come are begun at once, so that units beside each other do not wait for each other.
     let mut checks: Vec<StepEffect> = Vec::new();
-    let input = CollectInput { units: &scene.position.units, asked: state.asked.as_ref() };
+    let asked = state.question_unit.as_ref();
+    let input = CollectInput { units: &scene.position.units, asked };
     let output = find_result(&input, |unit, attempt, output| {
         match check_progress(scene, unit, attempt, output) {
             CheckProgress::Known(_) | CheckProgress::Unable(_) => true,
@@ -185,7 +188,7 @@ async fn apply_collect_output(
                     return Ok(ask_about_unit(state, &unit, question, cost));
                 }
                 Some(AgentReply::Later(request, about)) => {
-                    state.asked = Some(unit);
+                    state.question_unit = Some(unit);
                     return Ok(hand_off(state, *request, about));
                 }
                 Some(AgentReply::Waiting) => return Ok(await_answer(state)),
@@ -193,8 +196,9 @@ async fn apply_collect_output(
             let FailureRemedy { decision, note, by_person } = remedy;
             // What is planned smaller is another unit with attempts of its own: it must end at some time.
             let reduces = decision == FailureDecision::ReduceScope && !by_person;
-            if reduces && !may_retry(scene, state.reduced) {
-                let question = reduction_limit_question(&unit, attempt, &why, state.reduced);
+            if reduces && !may_retry(scene, state.scope_reductions) {
+                let question =
+                    reduction_limit_question(&unit, attempt, &why, state.scope_reductions);
                 return Ok(ask_about_unit(state, &unit, question, cost_micros));
             }
             findings.extend(
@@ -205,7 +209,7 @@ async fn apply_collect_output(
             let step = if decision == FailureDecision::ReduceScope {
                 let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
                 let kind = InstructionKind::ReduceScope;
-                state.reduced += 1;
+                state.scope_reductions += 1;
                 state.feedback.push(PlanFeedback { kind, text: format!("unit `{unit}`: {why}") });
                 let step = CheckpointDraft::new(StepVerdict::Revise, state);
                 CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
@@ -275,7 +279,8 @@ mod tests {
         let plain = json!({ "summary": "Nothing was changed. ", "stop_reason": "unverified", "anomalies": [], "base": "c" });
         assert_eq!(excerpt_output(&plain), "Nothing was changed. (unverified)");
         let steps = json!([{ "exit_code": 0, "output": "fine" }, { "exit_code": 2, "output": "1 of 3 failed\n" }]);
-        let ran = json!({ "summary": "Command 2 of 2 failed.", "stop_reason": "failed", "steps": steps });
+        let ran =
+            json!({ "summary": "Command 2 of 2 failed.", "stop_reason": "failed", "steps": steps });
         assert_eq!(
             excerpt_output(&ran),
             "Command 2 of 2 failed. (failed)\nIt wrote: 1 of 3 failed"

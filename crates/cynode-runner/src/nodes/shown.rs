@@ -136,8 +136,8 @@ pub(super) fn regather_evidence(
     attempt: u32,
 ) -> StepEffect {
     let mut effect = gather_evidence(scene, unit, attempt, due_checks(scene, unit));
-    if let StepEffect::GatherEvidence { again, .. } = &mut effect {
-        *again = true;
+    if let StepEffect::GatherEvidence { rerun, .. } = &mut effect {
+        *rerun = true;
     }
     effect
 }
@@ -156,6 +156,6 @@ pub(super) fn gather_evidence(
         attempt,
         checks,
         timeout_seconds,
-        again: false,
+        rerun: false,
     }
 }

@@ -429,7 +429,7 @@ async fn kept_while_more_is_said(said: EndedWait, remarks: usize) {
     };
     assert_eq!((feedback.len(), answer), (remarks, &Some(said)));
     set.state = anew.state;
-    assert_eq!(set.play(WorkflowStep::PlanSteps).await.state.answered, None);
+    assert_eq!(set.play(WorkflowStep::PlanSteps).await.state.planning_answer, None);
 }
 
 #[tokio::test]
@@ -590,7 +590,7 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
             StepEffect::RetryUnit { unit: key(), attempt: 1, findings },
         ]
     );
-    assert_eq!(step.state.asked, None);
+    assert_eq!(step.state.question_unit, None);
     // Then the other one.
     set.position.handoff = None;
     set.position.units.remove(1);
@@ -632,7 +632,7 @@ async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_pers
     let less = (StepVerdict::Revise, None);
     let asked = (StepVerdict::Wait, Some(question.to_owned()));
     assert_eq!(seen, [less.clone(), less.clone(), less, asked]);
-    assert_eq!(set.state.asked, Some(key()), "what a person answers is about this unit");
+    assert_eq!(set.state.question_unit, Some(key()), "what a person answers is about this unit");
 }
 
 #[tokio::test]
@@ -716,7 +716,7 @@ async fn a_result_is_checked_before_it_is_judged_by_its_own_checks_and_those_of_
         attempt: 1,
         checks: checks.to_vec(),
         timeout_seconds: 600,
-        again: false,
+        rerun: false,
     };
     let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Job));
@@ -835,7 +835,7 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
     set.position.ended_wait =
         Some(EndedWait { reason, resolution, question, answer: answer.clone() });
     for (asked, heard) in [(Some("a"), answer.clone()), (Some("b"), None), (None, answer)] {
-        set.state.asked = asked.map(|key| key.parse().unwrap());
+        set.state.question_unit = asked.map(|key| key.parse().unwrap());
         let Set { task, position, state, limits, mind } = &set;
         let scene = StepContext { task, position, state, limits, mind };
         let told = unit_answer(&scene, &key()).and_then(|wait| wait.answer.clone());
@@ -1096,14 +1096,14 @@ async fn a_check_that_could_not_run_is_run_again_when_a_person_has_mended_the_ma
     known.checks[0].exit_code = Some(127);
     known.checks[0].excerpt = "sh: 1: make: not found".into();
     set.position.evidence = vec![known];
-    set.state.asked = Some(key());
+    set.state.question_unit = Some(key());
     answered_with(&mut set, "again");
     let again = StepEffect::GatherEvidence {
         unit: key(),
         attempt: 1,
         checks: checks.to_vec(),
         timeout_seconds: 600,
-        again: true,
+        rerun: true,
     };
     assert_eq!(set.play(WorkflowStep::VerifyStepResult).await.effects, [again]);
     // At the end the work is not sent back for it either.

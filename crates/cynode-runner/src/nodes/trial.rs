@@ -138,8 +138,7 @@ fn advance_trial(
     let mut effects = Vec::new();
     match base.state {
         EvidenceState::Gathering if base.unclaimed => {
-            base.error =
-                Some(format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s"));
+            base.error = Some(format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s"));
             effects.push(StepEffect::SkipChecks);
         }
         EvidenceState::Gathering => return wait_for_trial(state, trial, None),

@@ -161,8 +161,13 @@ fn budget_row(it: &BudgetStatusView, look: &ValueFormatter) -> [String; 7] {
         look,
     );
     let most_tokens = it.max_tokens.map(|it| it.as_i64());
-    let tokens =
-        render_budget_usage(it.spent_tokens + it.reserved_tokens, most_tokens, group_digits, "", look);
+    let tokens = render_budget_usage(
+        it.spent_tokens + it.reserved_tokens,
+        most_tokens,
+        group_digits,
+        "",
+        look,
+    );
     [
         look.style_bold(&budget_scope_label(it)),
         it.period.as_str().to_owned(),

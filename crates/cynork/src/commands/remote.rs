@@ -120,7 +120,7 @@ fn remote_fields(remote: &RemoteView, look: &ValueFormatter) -> Vec<(&'static st
         ("branch", remote.default_branch.clone()),
         ("as", remote.login.clone().unwrap_or_default()),
         ("issues", intake.join(", ")),
-        ("looked at", look.format_optional_time(remote.looked_at)),
+        ("polled at", look.format_optional_time(remote.polled_at)),
         ("fetched", look.format_optional_time(remote.fetched_at)),
         ("deliveries to", remote.webhook_path.clone()),
         ("signed with", remote.webhook_secret.as_ref().map(|it| it.0.clone()).unwrap_or_default()),
@@ -193,7 +193,7 @@ async fn list_issues(context: &CliContext, place: ProjectSelector) -> Result<()>
                         || {
                             look.style_state("refused")
                                 + ": "
-                                + issue.refused.as_deref().unwrap_or_default()
+                                + issue.rejection_reason.as_deref().unwrap_or_default()
                         },
                         |task| task.to_string(),
                     ),

@@ -357,12 +357,18 @@ async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_th
         if by_person {
             assert_eq!((brought.anomalies("b").await, restored_tests), (json!([]), json!([])));
         } else {
-            assert_eq!((brought.anomalies("b").await, restored_tests), (anomalies, json!(["tests/sum.py"])));
+            assert_eq!(
+                (brought.anomalies("b").await, restored_tests),
+                (anomalies, json!(["tests/sum.py"]))
+            );
             continue;
         }
         // Changed again, it has to be answered for again, and nothing else has.
         brought.bring("c", &[("Makefile", Some("test: ;exit 0\n"))]).await;
-        assert_eq!(brought.anomalies("c").await, json!([{ "anomaly": "check_touched", "path": "Makefile" }]));
+        assert_eq!(
+            brought.anomalies("c").await,
+            json!([{ "anomaly": "check_touched", "path": "Makefile" }])
+        );
         // As before the change there is nothing to answer for.
         brought.bring("d", &[("Makefile", Some("test:\n"))]).await;
         assert_eq!(brought.anomalies("d").await, json!([]));
@@ -384,7 +390,10 @@ async fn what_a_person_was_not_shown_they_did_not_take() {
     brought.drive.step(&brought.held, "pass", json!({ "effects": accept })).await.expect(200);
     brought.bring("b", &[("a.txt", Some("two\n"))]).await;
     let restored_tests = results(&brought.drive.app).await["b"]["restored_tests"].clone();
-    assert_eq!((brought.anomalies("b").await, restored_tests), (json!([anomalies[1]]), json!(["tests/sum.py"])));
+    assert_eq!(
+        (brought.anomalies("b").await, restored_tests),
+        (json!([anomalies[1]]), json!(["tests/sum.py"]))
+    );
 }
 
 #[tokio::test]
@@ -455,7 +464,10 @@ async fn what_is_too_large_to_be_looked_at_is_not_taken_for_good() {
     let marked = format!("{lines}<<<<<<< ours\n=======\n>>>>>>> theirs\n");
     let mut brought = Brought::new(payload(), &[("a.txt", Some(&marked))]).await;
     let why = "files with marks of merges are too large to be read to their end";
-    assert_eq!(brought.anomalies("a").await, json!([{ "anomaly": "unseen", "path": "", "reason": why }]));
+    assert_eq!(
+        brought.anomalies("a").await,
+        json!([{ "anomaly": "unseen", "path": "", "reason": why }])
+    );
     assert_eq!(brought.end(Value::Null).await, (422, 0));
 }
 
@@ -468,7 +480,10 @@ async fn where_too_much_stands_behind_the_checks_every_program_may() {
     let base = [("Makefile", long.as_str()), ("run.sh", "exit 1\n"), ("src/a.py", "a = 1\n")];
     let files = [("run.sh", Some("exit 0\n")), ("src/a.py", Some("a = 2\n"))];
     let brought = Brought::over(&base, &["a"], payload, &files).await;
-    assert_eq!(brought.anomalies("a").await, json!([{ "anomaly": "check_touched", "path": "run.sh" }]));
+    assert_eq!(
+        brought.anomalies("a").await,
+        json!([{ "anomaly": "check_touched", "path": "run.sh" }])
+    );
 }
 
 #[tokio::test]

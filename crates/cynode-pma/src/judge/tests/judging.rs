@@ -465,8 +465,10 @@ async fn the_same_failure_twice_in_the_same_words_is_for_a_person_before_a_third
 #[tokio::test]
 async fn a_person_is_told_how_much_more_there_is_and_where_to_read_it() {
     let anomaly = |number| ChangeAnomaly::TestRemoved { path: format!("tests/t{number}.py") };
-    let evidence =
-        |most: u32| Evidence { anomalies: (0..most).map(anomaly).collect(), ..shown(CheckTally::Failed) };
+    let evidence = |most: u32| Evidence {
+        anomalies: (0..most).map(anomaly).collect(),
+        ..shown(CheckTally::Failed)
+    };
     let HandoffAnswer::Ask { question } = weighed(evidence(12), 3, None).await else {
         panic!("no question")
     };
@@ -637,11 +639,11 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
             break;
         }
         let request = HandoffRequest::Plan {
-            before: Some(plan.plan.clone()),
+            previous_plan: Some(plan.plan.clone()),
             feedback: vec![PlanRevision::from_verify_answer(key, &judgement).to_feedback()],
             answer: None,
             attempt: 1,
-            begun: Vec::new(),
+            started_units: Vec::new(),
         };
         let mut handoff = handoff(WORDS, request);
         handoff.context.planned = Some(Box::new(plan));

@@ -200,11 +200,11 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> HandoffAssi
 
 pub(super) fn planning() -> HandoffRequest {
     HandoffRequest::Plan {
-        before: None,
+        previous_plan: None,
         feedback: Vec::new(),
         answer: None,
         attempt: 1,
-        begun: Vec::new(),
+        started_units: Vec::new(),
     }
 }
 
