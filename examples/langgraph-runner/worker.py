@@ -43,7 +43,7 @@ def main():
     with open(args.ledger, "a") as ledger:
         while True:
             # Few at a time: they are worked on one after the other.
-            claim = {"claim_id": str(uuid4()), "most": 4, "expires_in_seconds": 60}
+            claim = {"claim_id": str(uuid4()), "max_jobs": 4, "expires_in_seconds": 60}
             jobs = client.post("/v1/jobs/claim", claim)["jobs"]
             for job in jobs:
                 work(client, scripts, job, ledger)

@@ -305,7 +305,7 @@ def use_stolen_tokens():
     answer = {"handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"]}
     as_host = [
         ("handoff__complete", answer | {"answer": {"kind": "chatted", "content": "x"}}),
-        ("think__record", answer | {"thought": {}, "prompt": {}, "calls": []}),
+        ("think__record", answer | {"decision": {}, "prompt": {}, "calls": []}),
     ]
     succeeded = []
     for tool, arguments in calls + as_host:
@@ -318,7 +318,7 @@ def use_stolen_tokens():
     not_held = {"handoff_id": "hof_" + other.replace("-", ""), "fencing_token": 1}
     for tool, arguments in [(tool, arguments) for tool, arguments in calls if not tool.startswith(("handoff__claim",))] + [
         ("handoff__keep", {"handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"] + 1}),
-        ("handoff__fail", not_held | {"transient": False, "why": "x"}),
+        ("handoff__fail", not_held | {"transient": False, "reason": "x"}),
         ("handoff__complete", answer | {"fencing_token": 0, "answer": {"kind": "chatted", "content": "x"}}),
     ]:
         what, answer_body = mcp(own, tool, arguments)
@@ -360,7 +360,7 @@ def use_stolen_tokens():
         **{row["reason"]: row["n"] for row in reasons},
     )
     for one in got:
-        mcp(own, "handoff__fail", {"handoff_id": one["handoff_id"], "fencing_token": one["fencing_token"], "transient": True, "why": "given back"})
+        mcp(own, "handoff__fail", {"handoff_id": one["handoff_id"], "fencing_token": one["fencing_token"], "transient": True, "reason": "given back"})
 
 
 def main():

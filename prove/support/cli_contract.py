@@ -371,7 +371,7 @@ def _():
     call("model set", "away", "--route", "away=x", "--context", 1000, "--max-output", 100)
     assert len(call("model list")["items"]) == 4
     choice = call("model explain", "fast", "--project", "web")["tiers"][0]
-    assert choice["model"] == "sample-fast" and choice["choices"][0]["used"], choice
+    assert choice["model"] == "sample-fast" and choice["choices"][0]["selected"], choice
     call("model explain", "nobody", code=2)
     call("model delete", "away")
     call("provider delete-key", "away", "first")
@@ -565,8 +565,8 @@ def _():
     call("pr close", number, code=5)
     handoffs = call("handoff list", "--task", task, "--all")["items"]
     planned = next(it for it in handoffs if it["kind"] == "plan")
-    assert call("handoff show", planned["handoff_id"])["thoughts"]
-    call("handoff prompt", planned["handoff_id"], planned["thoughts"][0]["step"])
+    assert call("handoff show", planned["handoff_id"])["decisions"]
+    call("handoff prompt", planned["handoff_id"], planned["decisions"][0]["step"])
     call("handoff show", "hof_00000000000070008000000000000000", code=4)
     assert call("usage sum", "--by", "model", "--since", "1d")["items"]
     assert call("usage calls", "--task", task, "--limit", 2)["items"]

@@ -158,7 +158,7 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
         closed: 0,
         records: 0,
         covered: 0,
-        tip: String::new(),
+        head: String::new(),
         problems: Vec::new(),
     };
     for chain in audit::find_orphan_chains(&mut conn).await? {
@@ -210,7 +210,7 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
             Err(problem) => report.problems.push(format!("{name}: {problem}")),
         }
     }
-    report.tip = format!(
+    report.head = format!(
         "{}:{}",
         links.registry_head().number,
         data_encoding::HEXLOWER.encode(&links.registry_head().link)

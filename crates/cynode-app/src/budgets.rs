@@ -155,9 +155,9 @@ pub(crate) fn to_budget_view(ceiling: &BudgetStatus) -> BudgetStatusView {
         max_cost_micros: ceiling.limits.max_cost_micros,
         max_tokens: ceiling.limits.max_tokens,
         spent_micros: ceiling.spent_micros,
-        held_micros: ceiling.held_micros,
+        reserved_micros: ceiling.reserved_micros,
         spent_tokens: ceiling.spent_tokens,
-        held_tokens: ceiling.held_tokens,
+        reserved_tokens: ceiling.reserved_tokens,
         source: match (ceiling.set_by, ceiling.scope) {
             (Some(_), _) => BudgetSource::Person,
             (None, BudgetScope::Task(_)) => BudgetSource::Task,

@@ -762,7 +762,7 @@ pub async fn diff_of_latest_commit(
         attempt: number(left.attempt.into()),
         state: task.state.state_name(),
         checks: number(left.checks.into()),
-        checks_held: number(left.held),
+        checks_passed: number(left.held),
         files,
         diff: diff_commits(app, task.project, base, left.commit, path).await?,
     })

@@ -44,10 +44,10 @@ pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, E
     let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;
     let units = units::list_task_units(ctx.conn(), task, true).await?;
     let standing = |unit: &&UnitView| unit.state != UnitState::Cancelled;
-    // What is odd about a result is there before anybody has judged it, and all of it.
-    let odd: Vec<VerificationFinding> =
+    // The anomalies of a result are there before anybody has judged it, and all of them.
+    let anomalies: Vec<VerificationFinding> =
         units.iter().filter(standing).flat_map(anomalies_of_unit).collect();
-    let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings).chain(&odd);
+    let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings).chain(&anomalies);
     let good = |it: &&EvidenceView| it.state == EvidenceState::Passed;
     let summary =
         format!("{} of {} results checked well", shown.iter().filter(good).count(), shown.len());
@@ -56,12 +56,12 @@ pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, E
     Ok(TaskEvidence { evidence: shown, base, feedback })
 }
 
-/// What is odd about the result of a unit.
+/// The anomalies of the result of a unit.
 fn anomalies_of_unit(unit: &UnitView) -> Vec<VerificationFinding> {
     let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
-    let odd = result.map(|result| parse_anomalies(&result["odd"])).unwrap_or_default();
-    let odd = odd.into_iter().map(|one| one.odd).collect();
-    Evidence { odd, ..Evidence::default() }.to_findings()
+    let found = result.map(|result| parse_anomalies(&result["anomalies"])).unwrap_or_default();
+    let anomalies = found.into_iter().map(|one| one.anomaly).collect();
+    Evidence { anomalies, ..Evidence::default() }.to_findings()
 }
 
 /// Checks that are to be run over what a unit brought.
@@ -72,7 +72,7 @@ pub(crate) struct CheckRequest<'a> {
     /// Most seconds from claim to result.
     pub(crate) timeout_seconds: u32,
     /// Whether those that could not run on the machine are run again.
-    pub(crate) again: bool,
+    pub(crate) rerun: bool,
 }
 
 /// Has checks run over what a unit brought. What is known stays; what came to nothing is begun anew.
@@ -81,7 +81,7 @@ pub(crate) async fn schedule_checks(
     task: TaskId,
     unit: &UnitKey,
     attempt: u32,
-    CheckRequest { checks: wanted, timeout_seconds, again }: CheckRequest<'_>,
+    CheckRequest { checks: wanted, timeout_seconds, rerun }: CheckRequest<'_>,
 ) -> Result<(), Error> {
     if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
         return Err(Error::Invalid(why));
@@ -112,11 +112,11 @@ pub(crate) async fn schedule_checks(
             &known.checks,
             EvidenceState::Gathering,
             None,
-            known.tries,
+            known.attempts,
         )
         .await?);
     }
-    if again {
+    if rerun {
         let unrunnable = |(_, rounds): &(Option<CheckRunResult>, Vec<CheckRunResult>)| {
             rounds.last().is_some_and(|ran| !ran.holds && ran.is_program_missing())
         };
@@ -132,10 +132,13 @@ pub(crate) async fn schedule_checks(
             known.rounds[number] = (None, Vec::new());
         }
     }
-    let tries = if fresh { known.tries } else { known.tries + 1 };
-    let next =
-        plan_next_check(ctx.conn(), &known, &CheckJobContext { subject, timeout_seconds, tries })
-            .await?;
+    let attempts = if fresh { known.attempts } else { known.attempts + 1 };
+    let next = plan_next_check(
+        ctx.conn(),
+        &known,
+        &CheckJobContext { subject, timeout_seconds, attempts },
+    )
+    .await?;
     if let Some(payload) = next {
         let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
         evidence::queue_evidence_job(ctx.conn(), &job).await?;
@@ -168,9 +171,9 @@ pub(crate) async fn schedule_base_checks(
             known.checks.push(check.clone());
         }
     }
-    let tries = if fresh { known.tries } else { known.tries + 1 };
+    let attempts = if fresh { known.attempts } else { known.attempts + 1 };
     let state = EvidenceState::Gathering;
-    evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, None, tries).await?;
+    evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, None, attempts).await?;
     if known.alive {
         // Whoever waits for it sees what is still missing then.
         return Ok(());
@@ -187,14 +190,14 @@ pub(crate) async fn schedule_base_checks(
     let nowhere =
         cynode_db::repositories::get_repository(ctx.conn(), found.project).await?.is_none();
     if nowhere {
-        let trouble = Some("the project has no repository");
+        let error = Some("the project has no repository");
         let state = EvidenceState::Unable;
-        evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, trouble, tries)
+        evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, error, attempts)
             .await?;
     }
     if nowhere || numbers.is_empty() {
         if !nowhere {
-            close_base_checks(ctx.conn(), &known, task, tries).await?;
+            close_base_checks(ctx.conn(), &known, task, attempts).await?;
         }
         // Nothing is run, and so nobody else would wake the run that asked.
         cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
@@ -246,7 +249,7 @@ async fn close_base_checks(
     conn: &mut Conn,
     known: &LockedEvidence,
     task: TaskId,
-    tries: u32,
+    attempts: u32,
 ) -> Result<(), Error> {
     let shown = evidence::get_base_checks(conn, task).await?;
     let passes = |base: &cynode_wire::evidence::BaseChecks| {
@@ -254,7 +257,7 @@ async fn close_base_checks(
     };
     let good = shown.as_ref().is_some_and(passes);
     let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
-    Ok(evidence::update_evidence(conn, known.id, &known.checks, state, None, tries).await?)
+    Ok(evidence::update_evidence(conn, known.id, &known.checks, state, None, attempts).await?)
 }
 
 /// Checks that no node has taken need not be tried any more: the work goes on without. Those that run are left to end.
@@ -274,7 +277,7 @@ pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), 
         &known.checks,
         state,
         Some(&why),
-        known.tries,
+        known.attempts,
     )
     .await?)
 }
@@ -291,15 +294,15 @@ async fn record_base_checks(
         serde_json::from_value(result["steps"].clone()).unwrap_or_default();
     if steps.is_empty() {
         let said = result["summary"].as_str().filter(|said| !said.is_empty());
-        let trouble = said.unwrap_or("the checks were not run to an end");
+        let error = said.unwrap_or("the checks were not run to an end");
         let state = EvidenceState::Unable;
         return Ok(evidence::update_evidence(
             conn,
             known.id,
             &known.checks,
             state,
-            Some(trouble),
-            known.tries,
+            Some(error),
+            known.attempts,
         )
         .await?);
     }
@@ -322,7 +325,7 @@ async fn record_base_checks(
     }
     let task = cynode_db::jobs::task_of_job(conn, job).await?;
     match task {
-        Some(task) => close_base_checks(conn, known, task, known.tries).await,
+        Some(task) => close_base_checks(conn, known, task, known.attempts).await,
         None => Ok(()),
     }
 }
@@ -331,7 +334,7 @@ async fn record_base_checks(
 struct CheckJobContext {
     subject: EvidenceSubject,
     timeout_seconds: u32,
-    tries: u32,
+    attempts: u32,
 }
 
 /// Stores where evidence stands; gives what the next job is given, if checks are left to be run.
@@ -362,22 +365,29 @@ async fn plan_next_check(
     };
     let next = numbers.iter().find(asked_for).or_else(|| numbers.first()).copied();
     let next = next.and_then(|number| Some((number, known.checks.get(number)?)));
-    let tries = scene.tries;
+    let attempts = scene.attempts;
     let Some((number, check)) = next else {
         let good = (0..known.checks.len()).all(|at| known.tally_of_check(at).is_good());
         let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
-        evidence::update_evidence(conn, known.id, &known.checks, state, None, tries).await?;
+        evidence::update_evidence(conn, known.id, &known.checks, state, None, attempts).await?;
         return Ok(None);
     };
-    evidence::update_evidence(conn, known.id, &known.checks, EvidenceState::Gathering, None, tries)
-        .await?;
+    evidence::update_evidence(
+        conn,
+        known.id,
+        &known.checks,
+        EvidenceState::Gathering,
+        None,
+        attempts,
+    )
+    .await?;
     let read = |value: &Option<Value>| value.clone().unwrap_or(Value::Null);
-    let put_back: Vec<String> =
-        serde_json::from_value(read(&scene.subject.put_back)).unwrap_or_default();
+    let restored_tests: Vec<String> =
+        serde_json::from_value(read(&scene.subject.restored_tests)).unwrap_or_default();
     let work = JobSpec {
         role: AgentRole::Tester,
         worker: WorkerChoice::Checks {
-            checks: vec![with_pins(check, &put_back)],
+            checks: vec![with_pins(check, &restored_tests)],
             pinned_from: known.pinned_from.clone().filter(|_| !is_before),
         },
         context: StructuredContext::default(),
@@ -392,7 +402,7 @@ async fn plan_next_check(
     let seconds = scene.timeout_seconds;
     Ok(Some(json!({
         "title": format!("Checks of: {}", scene.subject.title),
-        "unit": { "work": work, "commit": at, "numbers": [number], "before": is_before, "put_back": put_back, "seconds": seconds },
+        "unit": { "work": work, "commit": at, "numbers": [number], "before": is_before, "restored_tests": restored_tests, "seconds": seconds },
         "remedy": {},
         "timeout_seconds": job_seconds(check, seconds),
     })))
@@ -437,9 +447,9 @@ pub(crate) async fn record_check_result(
         serde_json::from_value(result["steps"].clone()).unwrap_or_default();
     if outcome == JobOutcome::Failed || steps.len() != numbers.len() {
         let said = result["summary"].as_str().filter(|said| !said.is_empty());
-        let trouble = said.unwrap_or("the checks were not run to an end");
+        let error = said.unwrap_or("the checks were not run to an end");
         let state = EvidenceState::Unable;
-        evidence::update_evidence(conn, id, &known.checks, state, Some(trouble), known.tries)
+        evidence::update_evidence(conn, id, &known.checks, state, Some(error), known.attempts)
             .await?;
         return Ok(false);
     }
@@ -471,14 +481,14 @@ pub(crate) async fn record_check_result(
             pinned_from: known.pinned_from.clone(),
             sandbox: needs(|work| serde_json::to_value(&work.sandbox)),
             placement: needs(|work| serde_json::to_value(&work.placement)),
-            put_back: given.get("put_back").cloned(),
+            restored_tests: given.get("restored_tests").cloned(),
             open: true,
         },
         timeout_seconds: given["seconds"]
             .as_u64()
             .and_then(|seconds| u32::try_from(seconds).ok())
             .unwrap_or(600),
-        tries: known.tries,
+        attempts: known.attempts,
     };
     let Some(payload) = plan_next_check(conn, &known, &scene).await? else { return Ok(false) };
     let id = app.environment().new_uuid(app.environment().now());
@@ -568,9 +578,9 @@ pub(crate) async fn require_evidence(
 #[derive(Debug, Default)]
 pub(crate) struct ChangeInspection {
     /// What has to be answered for, and was not yet.
-    pub(crate) odd: Vec<FileAnomaly>,
+    pub(crate) anomalies: Vec<FileAnomaly>,
     /// Tests that checks run with as they were before.
-    pub(crate) put_back: Vec<String>,
+    pub(crate) restored_tests: Vec<String>,
 }
 
 /// What a change did that has to be answered for, measured against where the task's work started.
@@ -602,43 +612,47 @@ pub(crate) async fn inspect_change(
             touched.iter().filter(|it| it.how != FileChangeKind::Added && is_script_path(&it.path));
         behind.extend(there.map(|it| it.path.clone()));
     }
-    let mut odd = cynode_core::evidence::find_anomalies(&touched, &checks, &behind, &asked_for);
-    odd.extend(more);
-    let is: HashMap<&str, &str> =
+    let mut anomalies =
+        cynode_core::evidence::find_anomalies(&touched, &checks, &behind, &asked_for);
+    anomalies.extend(more);
+    let objects: HashMap<&str, &str> =
         touched.iter().map(|file| (file.path.as_str(), file.is.as_str())).collect();
-    let taken: Vec<FileAnomaly> = grounds.taken.iter().flat_map(parse_anomalies).collect();
-    let mut put_back = cynode_core::evidence::tests_to_restore(&touched, &asked_for);
+    let accepted: Vec<FileAnomaly> =
+        grounds.accepted_anomalies.iter().flat_map(parse_anomalies).collect();
+    let mut restored_tests = cynode_core::evidence::tests_to_restore(&touched, &asked_for);
     // Who took what was done to a test has it judged as it is.
-    put_back.retain(|path| !is_accepted(path, is.get(path.as_str()).copied(), &taken));
-    let unseen = |why: &str| ChangeAnomaly::Unseen { path: String::new(), why: why.to_owned() };
-    if put_back.len() > MAX_RESTORED_TESTS {
-        put_back.truncate(MAX_RESTORED_TESTS);
-        odd.push(unseen("it touches more tests than are put back for the checks"));
+    restored_tests
+        .retain(|path| !is_accepted(path, objects.get(path.as_str()).copied(), &accepted));
+    let unseen =
+        |reason: &str| ChangeAnomaly::Unseen { path: String::new(), reason: reason.to_owned() };
+    if restored_tests.len() > MAX_RESTORED_TESTS {
+        restored_tests.truncate(MAX_RESTORED_TESTS);
+        anomalies.push(unseen("it touches more tests than are put back for the checks"));
     }
     // What is about the whole change is the worst of it.
-    odd.sort_by_key(|one| !one.file_path().is_empty());
-    let named = |odd: ChangeAnomaly| {
-        let is = is.get(odd.file_path()).copied().unwrap_or(commit).to_owned();
-        FileAnomaly { odd, is }
+    anomalies.sort_by_key(|one| !one.file_path().is_empty());
+    let named = |anomaly: ChangeAnomaly| {
+        let object_id = objects.get(anomaly.file_path()).copied().unwrap_or(commit).to_owned();
+        FileAnomaly { anomaly, object_id }
     };
     let mut seen: Vec<FileAnomaly> = Vec::new();
     let mut room = MAX_ANOMALY_BYTES;
-    for one in odd.into_iter().map(named) {
-        if taken.contains(&one) || seen.contains(&one) {
+    for one in anomalies.into_iter().map(named) {
+        if accepted.contains(&one) || seen.contains(&one) {
             continue;
         }
         let bytes = serde_json::to_string(&one).map_or(usize::MAX, |text| text.len());
         if seen.len() == MAX_ANOMALIES || bytes > room {
-            seen.insert(0, named(unseen("more about it is odd than is listed")));
+            seen.insert(0, named(unseen("it has more anomalies than are listed")));
             break;
         }
         room -= bytes;
         seen.push(one);
     }
-    Ok(ChangeInspection { odd: seen, put_back })
+    Ok(ChangeInspection { anomalies: seen, restored_tests })
 }
 
-/// Most that is listed of what is odd about a change, and most bytes of it: it is stored with the run.
+/// Most anomalies of a change that are listed, and most bytes of them: they are stored with the run.
 const MAX_ANOMALIES: usize = 500;
 const MAX_ANOMALY_BYTES: usize = 512 * 1024;
 
@@ -651,9 +665,11 @@ fn parse_anomalies(listed: &Value) -> Vec<FileAnomaly> {
 }
 
 /// Whether somebody took what was done to a test, as it is now.
-fn is_accepted(path: &str, is: Option<&str>, taken: &[FileAnomaly]) -> bool {
-    let about = |one: &&FileAnomaly| one.odd.file_path() == path && Some(one.is.as_str()) == is;
-    taken.iter().filter(about).any(|one| match one.odd {
+fn is_accepted(path: &str, object_id: Option<&str>, accepted: &[FileAnomaly]) -> bool {
+    let about = |one: &&FileAnomaly| {
+        one.anomaly.file_path() == path && Some(one.object_id.as_str()) == object_id
+    };
+    accepted.iter().filter(about).any(|one| match one.anomaly {
         ChangeAnomaly::TestRemoved { .. }
         | ChangeAnomaly::TestWeakened { .. }
         | ChangeAnomaly::Unseen { .. } => true,

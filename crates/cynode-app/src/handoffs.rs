@@ -264,7 +264,7 @@ pub(crate) async fn build_handoff(
     let (token_id, token) = issued.await?;
     handoffs::bind_token_to_handoff(ctx.conn(), token_id, kept.id).await?;
     let context = build_handoff_context(ctx, kept, role).await?;
-    let thoughts = handoffs::list_decisions(ctx.conn(), kept.id, kept.created_at).await?;
+    let decisions = handoffs::list_decisions(ctx.conn(), kept.id, kept.created_at).await?;
     Ok(HandoffAssignment {
         handoff_id: kept.id,
         fencing_token: kept.fencing_token,
@@ -275,7 +275,7 @@ pub(crate) async fn build_handoff(
         models,
         tool_models,
         think_seconds,
-        thoughts: thoughts.into_iter().map(|(thought, _)| thought).collect(),
+        decisions: decisions.into_iter().map(|(decision, _)| decision).collect(),
         delegated: handoffs::list_analyses(ctx.conn(), kept.id).await?,
         expires_at: kept.lease_expires_at.unwrap_or(now),
     })
@@ -576,9 +576,9 @@ pub async fn fail_handoff(
     host: &HandoffHost,
     body: &FailHandoff,
 ) -> Result<HandoffState, Error> {
-    let why = inference::redact_text(app, body.why.chars().take(2000).collect()).await?;
+    let why = inference::redact_text(app, body.reason.chars().take(2000).collect()).await?;
     let mut ctx = app.begin_transaction(request).await?;
-    let lost = |kept: &HandoffRecord| body.late && kept.task.is_none();
+    let lost = |kept: &HandoffRecord| body.timed_out && kept.task.is_none();
     let goes_back = |kept: &HandoffRecord| should_retry(kept, body.transient, lost(kept));
     wake_run_unless(&mut ctx, body.handoff_id, goes_back).await?;
     let kept = lock_claimed_handoff(&mut ctx, host, body.handoff_id, body.fencing_token).await?;
@@ -674,23 +674,23 @@ pub async fn record_think_call(
     host: &HandoffHost,
     body: RecordDecision,
 ) -> Result<(), Error> {
-    let RecordDecision { handoff_id, fencing_token, mut thought, mut prompt, calls } = body;
+    let RecordDecision { handoff_id, fencing_token, mut decision, mut prompt, calls } = body;
     if prompt.to_string().len() > MAX_PROMPT_BYTES {
         return Err(Error::Invalid(format!("a prompt has at most {MAX_PROMPT_BYTES} bytes")));
     }
     inference::redact_value(app, &mut prompt).await?;
-    if let Some(output) = &mut thought.output {
+    if let Some(output) = &mut decision.output {
         inference::redact_value(app, output).await?;
     }
-    // A complaint repeats what was wrong.
-    for complaint in &mut thought.complaints {
-        *complaint = inference::redact_text(app, std::mem::take(complaint)).await?;
+    // A validation error repeats what was wrong.
+    for error in &mut decision.validation_errors {
+        *error = inference::redact_text(app, std::mem::take(error)).await?;
     }
     let calls: Vec<CallId> = calls.iter().filter_map(|call| call.parse().ok()).collect();
     let mut ctx = app.begin_transaction(request).await?;
     let kept = lock_claimed_handoff(&mut ctx, host, handoff_id, fencing_token).await?;
     let new =
-        NewModelDecision { handoff: &kept, thought: &thought, prompt: &prompt, calls: &calls };
+        NewModelDecision { handoff: &kept, decision: &decision, prompt: &prompt, calls: &calls };
     if !handoffs::record_decision(ctx.conn(), &new).await? {
         return Err(Error::Conflict("another question was asked at this step"));
     }
@@ -834,7 +834,7 @@ pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Report
 /// The question of a thought, while it is kept. It holds what people wrote, so it takes an operator.
 #[tracing::instrument(name = "app.handoffs.get_think_prompt", skip_all)]
 pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Error> {
-    let missing = || Error::not_found("thought of handoff", id);
+    let missing = || Error::not_found("decision of handoff", id);
     ctx.caller()?;
     let kept = handoffs::get_handoff(ctx.conn(), id).await?.ok_or_else(missing)?;
     match ctx.require_project_role(kept.project, UserRole::Operator).await {
@@ -854,7 +854,7 @@ fn is_foreign_chat(ctx: &Ctx, kept: &HandoffRecord) -> Result<bool, Error> {
 
 async fn to_handoff_view(ctx: &mut Ctx, kept: HandoffRecord) -> Result<HandoffView, Error> {
     let private = is_foreign_chat(ctx, &kept)?;
-    let thoughts = handoffs::list_decisions(ctx.conn(), kept.id, kept.created_at).await?;
+    let decisions = handoffs::list_decisions(ctx.conn(), kept.id, kept.created_at).await?;
     Ok(HandoffView {
         handoff_id: kept.id,
         kind: kept.kind,
@@ -870,12 +870,12 @@ async fn to_handoff_view(ctx: &mut Ctx, kept: HandoffRecord) -> Result<HandoffVi
         thread_id: kept.thread,
         attempt: kept.attempt,
         worker: kept.worker,
-        cost_micros: thoughts.iter().map(|(_, cost)| cost).sum(),
+        cost_micros: decisions.iter().map(|(_, cost)| cost).sum(),
         failure: kept.failure.filter(|_| !private),
         trace_id: kept.trace,
         created_at: kept.created_at,
         ended_at: kept.ended_at,
-        thoughts: thoughts.into_iter().map(|(thought, _)| thought).collect(),
+        decisions: decisions.into_iter().map(|(decision, _)| decision).collect(),
         request: None,
         answer: None,
     })

@@ -28,8 +28,8 @@ pub async fn claim_jobs(
     service: &ServiceIdentity,
     body: &ClaimJobs,
 ) -> Result<ClaimedJobs, Error> {
-    if !(1..=MAX_CLAIMED_JOBS).contains(&body.most) {
-        return Err(Error::Invalid(format!("`most` is 1 to {MAX_CLAIMED_JOBS}")));
+    if !(1..=MAX_CLAIMED_JOBS).contains(&body.max_jobs) {
+        return Err(Error::Invalid(format!("`max_jobs` is 1 to {MAX_CLAIMED_JOBS}")));
     }
     let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_JOB_TTL_SECONDS)?;
     let until = Instant::now() + wait_timeout(body.wait_ms);
@@ -39,8 +39,8 @@ pub async fn claim_jobs(
         let mut tx = app.pool().begin().await.map_err(DbError::from)?;
         // A claim that got no answer and is sent again must find what the first one took.
         jobs::lock_claim(&mut tx, body.claim_id).await?;
-        let most = body.most.into();
-        let jobs = jobs::claim_jobs(&mut tx, &service.name, body.claim_id, most, ttl).await?;
+        let max_jobs = body.max_jobs.into();
+        let jobs = jobs::claim_jobs(&mut tx, &service.name, body.claim_id, max_jobs, ttl).await?;
         tx.commit().await.map_err(DbError::from)?;
         let left = until.saturating_duration_since(Instant::now());
         if !jobs.is_empty() || left.is_zero() {

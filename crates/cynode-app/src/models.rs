@@ -39,7 +39,7 @@ pub(crate) struct ProviderEndpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) script: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) of: Option<ProviderId>,
+    pub(crate) recorded_provider: Option<ProviderId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cassette: Option<String>,
 }
@@ -179,22 +179,26 @@ async fn validate_provider(
             if !good {
                 return invalid_input("`cassette` has 1 to 60 of a-z, 0-9 and `-`");
             }
-            let (of, usual) = match (&body.of, kind) {
+            let (recorded_provider, usual) = match (&body.recorded_provider, kind) {
                 (Some(name), ProviderKind::Record) => {
                     let found = models::lock_provider(ctx.conn(), name).await?;
                     let found = found.ok_or_else(|| Error::not_found("provider", name))?;
                     if matches!(found.kind, ProviderKind::Record | ProviderKind::Replay) {
-                        return invalid_input("`of` names a provider that keeps answers itself");
+                        return invalid_input(
+                            "`recorded_provider` names a provider that keeps answers itself",
+                        );
                     }
                     (Some(found.id), found.dialect)
                 }
-                (None, ProviderKind::Record) => return invalid_input("`of` is missing"),
+                (None, ProviderKind::Record) => {
+                    return invalid_input("`recorded_provider` is missing");
+                }
                 (_, _) => (None, Dialect::Chat),
             };
             (
                 usual,
                 ProviderEndpoint {
-                    of,
+                    recorded_provider,
                     cassette: Some(cassette.clone()),
                     ..ProviderEndpoint::default()
                 },
@@ -243,7 +247,7 @@ async fn to_provider_view(ctx: &mut Ctx, provider: ProviderRecord) -> Result<Pro
     let place = ProviderEndpoint::from_provider(&provider)?;
     let keys = models::list_provider_keys(ctx.conn()).await?.into_iter();
     let keys = keys.filter(|key| key.provider == provider.id).map(to_key_view).collect();
-    let of = match place.of {
+    let recorded_provider = match place.recorded_provider {
         Some(id) => {
             let all = models::list_providers(ctx.conn()).await?;
             all.into_iter().find(|other| other.id == id).map(|other| other.name)
@@ -256,7 +260,7 @@ async fn to_provider_view(ctx: &mut Ctx, provider: ProviderRecord) -> Result<Pro
         kind: provider.kind,
         dialect: provider.dialect,
         base_url: place.base_url.map(String::from),
-        of,
+        recorded_provider,
         cassette: place.cassette,
         local: provider.local,
         enabled: provider.enabled,

@@ -474,8 +474,8 @@ pub async fn claim_assignments(
     node: AuthenticatedNode,
     body: &ClaimAssignments,
 ) -> Result<JobAssignments, Error> {
-    if !(1..=100).contains(&body.most) {
-        return Err(Error::Invalid("`most` is 1 to 100".into()));
+    if !(1..=100).contains(&body.max_jobs) {
+        return Err(Error::Invalid("`max_jobs` is 1 to 100".into()));
     }
     let until = Instant::now() + wait_timeout(Some(body.wait_ms));
     // Whoever asks has room that it may not have had before.
@@ -647,9 +647,9 @@ async fn claim_and_assign(
         return Err(Error::Unauthenticated);
     }
     nodes::touch_node(ctx.conn(), node.id, SEEN_UPDATE_INTERVAL_MS).await?;
+    let max_jobs = body.max_jobs.into();
     let claimed =
-        nodes::claim_node_jobs(ctx.conn(), node.id, body.claim_id, body.most.into(), JOB_LEASE_MS)
-            .await?;
+        nodes::claim_node_jobs(ctx.conn(), node.id, body.claim_id, max_jobs, JOB_LEASE_MS).await?;
     app.commit_operation(ctx).await?;
     // What follows may ask git, and is done again when the claim is repeated: no transaction is held meanwhile.
     let mut given = Vec::new();

@@ -225,9 +225,10 @@ pub async fn set_remote(
     } else if let Some(before) = before.as_ref().filter(|before| before.url == wish.url.as_str()) {
         login.clone_from(&before.login);
     }
-    if body.intake.assign_to_us && login.is_none() {
+    if body.intake.assigned_to_bot && login.is_none() {
         missing.push(
-            "whose token it is is not known: issues that are assigned to us are not found".into(),
+            "whose token it is is not known: issues that are assigned to the bot are not found"
+                .into(),
         );
     }
     app.run_secret_mutation(request, |ctx| {
@@ -419,9 +420,12 @@ async fn store_remote(
     });
     // All open issues that are wanted are looked at once, the old ones as well.
     let issues_since = same.as_ref().map_or(time::OffsetDateTime::UNIX_EPOCH, |it| {
-        let wants = |label: &Option<String>, us: bool, anyone: bool| (label.clone(), us, anyone);
-        let (old, new) = (wants(&it.label, it.assign_to_us, it.from_anyone), &body.intake);
-        let unchanged = old == wants(&new.label, new.assign_to_us, new.from_anyone);
+        let stored = IssueIntake {
+            label: it.label.clone(),
+            assigned_to_bot: it.assigned_to_bot,
+            allow_untrusted_authors: it.allow_untrusted_authors,
+        };
+        let unchanged = stored == body.intake;
         if unchanged { it.issues_since } else { time::OffsetDateTime::UNIX_EPOCH }
     });
     let remote = ProjectRemote {
@@ -435,8 +439,8 @@ async fn store_remote(
         webhook_secret,
         login: found.login,
         label: body.intake.label.map(|label| label.trim().to_owned()),
-        assign_to_us: body.intake.assign_to_us,
-        from_anyone: body.intake.from_anyone,
+        assigned_to_bot: body.intake.assigned_to_bot,
+        allow_untrusted_authors: body.intake.allow_untrusted_authors,
         poll_seconds: i32::try_from(body.poll_seconds.unwrap_or(DEFAULT_POLL_SECONDS))
             .unwrap_or(i32::MAX),
         private: wish.private,
@@ -486,8 +490,8 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
         login: remote.login,
         intake: IssueIntake {
             label: remote.label,
-            assign_to_us: remote.assign_to_us,
-            from_anyone: remote.from_anyone,
+            assigned_to_bot: remote.assigned_to_bot,
+            allow_untrusted_authors: remote.allow_untrusted_authors,
         },
         poll_seconds: remote.poll_seconds,
         webhook_secret: None,
@@ -495,7 +499,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
         set_by: remote.set_by,
         set_at: remote.set_at,
         fetched_at: remote.fetched_at,
-        looked_at: remote.looked_at,
+        polled_at: remote.looked_at,
         failure: remote.failure,
         refused_deliveries: remote.refused,
     }
@@ -534,8 +538,8 @@ pub async fn list_wanted_issues(
         url: issue.url,
         author: issue.author,
         task_id: issue.task,
-        refused: issue.refused,
-        removed: issue.removed,
+        rejection_reason: issue.refused,
+        removed_content: issue.removed,
         seen_at: issue.seen_at,
     });
     Ok(view.collect())

@@ -564,7 +564,7 @@ impl RepositoryStore {
         Ok(heads)
     }
 
-    /// What changed between two commits, with tests compared except those in `asked_for`, and what is odd about it whatever it is for:
+    /// What changed between two commits, with tests compared except those in `asked_for`, and its anomalies whatever it is for:
     /// marks of merges that were left in files, and that not all of it could be seen.
     pub async fn inspect_changes(
         &self,
@@ -577,9 +577,10 @@ impl RepositoryStore {
         let plain = ["diff", "--no-ext-diff", "--no-textconv", "--no-renames"];
         let args = [&plain[..], &["--raw", "--no-abbrev", "-z", base, commit]].concat();
         let (text, whole) = self.read_text(&directory, &args, MAX_LISTING_BYTES).await?;
-        let mut odd = Vec::new();
-        let mut unseen = |why: &str| {
-            odd.push(ChangeAnomaly::Unseen { path: String::new(), why: why.to_owned() });
+        let mut anomalies = Vec::new();
+        let mut unseen = |reason: &str| {
+            anomalies
+                .push(ChangeAnomaly::Unseen { path: String::new(), reason: reason.to_owned() });
         };
         if !whole {
             unseen("it touches so many files that not all of them were listed");
@@ -619,7 +620,7 @@ impl RepositoryStore {
         }
         if !whole || unnamed || large.len() > MAX_LARGE_FILES {
             // Git would read files of any size as a whole to find marks of merges in them.
-            return Ok((listed.into_iter().map(|it| it.touched).collect(), odd));
+            return Ok((listed.into_iter().map(|it| it.touched).collect(), anomalies));
         }
         // Only files that have such lines are shown, whatever git is told about which of them are text.
         let marked = "-G^(<<<<<<<|>>>>>>>) ";
@@ -632,7 +633,7 @@ impl RepositoryStore {
                 if !whole {
                     unseen("files with marks of merges are too large to be read to their end");
                 }
-                odd.extend(find_merge_markers(&text));
+                anomalies.extend(find_merge_markers(&text));
             }
             Err(RepositoryError::Failed(_) | RepositoryError::Slow) => {
                 unseen("git could not look for marks of merges in it");
@@ -640,10 +641,10 @@ impl RepositoryStore {
             Err(other) => return Err(other),
         }
         for file in large.into_iter().filter(|file| file.how != FileChangeKind::Removed) {
-            let why = format!("it has more than {} MiB", MAX_DIFFED_FILE_BYTES >> 20);
-            odd.push(ChangeAnomaly::Unseen { path: file.path.clone(), why });
+            let reason = format!("it has more than {} MiB", MAX_DIFFED_FILE_BYTES >> 20);
+            anomalies.push(ChangeAnomaly::Unseen { path: file.path.clone(), reason });
         }
-        Ok((listed.into_iter().map(|it| it.touched).collect(), odd))
+        Ok((listed.into_iter().map(|it| it.touched).collect(), anomalies))
     }
 
     /// How many bytes files have that differ, by what git calls them.

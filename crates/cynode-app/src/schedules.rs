@@ -33,8 +33,8 @@ pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
 const MAX_PROJECT_SCHEDULES: i64 = 200;
 
 /// Takes the secrets that we know or recognise out of what a schedule is to ask for.
-pub async fn redact_schedule(app: &App, what: &mut ScheduleAction) -> Result<(), Error> {
-    let texts = match what {
+pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(), Error> {
+    let texts = match action {
         ScheduleAction::Words { text } => vec![text],
         ScheduleAction::Task(TaskTemplate { description, acceptance_criteria, .. }) => {
             tasks::task_texts(description, acceptance_criteria)
@@ -47,8 +47,8 @@ pub async fn redact_schedule(app: &App, what: &mut ScheduleAction) -> Result<(),
 #[tracing::instrument(name = "app.schedules.create_schedule", skip_all, fields(project.id = %body.project_id))]
 pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
-    validate_action(&body.what)?;
-    let next = next_due_time(&body.when, ctx.now)?;
+    validate_action(&body.action)?;
+    let next = next_due_time(&body.trigger, ctx.now)?;
     if schedules::count_schedules(ctx.conn(), body.project_id).await? >= MAX_PROJECT_SCHEDULES {
         return Err(Error::LimitExceeded(format!(
             "a project has at most {MAX_PROJECT_SCHEDULES} schedules: remove one that is not needed"
@@ -58,9 +58,9 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
         id: ScheduleId::from_uuid(ctx.new_uuid()),
         project: body.project_id,
         name: body.name,
-        when: body.when,
-        what: body.what,
-        missed: body.missed,
+        trigger: body.trigger,
+        action: body.action,
+        missed_policy: body.missed_policy,
         enabled: body.enabled,
         next_at: body.enabled.then_some(next),
         firings: 0,
@@ -92,23 +92,23 @@ pub async fn update_schedule(
     }
     let was_enabled = schedule.enabled;
     schedule.enabled = body.enabled.unwrap_or(was_enabled);
-    if let Some(what) = body.what {
-        validate_action(&what)?;
-        schedule.what = what;
+    if let Some(action) = body.action {
+        validate_action(&action)?;
+        schedule.action = action;
     }
-    let retimed = body.when.is_some() || (schedule.enabled && !was_enabled);
-    if let Some(when) = body.when {
-        schedule.when = when;
+    let retimed = body.trigger.is_some() || (schedule.enabled && !was_enabled);
+    if let Some(trigger) = body.trigger {
+        schedule.trigger = trigger;
     }
     if retimed {
         // A time that was done is over, whatever the clock of this process says.
         let done = schedules::last_due_at(ctx.conn(), id).await?;
         let from = done.map_or(ctx.now, |done| ctx.now.max(done));
-        schedule.next_at = Some(next_due_time(&schedule.when, from)?);
+        schedule.next_at = Some(next_due_time(&schedule.trigger, from)?);
     }
     schedule.next_at = schedule.next_at.filter(|_| schedule.enabled);
     schedule.name = body.name.unwrap_or(schedule.name);
-    schedule.missed = body.missed.unwrap_or(schedule.missed);
+    schedule.missed_policy = body.missed_policy.unwrap_or(schedule.missed_policy);
     (schedule.version, schedule.acts_for, schedule.updated_at) = (actual + 1, caller.user, ctx.now);
     let stored = schedules::update_schedule(ctx.conn(), &schedule).await;
     map_store_error(stored, &schedule)?;
@@ -157,14 +157,14 @@ pub async fn list_schedules(
 }
 
 /// The first time from now, which there must be.
-fn next_due_time(when: &ScheduleTrigger, now: OffsetDateTime) -> Result<OffsetDateTime, Error> {
-    Timetable::parse_trigger(when)?.next_after(now).ok_or_else(|| {
+fn next_due_time(trigger: &ScheduleTrigger, now: OffsetDateTime) -> Result<OffsetDateTime, Error> {
+    Timetable::parse_trigger(trigger)?.next_after(now).ok_or_else(|| {
         Error::Invalid("that time is over or never comes: give one that is to come".into())
     })
 }
 
-fn validate_action(what: &ScheduleAction) -> Result<(), Error> {
-    match what {
+fn validate_action(action: &ScheduleAction) -> Result<(), Error> {
+    match action {
         ScheduleAction::Words { .. } => Ok(()),
         ScheduleAction::Task(template) => {
             tasks::validate_criteria(&template.acceptance_criteria, &[])
@@ -258,7 +258,7 @@ fn to_firing_view(firing: FiringRecord, made: &HashMap<TaskId, FiredTask>) -> Fi
         cause: firing.cause,
         due_at: firing.due_at,
         fired_at: firing.fired_at,
-        missed: firing.missed,
+        missed_count: firing.missed_count,
         outcome: firing.outcome,
         handoff_id: firing.handoff.map(|(id, _)| id),
         handoff_state: firing.handoff.map(|(_, state)| state),
@@ -268,18 +268,18 @@ fn to_firing_view(firing: FiringRecord, made: &HashMap<TaskId, FiredTask>) -> Fi
     }
 }
 
-fn to_schedule_view(schedule: Schedule, last: Option<FiringView>) -> ScheduleView {
+fn to_schedule_view(schedule: Schedule, last_firing: Option<FiringView>) -> ScheduleView {
     ScheduleView {
         schedule_id: schedule.id,
         project_id: schedule.project,
         name: schedule.name,
-        when: schedule.when,
-        what: schedule.what,
-        missed: schedule.missed,
+        trigger: schedule.trigger,
+        action: schedule.action,
+        missed_policy: schedule.missed_policy,
         enabled: schedule.enabled,
         next_at: schedule.next_at,
         firings: schedule.firings,
-        last,
+        last_firing,
         version: schedule.version,
         acts_for: schedule.acts_for,
         created_by: schedule.created_by,

@@ -360,7 +360,7 @@ pub enum FileChangeKind {
 
 /// Something about a change that has to be answered for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "odd", rename_all = "snake_case")]
+#[serde(tag = "anomaly", rename_all = "snake_case")]
 pub enum ChangeAnomaly {
     /// A test is gone.
     TestRemoved {
@@ -371,8 +371,8 @@ pub enum ChangeAnomaly {
     TestWeakened {
         /// Which file.
         path: String,
-        /// In words.
-        how: String,
+        /// How it shows less, in words.
+        detail: String,
     },
     /// A file that decides what checks do was changed.
     CheckTouched {
@@ -390,20 +390,20 @@ pub enum ChangeAnomaly {
     Unseen {
         /// Which file; empty when it is the whole change.
         path: String,
-        /// Why.
-        why: String,
+        /// Why not.
+        reason: String,
     },
 }
 
-/// Something odd about a file as a change leaves it.
+/// An anomaly of a file as a change leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileAnomaly {
-    /// What is odd.
+    /// The anomaly.
     #[serde(flatten)]
-    pub odd: ChangeAnomaly,
-    /// What git calls the file as it is, or the commit where no file is meant: who took one took this and nothing else.
+    pub anomaly: ChangeAnomaly,
+    /// Git's mode and object of the file as it is, or the commit where no file is meant: an acceptance is of this object alone.
     #[serde(default)]
-    pub is: String,
+    pub object_id: String,
 }
 
 impl ChangeAnomaly {
@@ -424,8 +424,8 @@ impl ChangeAnomaly {
             Self::TestRemoved { path } => {
                 format!("the test `{path}` was removed, and nobody asked for that")
             }
-            Self::TestWeakened { path, how } => {
-                format!("the test `{path}` shows less than before: {how}")
+            Self::TestWeakened { path, detail } => {
+                format!("the test `{path}` shows less than before: {detail}")
             }
             Self::CheckTouched { path } => {
                 format!(
@@ -435,11 +435,11 @@ impl ChangeAnomaly {
             Self::MergeMarks { path, line } => {
                 format!("`{path}:{line}` still has marks of a merge")
             }
-            Self::Unseen { path, why } if path.is_empty() => {
-                format!("the change could not be looked at as a whole: {why}")
+            Self::Unseen { path, reason } if path.is_empty() => {
+                format!("the change could not be looked at as a whole: {reason}")
             }
-            Self::Unseen { path, why } => {
-                format!("what was done to `{path}` could not be looked at: {why}")
+            Self::Unseen { path, reason } => {
+                format!("what was done to `{path}` could not be looked at: {reason}")
             }
         }
     }
@@ -594,16 +594,17 @@ pub fn find_anomalies(
             }
             FileChangeKind::Changed if is_test_file(&path) && !asked(&path) => {
                 let weaker = file.compared.as_ref().map(|it| it.weaker.clone());
-                let unseen =
-                    |why: &str| ChangeAnomaly::Unseen { path: path.clone(), why: why.to_owned() };
+                let unseen = |reason: &str| ChangeAnomaly::Unseen {
+                    path: path.clone(),
+                    reason: reason.to_owned(),
+                };
                 found.extend(match weaker {
                     // No check runs with what it was before.
                     _ if !is_plain_path(&path) => {
                         Some(unseen("a test of such a name cannot be put back for the checks"))
                     }
-                    Some(how) => {
-                        how.map(|how| ChangeAnomaly::TestWeakened { path: path.clone(), how })
-                    }
+                    Some(weaker) => weaker
+                        .map(|detail| ChangeAnomaly::TestWeakened { path: path.clone(), detail }),
                     None => Some(unseen("it is too large, one of too many, or no text")),
                 });
             }

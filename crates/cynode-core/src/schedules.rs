@@ -20,7 +20,7 @@ pub enum ScheduleTrigger {
         expression: String,
         /// The time zone whose clock it goes by, as `Europe/Berlin`.
         #[serde(default = "default_timezone")]
-        zone: String,
+        timezone: String,
     },
     /// One time.
     Once {
@@ -127,11 +127,11 @@ pub struct Schedule {
     /// Its name, unique in the project.
     pub name: TaskName,
     /// When it is due.
-    pub when: ScheduleTrigger,
+    pub trigger: ScheduleTrigger,
     /// What it asks for.
-    pub what: ScheduleAction,
+    pub action: ScheduleAction,
     /// What is done about times that were missed.
-    pub missed: MissedPolicy,
+    pub missed_policy: MissedPolicy,
     /// Whether it is switched on.
     pub enabled: bool,
     /// When it is due next; nothing when it is switched off or over.
@@ -160,7 +160,7 @@ mod tests {
     fn a_time_is_of_one_kind_and_says_nothing_of_the_other() {
         let cron: ScheduleTrigger =
             serde_json::from_value(json!({ "kind": "cron", "expression": "0 9 * * mon" })).unwrap();
-        let told = json!({ "kind": "cron", "expression": "0 9 * * mon", "zone": "UTC" });
+        let told = json!({ "kind": "cron", "expression": "0 9 * * mon", "timezone": "UTC" });
         assert_eq!(serde_json::to_value(cron).unwrap(), told);
         for wrong in [
             json!({ "kind": "cron", "expression": "0 9 * * mon", "at": "2026-11-16T09:00:00Z" }),

@@ -30,11 +30,11 @@ pub struct BudgetStatus {
     /// What was spent in it.
     pub spent_micros: i64,
     /// What calls under way may still spend.
-    pub held_micros: i64,
+    pub reserved_micros: i64,
     /// Tokens that were used in it.
     pub spent_tokens: i64,
     /// Tokens that calls under way may still use.
-    pub held_tokens: i64,
+    pub reserved_tokens: i64,
 }
 
 /// The worst that a call may cost.
@@ -276,9 +276,9 @@ impl TryFrom<BudgetRow> for BudgetStatus {
             set_by: row.updated_by.map(UserId::from_uuid),
             since: row.since,
             spent_micros: row.spent_micros,
-            held_micros: row.held_micros,
+            reserved_micros: row.held_micros,
             spent_tokens: row.spent_tokens,
-            held_tokens: row.held_tokens,
+            reserved_tokens: row.held_tokens,
         })
     }
 }

@@ -34,7 +34,7 @@ pub struct EvidenceSubject {
     /// Where its worker ran.
     pub placement: Option<Value>,
     /// Files that checks run with as they were before the change.
-    pub put_back: Option<Value>,
+    pub restored_tests: Option<Value>,
     /// Whether its result is in.
     pub open: bool,
 }
@@ -55,7 +55,7 @@ pub async fn find_evidence_subject(
                 (SELECT first.base FROM jobs first WHERE first.task_id = u.task_id AND first.base IS NOT NULL
                     AND first.evidence_id IS NULL ORDER BY first.started_at LIMIT 1)) AS "pinned_from?",
             j.payload -> 'unit' -> 'work' -> 'sandbox' AS "sandbox", j.payload -> 'unit' -> 'work' -> 'placement' AS "placement",
-            j.result -> 'put_back' AS "put_back",
+            j.result -> 'restored_tests' AS "restored_tests",
             u.state IN ('collected', 'done') OR (u.state = 'dispatched' AND j.state = 'succeeded') AS "open!"
         FROM work_units u JOIN jobs j ON j.unit_id = u.unit_id AND j.attempt = $3 AND j.evidence_id IS NULL
         WHERE u.task_id = $1 AND u.key = $2 AND u.attempts = $3
@@ -76,8 +76,8 @@ pub struct ChangeBaseline {
     pub criteria: Value,
     /// What the plan says of its units.
     pub units: Vec<Value>,
-    /// What a person was shown of what was odd about results that they took, a list for each.
-    pub taken: Vec<Value>,
+    /// The anomalies that a person was shown of results that they accepted, a list for each.
+    pub accepted_anomalies: Vec<Value>,
 }
 
 /// What a change of a task is measured by.
@@ -93,8 +93,8 @@ pub async fn load_change_baseline(
                 (SELECT first.base FROM jobs first WHERE first.task_id = t.task_id AND first.base IS NOT NULL
                     AND first.evidence_id IS NULL ORDER BY first.started_at LIMIT 1)) AS "base?",
             ARRAY(SELECT u.payload FROM work_units u WHERE u.task_id = t.task_id ORDER BY u.position) AS "units!: Vec<Value>",
-            ARRAY(SELECT j.result -> 'taken' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
-                AND jsonb_typeof(j.result -> 'odd') = 'array' AND j.result -> 'taken' IS NOT NULL) AS "taken!: Vec<Value>"
+            ARRAY(SELECT j.result -> 'accepted_anomalies' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
+                AND jsonb_typeof(j.result -> 'anomalies') = 'array' AND j.result -> 'accepted_anomalies' IS NOT NULL) AS "accepted_anomalies!: Vec<Value>"
         FROM tasks t WHERE t.task_id = $1
         "#,
         task.as_uuid(),
@@ -105,7 +105,7 @@ pub async fn load_change_baseline(
         base: row.base,
         criteria: row.acceptance_criteria,
         units: row.units,
-        taken: row.taken,
+        accepted_anomalies: row.accepted_anomalies,
     }))
 }
 
@@ -207,7 +207,7 @@ pub struct LockedEvidence {
     /// Whether a job of it is queued or runs.
     pub alive: bool,
     /// How often it was begun.
-    pub tries: u32,
+    pub attempts: u32,
     /// What the checks came to, in their order: the run before the change, and the rounds after it.
     pub rounds: Vec<(Option<CheckRunResult>, Vec<CheckRunResult>)>,
 }
@@ -400,18 +400,18 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         }
     });
     let mut state = parse_evidence_state(&row.state)?;
-    let mut trouble = row.trouble;
+    let mut error = row.trouble;
     if state == EvidenceState::Gathering && !row.alive {
         state = EvidenceState::Unable;
-        trouble = Some("nothing was heard of the node any more".to_owned());
+        error = Some("nothing was heard of the node any more".to_owned());
     }
     Ok(Some(BaseChecks {
         commit: row.commit,
         state,
         unclaimed: row.unclaimed,
         checks: results.collect(),
-        trouble,
-        tries: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+        error,
+        attempts: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
         opened_at: row.opened_at,
         ended_at: row.ended_at,
     }))
@@ -460,7 +460,7 @@ pub async fn lock_evidence(
         checks,
         state: parse_evidence_state(&row.state)?,
         alive: row.alive,
-        tries: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+        attempts: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
         rounds,
     }))
 }
@@ -476,8 +476,8 @@ pub async fn update_evidence(
     id: EvidenceId,
     checks: &[EvidenceCheck],
     state: EvidenceState,
-    trouble: Option<&str>,
-    tries: u32,
+    error: Option<&str>,
+    attempts: u32,
 ) -> Result<(), DbError> {
     let checks = serde_json::to_value(checks).map_err(corrupt_column("evidence", "checks"))?;
     sqlx::query!(
@@ -490,8 +490,8 @@ pub async fn update_evidence(
         id.as_uuid(),
         checks,
         state.as_str(),
-        trouble,
-        tries.cast_signed(),
+        error,
+        attempts.cast_signed(),
     )
     .execute(conn)
     .await?;
@@ -586,7 +586,7 @@ pub async fn insert_check_run(
     Ok(())
 }
 
-/// Notes why what an attempt of a unit brought was taken as it is, and what a person who took it was shown of what is odd about it: that,
+/// Notes why what an attempt of a unit brought was taken as it is, and the anomalies that a person who took it was shown: that,
 /// and nothing else, is not held against the task again.
 #[tracing::instrument(name = "db.evidence.record_acceptance", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn record_acceptance(
@@ -602,10 +602,10 @@ pub async fn record_acceptance(
         "
         UPDATE jobs j
         SET taken = left($4, 500),
-            result = CASE WHEN jsonb_typeof(j.result -> 'odd') = 'array' THEN jsonb_set(j.result, '{taken}', (
-                SELECT coalesce(jsonb_agg(listed.it), '[]') FROM jsonb_array_elements(j.result -> 'odd') AS listed (it)
+            result = CASE WHEN jsonb_typeof(j.result -> 'anomalies') = 'array' THEN jsonb_set(j.result, '{accepted_anomalies}', (
+                SELECT coalesce(jsonb_agg(listed.it), '[]') FROM jsonb_array_elements(j.result -> 'anomalies') AS listed (it)
                 WHERE EXISTS (SELECT FROM jsonb_array_elements($5::jsonb) AS shown (it)
-                    WHERE listed.it = shown.it || jsonb_build_object('is', listed.it -> 'is'))
+                    WHERE listed.it = shown.it || jsonb_build_object('object_id', listed.it -> 'object_id'))
             )) ELSE j.result END
         FROM work_units u
         WHERE u.task_id = $1 AND u.key = $2 AND j.unit_id = u.unit_id AND j.attempt = $3 AND j.evidence_id IS NULL
@@ -638,7 +638,7 @@ pub async fn is_accepted_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool
     Ok(row.taken)
 }
 
-/// Whether a unit's evidence lets it be taken: nothing was gathered, or it is good, and nothing is odd; or a reason is given for taking it
+/// Whether a unit's evidence lets it be taken: nothing was gathered, or it is good, and there is no anomaly; or a reason is given for taking it
 /// all the same.
 #[tracing::instrument(name = "db.evidence.allows_acceptance", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn allows_acceptance(
@@ -660,7 +660,7 @@ pub async fn allows_acceptance(
         SELECT $4::text IS NOT NULL OR (coalesce((SELECT bool_and(state = 'passed') FROM mine), true) AND NOT EXISTS (
             SELECT FROM jobs j JOIN work_units u USING (unit_id)
             WHERE u.task_id = $1 AND u.key = $2 AND j.attempt = $3 AND j.evidence_id IS NULL
-                AND jsonb_typeof(j.result -> 'odd') = 'array' AND j.result -> 'odd' <> '[]')) AS "good!"
+                AND jsonb_typeof(j.result -> 'anomalies') = 'array' AND j.result -> 'anomalies' <> '[]')) AS "good!"
         "#,
         task.as_uuid(),
         key.as_str(),
@@ -737,10 +737,10 @@ pub async fn list_task_evidence(
             })
             .collect();
         let mut state = parse_evidence_state(&row.state)?;
-        let mut trouble = row.trouble;
+        let mut error = row.trouble;
         if state == EvidenceState::Gathering && !row.alive {
             state = EvidenceState::Unable;
-            trouble = Some("nothing was heard of the checks any more".to_owned());
+            error = Some("nothing was heard of the checks any more".to_owned());
         }
         views.push(EvidenceView {
             evidence_id: EvidenceId::from_uuid(row.evidence_id),
@@ -751,8 +751,8 @@ pub async fn list_task_evidence(
             stale: row.stale,
             checks: results,
             waived: row.waived,
-            trouble,
-            tries: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+            error,
+            attempts: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
             opened_at: row.opened_at,
             ended_at: row.ended_at,
         });

@@ -909,7 +909,7 @@ pub struct NewModelDecision<'a> {
     /// The handoff.
     pub handoff: &'a HandoffRecord,
     /// The thought.
-    pub thought: &'a ModelDecision,
+    pub decision: &'a ModelDecision,
     /// The question.
     pub prompt: &'a Value,
     /// The calls at the model egress.
@@ -921,9 +921,9 @@ pub struct NewModelDecision<'a> {
 /// it is gone too. `false` when the same claim asks two questions at one step.
 #[tracing::instrument(name = "db.handoffs.record_decision", skip_all)]
 pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Result<bool, DbError> {
-    let NewModelDecision { handoff, thought, prompt, calls } = new;
+    let NewModelDecision { handoff, decision, prompt, calls } = new;
     let small = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    let (id, step) = (handoff.id.as_uuid(), small(thought.step));
+    let (id, step) = (handoff.id.as_uuid(), small(decision.step));
     let before = sqlx::query!(
         r#"
         SELECT prompt_digest, output IS NOT NULL AS "answered!", claim, attempts, calls, input_tokens, output_tokens, cost_micros
@@ -938,7 +938,7 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
     // What was asked in vain was paid for all the same.
     let mut carried = (0, Vec::new(), 0, 0, 0);
     if let Some(before) = before {
-        let same = before.prompt_digest == thought.prompt_digest;
+        let same = before.prompt_digest == decision.prompt_digest;
         // Sent again after its answer was lost.
         let known = calls.iter().all(|call| before.calls.contains(&call.as_uuid()));
         if same && (before.answered || (known && !calls.is_empty())) {
@@ -982,18 +982,18 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
         handoff.fencing_token,
         handoff.project.as_uuid(),
         handoff.task.map(TaskId::as_uuid),
-        thought.kind,
-        thought.prompt_digest,
-        thought.schema_digest,
-        thought.model,
-        thought.output,
-        small(thought.attempts).saturating_add(carried.0),
-        &thought.complaints,
-        number(thought.input_tokens).saturating_add(carried.2),
-        number(thought.output_tokens).saturating_add(carried.3),
+        decision.kind,
+        decision.prompt_digest,
+        decision.schema_digest,
+        decision.model,
+        decision.output,
+        small(decision.attempts).saturating_add(carried.0),
+        &decision.validation_errors,
+        number(decision.input_tokens).saturating_add(carried.2),
+        number(decision.output_tokens).saturating_add(carried.3),
         carried.4,
         &own,
-        number(thought.latency_ms),
+        number(decision.latency_ms),
         &all,
         handoff.trace,
     )
@@ -1036,7 +1036,7 @@ pub async fn list_decisions(
     };
     rows.into_iter()
         .map(|row| {
-            let thought = ModelDecision {
+            let decision = ModelDecision {
                 step: small("step")(row.step)?,
                 kind: row.kind,
                 prompt_digest: row.prompt_digest,
@@ -1044,12 +1044,12 @@ pub async fn list_decisions(
                 model: row.model,
                 output: row.output,
                 attempts: small("attempts")(row.attempts)?,
-                complaints: row.complaints,
+                validation_errors: row.complaints,
                 input_tokens: row.input_tokens.unsigned_abs(),
                 output_tokens: row.output_tokens.unsigned_abs(),
                 latency_ms: row.latency_ms.unsigned_abs(),
             };
-            Ok((thought, row.cost_micros))
+            Ok((decision, row.cost_micros))
         })
         .collect()
 }

@@ -850,7 +850,7 @@ pub async fn append_job_events(
     let (mut at_ms, mut names, mut data) = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
         let told =
-            serde_json::to_value(&event.what).map_err(corrupt_column("job_events", "data"))?;
+            serde_json::to_value(&event.data).map_err(corrupt_column("job_events", "data"))?;
         at_ms.push(i64::try_from(event.at_ms).unwrap_or(i64::MAX));
         names.push(told["event"].as_str().unwrap_or_default().to_owned());
         data.push(told["data"].clone());

@@ -33,10 +33,10 @@ pub struct ProjectRemote {
     pub login: Option<String>,
     /// The label that makes an issue a task.
     pub label: Option<String>,
-    /// Whether an issue that is assigned to us becomes a task.
-    pub assign_to_us: bool,
+    /// Whether an issue that is assigned to the bot becomes a task.
+    pub assigned_to_bot: bool,
     /// Whether also of people who may not write.
-    pub from_anyone: bool,
+    pub allow_untrusted_authors: bool,
     /// How often it is looked at.
     pub poll_seconds: i32,
     /// Whether it may be on this machine or in a private network.
@@ -98,8 +98,8 @@ impl TryFrom<ProjectRemoteRow> for ProjectRemote {
             webhook_secret: row.webhook_secret,
             login: row.login,
             label: row.label,
-            assign_to_us: row.assign_to_us,
-            from_anyone: row.from_anyone,
+            assigned_to_bot: row.assign_to_us,
+            allow_untrusted_authors: row.from_anyone,
             poll_seconds: row.poll_seconds,
             private: row.private,
             set_by: UserId::from_uuid(row.set_by),
@@ -140,8 +140,8 @@ pub async fn set_remote(conn: &mut Conn, remote: &ProjectRemote) -> Result<(), D
         remote.webhook_secret,
         remote.login,
         remote.label,
-        remote.assign_to_us,
-        remote.from_anyone,
+        remote.assigned_to_bot,
+        remote.allow_untrusted_authors,
         remote.poll_seconds,
         remote.set_by.as_uuid(),
         remote.set_at,

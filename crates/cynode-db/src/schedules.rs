@@ -45,12 +45,14 @@ impl TryFrom<ScheduleRow> for Schedule {
     type Error = DbError;
 
     fn try_from(row: ScheduleRow) -> Result<Self, DbError> {
-        let when = match (row.cron, row.zone, row.once_at) {
-            (Some(expression), Some(zone), None) => ScheduleTrigger::Cron { expression, zone },
+        let trigger = match (row.cron, row.zone, row.once_at) {
+            (Some(expression), Some(timezone), None) => {
+                ScheduleTrigger::Cron { expression, timezone }
+            }
             (None, None, Some(at)) => ScheduleTrigger::Once { at },
             _ => return Err(corrupt_schedule("cron")),
         };
-        let what = match (row.words, row.template) {
+        let action = match (row.words, row.template) {
             (Some(words), None) => ScheduleAction::Words {
                 text: words.try_into().map_err(corrupt_column("schedules", "words"))?,
             },
@@ -64,9 +66,10 @@ impl TryFrom<ScheduleRow> for Schedule {
             id: ScheduleId::from_uuid(row.schedule_id),
             project: ProjectId::from_uuid(row.project_id),
             name: row.name.try_into().map_err(corrupt_column("schedules", "name"))?,
-            when,
-            what,
-            missed: MissedPolicy::from_name(&row.missed).ok_or(corrupt_schedule("missed"))?,
+            trigger,
+            action,
+            missed_policy: MissedPolicy::from_name(&row.missed)
+                .ok_or(corrupt_schedule("missed"))?,
             enabled: row.enabled,
             next_at: row.next_at,
             firings: row.firings,
@@ -89,13 +92,13 @@ struct ScheduleColumns<'a> {
 }
 
 fn to_schedule_columns(schedule: &Schedule) -> Result<ScheduleColumns<'_>, DbError> {
-    let (cron, zone, once_at) = match &schedule.when {
-        ScheduleTrigger::Cron { expression, zone } => {
-            (Some(expression.as_str()), Some(zone.as_str()), None)
+    let (cron, zone, once_at) = match &schedule.trigger {
+        ScheduleTrigger::Cron { expression, timezone } => {
+            (Some(expression.as_str()), Some(timezone.as_str()), None)
         }
         ScheduleTrigger::Once { at } => (None, None, Some(*at)),
     };
-    let (words, template) = match &schedule.what {
+    let (words, template) = match &schedule.action {
         ScheduleAction::Words { text } => (Some(text.as_str()), None),
         ScheduleAction::Task(template) => {
             let template =
@@ -124,7 +127,7 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
         once_at,
         words,
         template,
-        schedule.missed.as_str(),
+        schedule.missed_policy.as_str(),
         schedule.enabled,
         schedule.next_at,
         schedule.created_by.as_uuid(),
@@ -152,7 +155,7 @@ pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
         once_at,
         words,
         template,
-        schedule.missed.as_str(),
+        schedule.missed_policy.as_str(),
         schedule.enabled,
         schedule.next_at,
         schedule.version,
@@ -306,7 +309,7 @@ pub struct NewFiring<'a> {
     /// When it was done.
     pub fired_at: OffsetDateTime,
     /// How many times before were missed.
-    pub missed: u32,
+    pub missed_count: u32,
     /// What it came to.
     pub outcome: FiringOutcome<'a>,
     /// Its trace.
@@ -335,7 +338,7 @@ pub async fn insert_firing(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i6
         firing.cause.as_str(),
         firing.due_at,
         firing.fired_at,
-        i32::try_from(firing.missed).unwrap_or(i32::MAX),
+        i32::try_from(firing.missed_count).unwrap_or(i32::MAX),
         firing.outcome.as_str(),
         task,
         handoff,
@@ -378,7 +381,7 @@ pub struct FiringRecord {
     /// When it was done.
     pub fired_at: OffsetDateTime,
     /// How many times before were missed.
-    pub missed: u32,
+    pub missed_count: u32,
     /// What it came to at once: `task`, `handoff`, `skipped` or `refused`.
     pub outcome: String,
     /// The task that was made at once.
@@ -429,7 +432,7 @@ pub async fn list_last_firings(
                 cause: FiringCause::from_name(&row.cause).ok_or_else(|| wrong("cause"))?,
                 due_at: row.due_at,
                 fired_at: row.fired_at,
-                missed: row.missed.unsigned_abs(),
+                missed_count: row.missed.unsigned_abs(),
                 outcome: row.outcome,
                 task: row.task_id.map(TaskId::from_uuid),
                 handoff,

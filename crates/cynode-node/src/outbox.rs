@@ -101,7 +101,7 @@ impl EventOutbox {
         let at_ms = u64::try_from(self.claimed.elapsed().as_millis()).unwrap_or(u64::MAX);
         let full = {
             let mut queue = lock_unpoisoned(&self.queue);
-            queue.push(JobEvent { at_ms, what });
+            queue.push(JobEvent { at_ms, data: what });
             queue.is_batch_ready()
         };
         if full {
@@ -216,7 +216,7 @@ struct QueuedEvent {
 
 impl QueuedEvent {
     fn new(event: JobEvent, place: u64) -> Self {
-        Self { size: event_size(&event.what), event, place }
+        Self { size: event_size(&event.data), event, place }
     }
 }
 
@@ -280,9 +280,9 @@ impl EventQueue {
             return;
         }
         let at_ms = event.at_ms;
-        let cut = truncate_event(&mut event.what);
-        if is_worker_event(&event.what) {
-            let bytes = event_size(&event.what) as u64 + cut;
+        let cut = truncate_event(&mut event.data);
+        if is_worker_event(&event.data) {
+            let bytes = event_size(&event.data) as u64 + cut;
             let first = self.budget > 0;
             self.budget = self.budget.saturating_sub(bytes);
             if self.budget == 0 {
@@ -292,7 +292,7 @@ impl EventQueue {
                 }
                 return;
             }
-        } else if matches!(event.what, JobEventData::Phase { .. }) {
+        } else if matches!(event.data, JobEventData::Phase { .. }) {
             self.push_truncation_mark(at_ms);
         }
         let place = self.spool_event(&event);
@@ -315,7 +315,7 @@ impl EventQueue {
     fn push_truncation_mark(&mut self, at_ms: u64) {
         let bytes = std::mem::take(&mut self.left_out);
         if bytes > 0 {
-            let mark = JobEvent { at_ms, what: JobEventData::Truncated { bytes } };
+            let mark = JobEvent { at_ms, data: JobEventData::Truncated { bytes } };
             let place = self.spool_event(&mark);
             self.enqueue_event(mark, place);
         }
@@ -338,7 +338,7 @@ impl EventQueue {
             return false;
         }
         let Some(last) = self.events.back_mut() else { return false };
-        let more = match (&mut last.event.what, &event.what) {
+        let more = match (&mut last.event.data, &event.data) {
             (JobEventData::Said { text }, JobEventData::Said { text: more })
             | (JobEventData::Thought { text }, JobEventData::Thought { text: more }) => {
                 (text, more)
@@ -368,7 +368,7 @@ impl EventQueue {
             let mut kept = VecDeque::with_capacity(self.events.len());
             for (at, waiting) in self.events.drain(..).enumerate() {
                 let full = self.bytes > self.most / 2;
-                let what = &waiting.event.what;
+                let what = &waiting.event.data;
                 let is_mark = matches!(what, JobEventData::Truncated { .. });
                 if at < self.sent || !full || !(spare(what) || is_mark) {
                     kept.push_back(waiting);
@@ -383,7 +383,7 @@ impl EventQueue {
             }
             self.events = kept;
             if let Some((place, at_ms)) = place {
-                let mark = JobEvent { at_ms, what: JobEventData::Truncated { bytes: left_out } };
+                let mark = JobEvent { at_ms, data: JobEventData::Truncated { bytes: left_out } };
                 let mark = QueuedEvent::new(mark, 0);
                 self.bytes += mark.size;
                 self.events.insert(place, mark);
@@ -457,12 +457,12 @@ impl EventQueue {
         let bytes: usize = self.events.iter().take(count).map(|waiting| waiting.size).sum();
         let first = self.events.front().map(|waiting| &waiting.event);
         let at_ms = first.map_or(0, |event| event.at_ms);
-        let is_mark = first.is_some_and(|it| matches!(it.what, JobEventData::Truncated { .. }));
+        let is_mark = first.is_some_and(|it| matches!(it.data, JobEventData::Truncated { .. }));
         let only_a_mark = count == 1 && is_mark;
         self.drop_first_events(count);
         self.sent = 0;
         if !only_a_mark {
-            let mark = JobEvent { at_ms, what: JobEventData::Truncated { bytes: bytes as u64 } };
+            let mark = JobEvent { at_ms, data: JobEventData::Truncated { bytes: bytes as u64 } };
             let mark = QueuedEvent::new(mark, 0);
             self.bytes += mark.size;
             self.events.push_front(mark);
@@ -561,15 +561,15 @@ mod tests {
 
     fn output(text: &str) -> JobEvent {
         let what = JobEventData::Output { stream: "stdout".to_owned(), text: text.to_owned() };
-        JobEvent { at_ms: 0, what }
+        JobEvent { at_ms: 0, data: what }
     }
 
     fn note(text: &str) -> JobEvent {
-        JobEvent { at_ms: 0, what: JobEventData::Note { text: text.to_owned() } }
+        JobEvent { at_ms: 0, data: JobEventData::Note { text: text.to_owned() } }
     }
 
     fn texts(events: &[JobEvent]) -> Vec<String> {
-        let text = |event: &JobEvent| match &event.what {
+        let text = |event: &JobEvent| match &event.data {
             JobEventData::Output { text, .. } | JobEventData::Note { text } => text.clone(),
             JobEventData::Truncated { bytes } => format!("-{bytes}"),
             other => format!("{other:?}"),
@@ -608,7 +608,7 @@ mod tests {
         queue.push(output("d"));
         queue.push(note("n"));
         let finishing = JobEventData::Phase { phase: cynode_wire::nodes::JobPhase::Finishing };
-        queue.push(JobEvent { at_ms: 0, what: finishing.clone() });
+        queue.push(JobEvent { at_ms: 0, data: finishing.clone() });
         queue.push(output("e"));
         let expected = [
             "a".repeat(100),

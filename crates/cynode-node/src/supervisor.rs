@@ -235,9 +235,9 @@ impl NodeSupervisor {
         let mut backoff = JitterBackoff::default();
         loop {
             let room = self.wait_for_capacity();
-            let most = tokio::select! {
+            let max_jobs = tokio::select! {
                 () = self.stop.cancelled() => return,
-                most = room => most,
+                max_jobs = room => max_jobs,
             };
             if let Err(error) = self.node.store.save_claim(claim_id) {
                 tracing::warn!(event = "claim.persist_failed", %error, "no job is claimed");
@@ -246,7 +246,7 @@ impl NodeSupervisor {
                 }
                 continue;
             }
-            let body = ClaimAssignments { claim_id, most, wait_ms: CLAIM_WAIT_MS };
+            let body = ClaimAssignments { claim_id, max_jobs, wait_ms: CLAIM_WAIT_MS };
             let claimed = tokio::select! {
                 () = self.stop.cancelled() => return,
                 claimed = self.node.client.claim_jobs(&body) => claimed,

@@ -63,17 +63,17 @@ pub fn schema_digest(schema: &Value) -> String {
 
 /// What was answered to this very question before.
 fn find_recorded_answer<'a>(
-    thoughts: &'a [ModelDecision],
+    decisions: &'a [ModelDecision],
     ask: &DecisionRequest,
     digest: &str,
 ) -> Option<&'a Value> {
-    let same = |thought: &&ModelDecision| {
-        thought.step == ask.step
-            && thought.kind == decision_kind_name(ask.kind)
-            && thought.prompt_digest == digest
-            && thought.output.is_some()
+    let same = |decision: &&ModelDecision| {
+        decision.step == ask.step
+            && decision.kind == decision_kind_name(ask.kind)
+            && decision.prompt_digest == digest
+            && decision.output.is_some()
     };
-    thoughts.iter().find(same).and_then(|thought| thought.output.as_ref())
+    decisions.iter().find(same).and_then(|decision| decision.output.as_ref())
 }
 
 /// The model for a tier among those that are open: the tier itself, the nearest that is there, then any other.

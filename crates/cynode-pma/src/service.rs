@@ -52,8 +52,8 @@ enum HandoffResult {
     Delegate,
     Fail {
         transient: bool,
-        late: bool,
-        why: String,
+        timed_out: bool,
+        reason: String,
     },
     /// The orchestrator has it again: nothing is said.
     Returned,
@@ -152,8 +152,8 @@ async fn work_on_handoff(
         () = renew_until_lost(office, &handoff, pace.lease) => "lost",
         said = work => said,
         () = let_go.cancelled() => {
-            let why = "the process that worked on it was stopped".to_owned();
-            let _ = timeout(SHUTDOWN_REPORT_TIMEOUT, report_result(office, &handoff, HandoffResult::Fail { transient: true, late: false, why })).await;
+            let reason = "the process that worked on it was stopped".to_owned();
+            let _ = timeout(SHUTDOWN_REPORT_TIMEOUT, report_result(office, &handoff, HandoffResult::Fail { transient: true, timed_out: false, reason })).await;
             "let_go"
         }
     };
@@ -192,8 +192,8 @@ async fn decide_handoff(
     let kind = handoff.request.handoff_kind();
     let role = office.bundle.role;
     if kind.assigned_role() != role.agent_role() {
-        let why = format!("a handoff of the kind {} is not for {role}", kind.as_str());
-        return HandoffResult::Fail { transient: false, late: false, why };
+        let reason = format!("a handoff of the kind {} is not for {role}", kind.as_str());
+        return HandoffResult::Fail { transient: false, timed_out: false, reason };
     }
     let outcome = if let HandoffRequest::Chat { messages } = &handoff.request {
         let content = chat::complete_chat(office, handoff, messages).await;
@@ -215,9 +215,9 @@ async fn decide_handoff(
         Ok(HandoffOutcome::Delegate) => HandoffResult::Delegate,
         Err(DecisionError::Paused) => HandoffResult::Returned,
         Err(trouble) => {
-            let late = matches!(trouble, DecisionError::Late(_));
-            let transient = late || matches!(trouble, DecisionError::Transient(_));
-            HandoffResult::Fail { transient, late, why: trouble.to_string() }
+            let timed_out = matches!(trouble, DecisionError::Late(_));
+            let transient = timed_out || matches!(trouble, DecisionError::Transient(_));
+            HandoffResult::Fail { transient, timed_out, reason: trouble.to_string() }
         }
     }
 }
@@ -242,9 +242,10 @@ async fn report_result(
                 let share = DelegateHandoff { handoff_id, fencing_token };
                 ("delegated", office.host.delegate_handoff(trace, &share).await)
             }
-            HandoffResult::Fail { transient, late, why } => {
-                let (transient, late, why) = (*transient, *late, why.clone());
-                let failure = FailHandoff { handoff_id, fencing_token, transient, late, why };
+            HandoffResult::Fail { transient, timed_out, reason } => {
+                let (transient, timed_out, reason) = (*transient, *timed_out, reason.clone());
+                let failure =
+                    FailHandoff { handoff_id, fencing_token, transient, timed_out, reason };
                 let said = if transient { "failed_for_now" } else { "failed" };
                 (said, office.host.fail_handoff(trace, &failure).await)
             }
@@ -258,8 +259,8 @@ async fn report_result(
                 return "unheard";
             }
             Err(OrchestratorError::Refused(why)) => {
-                let why = format!("the orchestrator did not take the answer: {why}");
-                ending = HandoffResult::Fail { transient: false, late: false, why };
+                let reason = format!("the orchestrator did not take the answer: {why}");
+                ending = HandoffResult::Fail { transient: false, timed_out: false, reason };
             }
         }
     }

@@ -100,11 +100,11 @@ impl AgentBackend for HandoffBackend {
     fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan> {
         Box::pin(async move {
             let asking = HandoffRequest::Plan {
-                before: request.before.cloned(),
+                previous_plan: request.before.cloned(),
                 feedback: request.feedback.to_vec(),
                 answer: request.answer.cloned(),
                 attempt: request.attempt,
-                begun: request.begun.keys().cloned().collect(),
+                started_units: request.begun.keys().cloned().collect(),
             };
             resolve_handoff(asking, request.handed, |answer| match answer {
                 HandoffAnswer::Planned(planned) => Some(planned.plan),
@@ -168,7 +168,7 @@ impl AgentBackend for HandoffBackend {
                 payload: request.payload.clone(),
                 attempt: request.attempt,
                 attempts_left: request.attempts_left,
-                why: request.why.to_owned(),
+                reason: request.why.to_owned(),
                 answer: request.answer.cloned(),
             };
             resolve_handoff(asking, request.handed, |answer| match answer {
@@ -228,7 +228,7 @@ mod tests {
             payload,
             attempt: 1,
             attempts_left: 2,
-            why: "it broke".into(),
+            reason: "it broke".into(),
             answer,
         }
     }

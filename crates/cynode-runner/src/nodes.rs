@@ -110,13 +110,14 @@ pub(crate) fn ask_about_unit(
     question: String,
     cost_micros: u64,
 ) -> CheckpointDraft {
-    state.asked = Some(unit.clone());
+    state.question_unit = Some(unit.clone());
     CheckpointDraft { unit: Some(unit.clone()), ..ask_person(state, question, cost_micros) }
 }
 
 /// What a person answered about a unit, if that is what the run was woken by and it is what they were asked about.
 pub(crate) fn unit_answer<'a>(scene: &StepContext<'a>, unit: &UnitKey) -> Option<&'a EndedWait> {
-    person_answer(scene).filter(|_| scene.state.asked.as_ref().is_none_or(|asked| asked == unit))
+    let is_about = |asked: &UnitKey| asked == unit;
+    person_answer(scene).filter(|_| scene.state.question_unit.as_ref().is_none_or(is_about))
 }
 
 /// What a person answered, if that is what the run was woken by.
@@ -234,7 +235,7 @@ async fn execute_step(node: WorkflowStep, scene: &StepContext<'_>) -> Checkpoint
                 waits_for,
                 Some(WaitReason::Agent | WaitReason::HumanInput | WaitReason::Job)
             ) {
-                step.state.asked = None;
+                step.state.question_unit = None;
             }
             step
         }

@@ -81,7 +81,7 @@ impl Executor {
         while !self.stopped() {
             let claim = ClaimJobs {
                 claim_id: Uuid::from_u128(rand::random()),
-                most: 100,
+                max_jobs: 100,
                 expires_in_seconds: Some(self.silence_seconds),
                 wait_ms: Some(1000),
             };

@@ -236,7 +236,7 @@ fn name_mind(who: &str, path: &str, body: &[u8]) -> String {
     let arguments = |place: &str| word(&format!("/params/arguments/{place}"));
     let what = match (path, word("/params/name")) {
         ("/mcp", "handoff__complete") => format!("complete:{}", arguments("answer/answer")),
-        ("/mcp", "think__record") => format!("record:{}", arguments("thought/kind")),
+        ("/mcp", "think__record") => format!("record:{}", arguments("decision/kind")),
         ("/mcp", tool) => match tool.strip_prefix("handoff__") {
             Some(verb) => verb.to_owned(),
             None => format!("tool:{}", tool.replace("__", ".")),

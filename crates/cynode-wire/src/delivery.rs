@@ -331,7 +331,7 @@ pub struct TaskDiff {
     /// How many checks were asked for at that commit.
     pub checks: u32,
     /// How many of them held.
-    pub checks_held: u32,
+    pub checks_passed: u32,
     /// The files.
     pub files: ChangedFiles,
     /// The change.

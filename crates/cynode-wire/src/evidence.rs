@@ -55,9 +55,9 @@ pub struct EvidenceView {
     pub waived: Option<String>,
     /// Why nothing could be shown, when the sandbox itself came to nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// How often it was begun.
-    pub tries: u32,
+    pub attempts: u32,
     /// When it was asked for.
     #[serde(with = "time::serde::rfc3339")]
     pub opened_at: OffsetDateTime,
@@ -155,9 +155,9 @@ pub struct BaseChecks {
     pub checks: Vec<BaseCheckResult>,
     /// Why they could not be tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// How often a job for it was begun.
-    pub tries: u32,
+    pub attempts: u32,
     /// When it was asked for.
     #[serde(with = "time::serde::rfc3339")]
     pub opened_at: OffsetDateTime,
@@ -238,8 +238,8 @@ impl BaseChecks {
 
     /// In a line, for the timeline: how many came to what.
     pub fn summary_line(&self) -> String {
-        if let Some(trouble) = &self.trouble {
-            return format!("the checks could not be tried before the work: {trouble}");
+        if let Some(error) = &self.error {
+            return format!("the checks could not be tried before the work: {error}");
         }
         let count = |outcome| self.checks.iter().filter(|it| it.outcome == outcome).count();
         let parts = [
@@ -258,7 +258,7 @@ impl BaseChecks {
 
     /// Line by line, for whoever says yes to the plan.
     pub fn describe_checks(&self) -> Vec<String> {
-        match &self.trouble {
+        match &self.error {
             Some(_) => vec![self.summary_line()],
             None => self.checks.iter().map(BaseCheckResult::describe_result).collect(),
         }
@@ -274,9 +274,9 @@ pub struct Evidence {
     pub commit: Option<String>,
     /// What the checks came to.
     pub checks: Vec<CheckResult>,
-    /// What the change did that has to be answered for.
+    /// The anomalies of the change: what it did that has to be answered for.
     #[schema(value_type = Vec<serde_json::Value>)]
-    pub odd: Vec<ChangeAnomaly>,
+    pub anomalies: Vec<ChangeAnomaly>,
 }
 
 /// Most characters of a check's words in a finding.
@@ -310,13 +310,13 @@ impl Evidence {
             };
             findings.push(VerificationFinding::new(severity, text));
         }
-        for odd in &self.odd {
-            let line = if let ChangeAnomaly::MergeMarks { line, .. } = odd { *line } else { 1 };
-            let path = Some(odd.file_path()).filter(|path| !path.is_empty());
+        for anomaly in &self.anomalies {
+            let line = if let ChangeAnomaly::MergeMarks { line, .. } = anomaly { *line } else { 1 };
+            let path = Some(anomaly.file_path()).filter(|path| !path.is_empty());
             findings.push(VerificationFinding {
                 at: path.map(|path| format!("{path}:{line}")),
-                how_to_fix: Some(odd.suggested_fix().to_owned()),
-                ..VerificationFinding::new(FindingSeverity::Critical, odd.describe_anomaly())
+                how_to_fix: Some(anomaly.suggested_fix().to_owned()),
+                ..VerificationFinding::new(FindingSeverity::Critical, anomaly.describe_anomaly())
             });
         }
         findings.sort_by_key(|finding| finding.severity);
@@ -332,11 +332,11 @@ impl Evidence {
         (found, more)
     }
 
-    /// What is odd among what a person is shown: who takes the result as it is takes this for the whole task, and nothing else.
+    /// The anomalies among what a person is shown: who accepts the result accepts these for the whole task, and nothing else.
     pub fn listed_anomalies(&self) -> &[ChangeAnomaly] {
         let grave = |it: &&CheckResult| matches!(it.tally, CheckTally::Failed | CheckTally::Again);
         let room = MAX_LISTED_FINDINGS.saturating_sub(self.checks.iter().filter(grave).count());
-        &self.odd[..self.odd.len().min(room)]
+        &self.anomalies[..self.anomalies.len().min(room)]
     }
 
     /// The first check that cannot run on the machine, and why.
@@ -351,12 +351,12 @@ impl Evidence {
 
     /// Whether nothing was looked at.
     pub fn is_empty(&self) -> bool {
-        self.checks.is_empty() && self.odd.is_empty()
+        self.checks.is_empty() && self.anomalies.is_empty()
     }
 
     /// Whether nothing speaks against the result.
     pub fn is_satisfied(&self) -> bool {
-        self.odd.is_empty() && self.checks.iter().all(|it| it.tally.is_good())
+        self.anomalies.is_empty() && self.checks.iter().all(|it| it.tally.is_good())
     }
 }
 

@@ -532,7 +532,7 @@ pub struct AuditReport {
     /// How many of them a signed checkpoint covers.
     pub covered: u64,
     /// The end of the list of chains: keep it elsewhere, and a later list that lacks a chain is found out.
-    pub tip: String,
+    pub head: String,
     /// What is wrong; nothing when everything is there and unchanged.
     pub problems: Vec<String>,
 }

@@ -146,19 +146,19 @@ pub enum HandoffRequest {
     },
     /// A plan.
     Plan {
-        /// The plan before, when it is made anew.
+        /// The plan before, when a new one is made.
         #[schema(value_type = Option<PlanView>)]
-        before: Option<Plan>,
+        previous_plan: Option<Plan>,
         /// What was said since.
         feedback: Vec<PlanFeedback>,
         /// The answer to the last question.
         answer: Option<EndedWait>,
         /// Which attempt it is.
         attempt: u32,
-        /// The units of the plan before that have been begun.
+        /// The units of the plan before that were started.
         #[serde(default)]
         #[schema(value_type = Vec<String>)]
-        begun: Vec<UnitKey>,
+        started_units: Vec<UnitKey>,
     },
     /// Who does these units, and where. Each may be sent now.
     Dispatch {
@@ -182,8 +182,8 @@ pub enum HandoffRequest {
         attempt: u32,
         /// How many are left.
         attempts_left: u32,
-        /// Why, in words.
-        why: String,
+        /// Why it came to nothing, in words.
+        reason: String,
         /// The answer to the last question.
         answer: Option<EndedWait>,
     },
@@ -478,9 +478,9 @@ pub struct UnitsConflict {
     /// The unit whose work did not fit.
     #[schema(value_type = String)]
     pub unit: UnitKey,
-    /// Those whose work had been put together before it.
+    /// Those whose work had been merged before it.
     #[schema(value_type = Vec<String>)]
-    pub with: Vec<UnitKey>,
+    pub merged_units: Vec<UnitKey>,
     /// The files.
     pub files: Vec<String>,
 }
@@ -612,8 +612,8 @@ pub struct HandoffAssignment {
     /// How many seconds an answer of each of them may take, where somebody has said.
     #[serde(default)]
     pub think_seconds: BTreeMap<String, u32>,
-    /// What was thought before, when somebody began it already: the answers hold.
-    pub thoughts: Vec<ModelDecision>,
+    /// The decisions that were made before, when somebody began it already: the answers hold.
+    pub decisions: Vec<ModelDecision>,
     /// What came of what was delegated.
     pub delegated: Vec<AnalysisAnswer>,
     /// Until when silence is believed.
@@ -732,9 +732,9 @@ pub struct FailHandoff {
     /// Whether a model was waited for in vain, which may be paid for all the same: where no task is parked for it, it is tried a few
     /// times only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub late: bool,
+    pub timed_out: bool,
     /// Why, in words for a person.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Gives the analyst its share; the handoff comes back when the analyst has answered.
@@ -768,7 +768,7 @@ pub struct ModelDecision {
     pub attempts: u32,
     /// What was wrong with the answers that were not taken.
     #[serde(default)]
-    pub complaints: Vec<String>,
+    pub validation_errors: Vec<String>,
     /// Tokens in.
     pub input_tokens: u64,
     /// Tokens out.
@@ -792,11 +792,11 @@ pub struct BeginDecision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct DecisionPermit {
-    /// A person paused the task. The handoff was taken back, with what was thought; it is given again when the task goes on.
+    /// A person paused the task. The handoff was taken back, with its decisions; it is given again when the task goes on.
     pub paused: bool,
 }
 
-/// Keeps a thought, before anything is done with it.
+/// Records a decision before anything is done with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordDecision {
@@ -805,8 +805,8 @@ pub struct RecordDecision {
     pub handoff_id: HandoffId,
     /// Of the claim.
     pub fencing_token: i64,
-    /// The thought.
-    pub thought: ModelDecision,
+    /// The decision.
+    pub decision: ModelDecision,
     /// The whole question, kept apart and not for ever.
     pub prompt: Value,
     /// The calls at the model egress that it took.
@@ -865,8 +865,8 @@ pub struct HandoffView {
     /// When it ended.
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
-    /// What was thought.
-    pub thoughts: Vec<ModelDecision>,
+    /// The decisions that a model was asked for.
+    pub decisions: Vec<ModelDecision>,
     /// What was asked; only where one handoff is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<HandoffRequest>>,

@@ -17,7 +17,7 @@ pub struct ClaimJobs {
     /// Names this claim: sent again, it gives the same jobs and no others.
     pub claim_id: Uuid,
     /// Most jobs, 1 to 100.
-    pub most: u16,
+    pub max_jobs: u16,
     /// How long they may be silent, 1 to 3600 seconds; 60 when it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<u32>,

@@ -39,7 +39,7 @@ pub struct SetProvider {
     pub script: Option<Value>,
     /// The provider whose answers a `record` provider keeps.
     #[serde(default)]
-    pub of: Option<String>,
+    pub recorded_provider: Option<String>,
     /// The name of the kept answers, of a `record` or a `replay` provider.
     #[serde(default)]
     pub cassette: Option<String>,
@@ -62,7 +62,7 @@ pub struct ProviderView {
     /// Its address.
     pub base_url: Option<String>,
     /// The provider whose answers are kept.
-    pub of: Option<String>,
+    pub recorded_provider: Option<String>,
     /// The name of the kept answers.
     pub cassette: Option<String>,
     /// Whether nothing leaves what you own.
@@ -269,11 +269,11 @@ pub struct BudgetStatusView {
     /// What was spent, in millionths.
     pub spent_micros: i64,
     /// What calls under way may still spend, in millionths.
-    pub held_micros: i64,
+    pub reserved_micros: i64,
     /// Tokens that were used.
     pub spent_tokens: i64,
     /// Tokens that calls under way may still use.
-    pub held_tokens: i64,
+    pub reserved_tokens: i64,
     /// Where it comes from.
     #[serde(default)]
     pub source: BudgetSource,
@@ -305,7 +305,7 @@ pub struct ModelChoices {
     /// The tiers.
     pub tiers: Vec<TierChoice>,
     /// What keeps any model from being asked: ceilings without room.
-    pub blocked: Vec<String>,
+    pub blockers: Vec<String>,
 }
 
 /// Which model would be asked for a tier.
@@ -321,7 +321,7 @@ pub struct TierChoice {
     /// The tier whose model stands in, where none of this one can be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub instead: Option<Tier>,
+    pub fallback_tier: Option<Tier>,
     /// The models of the tier: those that may be asked in their order, then those that may not.
     pub choices: Vec<ModelChoice>,
 }
@@ -338,12 +338,12 @@ pub struct ModelChoice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
     /// Whether it is of one project alone.
-    pub own: bool,
+    pub project_specific: bool,
     /// Its place in the order, from 1; none when it may not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,
     /// Whether it is the one that would be asked now.
-    pub used: bool,
+    pub selected: bool,
     /// Why it stands where it stands.
     pub reason: String,
 }

@@ -273,7 +273,7 @@ pub struct ClaimAssignments {
     /// Names this claim: sent again, it gives the same jobs and no others.
     pub claim_id: Uuid,
     /// Most jobs, 1 to 100.
-    pub most: u16,
+    pub max_jobs: u16,
     /// How long to wait when there is none, at most 20000.
     #[serde(default)]
     pub wait_ms: u32,
@@ -431,9 +431,9 @@ pub struct EventsReceipt {
 pub struct JobEvent {
     /// Milliseconds since the job was claimed, by the node's steady clock.
     pub at_ms: u64,
-    /// What.
+    /// What happened.
     #[serde(flatten)]
-    pub what: JobEventData,
+    pub data: JobEventData,
 }
 
 /// What happened.
@@ -572,7 +572,7 @@ pub struct WorkResult {
     /// What the worker said last, or why it failed.
     pub summary: String,
     /// Why the worker stopped: `end_turn`, `timeout`, `inactive`, `no_progress`, `refused`, `crashed`, `limit`, …
-    pub stop: String,
+    pub stop_reason: String,
     /// The commit that was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
@@ -592,7 +592,7 @@ pub struct WorkResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflict: Option<MergeConflict>,
     /// What the sandbox used.
-    pub used: SandboxUse,
+    pub resource_usage: SandboxUse,
 }
 
 /// Two commits that do not fit together.
@@ -601,8 +601,8 @@ pub struct WorkResult {
 pub struct MergeConflict {
     /// The commit that did not fit.
     pub commit: String,
-    /// Those that had been put together before it.
-    pub with: Vec<String>,
+    /// Those that had been merged before it.
+    pub merged_commits: Vec<String>,
     /// The files, at most 100.
     pub files: Vec<String>,
 }

@@ -41,7 +41,7 @@ pub struct SetRemote {
     /// Which issues become tasks.
     #[serde(default)]
     pub intake: IssueIntake,
-    /// How often it is looked at, 10 to 86400 seconds; 120 when it is left out.
+    /// How often it is polled, 10 to 86400 seconds; 120 when it is left out.
     #[serde(default)]
     pub poll_seconds: Option<u32>,
     /// Whether the forge is asked at once; yes when it is left out.
@@ -56,12 +56,12 @@ pub struct IssueIntake {
     /// Those with this label.
     #[serde(default)]
     pub label: Option<String>,
-    /// Those that are assigned to the account of the token.
+    /// Those that are assigned to the account of the token: the bot.
     #[serde(default)]
-    pub assign_to_us: bool,
+    pub assigned_to_bot: bool,
     /// Also those of people who may not write to the repository.
     #[serde(default)]
-    pub from_anyone: bool,
+    pub allow_untrusted_authors: bool,
 }
 
 /// A project's repository on a forge.
@@ -85,7 +85,7 @@ pub struct RemoteView {
     pub login: Option<String>,
     /// Which issues become tasks.
     pub intake: IssueIntake,
-    /// How often it is looked at.
+    /// How often it is polled.
     pub poll_seconds: i32,
     /// Where the forge sends its deliveries, below our own address.
     pub webhook_path: String,
@@ -104,10 +104,10 @@ pub struct RemoteView {
     /// When its newest commits were last brought.
     #[serde(with = "time::serde::rfc3339::option")]
     pub fetched_at: Option<OffsetDateTime>,
-    /// When it was last looked at.
+    /// When it was last polled.
     #[serde(with = "time::serde::rfc3339::option")]
-    pub looked_at: Option<OffsetDateTime>,
-    /// Why the last look came to nothing.
+    pub polled_at: Option<OffsetDateTime>,
+    /// Why the last poll failed.
     pub failure: Option<String>,
     /// How many deliveries were refused because they were not from the forge.
     pub refused_deliveries: i64,
@@ -126,10 +126,10 @@ pub struct WantedIssueView {
     #[schema(value_type = Option<String>)]
     pub task_id: Option<TaskId>,
     /// Why it became none.
-    pub refused: Option<String>,
+    pub rejection_reason: Option<String>,
     /// What was taken out of its text.
     #[schema(value_type = Object)]
-    pub removed: Value,
+    pub removed_content: Value,
     /// When it was seen.
     #[serde(with = "time::serde::rfc3339")]
     pub seen_at: OffsetDateTime,

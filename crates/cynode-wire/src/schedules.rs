@@ -15,9 +15,9 @@ use crate::{
     tasks::{BudgetView, CriterionView, TaskStateView},
 };
 
-/// [`When`] for the document.
+/// [`ScheduleTrigger`] for the document.
 #[derive(ToSchema)]
-#[schema(as = When)]
+#[schema(as = ScheduleTrigger)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ScheduleTriggerView {
     /// Again and again.
@@ -27,7 +27,7 @@ pub enum ScheduleTriggerView {
         expression: String,
         /// The time zone whose clock it goes by; `UTC` when it is left out.
         #[schema(example = "Europe/Berlin")]
-        zone: Option<String>,
+        timezone: Option<String>,
     },
     /// One time.
     Once {
@@ -36,9 +36,9 @@ pub enum ScheduleTriggerView {
     },
 }
 
-/// [`What`] for the document.
+/// [`ScheduleAction`] for the document.
 #[derive(ToSchema)]
-#[schema(as = What)]
+#[schema(as = ScheduleAction)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ScheduleActionView {
     /// Words, which the project manager makes tasks of each time.
@@ -58,9 +58,9 @@ pub enum ScheduleActionView {
     },
 }
 
-/// [`Missed`] for the document.
+/// [`MissedPolicy`] for the document.
 #[derive(ToSchema)]
-#[schema(as = Missed, rename_all = "snake_case")]
+#[schema(as = MissedPolicy, rename_all = "snake_case")]
 pub enum MissedPolicyView {
     /// Nothing is done.
     Skip,
@@ -80,14 +80,14 @@ pub struct CreateSchedule {
     pub name: TaskName,
     /// When it is due.
     #[schema(value_type = ScheduleTriggerView)]
-    pub when: ScheduleTrigger,
+    pub trigger: ScheduleTrigger,
     /// What it asks for.
     #[schema(value_type = ScheduleActionView)]
-    pub what: ScheduleAction,
+    pub action: ScheduleAction,
     /// What is done about times at which CyNode did not run; `once` when it is left out.
     #[serde(default = "default_missed_policy")]
     #[schema(value_type = Option<MissedPolicyView>)]
-    pub missed: MissedPolicy,
+    pub missed_policy: MissedPolicy,
     /// Whether it is switched on; it is when it is left out.
     #[serde(default = "default_enabled")]
     #[schema(value_type = Option<bool>)]
@@ -115,15 +115,15 @@ pub struct UpdateSchedule {
     /// When it is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ScheduleTriggerView>)]
-    pub when: Option<ScheduleTrigger>,
+    pub trigger: Option<ScheduleTrigger>,
     /// What it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ScheduleActionView>)]
-    pub what: Option<ScheduleAction>,
+    pub action: Option<ScheduleAction>,
     /// What is done about times that are missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<MissedPolicyView>)]
-    pub missed: Option<MissedPolicy>,
+    pub missed_policy: Option<MissedPolicy>,
     /// Whether it is switched on. Switched on again, it is due at its next time from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -143,13 +143,13 @@ pub struct ScheduleView {
     pub name: TaskName,
     /// When it is due.
     #[schema(value_type = ScheduleTriggerView)]
-    pub when: ScheduleTrigger,
+    pub trigger: ScheduleTrigger,
     /// What it asks for.
     #[schema(value_type = ScheduleActionView)]
-    pub what: ScheduleAction,
+    pub action: ScheduleAction,
     /// What is done about times that are missed.
     #[schema(value_type = MissedPolicyView)]
-    pub missed: MissedPolicy,
+    pub missed_policy: MissedPolicy,
     /// Whether it is switched on.
     pub enabled: bool,
     /// When it is due next; nothing when it is switched off or over.
@@ -158,7 +158,7 @@ pub struct ScheduleView {
     /// How often it fired.
     pub firings: i64,
     /// What came of it last.
-    pub last: Option<FiringView>,
+    pub last_firing: Option<FiringView>,
     /// How often it was written.
     pub version: i64,
     /// In whose name it acts: of whoever wrote it last.
@@ -190,7 +190,7 @@ pub struct FiringView {
     #[serde(with = "time::serde::rfc3339")]
     pub fired_at: OffsetDateTime,
     /// How many times before this one were missed; at most 1000 are counted.
-    pub missed: u32,
+    pub missed_count: u32,
     /// `task` when a task was made, `handoff` when the project manager was asked, `skipped` when it was too late, `refused` when it
     /// could not be done.
     pub outcome: String,

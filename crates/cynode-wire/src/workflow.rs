@@ -195,7 +195,7 @@ pub enum StepEffect {
         timeout_seconds: u32,
         /// Whether checks that could not run on the machine are run again: somebody has mended it since.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        again: bool,
+        rerun: bool,
     },
     /// Checks are tried on the base commit, before any change; the run is woken when they have ended. What is known stays; what could not
     /// run is tried again.
@@ -236,13 +236,13 @@ pub enum StepEffect {
         /// Why it is taken though its evidence is not good: a person's word, or a policy's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waived: Option<String>,
-        /// Whether a person said so: then what they were shown of what is odd about it is taken for the whole task, as it is.
+        /// Whether a person said so: then the anomalies that they were shown are accepted for the whole task.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_person: bool,
-        /// What that person was shown.
+        /// The anomalies that this person was shown.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schema(value_type = Vec<serde_json::Value>)]
-        shown: Vec<ChangeAnomaly>,
+        shown_anomalies: Vec<ChangeAnomaly>,
     },
     /// A unit is given up.
     FailUnit {
@@ -354,10 +354,10 @@ pub struct RunState {
     /// The unit that a person, or the project manager after a failure, was last asked about: the answer is about no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub asked: Option<UnitKey>,
+    pub question_unit: Option<UnitKey>,
     /// What a person answered to whoever plans, until the plan is made with it: more may be said meanwhile, and it is asked for anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered: Option<EndedWait>,
+    pub planning_answer: Option<EndedWait>,
     /// Whether a person was asked because the node that is next could not be decided: the answer is about that, and about nothing in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undecided: bool,
@@ -366,7 +366,7 @@ pub struct RunState {
     pub check_trial: Option<CheckTrial>,
     /// How often less was planned because a unit came to nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub reduced: u32,
+    pub scope_reductions: u32,
     /// How often the node that is next has failed in a row for reasons that may pass.
     #[serde(default)]
     pub node_failures: u32,

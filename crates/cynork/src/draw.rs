@@ -188,8 +188,8 @@ pub fn render_base_checks(base: &BaseChecks, paint: Colorizer) -> Vec<String> {
             first_line(&result.describe_result())
         ));
     }
-    let trouble = base.trouble.iter().map(|_| first_line(&base.summary_line()));
-    lines.extend(trouble.map(|why| format!("  {}", paint.apply_style(TextStyle::Yellow, &why))));
+    let error = base.error.iter().map(|_| first_line(&base.summary_line()));
+    lines.extend(error.map(|why| format!("  {}", paint.apply_style(TextStyle::Yellow, &why))));
     lines
 }
 
@@ -215,7 +215,7 @@ pub fn render_evidence(view: &EvidenceView, paint: Colorizer) -> Vec<String> {
             );
         }
     }
-    for (word, why) in [("", &view.trouble), ("taken though: ", &view.waived)] {
+    for (word, why) in [("", &view.error), ("taken though: ", &view.waived)] {
         let why = why.iter().map(|why| format!("{word}{}", first_line(why)));
         lines.extend(why.map(|why| format!("  {}", paint.apply_style(TextStyle::Yellow, &why))));
     }

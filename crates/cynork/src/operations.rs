@@ -83,7 +83,7 @@ operations! {
     GET_PARK = "get_park" "GET" "/v1/tasks/{task}/park" by "task parked";
     GET_PREFERENCE = "get_preference" "GET" "/v1/preferences/{key}" by "prefs get";
     GET_PROJECT = "get_project" "GET" "/v1/projects/{project}" by "project show";
-    GET_PROMPT = "get_prompt" "GET" "/v1/handoffs/{handoff}/thoughts/{step}/prompt" by "handoff prompt";
+    GET_PROMPT = "get_prompt" "GET" "/v1/handoffs/{handoff}/decisions/{step}/prompt" by "handoff prompt";
     GET_PULL_REQUEST = "get_pull_request" "GET" "/v1/pull-requests/{pull_request}" by "pr show";
     GET_REMOTE = "get_remote" "GET" "/v1/projects/{project}/remote" by "remote show";
     GET_REPOSITORY = "get_repository" "GET" "/v1/projects/{project}/repository" by "project repository";

@@ -56,7 +56,7 @@ pub(crate) async fn get_handoff(
 }
 
 /// The whole question behind a thought, while it is kept.
-#[utoipa::path(get, path = "/v1/handoffs/{handoff}/thoughts/{step}/prompt", tag = "manager",
+#[utoipa::path(get, path = "/v1/handoffs/{handoff}/decisions/{step}/prompt", tag = "manager",
     params(("handoff" = String, Path), ("step" = u32, Path)), responses((status = OK, body = Object)))]
 pub(crate) async fn get_prompt(
     Path((id, step)): Path<(HandoffId, u32)>,

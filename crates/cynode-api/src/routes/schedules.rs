@@ -23,7 +23,7 @@ pub(crate) async fn create_schedule(
     call: MutationCall<CreateSchedule>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    schedules::redact_schedule(&app, &mut body.what).await?;
+    schedules::redact_schedule(&app, &mut body.action).await?;
     let made = app.mutate(&request, |ctx| Box::pin(schedules::create_schedule(ctx, body)));
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
@@ -76,8 +76,8 @@ pub(crate) async fn update_schedule(
     call: MutationCall<UpdateSchedule>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    if let Some(what) = &mut body.what {
-        schedules::redact_schedule(&app, what).await?;
+    if let Some(action) = &mut body.action {
+        schedules::redact_schedule(&app, action).await?;
     }
     let written =
         app.mutate(&request, |ctx| Box::pin(schedules::update_schedule(ctx, schedule, body)));

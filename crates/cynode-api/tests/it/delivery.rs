@@ -87,7 +87,7 @@ impl Desk {
         let (commit, bundle) = self.committed(&base, files);
         let stored = store(&self.node, &job, &bundle).await;
         let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-            "result": { "summary": "done", "stop": "end_turn", "commit": commit, "bundle": stored } });
+            "result": { "summary": "done", "stop_reason": "end_turn", "commit": commit, "bundle": stored } });
         let said = self.node.client.post(&path(&job, "result"), done).await.expect(200);
         assert_eq!(said.text("state"), "succeeded");
         let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::workflow::Drive;
 
 fn claim(number: u32, most: u32) -> Value {
-    json!({ "claim_id": format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}"), "most": most })
+    json!({ "claim_id": format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}"), "max_jobs": most })
 }
 
 async fn claimed(worker: &Client, number: u32, most: u32) -> Vec<Value> {

@@ -91,7 +91,7 @@ async fn a_job_that_fits_no_node_says_what_is_missing_and_one_that_waits_its_tur
 async fn asked(drive: &Drive) {
     let mut held = drive.start().await;
     drive.go(&mut held, "pass", json!({})).await;
-    let request = json!({ "kind": "plan", "before": null, "feedback": [], "answer": null, "attempt": 1, "begun": [] });
+    let request = json!({ "kind": "plan", "previous_plan": null, "feedback": [], "answer": null, "attempt": 1, "started_units": [] });
     let effect = json!({ "effect": "hand_off", "about": "plan:1", "request": request });
     let wait = json!({ "reason": "agent", "wake_in_ms": 600_000 });
     drive.step(&held, "wait", json!({ "effects": [effect], "wait": wait })).await.expect(200);

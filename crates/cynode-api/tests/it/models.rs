@@ -62,7 +62,10 @@ async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
     let found = client.get(&format!("/v1/budgets{query}")).await.expect(200).json();
     let items = found["items"].as_array().unwrap().clone();
     let number = |value: &Value| value.as_i64().unwrap();
-    items.iter().map(|item| (number(&item["spent_micros"]), number(&item["held_micros"]))).collect()
+    items
+        .iter()
+        .map(|item| (number(&item["spent_micros"]), number(&item["reserved_micros"])))
+        .collect()
 }
 
 #[tokio::test]
@@ -289,7 +292,7 @@ async fn a_tasks_own_ceiling_stops_it_and_leaves_others_alone() {
     let task = format!("?scope_type=task&scope_id={}", agent.task);
     let found = admin.get(&format!("/v1/budgets{task}")).await.expect(200).json();
     assert_eq!(found["items"][0]["spent_tokens"], 15 * answered);
-    assert_eq!(found["items"][0]["held_tokens"], 0);
+    assert_eq!(found["items"][0]["reserved_tokens"], 0);
     ask(&admin, chat("small", "hi")).await.expect(200);
 }
 
@@ -686,7 +689,7 @@ async fn secrets_of_forges_and_channels_do_not_reach_the_provider_from_when_they
     let forge = TestForge::serve(ForgeKind::Gitea).await;
     let remote = json!({
         "forge": forge.kind.as_str(), "url": forge.clone_url(), "repository": REPOSITORY, "default_branch": "main",
-        "credential": secrets[0], "webhook_secret": secrets[1], "intake": { "label": "cynode", "assign_to_us": true },
+        "credential": secrets[0], "webhook_secret": secrets[1], "intake": { "label": "cynode", "assigned_to_bot": true },
     });
     admin.put(&format!("/v1/projects/{project}/remote"), remote).await.expect(200);
     let text = secrets.join(" and ");
@@ -1021,7 +1024,7 @@ async fn answers_are_kept_and_played_again_without_the_provider() {
     let admin = app.admin().await;
     let provider = TestProvider::serve(Behaviour::default()).await;
     networked(&admin, "far", "chat", &provider).await;
-    let record = json!({ "kind": "record", "of": "far", "cassette": "tape" });
+    let record = json!({ "kind": "record", "recorded_provider": "far", "cassette": "tape" });
     admin.put("/v1/providers/recorder", record).await.expect(200);
     model(&admin, "small", &["recorder"], json!({})).await;
     let mut streamed = chat("small", "two");
@@ -1046,7 +1049,7 @@ async fn what_a_script_answers_is_kept_too_and_played_again() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     scripted(&admin, "script", true, says("By the book")).await;
-    let record = json!({ "kind": "record", "of": "script", "cassette": "tape" });
+    let record = json!({ "kind": "record", "recorded_provider": "script", "cassette": "tape" });
     admin.put("/v1/providers/recorder", record).await.expect(200);
     model(&admin, "small", &["recorder"], json!({})).await;
     ask(&admin, chat("small", "one")).await.expect(200);
@@ -1197,8 +1200,8 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
                   position: Option<u32>,
                   own: bool,
                   reason: &str| {
-        let mut choice =
-            json!({ "model": model, "own": own, "used": position == Some(1), "reason": reason });
+        let mut choice = json!({ "model": model, "project_specific": own, "selected": position == Some(1),
+                "reason": reason });
         if let (Some(provider), Some(position)) = (provider, position) {
             choice["provider"] = json!(provider);
             choice["upstream"] = json!("theirs");
@@ -1213,12 +1216,12 @@ async fn a_projects_own_model_is_asked_before_a_general_one_of_the_same_tier() {
         choice("c-other", None, None, true, "it answers in another project alone"),
         choice("d-off", None, None, false, "it is switched off: `cynork model set d-off …` without --disabled offers it"),
     ] });
-    assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blocked": [] }));
+    assert_eq!(told, json!({ "project_id": web, "tiers": [fast], "blockers": [] }));
     // A tier that no model is of is answered by the nearest.
     let deep =
         admin.get(&format!("/v1/model-choices?project_id={web}&tier=deep")).await.expect(200);
     let deep = deep.json()["tiers"][0].clone();
-    assert_eq!((&deep["model"], &deep["instead"]), (&json!("b-own"), &json!("fast")));
+    assert_eq!((&deep["model"], &deep["fallback_tier"]), (&json!("b-own"), &json!("fast")));
 }
 
 #[tokio::test]
@@ -1254,7 +1257,7 @@ async fn a_model_that_cannot_be_asked_now_is_told_with_what_to_do() {
     let body =
         json!({ "scope_type": "project", "scope_id": web, "period": "total", "max_tokens": 0 });
     admin.put("/v1/budgets", body).await.expect(200);
-    let blocked = told("").await["blocked"].clone();
+    let blocked = told("").await["blockers"].clone();
     assert_eq!(
         blocked,
         json!([

@@ -69,7 +69,7 @@ impl Machine {
 
     pub(crate) async fn claim(&self, number: u32, most: u32) -> Vec<Value> {
         let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
-        let body = json!({ "claim_id": claim_id, "most": most });
+        let body = json!({ "claim_id": claim_id, "max_jobs": most });
         let given = self.client.post("/v1/nodes/claim", body).await.expect(200).json();
         given["jobs"].as_array().unwrap().clone()
     }
@@ -225,7 +225,7 @@ async fn a_process_of_a_node_that_starts_later_shuts_the_earlier_one_out_with_a_
     // Another process starts: nothing of the earlier one works any more, and it cannot come back.
     let later = ask(Value::Null).await.expect(200);
     assert_eq!(later.json()["generation"], 2);
-    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000002", "most": 1 });
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000002", "max_jobs": 1 });
     node.client.post("/v1/nodes/claim", claim.clone()).await.expect(401);
     let renewed = internal.with_token(&renewed.text("token"));
     renewed.post("/v1/nodes/claim", claim.clone()).await.expect(401);
@@ -242,8 +242,7 @@ async fn a_claim_that_waits_is_ended_when_another_process_of_its_node_starts() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let node = Machine::join(&app, &admin, 1, 2).await;
-    let claim =
-        json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "most": 1, "wait_ms": 20_000 });
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "max_jobs": 1, "wait_ms": 20_000 });
     let (waited, later) =
         tokio::join!(node.client.post("/v1/nodes/claim", claim), token(&app, node.id, &node.key));
     later.expect(200);
@@ -275,7 +274,7 @@ async fn jobs_are_shared_in_turns_and_given_once() {
     assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"]);
     // Whoever works without a sandbox gets none of them.
     let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
-    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "most": 5 });
+    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 5 });
     let none = worker.post("/v1/jobs/claim", body).await.expect(200).json();
     assert_eq!(none["jobs"], json!([]));
 }
@@ -294,7 +293,7 @@ async fn a_node_is_told_all_that_it_needs_and_its_agents_token_ends_with_the_job
     });
     let agent = drive.app.at_internal_port().with_token(&secret);
     agent.get("/v1/models").await.expect(200);
-    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded", "result": { "stop": "end_turn" } });
+    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded", "result": { "stop_reason": "end_turn" } });
     let said = node.client.post(&path(&job, "result"), done.clone()).await.expect(200).json();
     assert_eq!(said["state"], "succeeded");
     assert_eq!(node.client.post(&path(&job, "result"), done).await.expect(200).json(), said);
@@ -456,7 +455,7 @@ async fn an_answer_that_came_when_its_agent_had_ended_reaches_the_next_at_the_sa
     let tell = async |body: Value| drive.admin.post(&instructions, body).await.expect(202);
     tell(json!({ "kind": "pause", "text": "Which key?" })).await;
     drive.start_as(&drive.task, "runner", "paused").await.expect(409);
-    let given_up = json!({ "fencing_token": asks["fencing_token"], "outcome": "failed", "result": { "stop": "cancelled" } });
+    let given_up = json!({ "fencing_token": asks["fencing_token"], "outcome": "failed", "result": { "stop_reason": "cancelled" } });
     node.client.post(&path(&asks, "result"), given_up).await.expect(200);
     tell(json!({ "kind": "resume", "text": "The one for tests" })).await;
     let ids = |told: &Value| -> Vec<Value> {
@@ -574,7 +573,7 @@ async fn a_person_sees_the_exact_command_and_the_answer_holds_for_the_job() {
     // Who does not work any more needs no answer.
     let open = drive.admin.get("/v1/approvals").await.expect(200).json();
     let id = open["items"][0]["approval_id"].as_str().unwrap().to_owned();
-    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "failed", "result": { "stop": "cancelled" } });
+    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "failed", "result": { "stop_reason": "cancelled" } });
     node.client.post(&path(&job, "result"), done).await.expect(200);
     assert_eq!(drive.admin.get("/v1/approvals").await.expect(200).json()["items"], json!([]));
     let yes = json!({ "approved": true });
@@ -692,7 +691,7 @@ async fn a_commit_counts_only_when_it_is_there_and_follows_where_it_started() {
 
     let done = |job: &Value, commit: Option<&str>, bundle: Option<Value>| {
         json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-            "result": { "summary": "done", "stop": "end_turn", "commit": commit, "bundle": bundle } })
+            "result": { "summary": "done", "stop_reason": "end_turn", "commit": commit, "bundle": bundle } })
     };
     let ended = async |job: &Value, body: Value| {
         let said = node.client.post(&path(job, "result"), body).await.expect(200).json();
@@ -706,7 +705,7 @@ async fn a_commit_counts_only_when_it_is_there_and_follows_where_it_started() {
     // Named, but not in the bundle.
     let (state, result) = ended(&jobs[1], done(&jobs[1], Some(&strange), Some(stored))).await;
     assert_eq!(
-        (state, &result["commit"], &result["stop"]),
+        (state, &result["commit"], &result["stop_reason"]),
         (json!("failed"), &json!(null), &json!("unverified"))
     );
     // In the bundle, but made from nothing.
@@ -725,7 +724,7 @@ async fn work_that_cannot_be_read_fails_with_the_reason_instead_of_waiting() {
     let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
     assert_eq!(node.claim(1, 1).await, Vec::<Value>::new());
     let result = results(&drive.app).await["a"].clone();
-    assert_eq!(result["stop"], "impossible");
+    assert_eq!(result["stop_reason"], "impossible");
     assert!(result["summary"].as_str().unwrap().contains("cannot be read"), "{result}");
 }
 

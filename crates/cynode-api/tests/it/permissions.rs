@@ -262,8 +262,8 @@ fn cases() -> Vec<Case> {
             "post",
             "/v1/schedules",
             "/v1/schedules",
-            json!({ "project_id": "{project}", "name": "x", "when": { "kind": "cron", "expression": "0 9 * * *" },
-                "what": { "kind": "words", "text": "x" } }),
+            json!({ "project_id": "{project}", "name": "x", "trigger": { "kind": "cron", "expression": "0 9 * * *" },
+                "action": { "kind": "words", "text": "x" } }),
             Viewer,
         ),
         case("get", "/v1/schedules", "/v1/schedules?project=web", json!(null), WithoutRole(404)),
@@ -508,8 +508,8 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "get",
-            "/v1/handoffs/{handoff}/thoughts/{step}/prompt",
-            "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/thoughts/0/prompt",
+            "/v1/handoffs/{handoff}/decisions/{step}/prompt",
+            "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/decisions/0/prompt",
             json!(null),
             WithoutRole(404),
         ),
@@ -745,7 +745,7 @@ impl World {
             json!({ "project_id": project, "name": "own", "description": "x", "body": "x" });
         let skill = admin.post("/v1/skills", skill).await.expect(201).text("skill_id");
         let schedule = json!({ "project_id": project, "name": "own",
-            "when": { "kind": "cron", "expression": "0 9 * * *" }, "what": { "kind": "words", "text": "x" } });
+            "trigger": { "kind": "cron", "expression": "0 9 * * *" }, "action": { "kind": "words", "text": "x" } });
         let schedule = admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
         let fill = vec![
             ("{schedule}", schedule),

@@ -24,7 +24,7 @@ struct World {
 fn wish(forge: &TestForge) -> Value {
     json!({
         "forge": forge.kind.as_str(), "url": forge.clone_url(), "repository": REPOSITORY, "default_branch": "main",
-        "credential": TOKEN, "webhook_secret": SECRET, "intake": { "label": "cynode", "assign_to_us": true },
+        "credential": TOKEN, "webhook_secret": SECRET, "intake": { "label": "cynode", "assigned_to_bot": true },
     })
 }
 
@@ -90,10 +90,10 @@ async fn a_project_is_connected_with_its_repository_and_has_its_commits_at_once(
         let expected = json!({
             "project_id": project, "forge": kind.as_str(), "url": forge.clone_url(), "api": forge.api(), "repository": REPOSITORY,
             "default_branch": "main", "login": BOT,
-            "intake": { "label": "cynode", "assign_to_us": true, "from_anyone": false },
+            "intake": { "label": "cynode", "assigned_to_bot": true, "allow_untrusted_authors": false },
             "poll_seconds": 120, "webhook_path": format!("/v1/hooks/{project}/{kind}"), "missing": [],
             "set_by": admin.user.unwrap(), "set_at": "2026-11-01T12:00:00Z", "fetched_at": "2026-11-01T12:00:00Z",
-            "looked_at": null, "failure": null, "refused_deliveries": 0,
+            "polled_at": null, "failure": null, "refused_deliveries": 0,
         });
         assert_eq!(set, expected);
         assert_eq!(admin.get(&path).await.expect(200).json(), expected);
@@ -182,8 +182,8 @@ async fn a_labelled_issue_becomes_one_task_with_what_a_person_reads_in_it() {
         assert_eq!(
             issues["items"],
             json!([{
-                "number": number, "url": url, "author": "ann", "task_id": task["id"], "refused": null,
-                "removed": { "characters": 1, "comments": 1, "tags": 0, "links": 1, "cut": false },
+                "number": number, "url": url, "author": "ann", "task_id": task["id"], "rejection_reason": null,
+                "removed_content": { "characters": 1, "comments": 1, "tags": 0, "links": 1, "cut": false },
                 "seen_at": "2026-11-01T12:00:00Z",
             }])
         );
@@ -264,7 +264,7 @@ async fn an_issue_of_somebody_who_may_not_write_is_ignored_until_they_may() {
     assert_eq!(world.tasks().await[0]["name"], "mine-too");
     // Unless it was said that anybody may.
     let mut anyone = wish(&world.forge);
-    anyone["intake"]["from_anyone"] = json!(true);
+    anyone["intake"]["allow_untrusted_authors"] = json!(true);
     world.connect(anyone).await.expect(200);
     assert!(world.look().await);
     assert_eq!(world.tasks().await.len(), 2);

@@ -25,7 +25,7 @@ impl Scene {
     }
 
     fn schedule(&self, name: &str, when: &Value, what: &Value) -> Value {
-        json!({ "project_id": self.project, "name": name, "when": when, "what": what })
+        json!({ "project_id": self.project, "name": name, "trigger": when, "action": what })
     }
 
     /// A schedule of Ada that makes a task every day at nine, with what `more` says otherwise. Gives its path.
@@ -70,8 +70,8 @@ fn replica(app: &TestApp, seed: u64) -> App {
     App::new(app.db.pool(), environment, LifetimePolicy::default())
 }
 
-fn cron(expression: &str, zone: &str) -> Value {
-    json!({ "kind": "cron", "expression": expression, "zone": zone })
+fn cron(expression: &str, timezone: &str) -> Value {
+    json!({ "kind": "cron", "expression": expression, "timezone": timezone })
 }
 
 fn task(description: &str) -> Value {
@@ -91,8 +91,8 @@ async fn a_schedule_makes_its_task_at_its_time_and_says_what_came_of_it() {
     let path = scene.daily(json!({})).await;
     let made = scene.read(&path).await;
     assert_eq!(made["next_at"], "2026-11-02T09:00:00Z");
-    assert_eq!((&made["last"], &made["firings"]), (&Value::Null, &json!(0)));
-    assert_eq!((&made["missed"], &made["enabled"]), (&json!("once"), &json!(true)));
+    assert_eq!((&made["last_firing"], &made["firings"]), (&Value::Null, &json!(0)));
+    assert_eq!((&made["missed_policy"], &made["enabled"]), (&json!("once"), &json!(true)));
 
     scene.at(NINE - Duration::SECOND);
     assert_eq!(scene.turn().await, 0);
@@ -102,9 +102,9 @@ async fn a_schedule_makes_its_task_at_its_time_and_says_what_came_of_it() {
 
     let fired = scene.read(&path).await;
     assert_eq!(fired["next_at"], "2026-11-03T09:00:00Z");
-    let last = &fired["last"];
+    let last = &fired["last_firing"];
     assert_eq!((&last["number"], &last["cause"]), (&json!(1), &json!("due")));
-    assert_eq!((&last["outcome"], &last["missed"]), (&json!("task"), &json!(0)));
+    assert_eq!((&last["outcome"], &last["missed_count"]), (&json!("task"), &json!(0)));
     assert_eq!(last["due_at"], "2026-11-02T09:00:00Z");
     let made = &last["tasks"][0];
     assert_eq!(
@@ -172,15 +172,21 @@ async fn a_process_that_dies_while_it_fires_leaves_nothing_behind_and_another_do
 async fn times_that_were_missed_are_done_once_or_left() {
     let scene = Scene::new().await;
     let once = scene.daily(json!({ "name": "once" })).await;
-    let skip = scene.daily(json!({ "name": "skip", "missed": "skip" })).await;
+    let skip = scene.daily(json!({ "name": "skip", "missed_policy": "skip" })).await;
     // Nobody was there for three mornings.
     scene.at(datetime!(2026-11-04 18:00 UTC));
     assert_eq!(scene.turn().await, 2);
     let (once, skip) = (scene.read(&once).await, scene.read(&skip).await);
-    assert_eq!((&once["last"]["outcome"], &once["last"]["missed"]), (&json!("task"), &json!(2)));
-    assert_eq!(once["last"]["tasks"][0]["name"], "once-20261104-0900");
-    assert_eq!((&skip["last"]["outcome"], &skip["last"]["missed"]), (&json!("skipped"), &json!(3)));
-    assert!(skip["last"]["note"].as_str().unwrap().contains("missed"), "{skip}");
+    assert_eq!(
+        (&once["last_firing"]["outcome"], &once["last_firing"]["missed_count"]),
+        (&json!("task"), &json!(2))
+    );
+    assert_eq!(once["last_firing"]["tasks"][0]["name"], "once-20261104-0900");
+    assert_eq!(
+        (&skip["last_firing"]["outcome"], &skip["last_firing"]["missed_count"]),
+        (&json!("skipped"), &json!(3))
+    );
+    assert!(skip["last_firing"]["note"].as_str().unwrap().contains("missed"), "{skip}");
     for schedule in [once, skip] {
         assert_eq!(schedule["next_at"], "2026-11-05T09:00:00Z");
     }
@@ -197,7 +203,7 @@ async fn a_time_of_the_day_stays_one_when_the_clock_changes() {
     // In New York the clock goes forward on 2027-03-14: there is no 02:30, and nine is an hour earlier from then on.
     scene.at(datetime!(2027-03-13 12:00 UTC));
     maintenance::run_maintenance_once(&scene.app.app).await.unwrap();
-    let when = |expression| json!({ "name": expression_name(expression), "when": cron(expression, "America/New_York") });
+    let when = |expression| json!({ "name": expression_name(expression), "trigger": cron(expression, "America/New_York") });
     let nine = scene.daily(when("0 9 * * *")).await;
     let gap = scene.daily(when("30 2 * * *")).await;
     let mut fired = Vec::new();
@@ -247,16 +253,16 @@ async fn a_schedule_that_is_switched_off_rests_until_it_is_switched_on() {
 async fn one_time_is_done_once_and_is_over() {
     let scene = Scene::new().await;
     let at = json!({ "kind": "once", "at": "2026-11-02T09:00:00Z" });
-    let path = scene.daily(json!({ "when": at })).await;
+    let path = scene.daily(json!({ "trigger": at })).await;
     scene.at(NINE + Duration::minutes(1));
     assert_eq!((scene.turn().await, scene.turn().await), (1, 0));
     let over = scene.read(&path).await;
-    assert_eq!((&over["next_at"], &over["last"]["outcome"]), (&Value::Null, &json!("task")));
-    let again = json!({ "expected_version": 1, "when": at });
+    assert_eq!((&over["next_at"], &over["last_firing"]["outcome"]), (&Value::Null, &json!("task")));
+    let again = json!({ "expected_version": 1, "trigger": at });
     let told = scene.ada.patch(&path, again).await.expect(422).text("detail");
     assert!(told.contains("over"), "{told}");
     let later = json!({ "kind": "once", "at": "2026-11-03T09:00:00Z" });
-    let later = json!({ "expected_version": 1, "when": later });
+    let later = json!({ "expected_version": 1, "trigger": later });
     scene.ada.patch(&path, later).await.expect(200);
     scene.at(datetime!(2026-11-03 09:00 UTC));
     assert_eq!(scene.turn().await, 1);
@@ -275,7 +281,7 @@ async fn words_are_handed_to_the_project_manager_and_nothing_else_is_done() {
     scene.at(datetime!(2026-11-02 08:00 UTC));
     assert_eq!(scene.turn().await, 1);
     let fired = scene.read(&path).await;
-    let last = &fired["last"];
+    let last = &fired["last_firing"];
     assert_eq!((&last["outcome"], &last["handoff_state"]), (&json!("handoff"), &json!("queued")));
     assert_eq!(last["tasks"], json!([]));
     let handoff = format!("/v1/handoffs/{}", last["handoff_id"].as_str().unwrap());
@@ -333,8 +339,8 @@ async fn a_schedule_of_somebody_who_may_no_longer_ask_is_switched_off() {
     assert_eq!(scene.turn().await, 1);
     let refused = read(&path).await;
     assert_eq!((&refused["enabled"], &refused["next_at"]), (&json!(false), &Value::Null));
-    assert_eq!(refused["last"]["outcome"], "refused");
-    let note = refused["last"]["note"].as_str().unwrap();
+    assert_eq!(refused["last_firing"]["outcome"], "refused");
+    let note = refused["last_firing"]["note"].as_str().unwrap();
     assert!(note.contains("account") && note.contains("switched off"), "{note}");
     // Somebody who may takes it over.
     let on = json!({ "expected_version": 1, "enabled": true });
@@ -353,10 +359,10 @@ async fn a_schedule_of_somebody_who_may_no_longer_ask_is_switched_off() {
     assert_eq!(scene.turn().await, 2);
     let refused = read(&other).await;
     assert_eq!(
-        (&refused["enabled"], &refused["last"]["outcome"]),
+        (&refused["enabled"], &refused["last_firing"]["outcome"]),
         (&json!(false), &json!("refused"))
     );
-    assert!(refused["last"]["note"].as_str().unwrap().contains("project"), "{refused}");
+    assert!(refused["last_firing"]["note"].as_str().unwrap().contains("project"), "{refused}");
     let told =
         "SELECT data->>'name' FROM events WHERE kind = 'schedule.refused' ORDER BY xact, seq";
     assert_eq!(scene.app.db.texts(told).await, ["nightly", "other"]);

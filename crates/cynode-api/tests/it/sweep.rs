@@ -104,7 +104,7 @@ async fn workers(drive: &Drive, count: usize) -> Vec<Value> {
     for number in 0..count {
         let worker = drive.app.service(ServiceKind::Worker, &format!("w{number}")).await;
         let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
-        let body = json!({ "claim_id": claim_id, "most": 1 });
+        let body = json!({ "claim_id": claim_id, "max_jobs": 1 });
         let claimed = worker.post("/v1/jobs/claim", body).await.expect(200).json();
         jobs.push(claimed["jobs"][0].clone());
     }
@@ -141,7 +141,7 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     drive.go(&mut held, "redo", retry).await;
     drive.go(&mut held, "pass", json!({ "effects": [create_job("a", 2)] })).await;
     assert_eq!(held.position["retries_used"], 1);
-    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "most": 1 });
+    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 1 });
     let again = worker.post("/v1/jobs/claim", body).await.expect(200).json();
     assert_eq!(again["jobs"][0]["attempt"], 2);
     assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());

@@ -75,9 +75,9 @@ async fn secrets_in_what_is_asked_for_are_kept_nowhere() {
     }
     let told = json!({ "kind": "revise", "text": words });
     admin.post(&format!("/v1/tasks/{id}/instructions"), told).await.expect(202);
-    let when = json!({ "kind": "cron", "expression": "0 9 * * *", "zone": "UTC" });
+    let when = json!({ "kind": "cron", "expression": "0 9 * * *", "timezone": "UTC" });
     let what = json!({ "kind": "words", "text": words });
-    let body = json!({ "project_id": project, "name": "daily", "when": when, "what": what });
+    let body = json!({ "project_id": project, "name": "daily", "trigger": when, "action": what });
     admin.post("/v1/schedules", body).await.expect(201);
     let kept = app.db.texts(KEPT).await.join("\n").to_lowercase();
     assert!(kept.matches("open the door").count() >= 6, "{kept}");

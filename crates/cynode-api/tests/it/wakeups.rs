@@ -50,7 +50,7 @@ async fn until(holds: impl Fn() -> bool) {
 /// What a node gets that waits for a job.
 async fn wait_for_job(node: &Machine, number: u32) -> Vec<Value> {
     let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
-    let body = json!({ "claim_id": claim_id, "most": 1, "wait_ms": 15_000 });
+    let body = json!({ "claim_id": claim_id, "max_jobs": 1, "wait_ms": 15_000 });
     let given = tokio::time::timeout(SOON, node.client.post("/v1/nodes/claim", body)).await;
     let given = given.expect("the job is given soon").expect(200).json();
     given["jobs"].as_array().unwrap().clone()
@@ -66,8 +66,7 @@ async fn a_node_that_waits_is_woken_by_the_job_that_was_placed_on_it() {
         tokio::task::yield_now().await;
         drive.dispatched_with(&["a"], &work()).await;
     };
-    let body =
-        json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "most": 1, "wait_ms": 1500 });
+    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "max_jobs": 1, "wait_ms": 1500 });
     let other = idle.client.post("/v1/nodes/claim", body);
     let (given, other, ()) = tokio::join!(wait_for_job(&node, 2), other, queue);
     assert_eq!(given.iter().map(|job| job["unit"].clone()).collect::<Vec<_>>(), [json!("a")]);

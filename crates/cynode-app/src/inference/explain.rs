@@ -44,7 +44,7 @@ pub async fn explain_routing(
 ) -> Result<ModelChoices, Error> {
     let caller = request.caller.ok_or(Error::Unauthenticated)?;
     let models = app.inference_runtime()?;
-    let (user, project, blocked) = app
+    let (user, project, blockers) = app
         .read(request, |ctx| {
             Box::pin(async move {
                 let (user, project) = match (subject.task, subject.project) {
@@ -63,13 +63,13 @@ pub async fn explain_routing(
                     project.map(BudgetScope::Project),
                     subject.task.map(BudgetScope::Task),
                 ]);
-                let (mut blocked, now) = (Vec::new(), ctx.now);
+                let (mut blockers, now) = (Vec::new(), ctx.now);
                 for scope in scopes.flatten() {
                     for ceiling in budgets::list_scope_budgets(ctx.conn(), scope, now).await? {
-                        blocked.extend(render_if_exhausted(&ceilings::to_budget_view(&ceiling)));
+                        blockers.extend(render_if_exhausted(&ceilings::to_budget_view(&ceiling)));
                     }
                 }
-                Ok((user, project, blocked))
+                Ok((user, project, blockers))
             })
         })
         .await?;
@@ -89,7 +89,7 @@ pub async fn explain_routing(
         project_id: project,
         agent_role: subject.role.map(|role| role.as_str().to_owned()),
         tiers: tiers.map(|tier| look.explain_tier(tier)).collect(),
-        blocked,
+        blockers,
     })
 }
 
@@ -108,16 +108,18 @@ impl RoutingExplainer<'_> {
         // Agents on our side take the nearest tier that is offered, then the installation's own choice.
         let offered =
             |tier: &Tier| self.list_choices(*tier).iter().any(|choice| choice.position.is_some());
-        let used = choices.iter().find(|choice| choice.used).cloned();
-        let instead = match used {
+        let selected = choices.iter().find(|choice| choice.selected).cloned();
+        let fallback_tier = match selected {
             Some(_) => None,
             None => tier.fallback_order().into_iter().filter(|near| *near != tier).find(offered),
         };
-        let model = used.map(|choice| choice.model).or_else(|| match instead {
-            Some(near) => self.list_choices(near).into_iter().find(|it| it.used).map(|it| it.model),
+        let model = selected.map(|choice| choice.model).or_else(|| match fallback_tier {
+            Some(near) => {
+                self.list_choices(near).into_iter().find(|it| it.selected).map(|it| it.model)
+            }
             None => self.default_model(),
         });
-        TierChoice { tier, model_id: tier.tier_model_id(), model, instead, choices }
+        TierChoice { tier, model_id: tier.tier_model_id(), model, fallback_tier, choices }
     }
 
     /// The installation's own choice, where no tier is offered.
@@ -133,7 +135,7 @@ impl RoutingExplainer<'_> {
         let ways = self.registry.list_routes(&tier.tier_model_id(), self.project);
         let known: Vec<ProviderRoute<'_>> =
             ways.iter().map(|(model, way)| model.to_routing_option(way)).collect();
-        let (mut choices, mut used) = (Vec::new(), false);
+        let (mut choices, mut has_selected) = (Vec::new(), false);
         for (position, at) in self.wishes.rank_routes(&known).into_iter().enumerate() {
             let (model, way) = ways[at];
             let rests = self.skip_reason(way);
@@ -145,11 +147,11 @@ impl RoutingExplainer<'_> {
             if !model.tools {
                 reason.push_str("; it calls no tools, which coding agents need (`--tools`)");
             }
-            let chosen = rests.is_none() && !used;
-            used |= chosen;
+            let chosen = rests.is_none() && !has_selected;
+            has_selected |= chosen;
             choices.push(ModelChoice {
                 position: u32::try_from(position + 1).ok(),
-                used: chosen,
+                selected: chosen,
                 ..to_model_choice(model, Some(way), reason)
             });
         }
@@ -218,9 +220,9 @@ fn to_model_choice(
         model: model.id.clone(),
         provider: way.map(|way| way.provider.name.clone()),
         upstream: way.map(|way| way.upstream.clone()),
-        own: model.project.is_some(),
+        project_specific: model.project.is_some(),
         position: None,
-        used: false,
+        selected: false,
         reason,
     }
 }

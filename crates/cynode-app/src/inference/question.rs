@@ -112,8 +112,8 @@ pub(super) fn render_if_exhausted(view: &BudgetStatusView) -> Option<String> {
     let used = |spent: i64, held: i64, most: Option<Amount>| {
         most.is_some_and(|most| spent.saturating_add(held) >= most.as_i64())
     };
-    let is_full = used(view.spent_micros, view.held_micros, view.max_cost_micros)
-        || used(view.spent_tokens, view.held_tokens, view.max_tokens);
+    let is_full = used(view.spent_micros, view.reserved_micros, view.max_cost_micros)
+        || used(view.spent_tokens, view.reserved_tokens, view.max_tokens);
     is_full.then(|| render_exhausted_budget(view))
 }
 
@@ -136,7 +136,7 @@ pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
             "{} of {} spent, {} held by calls under way",
             format_micros(used),
             format_micros(most),
-            format_micros(view.held_micros.unsigned_abs())
+            format_micros(view.reserved_micros.unsigned_abs())
         )
     });
     let tokens = view.max_tokens.map(|most| {
@@ -144,7 +144,7 @@ pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
             "{} of {} tokens used, {} held by calls under way",
             view.spent_tokens,
             u64::from(most),
-            view.held_tokens
+            view.reserved_tokens
         )
     });
     let parts: Vec<String> = money.into_iter().chain(tokens).collect();

@@ -422,8 +422,8 @@ async fn load_providers(
     for provider in described.iter().filter(|provider| provider.enabled) {
         let place = ProviderEndpoint::from_provider(provider)?;
         // Who records asks in the name of another.
-        let asked = match place.of {
-            Some(of) => described.iter().find(|other| other.id == of),
+        let asked = match place.recorded_provider {
+            Some(id) => described.iter().find(|other| other.id == id),
             None => Some(provider),
         };
         let Some(asked) = asked.filter(|asked| asked.enabled) else { continue };

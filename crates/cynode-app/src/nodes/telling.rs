@@ -289,7 +289,7 @@ pub(super) async fn fail_job(
 ) -> Result<(), Error> {
     let result = WorkResult {
         summary: why.to_owned(),
-        stop: "impossible".to_owned(),
+        stop_reason: "impossible".to_owned(),
         ..WorkResult::default()
     };
     let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
@@ -313,7 +313,7 @@ async fn validate_result(
     let mut refuse = |result: &mut WorkResult, why: String| {
         outcome = JobOutcome::Failed;
         result.summary = format!("{why}. The worker said: {}", result.summary);
-        "unverified".clone_into(&mut result.stop);
+        "unverified".clone_into(&mut result.stop_reason);
         result.commit = None;
     };
     let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
@@ -342,7 +342,7 @@ async fn validate_result(
         (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
             refuse(&mut result, "nothing was changed, though something had to be".to_owned());
         }
-        // Who changes nothing leaves what others left: checks run with the same tests as they were, and what was odd still is.
+        // Who changes nothing leaves what others left: checks run with the same tests as they were, and anomalies stay.
         (None, CommitRule::IfChanged) if said == JobOutcome::Succeeded => {
             if let Some(commit) = &held.base {
                 looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
@@ -355,19 +355,20 @@ async fn validate_result(
     replace_nul_chars(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);
-    value["odd"] = json!(looked.odd);
-    value["put_back"] = json!(looked.put_back);
+    value["anomalies"] = json!(looked.anomalies);
+    value["restored_tests"] = json!(looked.restored_tests);
     if let Some(conflict) = &result.conflict {
         // What it started from was there before anything was put together with it.
-        let with: Vec<String> = held.base.iter().chain(&conflict.with).cloned().collect();
-        let mut commits = with.clone();
+        let merged: Vec<String> =
+            held.base.iter().chain(&conflict.merged_commits).cloned().collect();
+        let mut commits = merged.clone();
         commits.push(conflict.commit.clone());
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
         let units = cynode_db::units::units_by_commit(&mut conn, held.task, &commits).await?;
         let named = |commit: &String| units.get(commit).cloned();
         value["conflict"]["unit"] = json!(named(&conflict.commit));
-        value["conflict"]["with_units"] =
-            with.iter().filter_map(named).map(|key| json!(key)).collect();
+        value["conflict"]["merged_units"] =
+            merged.iter().filter_map(named).map(|key| json!(key)).collect();
     }
     Ok((outcome, value))
 }

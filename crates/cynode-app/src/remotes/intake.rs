@@ -312,7 +312,7 @@ async fn sync_everything(
     drop(conn);
     let wanted = IssueFilter {
         label: remote.label.clone(),
-        assignee: remote.login.clone().filter(|_| remote.assign_to_us),
+        assignee: remote.login.clone().filter(|_| remote.assigned_to_bot),
     };
     let DeliverySubjects { issues, pulls } = group_deliveries(&told);
     for number in issues {
@@ -409,7 +409,7 @@ async fn import_issue(
     if !issue.open || !wanted.matches_issue(issue) {
         return Ok(false);
     }
-    let allowed = if remote.from_anyone {
+    let allowed = if remote.allow_untrusted_authors {
         true
     } else {
         let Some(may) = seen.may_write(forge, &issue.author).await? else {

@@ -165,15 +165,19 @@ async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> 
     let Some(schedule) = schedules::lock_due_schedule(ctx.conn(), due).await? else {
         return Ok(false);
     };
-    let table = Timetable::parse_trigger(&schedule.when)?;
-    let turn = table.decide_firing(due.at, ctx.now, schedule.missed);
+    let table = Timetable::parse_trigger(&schedule.trigger)?;
+    let turn = table.decide_firing(due.at, ctx.now, schedule.missed_policy);
     let outcome = if turn.done {
         request_work(ctx, &schedule, &table, turn.due).await?
     } else {
         FiringOutcome::Skipped(MISSED_MESSAGE)
     };
-    let fired =
-        FiringEntry { cause: FiringCause::Due, due_at: turn.due, missed: turn.missed, outcome };
+    let fired = FiringEntry {
+        cause: FiringCause::Due,
+        due_at: turn.due,
+        missed_count: turn.missed_count,
+        outcome,
+    };
     record_firing(ctx, &schedule, fired).await?;
     schedules::set_next_firing(ctx.conn(), schedule.id, turn.next, true).await?;
     Ok(true)
@@ -194,7 +198,7 @@ async fn record_firing_refusal(
     let next = match error {
         Error::Unauthenticated | Error::Forbidden { .. } | Error::NotFound { .. } => None,
         // What cannot be read has no next time.
-        _ => Timetable::parse_trigger(&schedule.when)
+        _ => Timetable::parse_trigger(&schedule.trigger)
             .ok()
             .map(|table| table.next_after(ctx.now.max(due.at))),
     };
@@ -212,7 +216,7 @@ async fn record_firing_refusal(
         None => format!("{why}: it was switched off, until somebody who may writes it anew"),
     };
     let outcome = FiringOutcome::Refused(&why);
-    let fired = FiringEntry { cause: FiringCause::Due, due_at: due.at, missed: 0, outcome };
+    let fired = FiringEntry { cause: FiringCause::Due, due_at: due.at, missed_count: 0, outcome };
     record_firing(&mut ctx, &schedule, fired).await?;
     schedules::set_next_firing(ctx.conn(), schedule.id, next.flatten(), next.is_some()).await?;
     app.commit_operation(ctx).await?;
@@ -225,10 +229,10 @@ async fn record_firing_refusal(
 pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringView, Error> {
     let schedule = lock_schedule(ctx, id).await?;
     ctx.require_project_role(schedule.project, UserRole::Operator).await?;
-    let table = Timetable::parse_trigger(&schedule.when)?;
+    let table = Timetable::parse_trigger(&schedule.trigger)?;
     let now = ctx.now;
     let outcome = request_work(ctx, &schedule, &table, now).await?;
-    let fired = FiringEntry { cause: FiringCause::Asked, due_at: now, missed: 0, outcome };
+    let fired = FiringEntry { cause: FiringCause::Asked, due_at: now, missed_count: 0, outcome };
     record_firing(ctx, &schedule, fired).await?;
     let last = last_firings(ctx, &[id]).await?.remove(&id);
     last.ok_or_else(|| Error::not_found("firing of schedule", id))
@@ -242,7 +246,7 @@ async fn request_work(
     due: OffsetDateTime,
 ) -> Result<FiringOutcome<'static>, Error> {
     let caller = ctx.require_project_role(schedule.project, UserRole::Operator).await?;
-    match &schedule.what {
+    match &schedule.action {
         ScheduleAction::Task(template) => {
             let body = CreateTask {
                 project_id: schedule.project,
@@ -290,7 +294,7 @@ fn firing_task_name(schedule: &TaskName, due: OffsetDateTime) -> Result<TaskName
 struct FiringEntry<'a> {
     cause: FiringCause,
     due_at: OffsetDateTime,
-    missed: u32,
+    missed_count: u32,
     outcome: FiringOutcome<'a>,
 }
 
@@ -300,9 +304,10 @@ async fn record_firing(
     schedule: &Schedule,
     fired: FiringEntry<'_>,
 ) -> Result<(), Error> {
-    let FiringEntry { cause, due_at, missed, outcome } = fired;
+    let FiringEntry { cause, due_at, missed_count, outcome } = fired;
     let (fired_at, trace) = (ctx.now, ctx.trace);
-    let new = NewFiring { schedule: schedule.id, cause, due_at, fired_at, missed, outcome, trace };
+    let new =
+        NewFiring { schedule: schedule.id, cause, due_at, fired_at, missed_count, outcome, trace };
     let number = schedules::insert_firing(ctx.conn(), &new).await?;
     let (kind, task, handoff, reason) = match outcome {
         FiringOutcome::Task(task) => (EventKind::ScheduleFired, Some(task), None, None),
@@ -311,7 +316,7 @@ async fn record_firing(
         FiringOutcome::Refused(why) => (EventKind::ScheduleRefused, None, None, Some(why)),
     };
     let data = json!({
-        "schedule_id": schedule.id, "name": schedule.name, "number": number, "cause": cause, "missed": missed,
+        "schedule_id": schedule.id, "name": schedule.name, "number": number, "cause": cause, "missed_count": missed_count,
         "outcome": outcome.as_str(), "task_id": task, "handoff_id": handoff, "reason": reason,
     });
     ctx.record_event(EventDraft::new(kind, data).with_project(schedule.project)).await

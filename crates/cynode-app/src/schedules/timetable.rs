@@ -19,7 +19,7 @@ const MISSED_GRACE_PERIOD: Duration = Duration::minutes(5);
 /// Most times that are counted when they were missed.
 const MAX_COUNTED_MISSES: u32 = 1000;
 
-/// Most characters of an expression or a zone.
+/// Most characters of an expression or a time zone.
 const MAX_EXPRESSION_CHARS: usize = 100;
 
 /// When something is due, checked.
@@ -39,17 +39,17 @@ pub(crate) struct FiringDecision {
     /// Whether it is done now, or was missed and is left.
     pub(crate) done: bool,
     /// How many of its times were missed.
-    pub(crate) missed: u32,
+    pub(crate) missed_count: u32,
     /// When it is due next.
     pub(crate) next: Option<OffsetDateTime>,
 }
 
 impl Timetable {
     /// Reads what a person wrote.
-    pub(crate) fn parse_trigger(when: &ScheduleTrigger) -> Result<Self, Error> {
-        let (expression, zone) = match when {
+    pub(crate) fn parse_trigger(trigger: &ScheduleTrigger) -> Result<Self, Error> {
+        let (expression, timezone) = match trigger {
             ScheduleTrigger::Once { at } => return Ok(Self::Once(*at)),
-            ScheduleTrigger::Cron { expression, zone } => (expression, zone),
+            ScheduleTrigger::Cron { expression, timezone } => (expression, timezone),
         };
         let invalid = |why: String| Error::Invalid(why);
         if expression.len() > MAX_EXPRESSION_CHARS || !expression.is_ascii() {
@@ -65,8 +65,8 @@ impl Timetable {
             ))
         })?;
         // The database of zones is part of the program: replicas on different machines go by the same one.
-        let known = TimeZoneDatabase::bundled().get(zone).map_err(|_| {
-            invalid(format!("there is no time zone `{zone}`: name one such as `Europe/Berlin`"))
+        let known = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
+            invalid(format!("there is no time zone `{timezone}`: name one such as `Europe/Berlin`"))
         })?;
         Ok(Self::Cron(Box::new(cron), known))
     }
@@ -117,11 +117,11 @@ impl Timetable {
         &self,
         since: OffsetDateTime,
         now: OffsetDateTime,
-        missed: MissedPolicy,
+        missed_policy: MissedPolicy,
     ) -> FiringDecision {
         // Written otherwise meanwhile, it may not have been due since then; what was due, was due.
         let due = self.last_until(now).map_or(since, |last| last.max(since));
-        let done = match missed {
+        let done = match missed_policy {
             MissedPolicy::Once => true,
             MissedPolicy::Skip => now - due <= MISSED_GRACE_PERIOD,
         };
@@ -132,8 +132,8 @@ impl Timetable {
             at = next;
             times += 1;
         }
-        let missed = (times - u32::from(done)).min(MAX_COUNTED_MISSES);
-        FiringDecision { due, done, missed, next: self.next_after(now.max(due)) }
+        let missed_count = (times - u32::from(done)).min(MAX_COUNTED_MISSES);
+        FiringDecision { due, done, missed_count, next: self.next_after(now.max(due)) }
     }
 }
 

@@ -85,9 +85,9 @@ async fn apply_effect(
             units::mark_result_collected(ctx.conn(), task, unit, *attempt).await?;
             transition_unit(ctx, task, unit, *attempt, UnitState::Pending, Some(findings)).await
         }
-        StepEffect::GatherEvidence { unit, attempt, checks, timeout_seconds, again } => {
-            let (timeout_seconds, again) = (*timeout_seconds, *again);
-            let wanted = evidence::CheckRequest { checks, timeout_seconds, again };
+        StepEffect::GatherEvidence { unit, attempt, checks, timeout_seconds, rerun } => {
+            let (timeout_seconds, rerun) = (*timeout_seconds, *rerun);
+            let wanted = evidence::CheckRequest { checks, timeout_seconds, rerun };
             evidence::schedule_checks(ctx, task, unit, *attempt, wanted).await
         }
         StepEffect::TryChecks { checks } => evidence::schedule_base_checks(ctx, task, checks).await,
@@ -103,7 +103,7 @@ async fn apply_effect(
             let now = ctx.now;
             Ok(tasks::set_task_criteria(ctx.conn(), task, criteria, now).await?)
         }
-        StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown } => {
+        StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown_anomalies } => {
             let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
             let good =
                 cynode_db::evidence::allows_acceptance(ctx.conn(), task, unit, *attempt, waived)
@@ -113,7 +113,7 @@ async fn apply_effect(
             }
             if let Some(why) = waived {
                 // A policy takes the unit, and nothing for those that follow.
-                let shown = if *by_person { shown.as_slice() } else { &[] };
+                let shown = if *by_person { shown_anomalies.as_slice() } else { &[] };
                 cynode_db::evidence::record_acceptance(
                     ctx.conn(),
                     task,

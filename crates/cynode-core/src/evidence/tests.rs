@@ -53,8 +53,8 @@ fn an_exit_code_that_may_be_a_signal_is_told_as_both() {
 fn a_test_that_nobody_could_look_at_is_not_taken_for_good() {
     let changed = |path: &str, before: &str| touched(path, FileChangeKind::Changed, before, "");
     let files = [changed("tests/large.py", "assert a"), changed("src/large.py", "")];
-    let why = "it is too large, one of too many, or no text".to_owned();
-    let unseen = ChangeAnomaly::Unseen { path: "tests/large.py".into(), why };
+    let reason = "it is too large, one of too many, or no text".to_owned();
+    let unseen = ChangeAnomaly::Unseen { path: "tests/large.py".into(), reason };
     assert_eq!(find_anomalies(&files, &[], &[], &[]), [unseen]);
     assert_eq!(find_anomalies(&files, &[], &[], &["tests/large.py".to_owned()]), []);
 }
@@ -65,9 +65,9 @@ fn a_test_that_cannot_be_put_back_has_to_be_answered_for() {
     let paths =
         ["__tests__/[id].test.ts", "tests/a$b.py", "-/tests/a.py", "tests/\u{fffd}.py", &long];
     let files = paths.map(|path| touched(path, FileChangeKind::Changed, "assert a", "assert b"));
-    let why = "a test of such a name cannot be put back for the checks".to_owned();
+    let reason = "a test of such a name cannot be put back for the checks".to_owned();
     let unseen =
-        paths.map(|path| ChangeAnomaly::Unseen { path: path.to_owned(), why: why.clone() });
+        paths.map(|path| ChangeAnomaly::Unseen { path: path.to_owned(), reason: reason.clone() });
     assert_eq!(
         (find_anomalies(&files, &[], &[], &[]), tests_to_restore(&files, &[])),
         (unseen.to_vec(), Vec::new())
@@ -188,8 +188,10 @@ fn a_change_answers_for_tests_that_are_gone_or_weaker_and_for_what_decides_the_c
     let checks = [check(&["make", "test"]), check(&["sh", "./check.sh"])];
     let found = find_anomalies(&files, &checks, &[], &[]);
     let gone = |path: &str| ChangeAnomaly::TestRemoved { path: path.into() };
-    let weak =
-        |path: &str, how: &str| ChangeAnomaly::TestWeakened { path: path.into(), how: how.into() };
+    let weak = |path: &str, detail: &str| ChangeAnomaly::TestWeakened {
+        path: path.into(),
+        detail: detail.into(),
+    };
     let own = |path: &str| ChangeAnomaly::CheckTouched { path: path.into() };
     assert_eq!(
         found,
@@ -314,8 +316,8 @@ fn a_test_in_any_usual_language_is_compared_and_a_person_is_asked_only_if_it_sho
         let more = touched(path, FileChangeKind::Changed, line, &format!("{line}\n{line}"));
         assert_eq!(find_anomalies(&[more], &[], &[], &[]), [], "{path}");
         let less = touched(path, FileChangeKind::Changed, line, "nothing");
-        let how = "it had 1 lines that show something and has 0".to_owned();
-        let weak = ChangeAnomaly::TestWeakened { path: path.into(), how };
+        let detail = "it had 1 lines that show something and has 0".to_owned();
+        let weak = ChangeAnomaly::TestWeakened { path: path.into(), detail };
         assert_eq!(find_anomalies(&[less], &[], &[], &[]), [weak], "{path}");
     }
 }

@@ -56,13 +56,13 @@ pub(super) fn handoff_tools() -> Vec<NativeTool> {
         .with_handler(delegate_handoff),
         about(
             "think.begin",
-            "Begin a thought",
+            "Begin a decision",
             "Says that a model is about to be asked; while the task is paused, the handoff goes back instead.",
         )
         .with_handler(begin_think_call),
         about(
             "think.record",
-            "Keep a thought",
+            "Record a decision",
             "Keeps a decision that a model was asked for, before it is used.",
         )
         .with_handler(record_think_call),

@@ -24,7 +24,7 @@ struct CreateScheduleArgs {
     /// When it is due: minute, hour, day of the month, month, day of the week, as `0 9 * * mon`.
     cron: String,
     /// The time zone whose clock it goes by, as `Europe/Berlin`; `UTC` when it is left out.
-    zone: Option<String>,
+    timezone: Option<String>,
     /// What is wanted each time, in words. You will be given them when it is due.
     #[schema(value_type = String)]
     description: Prose,
@@ -84,16 +84,16 @@ async fn create_schedule(
     call: ToolInvocation,
     body: CreateScheduleArgs,
 ) -> Result<Value, ToolError> {
-    let zone = body.zone.unwrap_or_else(|| "UTC".to_owned());
+    let timezone = body.timezone.unwrap_or_else(|| "UTC".to_owned());
     let mut wanted = CreateSchedule {
         project_id: project_of_caller(&call)?,
         name: body.name,
-        when: ScheduleTrigger::Cron { expression: body.cron, zone },
-        what: ScheduleAction::Words { text: body.description },
-        missed: MissedPolicy::Once,
+        trigger: ScheduleTrigger::Cron { expression: body.cron, timezone },
+        action: ScheduleAction::Words { text: body.description },
+        missed_policy: MissedPolicy::Once,
         enabled: true,
     };
-    schedules::redact_schedule(&call.app, &mut wanted.what).await?;
+    schedules::redact_schedule(&call.app, &mut wanted.action).await?;
     let made =
         call.app.mutate(&call.request, |ctx| Box::pin(schedules::create_schedule(ctx, wanted)));
     answer_value(&made.await?)

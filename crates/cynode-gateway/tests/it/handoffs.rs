@@ -100,7 +100,7 @@ impl Run {
 }
 
 fn plan_request() -> Value {
-    json!({ "kind": "plan", "before": null, "feedback": [], "answer": null, "attempt": 1, "begun": [] })
+    json!({ "kind": "plan", "previous_plan": null, "feedback": [], "answer": null, "attempt": 1, "started_units": [] })
 }
 
 fn planned() -> Value {
@@ -211,8 +211,8 @@ async fn a_paused_task_is_not_thought_about_until_it_goes_on_and_no_thought_is_l
     assert_eq!(begin().await, json!({ "paused": false }));
     let thought = json!({
         "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "calls": [], "prompt": {},
-        "thought": { "step": 0, "kind": "classify", "prompt_digest": "a".repeat(64), "schema_digest": "b".repeat(64), "model": "m",
-            "output": { "class": "quick_fix" }, "attempts": 1, "complaints": [], "input_tokens": 3, "output_tokens": 2, "latency_ms": 5 },
+        "decision": { "step": 0, "kind": "classify", "prompt_digest": "a".repeat(64), "schema_digest": "b".repeat(64), "model": "m",
+            "output": { "class": "quick_fix" }, "attempts": 1, "validation_errors": [], "input_tokens": 3, "output_tokens": 2, "latency_ms": 5 },
     });
     let instruct = format!("/v1/tasks/{}/instructions", bench.task);
     let instruct = async |kind: &str| {
@@ -234,7 +234,7 @@ async fn a_paused_task_is_not_thought_about_until_it_goes_on_and_no_thought_is_l
     instruct("resume").await;
     let again = claim(&manager).await;
     assert_eq!((&again["handoff_id"], &again["attempt"]), (&handoff["handoff_id"], &json!(1)));
-    assert_eq!(again["thoughts"][0]["output"], json!({ "class": "quick_fix" }));
+    assert_eq!(again["decisions"][0]["output"], json!({ "class": "quick_fix" }));
     let held =
         json!({ "handoff_id": again["handoff_id"], "fencing_token": again["fencing_token"] });
     assert_eq!(given(&manager, "think.begin", held).await, json!({ "paused": false }));
@@ -249,8 +249,8 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     let bench = Bench::new().await;
     let text = "Look for outdated dependencies and mend what is behind.";
     let schedule = json!({
-        "project_id": bench.project, "name": "updates", "what": { "kind": "words", "text": text },
-        "when": { "kind": "cron", "expression": "0 14 * * *", "zone": "Europe/Berlin" },
+        "project_id": bench.project, "name": "updates", "action": { "kind": "words", "text": text },
+        "trigger": { "kind": "cron", "expression": "0 14 * * *", "timezone": "Europe/Berlin" },
     });
     let id = bench.admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
     bench.app.clock.advance(time::Duration::hours(1));
@@ -276,7 +276,7 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
         json!({ "answer": "interpreted", "tasks": [made["id"]], "note": "One package is behind." });
     given(&manager, "handoff.complete", complete(&handoff, answer)).await;
     let seen = bench.admin.get(&format!("/v1/schedules/{id}")).await.expect(200).json();
-    let last = &seen["last"];
+    let last = &seen["last_firing"];
     assert_eq!((&last["outcome"], &last["handoff_state"]), (&json!("handoff"), &json!("done")));
     assert_eq!(last["note"], "One package is behind.");
     assert_eq!(
@@ -292,23 +292,23 @@ async fn what_has_no_task_to_be_parked_is_not_asked_without_end_when_models_do_n
 {
     let bench = Bench::new().await;
     let schedule = json!({
-        "project_id": bench.project, "name": "updates", "what": { "kind": "words", "text": "Look." },
-        "when": { "kind": "cron", "expression": "0 14 * * *", "zone": "Europe/Berlin" },
+        "project_id": bench.project, "name": "updates", "action": { "kind": "words", "text": "Look." },
+        "trigger": { "kind": "cron", "expression": "0 14 * * *", "timezone": "Europe/Berlin" },
     });
     bench.admin.post("/v1/schedules", schedule).await.expect(201);
     bench.app.clock.advance(time::Duration::hours(1));
     assert_eq!(schedules::fire_due_schedules(&bench.app.app).await.unwrap(), 1);
     let manager = host(&bench, ServiceKind::Manager, "m").await;
-    let tried = async |late: bool| {
+    let tried = async |timed_out: bool| {
         let handoff = claim(&manager).await;
         let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "transient": true,
-            "late": late, "why": "it took too long" });
+            "timed_out": timed_out, "reason": "it took too long" });
         let state = given(&manager, "handoff.fail", fail).await["state"].clone();
         bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
         state
     };
-    for late in [true, true, false, false, false, true, true] {
-        assert_eq!(tried(late).await, "queued", "a provider that is away costs nothing");
+    for timed_out in [true, true, false, false, false, true, true] {
+        assert_eq!(tried(timed_out).await, "queued", "a provider that is away costs nothing");
     }
     assert_eq!(tried(true).await, "failed");
     // What a task asks is ended by the task's own brake.
@@ -360,7 +360,7 @@ async fn a_handoff_says_how_long_its_models_may_think() {
     assert_eq!(first["think_seconds"], json!({ "cynodeai.deep": 900 }));
     let all = json!({ "value": 120, "expected_version": 0 });
     bench.admin.put("/v1/settings/manager.think_timeout_seconds", all).await.expect(200);
-    let back = json!({ "handoff_id": first["handoff_id"], "fencing_token": first["fencing_token"], "transient": true, "why": "later" });
+    let back = json!({ "handoff_id": first["handoff_id"], "fencing_token": first["fencing_token"], "transient": true, "reason": "later" });
     given(&manager, "handoff.fail", back).await;
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let second = claim(&manager).await;
@@ -400,7 +400,7 @@ async fn a_handoff_opens_what_somebody_answers_to_in_its_project() {
         let handoff = claim(&manager).await;
         seen.push(handoff["models"].clone());
         let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"],
-            "transient": true, "why": "no model" });
+            "transient": true, "reason": "no model" });
         given(&manager, "handoff.fail", fail).await;
         bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     }
@@ -454,8 +454,8 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
         json!({
             "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "calls": [],
             "prompt": { "user": format!("the key is {secret}") },
-            "thought": { "step": 0, "kind": "classify", "prompt_digest": digest.repeat(64), "schema_digest": "b".repeat(64),
-                "model": "m", "output": output, "attempts": 2, "complaints": [format!("`{secret}` is not one of them")], "input_tokens": 3, "output_tokens": 2,
+            "decision": { "step": 0, "kind": "classify", "prompt_digest": digest.repeat(64), "schema_digest": "b".repeat(64),
+                "model": "m", "output": output, "attempts": 2, "validation_errors": [format!("`{secret}` is not one of them")], "input_tokens": 3, "output_tokens": 2,
                 "latency_ms": 5 },
         })
     };
@@ -465,16 +465,16 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
     let other = verdict(&manager, "think.record", thought("c", class.clone())).await;
     assert_eq!(other, "failed conflict", "another question at the same step");
     let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "transient": true,
-        "why": "no model" });
+        "reason": "no model" });
     assert_eq!(given(&manager, "handoff.fail", fail).await["state"], "queued");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let again = claim(&manager).await;
-    assert_eq!(again["thoughts"][0]["output"], class, "the first answer holds");
+    assert_eq!(again["decisions"][0]["output"], class, "the first answer holds");
     let complaints = bench.app.db.texts("SELECT complaints::text FROM think_calls").await;
     assert!(complaints.len() == 1 && !complaints[0].contains(&secret), "{complaints:?}");
     let prompts = bench.app.db.texts("SELECT prompt::text FROM think_prompts").await;
     assert!(prompts.len() == 1 && !prompts[0].contains(&secret), "{prompts:?}");
-    let path = format!("/v1/handoffs/{}/thoughts/0/prompt", again["handoff_id"].as_str().unwrap());
+    let path = format!("/v1/handoffs/{}/decisions/0/prompt", again["handoff_id"].as_str().unwrap());
     assert!(bench.admin.get(&path).await.expect(200).json()["user"].is_string());
 }
 
@@ -790,7 +790,7 @@ async fn a_run_is_not_woken_by_a_handoff_that_is_only_tried_again() {
     let before = wakes().await;
     let fail = |handoff: &Value, transient: bool| {
         json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"],
-            "transient": transient, "why": "the provider is away" })
+            "transient": transient, "reason": "the provider is away" })
     };
     let handoff = claim(&manager).await;
     let state = given(&manager, "handoff.fail", fail(&handoff, true)).await["state"].clone();
@@ -831,7 +831,7 @@ async fn a_run_is_not_woken_by_what_an_analyst_is_given_or_answers_but_when_its_
         } else {
             assert_eq!(wakes().await, before);
             let fail = json!({ "handoff_id": share["handoff_id"], "fencing_token": share["fencing_token"],
-                "transient": false, "why": "no model" });
+                "transient": false, "reason": "no model" });
             given(&analyst, "handoff.fail", fail).await;
         }
         assert_eq!(wakes().await, before + 1);

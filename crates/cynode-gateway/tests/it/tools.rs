@@ -390,7 +390,7 @@ async fn schedules_are_made_listed_and_removed_by_the_manager_as_by_people() {
         |cron: &str| json!({ "name": "weekly", "cron": cron, "description": "Look for updates." });
     assert_eq!(verdict(&manager, "schedule.create", schedule("weekly")).await, "failed invalid");
     let made = given(&manager, "schedule.create", schedule("0 9 * * mon")).await;
-    assert_eq!(made["what"], json!({ "kind": "words", "text": "Look for updates." }));
+    assert_eq!(made["action"], json!({ "kind": "words", "text": "Look for updates." }));
     assert_eq!(made["next_at"], "2026-11-02T09:00:00Z");
     assert_eq!(made["acts_for"], json!(bench.admin.user.unwrap()));
     assert_eq!(verdict(&manager, "schedule.create", schedule("0 9 * * tue")).await, "failed already_exists");

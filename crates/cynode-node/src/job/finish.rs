@@ -74,7 +74,8 @@ pub(super) async fn finish_job(
     if prepared {
         result.artifacts = upload_artifacts(node, job).await;
     }
-    result.used.wall_ms = u64::try_from(job.kept.claimed.elapsed().as_millis()).unwrap_or(u64::MAX);
+    result.resource_usage.wall_ms =
+        u64::try_from(job.kept.claimed.elapsed().as_millis()).unwrap_or(u64::MAX);
     let outcome = if succeeded { JobOutcome::Succeeded } else { JobOutcome::Failed };
     NodeResult { fencing_token: job.fencing_token(), outcome, result }
 }

@@ -76,8 +76,8 @@ fn describe_merge(merged: &MergeResult) -> String {
 }
 
 fn describe_conflict(conflict: &MergeConflict) -> String {
-    let MergeConflict { commit, with, files } = conflict;
-    let others = match with.len() {
+    let MergeConflict { commit, merged_commits, files } = conflict;
+    let others = match merged_commits.len() {
         0 => "with the work that it is for".to_owned(),
         1 => "after one other was put together".to_owned(),
         count => format!("after {count} others were put together"),
@@ -105,9 +105,10 @@ fn build_turn_record(
     prepared: bool,
     summary: String,
     conflict: Option<MergeConflict>,
-    used: SandboxUse,
+    resource_usage: SandboxUse,
 ) -> TurnRecord {
-    let stop = if succeeded { stops::END_TURN } else { stops::CONFLICT }.to_owned();
-    let result = WorkResult { summary, stop, conflict, used, ..WorkResult::default() };
+    let stop_reason = if succeeded { stops::END_TURN } else { stops::CONFLICT }.to_owned();
+    let result =
+        WorkResult { summary, stop_reason, conflict, resource_usage, ..WorkResult::default() };
     TurnRecord { succeeded, prepared, result }
 }

@@ -114,7 +114,7 @@ pub(super) async fn run_worker(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> T
     done.unwrap_or_else(|TurnFailure { stop, summary }| TurnRecord {
         succeeded: false,
         prepared: false,
-        result: WorkResult { stop: stop.to_owned(), summary, ..WorkResult::default() },
+        result: WorkResult { stop_reason: stop.to_owned(), summary, ..WorkResult::default() },
     })
 }
 
@@ -384,15 +384,22 @@ fn to_turn_record(
 ) -> TurnRecord {
     let TurnOutcome { stop, said, usage: _, mut steps } = turn;
     truncate_step_outputs(&mut steps);
-    let used = SandboxUse {
+    let resource_usage = SandboxUse {
         backend: Some(backend.backend_kind()),
         cpu_ms: u64::try_from(ended.cpu.as_millis()).unwrap_or(u64::MAX),
         peak_memory_bytes: ended.peak_memory,
         wall_ms: 0,
         out_of_memory: ended.out_of_memory,
     };
-    let result = WorkResult { summary: said, stop, session, steps, used, ..WorkResult::default() };
+    let result = WorkResult {
+        summary: said,
+        stop_reason: stop,
+        session,
+        steps,
+        resource_usage,
+        ..WorkResult::default()
+    };
     // Nothing that checks leave behind is taken out.
     let prepared = !matches!(choice, WorkerChoice::Checks { .. });
-    TurnRecord { succeeded: result.stop == stops::END_TURN, prepared, result }
+    TurnRecord { succeeded: result.stop_reason == stops::END_TURN, prepared, result }
 }

@@ -135,7 +135,7 @@ fn render_context(text: &mut String, context: &StructuredContext) {
 
 /// Where commits did not fit together, and what is to be done about it.
 fn render_conflict(text: &mut String, conflict: &MergeConflict) {
-    let MergeConflict { commit, with: _, files } = conflict;
+    let MergeConflict { commit, merged_commits: _, files } = conflict;
     let told = format!(
         "The work of others was put together in this workspace before you began. The commit {commit} did not fit: a `git merge` of it is\n\
          under way, and the files below have marks of both sides and of what was there before (`<<<<<<<`, `|||||||`, `=======`, `>>>>>>>`),\n\

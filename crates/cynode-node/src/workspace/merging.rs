@@ -105,7 +105,7 @@ pub(crate) fn read_merge_result(
         None => None,
         Some(commit) => {
             let files = read_conflict_files(&out.join("conflict"))?;
-            Some(MergeConflict { commit: commit.clone(), with: commits.clone(), files })
+            Some(MergeConflict { commit: commit.clone(), merged_commits: commits.clone(), files })
         }
     };
     Ok(MergeResult { head, commits, conflict, used: SandboxUse::default() })

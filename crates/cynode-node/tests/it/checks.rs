@@ -56,9 +56,13 @@ impl Scene {
             count => format!("All {count} checks were run."),
         };
         let steps = timeless(result.result.steps);
-        let rest = WorkResult { steps: Vec::new(), used: SandboxUse::default(), ..result.result };
+        let rest = WorkResult {
+            steps: Vec::new(),
+            resource_usage: SandboxUse::default(),
+            ..result.result
+        };
         let expected =
-            WorkResult { summary: said, stop: "end_turn".into(), ..WorkResult::default() };
+            WorkResult { summary: said, stop_reason: "end_turn".into(), ..WorkResult::default() };
         assert_eq!((result.outcome, rest), (JobOutcome::Succeeded, expected));
         steps
     }
@@ -364,7 +368,10 @@ async fn a_job_whose_time_is_up_has_not_run_its_checks() {
     let mut assignment = checking(&scene.base, None, &checks);
     assignment.seconds_left = 2;
     let result = scene.result(&assignment).await;
-    assert_eq!((result.outcome, result.result.stop.as_str()), (JobOutcome::Failed, "timeout"));
+    assert_eq!(
+        (result.outcome, result.result.stop_reason.as_str()),
+        (JobOutcome::Failed, "timeout")
+    );
     assert_eq!(timeless(result.result.steps), [outcome(&checks[0], None, "")]);
 }
 

@@ -199,7 +199,7 @@ async fn package_hosts_are_let_out_only_when_both_sides_name_them() {
             let notes: Vec<_> = world.jobs[&scene.id]
                 .events
                 .iter()
-                .filter_map(|event| match &event.what {
+                .filter_map(|event| match &event.data {
                     JobEventData::Note { text } if text.starts_with("network:") => {
                         Some(text.clone())
                     }

@@ -434,7 +434,7 @@ async fn claim(shared: &Arc<Shared>, body: &ClaimAssignments) -> Response {
                 if let Some(jobs) = world.claims.get(&body.claim_id) {
                     return jobs.clone();
                 }
-                let most = usize::from(body.most).min(world.queue.len());
+                let most = usize::from(body.max_jobs).min(world.queue.len());
                 if most > 0 {
                     let jobs: Vec<_> = world.queue.drain(..most).collect();
                     for job in &jobs {

@@ -42,10 +42,10 @@ async fn every_call_goes_wrong(fault: Fault) {
     let world = fake.world();
     let record = &world.jobs[&assignment.job_id];
     assert_eq!(record.results.len(), 1);
-    let said = record.events.iter().filter(|event| matches!(event.what, JobEventData::Said { .. }));
+    let said = record.events.iter().filter(|event| matches!(event.data, JobEventData::Said { .. }));
     assert_eq!(said.count(), 1);
     let output =
-        record.events.iter().filter(|event| matches!(event.what, JobEventData::Output { .. }));
+        record.events.iter().filter(|event| matches!(event.data, JobEventData::Output { .. }));
     assert_eq!(output.count(), 1);
     assert_eq!(world.claims.len(), 1);
 }
@@ -173,7 +173,7 @@ async fn very_much_output_arrives_in_order_and_does_not_keep_the_job_from_ending
     let numbers: Vec<u64> = world.jobs[&id]
         .events
         .iter()
-        .filter_map(|event| match &event.what {
+        .filter_map(|event| match &event.data {
             JobEventData::Output { text, .. } => Some(text.as_str()),
             _ => None,
         })

@@ -89,7 +89,7 @@ impl Scene {
 
 /// The result without what is never the same.
 fn plain(mut result: WorkResult) -> WorkResult {
-    result.used = SandboxUse::default();
+    result.resource_usage = SandboxUse::default();
     result
 }
 
@@ -137,7 +137,7 @@ async fn what_follows_the_base_is_the_result_as_it_is() {
     let nothing = scene.merging(&[&scene.base]);
     let result = scene.result(&nothing).await;
     let summary = "One commit was put together with the work.".to_owned();
-    let expected = WorkResult { summary, stop: "end_turn".into(), ..WorkResult::default() };
+    let expected = WorkResult { summary, stop_reason: "end_turn".into(), ..WorkResult::default() };
     assert_eq!((result.outcome, plain(result.result)), (JobOutcome::Succeeded, expected));
 }
 
@@ -160,10 +160,11 @@ async fn a_conflict_that_nobody_can_mend_is_a_result_without_a_commit() {
     let c = scene.change(&scene.base, "echo c > c");
     let result = scene.result(&scene.merging(&[&a, &b, &c])).await;
     let summary = format!("The commit {b} does not fit, after one other was put together: README.");
-    let conflict = MergeConflict { commit: b, with: vec![a], files: vec!["README".into()] };
+    let conflict =
+        MergeConflict { commit: b, merged_commits: vec![a], files: vec!["README".into()] };
     let expected = WorkResult {
         summary,
-        stop: "conflict".into(),
+        stop_reason: "conflict".into(),
         conflict: Some(conflict),
         ..WorkResult::default()
     };
@@ -231,7 +232,7 @@ async fn a_worker_mends_the_conflict_and_the_commit_comes_from_both() {
     let output: String = world.jobs[&assignment.job_id]
         .events
         .iter()
-        .filter_map(|event| match &event.what {
+        .filter_map(|event| match &event.data {
             JobEventData::Output { text, .. } => Some(text.as_str()),
             _ => None,
         })
@@ -309,7 +310,7 @@ async fn a_commit_that_nobody_has_cannot_be_put_together() {
     ] {
         let result = scene.result(&scene.merging(&[&wrong])).await;
         assert_eq!(
-            (result.outcome, result.result.stop.as_str()),
+            (result.outcome, result.result.stop_reason.as_str()),
             (JobOutcome::Failed, "workspace")
         );
         assert!(result.result.summary.contains(told), "{}", result.result.summary);

@@ -335,7 +335,7 @@ async fn a_sandbox_that_comes_to_nothing_fails_merges_and_checks() {
     ] {
         scene.fake.give(assignment.clone());
         let result = scene.fake.result(assignment.job_id).await;
-        let told = (result.result.stop.as_str(), result.result.summary.as_str());
+        let told = (result.result.stop_reason.as_str(), result.result.summary.as_str());
         assert_eq!((result.outcome, told), (JobOutcome::Failed, ("sandbox", summary)));
     }
     stop.cancel();

@@ -17,7 +17,7 @@ use crate::{
 };
 
 fn told(world: &World, job: cynode_core::ids::JobId) -> Vec<JobEventData> {
-    world.jobs[&job].events.iter().map(|event| event.what.clone()).collect()
+    world.jobs[&job].events.iter().map(|event| event.data.clone()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +37,7 @@ async fn a_job_comes_back_as_a_commit_on_its_base() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
-        (result.outcome, result.result.stop.as_str()),
+        (result.outcome, result.result.stop_reason.as_str()),
         (JobOutcome::Succeeded, "end_turn"),
         "{result:?}"
     );
@@ -111,7 +111,10 @@ async fn a_commit_that_nobody_has_fails_the_job_and_says_so() {
     assignment.base = Some("ab".repeat(20));
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
-    assert_eq!((result.outcome, result.result.stop.as_str()), (JobOutcome::Failed, "workspace"));
+    assert_eq!(
+        (result.outcome, result.result.stop_reason.as_str()),
+        (JobOutcome::Failed, "workspace")
+    );
     assert!(result.result.summary.contains(&"ab".repeat(20)), "{}", result.result.summary);
 }
 
@@ -138,7 +141,7 @@ async fn a_commit_whose_files_are_larger_than_the_disk_of_a_job_is_not_checked_o
             "the files of the commit {commit} need more than the 1048576 bytes of disk that the job has"
         );
         assert_eq!(
-            (result.outcome, result.result.stop.as_str(), result.result.summary),
+            (result.outcome, result.result.stop_reason.as_str(), result.result.summary),
             (JobOutcome::Failed, "workspace", why)
         );
     }
@@ -392,7 +395,10 @@ async fn an_abort_ends_the_job_with_a_result_and_is_acknowledged() {
         text: String::new(),
     });
     let result = fake.result(assignment.job_id).await;
-    assert_eq!((result.outcome, result.result.stop.as_str()), (JobOutcome::Failed, "cancelled"));
+    assert_eq!(
+        (result.outcome, result.result.stop_reason.as_str()),
+        (JobOutcome::Failed, "cancelled")
+    );
     no_process("sleep 71234502").await;
     fake.until("the instruction is acknowledged", |world| {
         world.delivered.contains(&instruction_id).then_some(())
@@ -410,7 +416,7 @@ async fn a_job_that_takes_too_long_is_ended_and_what_it_did_is_kept() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
-        (result.outcome, result.result.stop.as_str()),
+        (result.outcome, result.result.stop_reason.as_str()),
         (JobOutcome::Failed, "timeout"),
         "{result:?}"
     );

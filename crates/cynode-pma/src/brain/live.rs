@@ -14,7 +14,7 @@ use crate::{
     gate::{OrchestratorClient, OrchestratorError},
 };
 
-/// How often the orchestrator is told of a thought that it cannot take.
+/// How often the orchestrator is told of a decision that it cannot take.
 const MAX_RECORD_ATTEMPTS: u32 = 3;
 
 /// Thinks for one handoff, at the orchestrator's model egress.
@@ -27,7 +27,7 @@ pub struct LiveBackend<'a> {
 }
 
 impl<'a> LiveBackend<'a> {
-    /// A brain for a handoff: its models through `voice`, its thoughts kept by `host`.
+    /// A brain for a handoff: its models through `voice`, its decisions recorded by `host`.
     pub const fn new(
         handoff: &'a HandoffAssignment,
         voice: LlmClient,
@@ -45,7 +45,7 @@ impl<'a> LiveBackend<'a> {
         let form = AnswerSchema::from_schema(&ask.schema)
             .map_err(|why| DecisionError::Permanent(format!("a form cannot be used: {why}")))?;
         let digest = request_digest(ask);
-        if let Some(known) = find_recorded_answer(&self.handoff.thoughts, ask, &digest)
+        if let Some(known) = find_recorded_answer(&self.handoff.decisions, ask, &digest)
             && let Ok(known) = form.validate_answer(known.clone(), check)
         {
             tracing::info!(event = "think_call.replayed", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step);
@@ -97,12 +97,12 @@ impl<'a> LiveBackend<'a> {
                 }
                 Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
                     return Err(DecisionError::Transient(format!(
-                        "a thought could not be begun: {why}"
+                        "a decision could not be begun: {why}"
                     )));
                 }
                 Err(OrchestratorError::Refused(why)) => {
                     return Err(DecisionError::Permanent(format!(
-                        "a thought could not be begun: {why}"
+                        "a decision could not be begun: {why}"
                     )));
                 }
             }
@@ -111,14 +111,14 @@ impl<'a> LiveBackend<'a> {
 
     async fn record_decision(
         &self,
-        thought: ModelDecision,
+        decision: ModelDecision,
         prompt: Value,
         insisted: &StructuredCompletion,
     ) -> Result<(), DecisionError> {
         let record = RecordDecision {
             handoff_id: self.handoff.handoff_id,
             fencing_token: self.handoff.fencing_token,
-            thought,
+            decision,
             prompt,
             calls: insisted.calls.clone(),
         };
@@ -132,12 +132,12 @@ impl<'a> LiveBackend<'a> {
                 }
                 Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
                     return Err(DecisionError::Transient(format!(
-                        "a thought could not be kept: {why}"
+                        "a decision could not be recorded: {why}"
                     )));
                 }
                 Err(OrchestratorError::Refused(why)) => {
                     return Err(DecisionError::Permanent(format!(
-                        "a thought could not be kept: {why}"
+                        "a decision could not be recorded: {why}"
                     )));
                 }
             }
@@ -159,7 +159,7 @@ fn build_decision_record(
         model: model.to_owned(),
         output: insisted.answer.as_ref().ok().cloned(),
         attempts: insisted.attempts,
-        complaints: insisted.complaints.clone(),
+        validation_errors: insisted.complaints.clone(),
         input_tokens: insisted.input_tokens,
         output_tokens: insisted.output_tokens,
         latency_ms: u64::try_from(insisted.latency.as_millis()).unwrap_or(u64::MAX),

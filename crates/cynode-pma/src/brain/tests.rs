@@ -223,7 +223,7 @@ async fn what_was_thought_is_given_again_for_the_same_question_only() {
         model: "m".into(),
         output: Some(good.clone()),
         attempts: 1,
-        complaints: vec![],
+        validation_errors: vec![],
         input_tokens: 1,
         output_tokens: 1,
         latency_ms: 1,

@@ -93,13 +93,13 @@ impl OrchestratorClient {
         self.call_typed(&self.pass.with_trace(trace), "think.begin", begin, CALL_TIMEOUT).await
     }
 
-    /// Keeps a thought.
+    /// Records a decision.
     pub async fn record_decision(
         &self,
         trace: &str,
-        thought: &RecordDecision,
+        decision: &RecordDecision,
     ) -> Result<(), OrchestratorError> {
-        self.call_in_trace(trace, "think.record", thought).await
+        self.call_in_trace(trace, "think.record", decision).await
     }
 
     async fn call_in_trace(

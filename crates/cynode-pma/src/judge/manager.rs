@@ -30,13 +30,13 @@ pub async fn process_manager_handoff(
     desk: &DecisionContext<'_>,
 ) -> Result<HandoffOutcome, DecisionError> {
     match &desk.handoff.request {
-        HandoffRequest::Plan { before, feedback, answer, attempt, begun } => {
+        HandoffRequest::Plan { previous_plan, feedback, answer, attempt, started_units } => {
             let request = plan::PlanningRequest {
-                before: before.as_ref(),
+                before: previous_plan.as_ref(),
                 feedback,
                 answer: answer.as_ref(),
                 attempt: *attempt,
-                begun,
+                begun: started_units,
             };
             plan::plan_task(desk, request).await.map(to_outcome)
         }

@@ -107,7 +107,7 @@ pub fn is_repository_path(text: &str) -> bool {
 /// twice the same.
 pub(super) fn reviewable_output(output: &Value) -> Value {
     let mut told = output.clone();
-    remove_fields(&mut told, &["used", "bundle"]);
+    remove_fields(&mut told, &["resource_usage", "bundle"]);
     let steps = told.get_mut("steps").and_then(Value::as_array_mut);
     for step in steps.into_iter().flatten() {
         remove_fields(step, &["milliseconds", "sha256"]);

@@ -234,7 +234,7 @@ pub(crate) fn handoff(request: &Value) -> Value {
         "token": TOKEN,
         "models": ["cynodeai.fast", "cynodeai.standard"],
         "tool_models": ["cynodeai.fast", "cynodeai.standard"],
-        "thoughts": [],
+        "decisions": [],
         "delegated": [],
         "expires_at": "2030-01-01T00:00:00Z",
     })

@@ -76,15 +76,15 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
         seen.iter().map(|seen| (seen.token.as_str(), seen.trace.as_deref())).collect();
     assert_eq!(passes, [(TOKEN, Some(TRACE)), (HOST, Some(TRACE))]);
     let mut record = seen[1].body.clone();
-    record["thought"]["latency_ms"] = json!(0);
-    let schema_digest = record["thought"]["schema_digest"].clone();
+    record["decision"]["latency_ms"] = json!(0);
+    let schema_digest = record["decision"]["schema_digest"].clone();
     assert_eq!(
         record,
         json!({
             "handoff_id": "hof_00000000000000000000000000000001",
             "fencing_token": 7,
-            "thought": { "step": 0, "kind": "classify", "prompt_digest": request_digest(&ask()), "schema_digest": schema_digest,
-                "model": "cynodeai.standard", "output": { "class": "a" }, "attempts": 1, "complaints": [],
+            "decision": { "step": 0, "kind": "classify", "prompt_digest": request_digest(&ask()), "schema_digest": schema_digest,
+                "model": "cynodeai.standard", "output": { "class": "a" }, "attempts": 1, "validation_errors": [],
                 "input_tokens": 10, "output_tokens": 3, "latency_ms": 0 },
             "prompt": question,
             "calls": ["call_1"],
@@ -118,7 +118,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_with_the_last_complaint_
     assert!(!users.iter().any(|user| user.contains("FIRST WRONG")));
     let record = &fake.asked("think.record")[0].body;
     assert_eq!(
-        (&record["thought"]["attempts"], &record["calls"]),
+        (&record["decision"]["attempts"], &record["calls"]),
         (&json!(3), &json!(["call_1", "call_1", "call_1"]))
     );
 }
@@ -135,7 +135,7 @@ async fn three_answers_that_do_not_fit_are_an_error_and_never_a_guess() {
         "{trouble}"
     );
     assert_eq!(whats(&fake.seen()), ["model", "model", "model", "think.record"]);
-    assert_eq!(fake.asked("think.record")[0].body["thought"]["output"], Value::Null);
+    assert_eq!(fake.asked("think.record")[0].body["decision"]["output"], Value::Null);
 }
 
 #[tokio::test]
@@ -178,10 +178,10 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
     let mut handoff = handoff();
     let thought = |step: u32, digest: &str, output: Value| {
         json!({ "step": step, "kind": "classify", "prompt_digest": digest, "schema_digest": "", "model": "m", "output": output,
-            "attempts": 1, "complaints": [], "input_tokens": 1, "output_tokens": 1, "latency_ms": 1 })
+            "attempts": 1, "validation_errors": [], "input_tokens": 1, "output_tokens": 1, "latency_ms": 1 })
     };
     let own = request_digest(&ask());
-    handoff["thoughts"] = json!([
+    handoff["decisions"] = json!([
         thought(1, &own, json!({ "class": "a" })),
         thought(0, "another", json!({ "class": "a" })),
         thought(0, &own, Value::Null),
@@ -190,7 +190,7 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
     assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "b" })));
     assert_eq!(fake.seen(), []);
     // What does not fit any more is asked for anew.
-    handoff["thoughts"] = json!([thought(0, &own, json!({ "class": "gone" }))]);
+    handoff["decisions"] = json!([thought(0, &own, json!({ "class": "gone" }))]);
     fake.reply("model", good());
     assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "a" })));
 }

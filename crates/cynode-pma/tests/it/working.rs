@@ -207,7 +207,7 @@ async fn a_process_that_is_stopped_claims_no_more_and_lets_go_of_what_it_cannot_
     let failed = fake.asked("handoff.fail");
     assert_eq!(failed.len(), 1);
     assert_eq!(
-        (&failed[0].body["transient"], &failed[0].body["why"]),
+        (&failed[0].body["transient"], &failed[0].body["reason"]),
         (&json!(true), &json!("the process that worked on it was stopped"))
     );
     assert_eq!(fake.asked("handoff.claim").len(), 2);
@@ -258,7 +258,7 @@ async fn a_refusal_of_the_gate_is_a_hard_failure_and_the_tool_is_called_once() {
         let _running = start(&fake, PmaRole::ProjectManager, PACE);
         let failed = fake.until("handoff.fail", 1).await;
         assert_eq!(
-            (&failed[0].body["transient"], &failed[0].body["why"]),
+            (&failed[0].body["transient"], &failed[0].body["reason"]),
             (&json!(transient), &json!(why))
         );
         let calls = fake.asked("db.task.get");
@@ -289,7 +289,10 @@ async fn a_handoff_of_the_other_role_is_not_worked_on() {
     fake.hand(&schedule("think hard"));
     let _running = start(&fake, PmaRole::ProjectAnalyst, PACE);
     let failed = fake.until("handoff.fail", 1).await;
-    assert_eq!(failed[0].body["why"], "a handoff of the kind schedule is not for project_analyst");
+    assert_eq!(
+        failed[0].body["reason"],
+        "a handoff of the kind schedule is not for project_analyst"
+    );
     assert_eq!(fake.asked("model").len(), 0);
 }
 
@@ -304,7 +307,7 @@ async fn the_end_of_a_handoff_is_said_until_it_is_heard_and_an_answer_that_is_no
     assert_eq!(fake.asked("handoff.complete").len(), 2);
     let why = "the orchestrator did not take the answer: `handoff.complete` failed (invalid): it went wrong";
     assert_eq!(
-        (&failed[0].body["why"], &failed[0].body["transient"]),
+        (&failed[0].body["reason"], &failed[0].body["transient"]),
         (&json!(why), &json!(false))
     );
 }

@@ -62,10 +62,12 @@ fn find_result(
         let why = match job.state {
             JobState::Succeeded if !ready(&unit, attempt, &output) => continue,
             JobState::Succeeded => return CollectOutput::Result { unit, attempt, output },
-            JobState::Failed if output["stop"] == "conflict" => match parse_conflict(&output) {
-                Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
-                None => format!("the job failed: {}", excerpt_output(&output)),
-            },
+            JobState::Failed if output["stop_reason"] == "conflict" => {
+                match parse_conflict(&output) {
+                    Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
+                    None => format!("the job failed: {}", excerpt_output(&output)),
+                }
+            }
             JobState::Failed => format!("the job failed: {}", excerpt_output(&output)),
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
             JobState::Cancelled | JobState::Queued | JobState::Running => continue,
@@ -80,7 +82,7 @@ fn parse_conflict(output: &Value) -> Option<UnitsConflict> {
     let conflict = &output["conflict"];
     Some(UnitsConflict {
         unit: serde_json::from_value(conflict["unit"].clone()).ok()?,
-        with: serde_json::from_value(conflict["with_units"].clone()).ok()?,
+        merged_units: serde_json::from_value(conflict["merged_units"].clone()).ok()?,
         files: serde_json::from_value(conflict["files"].clone()).ok()?,
     })
 }
@@ -95,14 +97,14 @@ fn excerpt_output(output: &Value) -> String {
 /// What a node says of a job that failed, in words: a person may read it.
 fn describe_failure(output: &Value) -> Option<String> {
     let summary = output["summary"].as_str().filter(|text| !text.trim().is_empty())?;
-    let stop = output["stop"].as_str().unwrap_or("failed");
+    let stop_reason = output["stop_reason"].as_str().unwrap_or("failed");
     let steps = output["steps"].as_array().map_or(&[][..], Vec::as_slice);
     let failing = steps.iter().rev().find(|step| step["exit_code"] != 0);
     let wrote = failing.and_then(|step| step["output"].as_str()).unwrap_or_default().trim();
     let from = wrote.char_indices().rev().nth(MAX_OUTPUT_CHARS / 2).map_or(0, |(at, _)| at);
     let wrote = wrote[from..].trim();
     let end = if wrote.is_empty() { String::new() } else { format!("\nIt wrote: {wrote}") };
-    Some(format!("{} ({stop}){end}", summary.trim()))
+    Some(format!("{} ({stop_reason}){end}", summary.trim()))
 }
 
 /// Whether there is nothing to collect yet.
@@ -116,7 +118,8 @@ pub(super) async fn run_collect_step(
     let mut state = scene.state.clone();
     // Checks of whatever has come are begun at once, so that units beside each other do not wait for each other.
     let mut checks: Vec<StepEffect> = Vec::new();
-    let input = CollectInput { units: &scene.position.units, asked: state.asked.as_ref() };
+    let asked = state.question_unit.as_ref();
+    let input = CollectInput { units: &scene.position.units, asked };
     let output = find_result(&input, |unit, attempt, output| {
         match check_progress(scene, unit, attempt, output) {
             CheckProgress::Known(_) | CheckProgress::Unable(_) => true,
@@ -140,8 +143,10 @@ async fn apply_collect_output(
     Ok(match output {
         CollectOutput::Apart { unit, attempt, conflict } => {
             let files = conflict.files.join(", ");
-            let with: Vec<_> = conflict.with.iter().map(|key| format!("`{key}`")).collect();
-            let why = format!("`{}` does not fit to {}: {files}", conflict.unit, with.join(", "));
+            let merged: Vec<_> =
+                conflict.merged_units.iter().map(|key| format!("`{key}`")).collect();
+            let merged = merged.join(", ");
+            let why = format!("`{}` does not fit to {merged}: {files}", conflict.unit);
             let findings = vec![VerificationFinding::new(FindingSeverity::Major, why.clone())];
             let revision = PlanRevision {
                 unit: unit.clone(),
@@ -157,7 +162,7 @@ async fn apply_collect_output(
         CollectOutput::Result { unit, attempt, mut output } => {
             // Only whoever runs the checks needs it, and there may be much of it.
             if let Some(fields) = output.as_object_mut() {
-                fields.remove("put_back");
+                fields.remove("restored_tests");
             }
             state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
             let effects = vec![StepEffect::CollectJob { unit: unit.clone(), attempt }];
@@ -183,7 +188,7 @@ async fn apply_collect_output(
                     return Ok(ask_about_unit(state, &unit, question, cost));
                 }
                 Some(AgentReply::Later(request, about)) => {
-                    state.asked = Some(unit);
+                    state.question_unit = Some(unit);
                     return Ok(hand_off(state, *request, about));
                 }
                 Some(AgentReply::Waiting) => return Ok(await_answer(state)),
@@ -191,8 +196,9 @@ async fn apply_collect_output(
             let FailureRemedy { decision, note, by_person } = remedy;
             // What is planned smaller is another unit with attempts of its own: it must end at some time.
             let reduces = decision == FailureDecision::ReduceScope && !by_person;
-            if reduces && !may_retry(scene, state.reduced) {
-                let question = reduction_limit_question(&unit, attempt, &why, state.reduced);
+            if reduces && !may_retry(scene, state.scope_reductions) {
+                let question =
+                    reduction_limit_question(&unit, attempt, &why, state.scope_reductions);
                 return Ok(ask_about_unit(state, &unit, question, cost_micros));
             }
             findings.extend(
@@ -203,7 +209,7 @@ async fn apply_collect_output(
             let step = if decision == FailureDecision::ReduceScope {
                 let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
                 let kind = InstructionKind::ReduceScope;
-                state.reduced += 1;
+                state.scope_reductions += 1;
                 state.feedback.push(PlanFeedback { kind, text: format!("unit `{unit}`: {why}") });
                 let step = CheckpointDraft::new(StepVerdict::Revise, state);
                 CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
@@ -270,10 +276,11 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_in_words_and_what_has_none_as_it_is() {
-        let plain = json!({ "summary": "Nothing was changed. ", "stop": "unverified", "odd": [], "base": "c" });
+        let plain = json!({ "summary": "Nothing was changed. ", "stop_reason": "unverified", "anomalies": [], "base": "c" });
         assert_eq!(excerpt_output(&plain), "Nothing was changed. (unverified)");
         let steps = json!([{ "exit_code": 0, "output": "fine" }, { "exit_code": 2, "output": "1 of 3 failed\n" }]);
-        let ran = json!({ "summary": "Command 2 of 2 failed.", "stop": "failed", "steps": steps });
+        let ran =
+            json!({ "summary": "Command 2 of 2 failed.", "stop_reason": "failed", "steps": steps });
         assert_eq!(
             excerpt_output(&ran),
             "Command 2 of 2 failed. (failed)\nIt wrote: 1 of 3 failed"

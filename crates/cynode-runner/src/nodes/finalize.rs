@@ -105,7 +105,7 @@ fn check_final_units(scene: &StepContext<'_>) -> Result<Option<CheckpointDraft>,
             continue;
         }
         match check_progress(scene, key, attempt, output) {
-            // What was odd about it was answered for when it was taken.
+            // Its anomalies were answered for when it was accepted.
             CheckProgress::Known(Evidence { checks, .. })
                 if checks.iter().all(|it| it.tally.is_good()) => {}
             CheckProgress::Known(evidence) if evidence.commit.is_none() => {}

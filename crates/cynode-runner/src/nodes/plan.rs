@@ -78,7 +78,7 @@ async fn request_plan(
         wait.reason == WaitReason::HumanInput || wait.resolution == WaitResolution::Rejected
     };
     if let Some(wait) = answer.filter(holds) {
-        state.answered = Some(wait.clone());
+        state.planning_answer = Some(wait.clone());
     }
     // What failed is not under way: whoever plans anew may leave it out.
     let failed = |key: &UnitKey| {
@@ -92,7 +92,7 @@ async fn request_plan(
         criteria: &state.acceptance_criteria,
         before: state.plan.as_ref(),
         feedback: &state.feedback,
-        answer: answer.or(state.answered.as_ref()),
+        answer: answer.or(state.planning_answer.as_ref()),
         attempt: state.node_failures + 1,
         begun: &begun,
         handed: scene.position.handoff.as_ref(),
@@ -134,7 +134,7 @@ pub(super) async fn run_plan_step(scene: &StepContext<'_>) -> Result<CheckpointD
                 && (state.feedback.is_empty() || !state.feedback.iter().all(own));
             // The plan was made with it.
             state.feedback.clear();
-            state.answered = None;
+            state.planning_answer = None;
             let step = trial::begin_trial(scene, state, asks);
             CheckpointDraft { effects: [effects, step.effects].concat(), cost_micros, ..step }
         }

@@ -82,7 +82,8 @@ pub(super) fn check_progress(
     attempt: u32,
     output: &Value,
 ) -> CheckProgress {
-    let odd: Vec<ChangeAnomaly> = serde_json::from_value(output["odd"].clone()).unwrap_or_default();
+    let anomalies: Vec<ChangeAnomaly> =
+        serde_json::from_value(output["anomalies"].clone()).unwrap_or_default();
     let commit = output["commit"].as_str().or(output["base"].as_str()).map(ToOwned::to_owned);
     let mut due = due_checks(scene, unit);
     if commit.is_none() {
@@ -90,7 +91,7 @@ pub(super) fn check_progress(
         due.retain(|check| !check.if_runnable && !check.unless_before);
     }
     if due.is_empty() {
-        return CheckProgress::Known(Evidence { commit, checks: Vec::new(), odd });
+        return CheckProgress::Known(Evidence { commit, checks: Vec::new(), anomalies });
     }
     if commit.is_none() {
         // There is no repository in which they could run: nobody can show anything.
@@ -104,7 +105,7 @@ pub(super) fn check_progress(
             milliseconds: 0,
             repeated: false,
         });
-        return CheckProgress::Known(Evidence { commit, checks: none.collect(), odd });
+        return CheckProgress::Known(Evidence { commit, checks: none.collect(), anomalies });
     }
     let own = |it: &&EvidenceView| it.unit == *unit && it.attempt == attempt;
     let Some(view) = scene.position.evidence.iter().find(own) else {
@@ -113,16 +114,16 @@ pub(super) fn check_progress(
     let has = |check: &EvidenceCheck| view.checks.iter().any(|it| it.check == *check);
     match view.state {
         EvidenceState::Gathering => CheckProgress::Gathering,
-        EvidenceState::Unable if view.tries < MAX_CHECK_ATTEMPTS => CheckProgress::Missing(due),
+        EvidenceState::Unable if view.attempts < MAX_CHECK_ATTEMPTS => CheckProgress::Missing(due),
         EvidenceState::Unable => {
-            let why = view.trouble.clone().unwrap_or_else(|| "no reason was given".to_owned());
+            let why = view.error.clone().unwrap_or_else(|| "no reason was given".to_owned());
             CheckProgress::Unable(format!(
                 "the checks could not be run {} times: {why}",
-                view.tries
+                view.attempts
             ))
         }
         EvidenceState::Passed | EvidenceState::Failed if due.iter().all(has) => {
-            CheckProgress::Known(Evidence { commit, checks: view.checks.clone(), odd })
+            CheckProgress::Known(Evidence { commit, checks: view.checks.clone(), anomalies })
         }
         EvidenceState::Passed | EvidenceState::Failed => CheckProgress::Missing(due),
     }
@@ -135,8 +136,8 @@ pub(super) fn regather_evidence(
     attempt: u32,
 ) -> StepEffect {
     let mut effect = gather_evidence(scene, unit, attempt, due_checks(scene, unit));
-    if let StepEffect::GatherEvidence { again, .. } = &mut effect {
-        *again = true;
+    if let StepEffect::GatherEvidence { rerun, .. } = &mut effect {
+        *rerun = true;
     }
     effect
 }
@@ -155,6 +156,6 @@ pub(super) fn gather_evidence(
         attempt,
         checks,
         timeout_seconds,
-        again: false,
+        rerun: false,
     }
 }

@@ -429,7 +429,7 @@ async fn kept_while_more_is_said(said: EndedWait, remarks: usize) {
     };
     assert_eq!((feedback.len(), answer), (remarks, &Some(said)));
     set.state = anew.state;
-    assert_eq!(set.play(WorkflowStep::PlanSteps).await.state.answered, None);
+    assert_eq!(set.play(WorkflowStep::PlanSteps).await.state.planning_answer, None);
 }
 
 #[tokio::test]
@@ -590,7 +590,7 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
             StepEffect::RetryUnit { unit: key(), attempt: 1, findings },
         ]
     );
-    assert_eq!(step.state.asked, None);
+    assert_eq!(step.state.question_unit, None);
     // Then the other one.
     set.position.handoff = None;
     set.position.units.remove(1);
@@ -632,7 +632,7 @@ async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_pers
     let less = (StepVerdict::Revise, None);
     let asked = (StepVerdict::Wait, Some(question.to_owned()));
     assert_eq!(seen, [less.clone(), less.clone(), less, asked]);
-    assert_eq!(set.state.asked, Some(key()), "what a person answers is about this unit");
+    assert_eq!(set.state.question_unit, Some(key()), "what a person answers is about this unit");
 }
 
 #[tokio::test]
@@ -674,7 +674,7 @@ fn checked(set: &mut Set) -> [EvidenceCheck; 2] {
     set.state.plan = Some(Plan::try_from(text).unwrap());
     set.state.acceptance_criteria =
         vec![Criterion { text: "it holds".parse().unwrap(), check: Some(task.clone()) }];
-    let result = json!({ "commit": "c".repeat(40), "base": "b".repeat(40), "odd": [] });
+    let result = json!({ "commit": "c".repeat(40), "base": "b".repeat(40), "anomalies": [] });
     set.position.units[0].job.as_mut().unwrap().result = Some(result.clone());
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output: result });
     [own, task]
@@ -700,8 +700,8 @@ fn view(checks: &[EvidenceCheck], state: EvidenceState, tally: CheckTally) -> Ev
         stale: false,
         checks: checks.iter().map(of).collect(),
         waived: None,
-        trouble: (state == EvidenceState::Unable).then(|| "no sandbox".into()),
-        tries: 1,
+        error: (state == EvidenceState::Unable).then(|| "no sandbox".into()),
+        attempts: 1,
         opened_at: time::OffsetDateTime::UNIX_EPOCH,
         ended_at: None,
     }
@@ -716,7 +716,7 @@ async fn a_result_is_checked_before_it_is_judged_by_its_own_checks_and_those_of_
         attempt: 1,
         checks: checks.to_vec(),
         timeout_seconds: 600,
-        again: false,
+        rerun: false,
     };
     let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Job));
@@ -746,12 +746,13 @@ async fn a_result_is_checked_before_it_is_judged_by_its_own_checks_and_those_of_
 #[tokio::test]
 async fn a_person_takes_what_they_were_shown_of_what_is_odd() {
     let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
-    let odd: Vec<ChangeAnomaly> = (0..12)
+    let anomalies: Vec<ChangeAnomaly> = (0..12)
         .map(|number| ChangeAnomaly::TestRemoved { path: format!("tests/t{number}.py") })
         .collect();
-    let output = json!({ "commit": "c".repeat(40), "odd": odd });
+    let output = json!({ "commit": "c".repeat(40), "anomalies": anomalies });
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output });
-    for (waived, shown) in [(None, &[][..]), (Some("a person took it".to_owned()), &odd[..10])] {
+    let person = Some("a person took it".to_owned());
+    for (waived, shown) in [(None, &[][..]), (person, &anomalies[..10])] {
         set.mind.waived.clone_from(&waived);
         let accept = StepEffect::AcceptUnit {
             unit: key(),
@@ -759,7 +760,7 @@ async fn a_person_takes_what_they_were_shown_of_what_is_odd() {
             findings: vec![VerificationFinding::new(FindingSeverity::Major, "found")],
             by_person: waived.is_some(),
             waived,
-            shown: shown.to_vec(),
+            shown_anomalies: shown.to_vec(),
         };
         assert_eq!(set.play(WorkflowStep::VerifyStepResult).await.effects, [accept]);
     }
@@ -768,9 +769,9 @@ async fn a_person_takes_what_they_were_shown_of_what_is_odd() {
 #[tokio::test]
 async fn tests_that_are_put_back_are_no_part_of_the_state() {
     let mut set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
-    let result = json!({ "commit": "c", "odd": [], "put_back": ["tests/sum.py"] });
+    let result = json!({ "commit": "c", "anomalies": [], "restored_tests": ["tests/sum.py"] });
     set.position.units[0].job.as_mut().unwrap().result = Some(result);
-    let output = json!({ "commit": "c", "odd": [] });
+    let output = json!({ "commit": "c", "anomalies": [] });
     let kept = StepResult { unit: key(), attempt: 1, output };
     assert_eq!(set.play(WorkflowStep::CollectResult).await.state.last_result, Some(kept));
 }
@@ -780,7 +781,7 @@ async fn checks_that_cannot_be_run_time_and_again_end_the_task_with_the_reason()
     let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
     let checks = checked(&mut set);
     let unable = view(&checks, EvidenceState::Unable, CheckTally::Again);
-    set.position.evidence = vec![EvidenceView { tries: 5, ..unable }];
+    set.position.evidence = vec![EvidenceView { attempts: 5, ..unable }];
     let step = set.play(WorkflowStep::VerifyStepResult).await;
     let why = "Verify Step Result: the checks could not be run 5 times: no sandbox";
     assert_eq!((step.verdict, step.note.as_deref()), (StepVerdict::Fail, Some(why)));
@@ -809,16 +810,16 @@ async fn what_a_task_leaves_is_checked_in_the_end_even_if_nobody_did_before() {
 #[tokio::test]
 async fn changes_that_do_not_fit_together_go_back_to_planning_with_the_units_and_files() {
     let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
-    let conflict = json!({ "commit": "d", "with": [], "files": ["a.rs"], "unit": "right", "with_units": ["left"] });
+    let conflict = json!({ "commit": "d", "merged_commits": [], "files": ["a.rs"], "unit": "right", "merged_units": ["left"] });
     set.position.units[0].job.as_mut().unwrap().result =
-        Some(json!({ "stop": "conflict", "conflict": conflict }));
+        Some(json!({ "stop_reason": "conflict", "conflict": conflict }));
     let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!(step.verdict, StepVerdict::Revise);
     let sent_back =
         cynode_wire::handoffs::PlanRevision::from_feedback(&step.state.feedback[0]).unwrap();
     let meant = cynode_wire::handoffs::UnitsConflict {
         unit: "right".parse().unwrap(),
-        with: vec!["left".parse().unwrap()],
+        merged_units: vec!["left".parse().unwrap()],
         files: vec!["a.rs".into()],
     };
     assert_eq!(sent_back.conflict, Some(meant));
@@ -834,7 +835,7 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
     set.position.ended_wait =
         Some(EndedWait { reason, resolution, question, answer: answer.clone() });
     for (asked, heard) in [(Some("a"), answer.clone()), (Some("b"), None), (None, answer)] {
-        set.state.asked = asked.map(|key| key.parse().unwrap());
+        set.state.question_unit = asked.map(|key| key.parse().unwrap());
         let Set { task, position, state, limits, mind } = &set;
         let scene = StepContext { task, position, state, limits, mind };
         let told = unit_answer(&scene, &key()).and_then(|wait| wait.answer.clone());
@@ -894,8 +895,8 @@ fn base(of: &[(&EvidenceCheck, i32, &str)], state: EvidenceState) -> BaseChecks 
         state,
         unclaimed: false,
         checks: of.iter().map(result).collect(),
-        trouble: None,
-        tries: 1,
+        error: None,
+        attempts: 1,
         opened_at: time::OffsetDateTime::UNIX_EPOCH,
         ended_at: None,
     }
@@ -1066,12 +1067,12 @@ async fn without_a_node_the_plan_goes_on_and_says_that_nothing_was_tried() {
     // A node that is not heard of any more is no reason yet: another may try.
     let lost = BaseChecks {
         state: EvidenceState::Unable,
-        trouble: Some("nothing was heard of the node any more".into()),
+        error: Some("nothing was heard of the node any more".into()),
         ..waits
     };
     set.position.base_checks = Some(lost.clone());
     assert_eq!(asked_of(&set.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Job));
-    set.position.base_checks = Some(BaseChecks { tries: 2, ..lost });
+    set.position.base_checks = Some(BaseChecks { attempts: 2, ..lost });
     assert_eq!(asked_of(&set.play(WorkflowStep::PlanSteps).await).0, Some(WaitReason::Approval));
 }
 
@@ -1095,14 +1096,14 @@ async fn a_check_that_could_not_run_is_run_again_when_a_person_has_mended_the_ma
     known.checks[0].exit_code = Some(127);
     known.checks[0].excerpt = "sh: 1: make: not found".into();
     set.position.evidence = vec![known];
-    set.state.asked = Some(key());
+    set.state.question_unit = Some(key());
     answered_with(&mut set, "again");
     let again = StepEffect::GatherEvidence {
         unit: key(),
         attempt: 1,
         checks: checks.to_vec(),
         timeout_seconds: 600,
-        again: true,
+        rerun: true,
     };
     assert_eq!(set.play(WorkflowStep::VerifyStepResult).await.effects, [again]);
     // At the end the work is not sent back for it either.

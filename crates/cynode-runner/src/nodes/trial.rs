@@ -139,13 +139,12 @@ fn advance_trial(
     let mut effects = Vec::new();
     match base.state {
         EvidenceState::Gathering if base.unclaimed => {
-            base.trouble =
-                Some(format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s"));
+            base.error = Some(format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s"));
             effects.push(StepEffect::SkipChecks);
         }
         EvidenceState::Gathering => return wait_for_trial(state, trial, None),
         // The sandbox came to nothing, or nothing was heard of the node.
-        EvidenceState::Unable if base.tries < MAX_TRIAL_ATTEMPTS && base.commit.is_some() => {
+        EvidenceState::Unable if base.attempts < MAX_TRIAL_ATTEMPTS && base.commit.is_some() => {
             return wait_for_trial(state, trial, Some(StepEffect::TryChecks { checks: wanted }));
         }
         EvidenceState::Unable => {}

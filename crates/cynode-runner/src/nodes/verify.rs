@@ -25,7 +25,7 @@ struct VerifyInput<'a> {
 }
 
 enum VerifyOutput {
-    /// With what a person was shown of what is odd.
+    /// With the anomalies that a person was shown.
     Judged(VerificationResult, Vec<ChangeAnomaly>, u64),
     Ask(String, u64),
     HandOff(Box<HandoffRequest>, String),
@@ -133,9 +133,15 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
     };
     let (step, effect) = match outcome {
         VerifyOutcome::Accept => {
-            let shown = if by_person && waived.is_some() { listed } else { Vec::new() };
-            let accept =
-                StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown };
+            let shown_anomalies = if by_person && waived.is_some() { listed } else { Vec::new() };
+            let accept = StepEffect::AcceptUnit {
+                unit,
+                attempt,
+                findings,
+                waived,
+                by_person,
+                shown_anomalies,
+            };
             (noted(CheckpointDraft::new(StepVerdict::Pass, state)), accept)
         }
         // The unit did its part; what it found is for whoever plans what follows.
@@ -156,8 +162,15 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
                 FindingSeverity::Minor | FindingSeverity::Note => finding,
             });
             let findings = findings.collect();
-            let (by_person, shown) = (false, Vec::new());
-            (step, StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown })
+            let accept = StepEffect::AcceptUnit {
+                unit,
+                attempt,
+                findings,
+                waived,
+                by_person: false,
+                shown_anomalies: Vec::new(),
+            };
+            (step, accept)
         }
         VerifyOutcome::Redo if by_person || may_retry(scene, attempt) => {
             let step = CheckpointDraft {

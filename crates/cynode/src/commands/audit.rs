@@ -70,13 +70,13 @@ pub(crate) fn run_audit(
 }
 
 fn print_audit_report(report: &audit::Report) {
-    let audit::Report { chains, pruned, closed, records, covered, tip, problems } = report;
+    let audit::Report { chains, pruned, closed, records, covered, head, problems } = report;
     output::print_line(&format!(
         "{records} records in {chains} chains ({closed} closed, {pruned} removed after their time)"
     ));
     output::print_line(&format!("{covered} records are under a signature"));
     output::print_line(&format!(
-        "the end of the list is {tip}: keep it elsewhere to notice a chain that is cut off"
+        "the head of the chain list is {head}: keep it elsewhere to notice a chain that is cut off"
     ));
     for problem in problems {
         output::print_error(problem);

@@ -134,7 +134,7 @@ impl AuditCommand {
 async fn verify_records(context: &CliContext) -> Result<()> {
     let call = ApiRequest::for_operation(operations::VERIFY_AUDIT);
     let value: Value = context.client.send_with_timeout(&call, VERIFY_TIMEOUT).await?;
-    let names = |it: &AuditReport| vec![it.tip.clone()];
+    let names = |it: &AuditReport| vec![it.head.clone()];
     context.show_answer(&value, names, |it: &AuditReport, look| {
         render_record(look.paint, &audit_report_fields(it))
     })?;
@@ -149,11 +149,11 @@ async fn verify_records(context: &CliContext) -> Result<()> {
 
 /// What was found, and what it comes to.
 fn audit_report_fields(report: &AuditReport) -> Vec<(&'static str, String)> {
-    let AuditReport { chains, pruned, closed, records, covered, tip, problems } = report;
+    let AuditReport { chains, pruned, closed, records, covered, head, problems } = report;
     let mut sides = vec![
         ("chains", format!("{chains}, {closed} closed, {pruned} pruned")),
         ("records", format!("{records}, {covered} under a signature")),
-        ("tip", format!("{tip}\nkeep it elsewhere to notice a chain that is cut off")),
+        ("head", format!("{head}\nkeep it elsewhere to notice a chain that is cut off")),
     ];
     if problems.is_empty() {
         sides.push(("so", "everything is there and unchanged".to_owned()));
@@ -228,13 +228,13 @@ mod tests {
             closed: 0,
             records: 252,
             covered: 148,
-            tip: "1:08a0".to_owned(),
+            head: "1:08a0".to_owned(),
             problems: problems.iter().map(|it| (*it).to_owned()).collect(),
         };
         let same = [
             ("chains", "1, 0 closed, 0 pruned".to_owned()),
             ("records", "252, 148 under a signature".to_owned()),
-            ("tip", "1:08a0\nkeep it elsewhere to notice a chain that is cut off".to_owned()),
+            ("head", "1:08a0\nkeep it elsewhere to notice a chain that is cut off".to_owned()),
         ];
         let with = |name: &'static str, text: &str| {
             let mut sides = same.to_vec();

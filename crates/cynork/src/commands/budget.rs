@@ -154,15 +154,20 @@ fn budget_source(ceiling: &BudgetStatusView) -> String {
 
 fn budget_row(it: &BudgetStatusView, look: &ValueFormatter) -> [String; 7] {
     let cost = render_budget_usage(
-        it.spent_micros + it.held_micros,
+        it.spent_micros + it.reserved_micros,
         it.max_cost_micros.map(|it| it.as_i64()),
         format_signed_amount,
         &format!(" {}", look.currency),
         look,
     );
     let most_tokens = it.max_tokens.map(|it| it.as_i64());
-    let tokens =
-        render_budget_usage(it.spent_tokens + it.held_tokens, most_tokens, group_digits, "", look);
+    let tokens = render_budget_usage(
+        it.spent_tokens + it.reserved_tokens,
+        most_tokens,
+        group_digits,
+        "",
+        look,
+    );
     [
         look.style_bold(&budget_scope_label(it)),
         it.period.as_str().to_owned(),
@@ -218,7 +223,7 @@ mod tests {
         let since = |period: &str, since: &str| {
             let ceiling = json!({ "budget_id": "bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "scope_type": "installation",
                 "scope_id": null, "period": period, "since": since, "max_cost_micros": 500_000, "max_tokens": null,
-                "spent_micros": 0, "held_micros": 0, "spent_tokens": 0, "held_tokens": 0 });
+                "spent_micros": 0, "reserved_micros": 0, "spent_tokens": 0, "reserved_tokens": 0 });
             budget_row(&serde_json::from_value(ceiling).unwrap(), &look)[4].clone()
         };
         assert_eq!(since("total", "2000-01-01T00:00:00Z"), "");

@@ -87,7 +87,7 @@ impl HandoffListArgs {
         let task = context.optional_task_id(self.task.as_deref(), Some(&project)).await?;
         let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [project])
             .with_query("task_id", task);
-        let heads = ["id", "kind", "state", "by", "thoughts", "cost", "when"];
+        let heads = ["id", "kind", "state", "by", "decisions", "cost", "when"];
         let name = |it: &HandoffView| it.handoff_id.to_string();
         context
             .show_list(&call, Some(&self.pages), name, heads, |it: &HandoffView, look| {
@@ -96,7 +96,7 @@ impl HandoffListArgs {
                     look.style_bold(&to_wire_word(it.kind)),
                     look.style_state(&to_wire_word(it.state)),
                     to_wire_word(it.role),
-                    it.thoughts.len().to_string(),
+                    it.decisions.len().to_string(),
                     look.format_money(it.cost_micros),
                     look.format_relative_time(it.created_at),
                 ]
@@ -122,20 +122,20 @@ fn render_handoff(it: &HandoffView, value: &Value, look: &ValueFormatter) -> Str
             ("id", it.handoff_id.to_string()),
         ],
     );
-    let rows = it.thoughts.iter().map(|thought| {
-        let tokens = format!("{} in, {} out", thought.input_tokens, thought.output_tokens);
-        let took = format!("{} ms", thought.latency_ms);
+    let rows = it.decisions.iter().map(|decision| {
+        let tokens = format!("{} in, {} out", decision.input_tokens, decision.output_tokens);
+        let took = format!("{} ms", decision.latency_ms);
         [
-            thought.step.to_string(),
-            thought.kind.clone(),
-            thought.model.clone(),
+            decision.step.to_string(),
+            decision.kind.clone(),
+            decision.model.clone(),
             tokens,
             took,
-            thought.attempts.to_string(),
+            decision.attempts.to_string(),
         ]
     });
-    if !it.thoughts.is_empty() {
-        let heads = ["step", "thought", "model", "tokens", "took", "asked"];
+    if !it.decisions.is_empty() {
+        let heads = ["step", "decision", "model", "tokens", "took", "asked"];
         let _ = write!(text, "\n{}\n", render_table(look.paint, heads, rows.collect()));
     }
     if !value["answer"].is_null() {

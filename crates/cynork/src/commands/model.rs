@@ -226,13 +226,13 @@ fn render_model_choices(choices: &ModelChoices, in_project: bool, look: &ValueFo
     if !in_project {
         text.push_str("outside of all projects; name one with --project\n");
     }
-    for blocked in &choices.blocked {
+    for blocker in &choices.blockers {
         let words =
-            look.paint.apply_style(TextStyle::Red, &format!("no model is asked: {blocked}"));
+            look.paint.apply_style(TextStyle::Red, &format!("no model is asked: {blocker}"));
         let _ = writeln!(text, "{words}");
     }
     for tier in &choices.tiers {
-        let uses = match (&tier.model, tier.instead) {
+        let uses = match (&tier.model, tier.fallback_tier) {
             (Some(model), None) => look.style_bold(model),
             (Some(model), Some(near)) => {
                 let why =
@@ -244,7 +244,7 @@ fn render_model_choices(choices: &ModelChoices, in_project: bool, look: &ValueFo
         let _ = writeln!(text, "{:<9} {uses}", tier.tier.as_str());
         for choice in &tier.choices {
             let place = match choice.position {
-                Some(place) if choice.used => {
+                Some(place) if choice.selected => {
                     look.paint.apply_style(TextStyle::Green, &format!("{place} ▸"))
                 }
                 Some(place) => format!("{place}  "),
@@ -374,14 +374,14 @@ mod tests {
     fn the_choice_is_told_in_its_order_and_with_why() {
         let choices = json!({ "tiers": [
             { "tier": "fast", "model_id": "cynodeai.fast", "model": "own", "choices": [
-                { "model": "own", "provider": "sample", "upstream": "scripted", "own": true, "position": 1, "used": true,
+                { "model": "own", "provider": "sample", "upstream": "scripted", "project_specific": true, "position": 1, "selected": true,
                     "reason": "the project's own model goes before a general one" },
-                { "model": "coder", "provider": "local", "upstream": "qwen", "own": false, "position": 2, "used": false,
+                { "model": "coder", "provider": "local", "upstream": "qwen", "project_specific": false, "position": 2, "selected": false,
                     "reason": "a general model, for every project" },
-                { "model": "old", "own": false, "used": false, "reason": "it is switched off" },
+                { "model": "old", "project_specific": false, "selected": false, "reason": "it is switched off" },
             ] },
-            { "tier": "deep", "model_id": "cynodeai.deep", "model": "own", "instead": "fast", "choices": [] },
-        ], "blocked": [] });
+            { "tier": "deep", "model_id": "cynodeai.deep", "model": "own", "fallback_tier": "fast", "choices": [] },
+        ], "blockers": [] });
         let now = datetime!(2026-11-16 12:00 UTC);
         let look = ValueFormatter { paint: Colorizer(false), now, currency: Currency::USD };
         assert_eq!(

@@ -137,7 +137,10 @@ async fn list_providers(context: &CliContext) -> Result<()> {
                         .map(|key| render_key_label(key, look))
                         .collect::<Vec<_>>()
                         .join(", "),
-                    it.base_url.clone().or_else(|| it.of.clone()).unwrap_or_default(),
+                    it.base_url
+                        .clone()
+                        .or_else(|| it.recorded_provider.clone())
+                        .unwrap_or_default(),
                 ]
             },
         )
@@ -164,7 +167,8 @@ impl ProviderSetArgs {
         let script = self.script.as_deref().map(given::read_file_json).transpose()?;
         let body = given::without_nulls(json!({
             "kind": self.kind, "base_url": self.base_url, "dialect": self.dialect, "local": self.local,
-            "enabled": self.disabled.then_some(false), "script": script, "of": self.source, "cassette": self.cassette,
+            "enabled": self.disabled.then_some(false), "script": script, "recorded_provider": self.source,
+            "cassette": self.cassette,
         }));
         let call = ApiRequest::with_path_params(operations::SET_PROVIDER, [&self.provider])
             .with_json_body(&body);

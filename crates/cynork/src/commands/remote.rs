@@ -107,8 +107,8 @@ impl RemoteCommand {
 fn remote_fields(remote: &RemoteView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     let intake = [
         remote.intake.label.as_ref().map(|label| format!("with the label {label}")),
-        remote.intake.assign_to_us.then(|| "assigned to us".to_owned()),
-        remote.intake.from_anyone.then(|| "from anyone".to_owned()),
+        remote.intake.assigned_to_bot.then(|| "assigned to the bot".to_owned()),
+        remote.intake.allow_untrusted_authors.then(|| "from untrusted authors".to_owned()),
     ];
     let intake: Vec<String> = intake.into_iter().flatten().collect();
     vec![
@@ -119,7 +119,7 @@ fn remote_fields(remote: &RemoteView, look: &ValueFormatter) -> Vec<(&'static st
         ("branch", remote.default_branch.clone()),
         ("as", remote.login.clone().unwrap_or_default()),
         ("issues", intake.join(", ")),
-        ("looked at", look.format_optional_time(remote.looked_at)),
+        ("polled at", look.format_optional_time(remote.polled_at)),
         ("fetched", look.format_optional_time(remote.fetched_at)),
         ("deliveries to", remote.webhook_path.clone()),
         ("signed with", remote.webhook_secret.as_ref().map(|it| it.0.clone()).unwrap_or_default()),
@@ -162,7 +162,8 @@ impl RemoteSetArgs {
             "default_branch": self.branch,
             "credential": token.as_ref().map(|it| it.expose_secret()),
             "webhook_secret": signs.as_ref().map(|it| it.expose_secret()),
-            "intake": { "label": self.label, "assign_to_us": self.assigned_to_bot, "from_anyone": self.allow_untrusted_authors },
+            "intake": { "label": self.label, "assigned_to_bot": self.assigned_to_bot,
+                "allow_untrusted_authors": self.allow_untrusted_authors },
             "poll_seconds": self.poll_seconds,
             "check": self.no_check.then_some(false),
         }));
@@ -191,7 +192,7 @@ async fn list_issues(context: &CliContext, place: ProjectSelector) -> Result<()>
                         || {
                             look.style_state("refused")
                                 + ": "
-                                + issue.refused.as_deref().unwrap_or_default()
+                                + issue.rejection_reason.as_deref().unwrap_or_default()
                         },
                         |task| task.to_string(),
                     ),

@@ -84,9 +84,9 @@ pub(crate) struct ScheduleCreateArgs {
     /// Name, unique in the project.
     name: String,
     #[command(flatten)]
-    when: ScheduleTriggerArgs,
+    trigger: ScheduleTriggerArgs,
     #[command(flatten)]
-    what: ScheduleActionArgs,
+    action: ScheduleActionArgs,
     /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
@@ -99,9 +99,9 @@ pub(crate) struct ScheduleUpdateArgs {
     /// Schedule, by name or id.
     schedule: String,
     #[command(flatten)]
-    when: ScheduleTriggerArgs,
+    trigger: ScheduleTriggerArgs,
     #[command(flatten)]
-    what: ScheduleActionArgs,
+    action: ScheduleActionArgs,
     /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
@@ -120,9 +120,9 @@ impl ScheduleTriggerArgs {
     fn into_trigger_body(self, look: &ValueFormatter) -> Result<Option<Value>> {
         Ok(match (self.cron, self.at) {
             (Some(expression), _) => {
-                let zone = self.timezone;
+                let timezone = self.timezone;
                 Some(given::without_nulls(
-                    json!({ "kind": "cron", "expression": expression, "zone": zone }),
+                    json!({ "kind": "cron", "expression": expression, "timezone": timezone }),
                 ))
             }
             (None, Some(at)) => Some(json!({ "kind": "once", "at": at.to_rfc3339(look.now)? })),
@@ -151,7 +151,7 @@ impl ScheduleCommand {
             Self::List { project, pages } => {
                 let call = ApiRequest::for_operation(operations::LIST_SCHEDULES)
                     .with_query("project", project);
-                let heads = ["name", "when", "what", "next", "on"];
+                let heads = ["name", "trigger", "action", "next", "on"];
                 let name = |it: &ScheduleView| it.name.as_str().to_owned();
                 context.show_list(&call, Some(&pages), name, heads, schedule_row).await
             }
@@ -189,19 +189,20 @@ impl ScheduleCommand {
 
 /// A time or a rule, in a word or two.
 fn render_trigger(it: &ScheduleView) -> String {
-    let when = json!(it.when);
-    match when["expression"].as_str() {
+    let trigger = json!(it.trigger);
+    match trigger["expression"].as_str() {
         Some(expression) => {
-            format!("{expression} {}", when["zone"].as_str().unwrap_or_default()).trim().to_owned()
+            let timezone = trigger["timezone"].as_str().unwrap_or_default();
+            format!("{expression} {timezone}").trim().to_owned()
         }
-        None => to_plain_text(&when["at"]),
+        None => to_plain_text(&trigger["at"]),
     }
 }
 
 /// What it asks for, its first line.
 fn render_action(it: &ScheduleView) -> String {
-    let what = json!(it.what);
-    let text = what["text"].as_str().or(what["description"].as_str()).unwrap_or_default();
+    let action = json!(it.action);
+    let text = action["text"].as_str().or(action["description"].as_str()).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
@@ -216,17 +217,17 @@ fn schedule_row(it: &ScheduleView, look: &ValueFormatter) -> [String; 5] {
 }
 
 fn schedule_fields(it: &ScheduleView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
-    let last = it.last.as_ref();
+    let last = it.last_firing.as_ref();
     let last = last.map(|it| format!("{}: {}", look.format_relative_time(it.fired_at), it.outcome));
     vec![
         ("name", look.style_bold(it.name.as_str())),
         ("id", it.schedule_id.to_string()),
-        ("when", render_trigger(it)),
-        ("what", render_action(it)),
+        ("trigger", render_trigger(it)),
+        ("action", render_action(it)),
         ("on", look.format_yes_no(it.enabled)),
         ("next", look.format_optional_time(it.next_at)),
         ("fired", it.firings.to_string()),
-        ("last", last.unwrap_or_default()),
+        ("last firing", last.unwrap_or_default()),
         ("version", it.version.to_string()),
     ]
 }
@@ -236,13 +237,13 @@ impl ScheduleCreateArgs {
         let lacks = |what: &str, fix: &str| {
             CliError::new(CliErrorKind::Usage, what.to_owned()).with_fix(fix)
         };
-        let when = self.when.into_trigger_body(&context.value_formatter())?;
-        let when = when.ok_or_else(|| lacks("when?", "say it with --cron or --at"))?;
-        let what = self.what.into_action_body()?;
-        let what = what.ok_or_else(|| lacks("what?", "say it with --words or --task"))?;
+        let trigger = self.trigger.into_trigger_body(&context.value_formatter())?;
+        let trigger = trigger.ok_or_else(|| lacks("when?", "say it with --cron or --at"))?;
+        let action = self.action.into_action_body()?;
+        let action = action.ok_or_else(|| lacks("what?", "say it with --words or --task"))?;
         let project = context.project_id(&context.require_project(self.place.project)?).await?;
-        let body = json!({ "project_id": project, "name": self.name, "when": when, "what": what,
-            "missed": self.missed });
+        let body = json!({ "project_id": project, "name": self.name, "trigger": trigger, "action": action,
+            "missed_policy": self.missed });
         let call = ApiRequest::for_operation(operations::CREATE_SCHEDULE)
             .with_json_body(&given::without_nulls(body));
         let name = |it: &ScheduleView| it.schedule_id.to_string();
@@ -265,8 +266,8 @@ impl ScheduleUpdateArgs {
         };
         let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = given::require_changes(
-            json!({ "when": self.when.into_trigger_body(&context.value_formatter())?,
-            "what": self.what.into_action_body()?, "missed": self.missed, "enabled": enabled }),
+            json!({ "trigger": self.trigger.into_trigger_body(&context.value_formatter())?,
+            "action": self.action.into_action_body()?, "missed_policy": self.missed, "enabled": enabled }),
         )?;
         let mut body = body;
         body["expected_version"] = version;

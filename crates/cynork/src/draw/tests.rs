@@ -78,8 +78,8 @@ fn evidence_is_a_table_in_which_what_failed_says_why() {
             result("sleep 9", CheckTally::Failed, 2, None, ""),
         ],
         waived: None,
-        trouble: Some("the machine was away".into()),
-        tries: 1,
+        error: Some("the machine was away".into()),
+        attempts: 1,
         opened_at: datetime!(2026-01-01 0:00 UTC),
         ended_at: None,
     };

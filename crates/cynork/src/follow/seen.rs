@@ -68,10 +68,10 @@ impl UpdateDedup {
         let plans = handoffs.iter().rev().filter(|it| it.kind == HandoffKind::Plan);
         for handoff in plans {
             let at = handoff.created_at;
-            for thought in &handoff.thoughts {
-                let Some(output) = &thought.output else { continue };
+            for decision in &handoff.decisions {
+                let Some(output) = &decision.output else { continue };
                 let reason = output["reason"].as_str().unwrap_or_default().to_owned();
-                match thought.kind.as_str() {
+                match decision.kind.as_str() {
                     "classify" => news.extend(self.collect_class(
                         parse_enum_word(&output["class"]),
                         reason,

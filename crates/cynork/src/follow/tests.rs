@@ -56,7 +56,7 @@ fn handoff(
         "project_id": PROJECT, "task_id": TASK, "run_id": null, "job_id": null, "thread_id": null,
         "attempt": 1, "worker": null, "cost_micros": 0, "failure": null, "trace_id": "",
         "created_at": "2026-01-01T00:00:00Z", "ended_at": null,
-        "thoughts": thoughts.collect::<Vec<_>>(), "answer": answer,
+        "decisions": thoughts.collect::<Vec<_>>(), "answer": answer,
     }))
     .unwrap()
 }

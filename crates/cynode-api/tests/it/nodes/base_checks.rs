@@ -56,7 +56,7 @@ impl Planned {
 
     async fn report(node: &Machine, job: &Value, steps: Value, outcome: &str) {
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": outcome,
-            "result": { "stop": "end_turn", "steps": steps } });
+            "result": { "stop_reason": "end_turn", "steps": steps } });
         node.client.post(&path(job, "result"), body).await.expect(200);
     }
 }
@@ -102,7 +102,7 @@ async fn checks_are_tried_on_the_base_commit_in_one_job_that_is_no_attempt_of_an
         result
     };
     let known = json!({
-        "commit": planned.head, "state": "failed", "tries": 1,
+        "commit": planned.head, "state": "failed", "attempts": 1,
         "checks": [
             result("pytest", "cannot_run", 127, "sh: 1: pytest: not found"),
             result("make test", "fails", 2, "1 failed"),
@@ -129,7 +129,7 @@ async fn checks_are_tried_on_the_base_commit_in_one_job_that_is_no_attempt_of_an
     Planned::report(&node, &again, json!([step("pytest", 0, "2 passed")]), "succeeded").await;
     let base = planned.base().await;
     assert_eq!(
-        json!([base["tries"], base["checks"][0]["outcome"], base["checks"][1]["outcome"]]),
+        json!([base["attempts"], base["checks"][0]["outcome"], base["checks"][1]["outcome"]]),
         json!([2, "passes", "fails"])
     );
 }
@@ -148,7 +148,7 @@ async fn checks_that_no_node_takes_are_skipped_and_the_work_goes_on() {
     planned.drive.go(&mut planned.held, "pass", skip).await;
     let base = planned.base().await;
     assert_eq!(
-        json!([base["state"], base["trouble"]]),
+        json!([base["state"], base["error"]]),
         json!(["unable", "no node took the job within 60 s: see `cynork node list`"])
     );
     let node = Machine::join(&planned.drive.app, &planned.drive.admin, 1, 10).await;
@@ -164,7 +164,7 @@ async fn where_there_is_no_repository_nothing_is_tried_and_the_run_is_woken() {
     planned.held = planned.drive.start().await;
     let base = &planned.held.position["base_checks"];
     assert_eq!(
-        json!([base["state"], base["trouble"], base["checks"][0]["outcome"]]),
+        json!([base["state"], base["error"], base["checks"][0]["outcome"]]),
         json!(["unable", "the project has no repository", "not_tried"])
     );
 }

@@ -92,18 +92,18 @@ impl Brought {
         let (commit, bundle) = change(self.directory.path(), &self.head, files);
         let bundle = store(&self.node, &job, &bundle).await;
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-            "result": { "summary": "done", "stop": "end_turn", "commit": commit, "bundle": bundle } });
+            "result": { "summary": "done", "stop_reason": "end_turn", "commit": commit, "bundle": bundle } });
         self.node.client.post(&path(&job, "result"), body).await.expect(200);
         commit
     }
 
     /// What a unit's result has to answer for.
-    async fn odd(&self, unit: &str) -> Value {
-        let mut odd = results(&self.drive.app).await[unit]["odd"].clone();
-        for one in odd.as_array_mut().unwrap() {
-            assert!(one.as_object_mut().unwrap().remove("is").unwrap().is_string());
+    async fn anomalies(&self, unit: &str) -> Value {
+        let mut anomalies = results(&self.drive.app).await[unit]["anomalies"].clone();
+        for one in anomalies.as_array_mut().unwrap() {
+            assert!(one.as_object_mut().unwrap().remove("object_id").unwrap().is_string());
         }
-        odd
+        anomalies
     }
 
     async fn gather(&mut self, checks: Value) {
@@ -131,7 +131,7 @@ impl Brought {
             })
             .collect();
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-            "result": { "stop": "end_turn", "steps": steps } });
+            "result": { "stop_reason": "end_turn", "steps": steps } });
         self.node.client.post(&path(&job, "result"), body).await.expect(200);
         job
     }
@@ -196,7 +196,7 @@ async fn checks_run_on_the_commit_that_was_brought_by_nobody_who_could_bend_them
             "evidence_id": null, "unit": "a", "attempt": 1, "commit": brought.commit, "state": "passed", "stale": false,
             "checks": [{ "check": holds(), "tally": "passed", "rounds": 1, "exit_code": 0, "sha256": "ab",
                 "excerpt": "ended 0", "milliseconds": 7 }],
-            "tries": 1, "opened_at": null, "ended_at": null,
+            "attempts": 1, "opened_at": null, "ended_at": null,
         }])
     );
     assert_eq!(brought.end(Value::Null).await, (200, 200));
@@ -242,7 +242,7 @@ async fn each_check_has_a_job_with_time_enough_and_what_one_showed_outlives_the_
     assert_eq!(second["work"]["worker"]["checks"], json!([short]));
     has_time(&second, 900);
     let body = json!({ "fencing_token": second["fencing_token"], "outcome": "failed",
-        "result": { "summary": "its time was up", "stop": "timeout" } });
+        "result": { "summary": "its time was up", "stop_reason": "timeout" } });
     brought.node.client.post(&path(&second, "result"), body).await.expect(200);
     brought.gather(json!([long, short])).await;
     let again = brought.check(4, &[0]).await;
@@ -298,17 +298,17 @@ async fn checks_whose_sandbox_came_to_nothing_are_begun_anew_and_show_nothing_un
     brought.gather(json!([holds()])).await;
     let job = brought.node.claim(2, 10).await.remove(0);
     let body = json!({ "fencing_token": job["fencing_token"], "outcome": "failed",
-        "result": { "summary": "no room for a sandbox", "stop": "failed" } });
+        "result": { "summary": "no room for a sandbox", "stop_reason": "failed" } });
     brought.node.client.post(&path(&job, "result"), body).await.expect(200);
     let shown = brought.shown().await;
     assert_eq!(
-        json!([shown[0]["state"], shown[0]["trouble"], shown[0]["tries"]]),
+        json!([shown[0]["state"], shown[0]["error"], shown[0]["attempts"]]),
         json!(["unable", "no room for a sandbox", 1])
     );
     brought.gather(json!([holds()])).await;
     brought.check(3, &[0]).await;
     let shown = brought.shown().await;
-    assert_eq!(json!([shown[0]["state"], shown[0]["tries"]]), json!(["passed", 2]));
+    assert_eq!(json!([shown[0]["state"], shown[0]["attempts"]]), json!(["passed", 2]));
 }
 
 #[tokio::test]
@@ -319,8 +319,8 @@ async fn a_change_answers_for_tests_it_removed_and_for_files_that_decide_the_che
         [("a.txt", Some("two\n")), ("tests/sum.py", None), ("Makefile", Some("test: ;true\n"))];
     let brought = Brought::new(payload, &files).await;
     assert_eq!(
-        brought.odd("a").await,
-        json!([{ "odd": "check_touched", "path": "Makefile" }, { "odd": "test_removed", "path": "tests/sum.py" }])
+        brought.anomalies("a").await,
+        json!([{ "anomaly": "check_touched", "path": "Makefile" }, { "anomaly": "test_removed", "path": "tests/sum.py" }])
     );
     // Whoever is asked can read all of it before anybody has judged it.
     let place = format!("/v1/tasks/{}/evidence", brought.drive.task);
@@ -342,30 +342,36 @@ async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_th
     let why = "SELECT taken FROM jobs WHERE taken IS NOT NULL";
     for by_person in [false, true] {
         let mut brought = Brought::of(&units, payload.clone(), &files).await;
-        let odd = brought.odd("a").await;
-        assert_eq!(odd.as_array().unwrap().len(), 2, "{odd}");
+        let anomalies = brought.anomalies("a").await;
+        assert_eq!(anomalies.as_array().unwrap().len(), 2, "{anomalies}");
         let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
         brought.drive.go(&mut brought.held, "pass", json!({ "effects": collect })).await;
         let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
-            "waived": "it need not hold", "by_person": by_person, "shown": odd }]);
+            "waived": "it need not hold", "by_person": by_person, "shown_anomalies": anomalies }]);
         brought.drive.step(&brought.held, "pass", json!({ "effects": accept })).await.expect(200);
         // Whoever took it, the reason is kept.
         assert_eq!(brought.drive.app.db.texts(why).await, ["it need not hold"]);
         // The same files, with something else beside them.
         brought.bring("b", &[("a.txt", Some("two\n"))]).await;
-        let put_back = results(&brought.drive.app).await["b"]["put_back"].clone();
+        let restored_tests = results(&brought.drive.app).await["b"]["restored_tests"].clone();
         if by_person {
-            assert_eq!((brought.odd("b").await, put_back), (json!([]), json!([])));
+            assert_eq!((brought.anomalies("b").await, restored_tests), (json!([]), json!([])));
         } else {
-            assert_eq!((brought.odd("b").await, put_back), (odd, json!(["tests/sum.py"])));
+            assert_eq!(
+                (brought.anomalies("b").await, restored_tests),
+                (anomalies, json!(["tests/sum.py"]))
+            );
             continue;
         }
         // Changed again, it has to be answered for again, and nothing else has.
         brought.bring("c", &[("Makefile", Some("test: ;exit 0\n"))]).await;
-        assert_eq!(brought.odd("c").await, json!([{ "odd": "check_touched", "path": "Makefile" }]));
+        assert_eq!(
+            brought.anomalies("c").await,
+            json!([{ "anomaly": "check_touched", "path": "Makefile" }])
+        );
         // As before the change there is nothing to answer for.
         brought.bring("d", &[("Makefile", Some("test:\n"))]).await;
-        assert_eq!(brought.odd("d").await, json!([]));
+        assert_eq!(brought.anomalies("d").await, json!([]));
     }
 }
 
@@ -375,16 +381,19 @@ async fn what_a_person_was_not_shown_they_did_not_take() {
     payload["checks"] = json!([{ "argv": ["make", "test"] }]);
     let files = [("Makefile", Some("test: ;true\n")), ("tests/sum.py", Some("pass\n"))];
     let mut brought = Brought::of(&["a", "b"], payload, &files).await;
-    let odd = brought.odd("a").await;
+    let anomalies = brought.anomalies("a").await;
     let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
     brought.drive.go(&mut brought.held, "pass", json!({ "effects": collect })).await;
-    let never = json!({ "odd": "test_removed", "path": "tests/other.py" });
+    let never = json!({ "anomaly": "test_removed", "path": "tests/other.py" });
     let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
-        "waived": "a person took it", "by_person": true, "shown": [odd[0], never] }]);
+        "waived": "a person took it", "by_person": true, "shown_anomalies": [anomalies[0], never] }]);
     brought.drive.step(&brought.held, "pass", json!({ "effects": accept })).await.expect(200);
     brought.bring("b", &[("a.txt", Some("two\n"))]).await;
-    let put_back = results(&brought.drive.app).await["b"]["put_back"].clone();
-    assert_eq!((brought.odd("b").await, put_back), (json!([odd[1]]), json!(["tests/sum.py"])));
+    let restored_tests = results(&brought.drive.app).await["b"]["restored_tests"].clone();
+    assert_eq!(
+        (brought.anomalies("b").await, restored_tests),
+        (json!([anomalies[1]]), json!(["tests/sum.py"]))
+    );
 }
 
 #[tokio::test]
@@ -393,15 +402,15 @@ async fn more_than_anybody_reads_is_not_listed_and_said_to_be_more() {
     let base: Vec<_> = paths.iter().map(|path| (path.as_str(), "assert 1\n")).collect();
     let gone: Vec<_> = paths.iter().map(|path| (path.as_str(), None)).collect();
     let brought = Brought::over(&base, &["a"], payload(), &gone).await;
-    let unseen = |why: &str| json!({ "odd": "unseen", "path": "", "why": why });
-    let removed = paths.iter().map(|path| json!({ "odd": "test_removed", "path": path }));
-    let mut odd = vec![
-        unseen("more about it is odd than is listed"),
+    let unseen = |reason: &str| json!({ "anomaly": "unseen", "path": "", "reason": reason });
+    let removed = paths.iter().map(|path| json!({ "anomaly": "test_removed", "path": path }));
+    let mut anomalies = vec![
+        unseen("it has more anomalies than are listed"),
         unseen("it touches more tests than are put back for the checks"),
     ];
-    odd.extend(removed.take(499));
-    assert_eq!(brought.odd("a").await, json!(odd));
-    assert_eq!(results(&brought.drive.app).await["a"]["put_back"], json!(paths[..500]));
+    anomalies.extend(removed.take(499));
+    assert_eq!(brought.anomalies("a").await, json!(anomalies));
+    assert_eq!(results(&brought.drive.app).await["a"]["restored_tests"], json!(paths[..500]));
 }
 
 #[tokio::test]
@@ -415,10 +424,10 @@ async fn a_change_answers_for_what_tests_expect_and_not_for_what_new_ones_do() {
     ];
     let mut brought = Brought::over(&base, &["a"], payload(), &files).await;
     assert_eq!(
-        brought.odd("a").await,
+        brought.anomalies("a").await,
         json!([
-            { "odd": "check_touched", "path": "src/sum.snap" },
-            { "odd": "check_touched", "path": "tests/expected.json" },
+            { "anomaly": "check_touched", "path": "src/sum.snap" },
+            { "anomaly": "check_touched", "path": "tests/expected.json" },
         ])
     );
     assert_eq!(brought.end(Value::Null).await, (422, 0));
@@ -430,10 +439,10 @@ async fn a_file_that_git_would_have_to_read_whole_is_not_looked_at_and_that_is_s
     let files = [("large.bin", Some(large.as_str())), ("b.txt", Some("<<<<<<< ours\n"))];
     let brought = Brought::new(payload(), &files).await;
     assert_eq!(
-        brought.odd("a").await,
+        brought.anomalies("a").await,
         json!([
-            { "odd": "merge_marks", "path": "b.txt", "line": 1 },
-            { "odd": "unseen", "path": "large.bin", "why": "it has more than 32 MiB" },
+            { "anomaly": "merge_marks", "path": "b.txt", "line": 1 },
+            { "anomaly": "unseen", "path": "large.bin", "reason": "it has more than 32 MiB" },
         ])
     );
 }
@@ -444,18 +453,21 @@ async fn what_is_too_large_to_be_looked_at_is_not_taken_for_good() {
     let brought = Brought::new(payload(), &[("tests/sum.py", Some(&large))]).await;
     let why = "it is too large, one of too many, or no text";
     assert_eq!(
-        brought.odd("a").await,
-        json!([{ "odd": "unseen", "path": "tests/sum.py", "why": why }])
+        brought.anomalies("a").await,
+        json!([{ "anomaly": "unseen", "path": "tests/sum.py", "reason": why }])
     );
     // However large it is, a change without marks of a merge has none.
     let lines = "a line of a large file\n".repeat(600_000);
     let brought = Brought::new(payload(), &[("a.txt", Some(&lines))]).await;
-    assert_eq!(brought.odd("a").await, json!([]));
+    assert_eq!(brought.anomalies("a").await, json!([]));
     // Marks after more than anybody reads.
     let marked = format!("{lines}<<<<<<< ours\n=======\n>>>>>>> theirs\n");
     let mut brought = Brought::new(payload(), &[("a.txt", Some(&marked))]).await;
     let why = "files with marks of merges are too large to be read to their end";
-    assert_eq!(brought.odd("a").await, json!([{ "odd": "unseen", "path": "", "why": why }]));
+    assert_eq!(
+        brought.anomalies("a").await,
+        json!([{ "anomaly": "unseen", "path": "", "reason": why }])
+    );
     assert_eq!(brought.end(Value::Null).await, (422, 0));
 }
 
@@ -468,7 +480,10 @@ async fn where_too_much_stands_behind_the_checks_every_program_may() {
     let base = [("Makefile", long.as_str()), ("run.sh", "exit 1\n"), ("src/a.py", "a = 1\n")];
     let files = [("run.sh", Some("exit 0\n")), ("src/a.py", Some("a = 2\n"))];
     let brought = Brought::over(&base, &["a"], payload, &files).await;
-    assert_eq!(brought.odd("a").await, json!([{ "odd": "check_touched", "path": "run.sh" }]));
+    assert_eq!(
+        brought.anomalies("a").await,
+        json!([{ "anomaly": "check_touched", "path": "run.sh" }])
+    );
 }
 
 #[tokio::test]
@@ -500,7 +515,7 @@ async fn a_check_needs_a_repository_and_where_there_is_none_work_is_taken_only_f
         let named = json!(format!("mend-{number}"));
         drive.task = drive.admin.post("/v1/tasks", body(named)).await.expect(201).text("id");
         let mut held = drive.dispatched(&["a"]).await;
-        let claim = json!({ "claim_id": format!("0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f70{number}"), "most": 1 });
+        let claim = json!({ "claim_id": format!("0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f70{number}"), "max_jobs": 1 });
         let claimed = worker.post("/v1/jobs/claim", claim).await.expect(200).json();
         let place = format!("/v1/jobs/{}/result", claimed["jobs"][0]["job_id"].as_str().unwrap());
         let done =
@@ -541,21 +556,21 @@ async fn checks_run_with_tests_as_they_were_unless_the_plan_named_them() {
 
 #[tokio::test]
 async fn who_changes_nothing_is_checked_with_tests_as_they_were_before_the_others() {
-    // As many lines that show something as before: nothing is odd about it.
+    // As many lines that show something as before: it has no anomaly.
     let files = [("tests/sum.py", Some("assert True\n"))];
     let mut brought = Brought::of(&["a", "b"], payload(), &files).await;
-    assert_eq!(brought.odd("a").await, json!([]));
+    assert_eq!(brought.anomalies("a").await, json!([]));
     // The second starts from what the first brought.
     let after = "UPDATE jobs SET base = $1, started_at = started_at + interval '1 second'
         WHERE unit_id = (SELECT unit_id FROM work_units WHERE key = 'b')";
     assert_eq!(brought.drive.app.db.execute_with(after, &brought.commit).await, 1);
     let job = brought.others.remove(0);
     let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-        "result": { "summary": "nothing to do", "stop": "end_turn" } });
+        "result": { "summary": "nothing to do", "stop_reason": "end_turn" } });
     brought.node.client.post(&path(&job, "result"), body).await.expect(200);
     let left = results(&brought.drive.app).await["b"].clone();
     assert_eq!(
-        json!([left["commit"], left["odd"], left["put_back"]]),
+        json!([left["commit"], left["anomalies"], left["restored_tests"]]),
         json!([null, [], ["tests/sum.py"]])
     );
     brought.gather_of("b", json!([holds()])).await;
@@ -579,7 +594,7 @@ async fn what_is_together_already_needs_no_commit_of_its_own() {
     let node = Machine::join(&drive.app, &drive.admin, 1, 10).await;
     let job = node.claim(1, 10).await.remove(0);
     let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-        "result": { "summary": "nothing to put together", "stop": "end_turn" } });
+        "result": { "summary": "nothing to put together", "stop_reason": "end_turn" } });
     let said = node.client.post(&path(&job, "result"), body).await.expect(200).json();
     let brought = results(&drive.app).await["a"]["commit"].clone();
     assert_eq!((said["state"].clone(), brought), (json!("succeeded"), json!(head)));
@@ -631,7 +646,7 @@ async fn a_retry_begins_with_the_best_that_was_left_and_is_measured_from_where_t
     assert_eq!(job["base"], brought.commit);
     // Nothing more is to be changed: what was left is what it brings.
     let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
-        "result": { "summary": "nothing to do", "stop": "end_turn" } });
+        "result": { "summary": "nothing to do", "stop_reason": "end_turn" } });
     brought.node.client.post(&path(&job, "result"), done).await.expect(200);
     brought.gather(json!([holds()])).await;
     let check = brought.check(3, &[0]).await;

@@ -2,8 +2,8 @@ use time::{Time, macros::datetime};
 
 use super::*;
 
-fn cron(expression: &str, zone: &str) -> ScheduleTrigger {
-    ScheduleTrigger::Cron { expression: expression.into(), zone: zone.into() }
+fn cron(expression: &str, timezone: &str) -> ScheduleTrigger {
+    ScheduleTrigger::Cron { expression: expression.into(), timezone: timezone.into() }
 }
 
 fn table(expression: &str, zone: &str) -> Timetable {
@@ -67,7 +67,7 @@ fn when_the_clock_goes_back_a_time_of_the_day_comes_once_and_every_hour_comes() 
         datetime!(2026-10-25 01:31 UTC),
         MissedPolicy::Once,
     );
-    assert_eq!((turn.due, turn.missed), (datetime!(2026-10-25 00:30 UTC), 0));
+    assert_eq!((turn.due, turn.missed_count), (datetime!(2026-10-25 00:30 UTC), 0));
     assert_eq!(turn.next, Some(datetime!(2026-10-26 01:30 UTC)));
 }
 
@@ -114,9 +114,9 @@ fn one_time_comes_once() {
     assert_eq!(table.describe_due_time(at), "due once, at 2026-12-01T09:00:00Z");
     let late = datetime!(2026-12-02 09:00 UTC);
     let turn = table.decide_firing(at, late, MissedPolicy::Once);
-    assert_eq!(turn, FiringDecision { due: at, done: true, missed: 0, next: None });
+    assert_eq!(turn, FiringDecision { due: at, done: true, missed_count: 0, next: None });
     let turn = table.decide_firing(at, late, MissedPolicy::Skip);
-    assert_eq!(turn, FiringDecision { due: at, done: false, missed: 1, next: None });
+    assert_eq!(turn, FiringDecision { due: at, done: false, missed_count: 1, next: None });
 }
 
 #[test]
@@ -128,19 +128,28 @@ fn what_was_missed_is_left_or_done_once() {
     let soon = datetime!(2026-11-10 09:04 UTC);
     let next = Some(datetime!(2026-11-11 09:00 UTC));
     for missed in MissedPolicy::ALL {
-        assert_eq!(turn(soon, missed), FiringDecision { due: since, done: true, missed: 0, next });
+        assert_eq!(
+            turn(soon, missed),
+            FiringDecision { due: since, done: true, missed_count: 0, next }
+        );
     }
     // Away from the 10th to the 13th.
     let back = datetime!(2026-11-13 17:00 UTC);
     let (due, next) = (datetime!(2026-11-13 09:00 UTC), Some(datetime!(2026-11-14 09:00 UTC)));
-    assert_eq!(turn(back, MissedPolicy::Once), FiringDecision { due, done: true, missed: 3, next });
+    assert_eq!(
+        turn(back, MissedPolicy::Once),
+        FiringDecision { due, done: true, missed_count: 3, next }
+    );
     assert_eq!(
         turn(back, MissedPolicy::Skip),
-        FiringDecision { due, done: false, missed: 4, next }
+        FiringDecision { due, done: false, missed_count: 4, next }
     );
     // Back just in time for the last of them.
     let back = datetime!(2026-11-13 09:01 UTC);
-    assert_eq!(turn(back, MissedPolicy::Skip), FiringDecision { due, done: true, missed: 3, next });
+    assert_eq!(
+        turn(back, MissedPolicy::Skip),
+        FiringDecision { due, done: true, missed_count: 3, next }
+    );
 }
 
 #[test]
@@ -150,7 +159,10 @@ fn a_year_of_minutes_is_counted_to_its_bound_and_quickly() {
     let now = datetime!(2026-11-16 00:00:30 UTC);
     let begun = std::time::Instant::now();
     let turn = table.decide_firing(since, now, MissedPolicy::Once);
-    assert_eq!((turn.due, turn.missed), (now.replace_time(Time::MIDNIGHT), MAX_COUNTED_MISSES));
+    assert_eq!(
+        (turn.due, turn.missed_count),
+        (now.replace_time(Time::MIDNIGHT), MAX_COUNTED_MISSES)
+    );
     assert_eq!(turn.next, Some(datetime!(2026-11-16 00:01 UTC)));
     assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
 }

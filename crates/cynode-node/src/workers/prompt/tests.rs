@@ -168,7 +168,8 @@ fn where_commits_do_not_fit_the_agent_is_told_which_and_where() {
     let assignment = assignment(context);
     let commit = "ab".repeat(20);
     let files = vec!["src/main.rs".into(), "odd\n# name".into()];
-    let conflict = MergeConflict { commit: commit.clone(), with: vec!["cd".repeat(20)], files };
+    let merged_commits = vec!["cd".repeat(20)];
+    let conflict = MergeConflict { commit: commit.clone(), merged_commits, files };
     let told = build_prompt(&assignment, Some(&conflict), SessionContinuity::First);
     let files = "## The files that do not fit\n\n- `src/main.rs`\n- \"odd\\n# name\"\n";
     assert!(told.contains(&commit) && told.contains(files), "{told}");

@@ -16,7 +16,7 @@ use crate::desk::{DecisionContext, DecisionError};
 pub(super) async fn decide_failure(
     desk: &DecisionContext<'_>,
 ) -> Result<HandoffAnswer, DecisionError> {
-    let HandoffRequest::Failure { unit, title, attempt, attempts_left, why, answer, .. } =
+    let HandoffRequest::Failure { unit, title, attempt, attempts_left, reason, answer, .. } =
         &desk.handoff.request
     else {
         return Err(DecisionError::Permanent("the handoff is about no failure".into()));
@@ -24,7 +24,8 @@ pub(super) async fn decide_failure(
     if let Some(said) = answers::parse_answer(answer.as_ref()) {
         return Ok(apply_person_answer(said, answer.as_ref()));
     }
-    let question = FailureQuestion { title, attempt: *attempt, attempts_left: *attempts_left, why };
+    let question =
+        FailureQuestion { title, attempt: *attempt, attempts_left: *attempts_left, why: reason };
     let FailureHandled { note, decision, .. } =
         desk.make_decision(&prompts::handle_failure_prompt(&question)).await?;
     let note = fence::sanitize_text(&note, 1_000);
@@ -39,10 +40,11 @@ pub(super) async fn decide_failure(
         },
         // An attempt that is not left cannot be made, nor can it become smaller for ever.
         FailureDecision::Retry | FailureDecision::ReduceScope | FailureDecision::Escalate => {
-            let (title, why) = (fence::sanitize_line(title, 200), fence::sanitize_line(why, 600));
+            let (title, reason) =
+                (fence::sanitize_line(title, 200), fence::sanitize_line(reason, 600));
             HandoffAnswer::Ask {
                 question: format!(
-                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n{FAILURE_ANSWER_HINT}"
+                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {reason}\n{note}\n{FAILURE_ANSWER_HINT}"
                 ),
             }
         }

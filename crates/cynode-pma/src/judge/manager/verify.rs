@@ -88,7 +88,7 @@ fn handle_failing_evidence(
     let findings = shown.to_findings();
     let failing = findings.iter().filter(|it| it.severity == FindingSeverity::Critical).count();
     // Where there are no files no attempt can show anything: only a person can decide.
-    let nowhere = shown.commit.is_none() && shown.odd.is_empty();
+    let nowhere = shown.commit.is_none() && shown.anomalies.is_empty();
     // What cannot run on the machine no attempt can mend; what failed twice in the same words would fail so a third time.
     let stuck = shown.first_obstacle().is_some() || shown.first_repeated().is_some();
     let next = match decide_after_tests(true, used, &options) {
@@ -221,7 +221,7 @@ fn reported_failure(output: &Value) -> Option<String> {
                 | "limit"
         )
     };
-    let told = ["status", "outcome", "stop"].into_iter().filter_map(field).find(bad)?;
+    let told = ["status", "outcome", "stop_reason"].into_iter().filter_map(field).find(bad)?;
     let summary = output.get("summary").and_then(Value::as_str).unwrap_or_default();
     Some(fence::sanitize_line(&format!("{told} {summary}"), 500))
 }

@@ -389,7 +389,7 @@ fn shown(tally: CheckTally) -> Evidence {
         milliseconds: 9,
         repeated: false,
     };
-    Evidence { commit: Some("c".repeat(40)), checks: vec![check], odd: Vec::new() }
+    Evidence { commit: Some("c".repeat(40)), checks: vec![check], anomalies: Vec::new() }
 }
 
 /// What follows evidence about an attempt, and what else was asked.
@@ -464,9 +464,11 @@ async fn the_same_failure_twice_in_the_same_words_is_for_a_person_before_a_third
 
 #[tokio::test]
 async fn a_person_is_told_how_much_more_there_is_and_where_to_read_it() {
-    let odd = |number| ChangeAnomaly::TestRemoved { path: format!("tests/t{number}.py") };
-    let evidence =
-        |most: u32| Evidence { odd: (0..most).map(odd).collect(), ..shown(CheckTally::Failed) };
+    let anomaly = |number| ChangeAnomaly::TestRemoved { path: format!("tests/t{number}.py") };
+    let evidence = |most: u32| Evidence {
+        anomalies: (0..most).map(anomaly).collect(),
+        ..shown(CheckTally::Failed)
+    };
     let HandoffAnswer::Ask { question } = weighed(evidence(12), 3, None).await else {
         panic!("no question")
     };
@@ -474,12 +476,12 @@ async fn a_person_is_told_how_much_more_there_is_and_where_to_read_it() {
     let told = format!("and 3 more: `cynork task evidence {}` shows them.", task_id());
     assert!(listed == 10 && question.contains(&told), "{question}");
     // The check that does not hold is one of them.
-    assert_eq!(evidence(12).listed_anomalies(), (0..9).map(odd).collect::<Vec<_>>());
+    assert_eq!(evidence(12).listed_anomalies(), (0..9).map(anomaly).collect::<Vec<_>>());
     let HandoffAnswer::Ask { question } = weighed(evidence(9), 3, None).await else {
         panic!("no question")
     };
     assert!(!question.contains("more:"), "{question}");
-    assert_eq!(evidence(9).listed_anomalies(), evidence(9).odd);
+    assert_eq!(evidence(9).listed_anomalies(), evidence(9).anomalies);
 }
 
 #[tokio::test]
@@ -529,8 +531,8 @@ async fn good_evidence_is_noted_and_the_analyst_decides() {
 
 #[tokio::test]
 async fn a_removed_test_speaks_against_a_result_whose_checks_all_hold() {
-    let odd = vec![ChangeAnomaly::TestRemoved { path: "tests/a.py".into() }];
-    let evidence = Evidence { odd, ..shown(CheckTally::Passed) };
+    let anomalies = vec![ChangeAnomaly::TestRemoved { path: "tests/a.py".into() }];
+    let evidence = Evidence { anomalies, ..shown(CheckTally::Passed) };
     let HandoffAnswer::Judged(judged) = weighed(evidence, 1, None).await else {
         panic!("no judgement")
     };
@@ -637,11 +639,11 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
             break;
         }
         let request = HandoffRequest::Plan {
-            before: Some(plan.plan.clone()),
+            previous_plan: Some(plan.plan.clone()),
             feedback: vec![PlanRevision::from_verify_answer(key, &judgement).to_feedback()],
             answer: None,
             attempt: 1,
-            begun: Vec::new(),
+            started_units: Vec::new(),
         };
         let mut handoff = handoff(WORDS, request);
         handoff.context.planned = Some(Box::new(plan));
@@ -664,7 +666,7 @@ proptest! {
 
     #[test]
     fn a_result_that_says_it_failed_is_never_accepted(
-        field in prop_oneof![Just("status"), Just("outcome"), Just("stop")],
+        field in prop_oneof![Just("status"), Just("outcome"), Just("stop_reason")],
         word in prop_oneof![Just("failed"), Just("FAILED"), Just("error"), Just("crashed"), Just("timeout")],
     ) {
         let mut handoff = wait(developed(json!({"summary": "all good", field: word})));

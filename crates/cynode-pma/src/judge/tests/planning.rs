@@ -204,11 +204,11 @@ async fn a_question_is_asked_once_and_then_assumed() {
     assert_eq!(question, words);
 
     let request = HandoffRequest::Plan {
-        before: None,
+        previous_plan: None,
         feedback: Vec::new(),
         answer: Some(EndedWait { question: Some(question), ..said("Blue, as the rest") }),
         attempt: 1,
-        begun: Vec::new(),
+        started_units: Vec::new(),
     };
     let script = Script::of(&answers);
     let planned = planned(run(&handoff("Paint it", request), &script, &tools).await);
@@ -223,11 +223,11 @@ async fn a_question_is_asked_once_and_then_assumed() {
 async fn a_plain_yes_or_no_to_a_planners_question_is_planned_by_and_only_stop_gives_up() {
     let of = |words: &str| {
         let request = HandoffRequest::Plan {
-            before: None,
+            previous_plan: None,
             feedback: Vec::new(),
             answer: Some(said(words)),
             attempt: 1,
-            begun: Vec::new(),
+            started_units: Vec::new(),
         };
         handoff("Paint it", request)
     };
@@ -251,11 +251,11 @@ async fn a_first_plan_without_units_is_complained_about_unless_it_asks_for_the_f
     let mut drops = plan_of(&[]);
     drops["leave_out"] = json!(["paint-it"]);
     let answered = HandoffRequest::Plan {
-        before: None,
+        previous_plan: None,
         feedback: Vec::new(),
         answer: Some(said("Blue, as the rest")),
         attempt: 1,
-        begun: Vec::new(),
+        started_units: Vec::new(),
     };
     let assume = "a person was asked already: give at least one unit, and say in `assumptions` what you take for granted";
     let begin = "there is no plan yet: give at least one unit, or a question";
@@ -465,11 +465,11 @@ async fn again(
     script: &Script,
 ) -> Result<HandoffOutcome, DecisionError> {
     let request = HandoffRequest::Plan {
-        before: Some(before.plan.clone()),
+        previous_plan: Some(before.plan.clone()),
         feedback,
         answer: None,
         attempt: 1,
-        begun: Vec::new(),
+        started_units: Vec::new(),
     };
     let mut handoff = handoff("Do something", request);
     handoff.context.planned = Some(Box::new(before.clone()));
@@ -557,7 +557,7 @@ async fn changes_that_do_not_fit_get_somebody_who_makes_them_fit_and_are_put_tog
     let (planned, _) = of(&[class("feature_request"), scope("medium"), plan(&units)]).await;
     let conflict = UnitsConflict {
         unit: "right".parse().unwrap(),
-        with: vec!["left".parse().unwrap()],
+        merged_units: vec!["left".parse().unwrap()],
         files: vec!["shared.rs".into()],
     };
     let (findings, recommended_actions) = (Vec::new(), Vec::new());
@@ -653,7 +653,7 @@ async fn what_comes_in_the_place_of_a_unit_has_its_own_key_and_is_judged_by_whoe
 async fn a_plan_that_was_refused_is_made_afresh_with_what_was_said() {
     let before = small().await;
     let request = HandoffRequest::Plan {
-        before: Some(before.plan.clone()),
+        previous_plan: Some(before.plan.clone()),
         feedback: vec![PlanFeedback {
             kind: InstructionKind::Revise,
             text: "Use the old page".to_owned(),
@@ -665,7 +665,7 @@ async fn a_plan_that_was_refused_is_made_afresh_with_what_was_said() {
             answer: Some("Use the old page".to_owned()),
         }),
         attempt: 1,
-        begun: Vec::new(),
+        started_units: Vec::new(),
     };
     let answers = [class("feature_request"), scope("small"), plan(&[unit("Use the old page")])];
     let (script, tools) = (Script::of(&answers), files());

@@ -37,7 +37,7 @@ fn failure(attempts_left: u32, answer: Option<EndedWait>) -> HandoffAssignment {
         payload: json!({}),
         attempt: 2,
         attempts_left,
-        why: "the job failed: timeout".to_owned(),
+        reason: "the job failed: timeout".to_owned(),
         answer,
     };
     handoff(WORDS, request)
@@ -485,7 +485,7 @@ async fn what_cannot_be_told_is_recorded_as_such() {
 #[test]
 fn what_work_took_and_how_it_came_is_not_told_to_a_model() {
     let output = json!({
-        "summary": "done", "used": {"cpu_ms": 25}, "bundle": {"bytes": 9},
+        "summary": "done", "resource_usage": {"cpu_ms": 25}, "bundle": {"bytes": 9},
         "steps": [{"argv": ["true"], "exit_code": 0, "milliseconds": 7, "sha256": "e3b0"}],
     });
     let told = json!({"summary": "done", "steps": [{"argv": ["true"], "exit_code": 0}]});

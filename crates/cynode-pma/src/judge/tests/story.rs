@@ -119,7 +119,7 @@ async fn completed_work_is_given_to_an_analyst_and_accepted_when_it_passes() {
     let (planned, ..) = plan().await;
     let unit = "add-dark-mode-toggle-to-settings";
     let output =
-        json!({"summary": "Added toggle with localStorage persistence", "stop": "end_turn"});
+        json!({"summary": "Added toggle with localStorage persistence", "stop_reason": "end_turn"});
     let verify = HandoffRequest::Verify(judging(&planned, unit, output));
     let mut handoff = handoff(WORDS, verify);
     let details = json!({"files_modified": ["Pages/Settings.razor"], "artifacts": [], "notes": []});

@@ -192,7 +192,7 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> HandoffAssi
         models: Vec::new(),
         tool_models: Vec::new(),
         think_seconds: BTreeMap::new(),
-        thoughts: Vec::new(),
+        decisions: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,
     }
@@ -200,11 +200,11 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> HandoffAssi
 
 pub(super) fn planning() -> HandoffRequest {
     HandoffRequest::Plan {
-        before: None,
+        previous_plan: None,
         feedback: Vec::new(),
         answer: None,
         attempt: 1,
-        begun: Vec::new(),
+        started_units: Vec::new(),
     }
 }
 

@@ -278,10 +278,10 @@ impl DemoScript<'_> {
         let handoffs: ListResponse<HandoffView> = self.fetch_while_watching(call).await?;
         let planned = |it: &&HandoffView| it.kind == HandoffKind::Plan;
         let Some(handoff) = handoffs.items.iter().find(planned) else { return Ok(()) };
-        for thought in &handoff.thoughts {
-            let Some(output) = &thought.output else { continue };
+        for decision in &handoff.decisions {
+            let Some(output) = &decision.output else { continue };
             let reason = output["reason"].as_str().unwrap_or_default();
-            match thought.kind.as_str() {
+            match decision.kind.as_str() {
                 "classify" if !told.class => {
                     told.class = true;
                     self.print_heading(told, "What kind of work it is, and how much");

@@ -181,7 +181,7 @@ async fn fetch_model_choices(
 fn render_models(choices: &[TierChoice]) -> String {
     let one = |choice: &TierChoice| {
         let tier = choice.tier.as_str();
-        match (&choice.model, choice.instead) {
+        match (&choice.model, choice.fallback_tier) {
             (Some(model), None) => format!("{model} ({tier})"),
             (Some(model), Some(near)) => format!("{model} ({}, as none is {tier})", near.as_str()),
             (None, _) => format!("none for {tier}: `cynork model explain {tier}` says why"),
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn models_are_named_as_the_installation_would_choose_them() {
-        let choice = |model: Option<&str>, instead: Option<&str>| -> TierChoice {
-            let choice = json!({ "tier": "standard", "model_id": "cynodeai.standard", "model": model, "instead": instead,
+        let choice = |model: Option<&str>, fallback: Option<&str>| -> TierChoice {
+            let choice = json!({ "tier": "standard", "model_id": "cynodeai.standard", "model": model, "fallback_tier": fallback,
                 "choices": [] });
             serde_json::from_value(choice).unwrap()
         };

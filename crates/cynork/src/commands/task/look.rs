@@ -326,7 +326,7 @@ fn describe_unfinished(found: &TaskDiff) -> String {
     };
     let checks = match found.checks {
         0 => "no check has run on it".to_owned(),
-        checks => format!("{} of {checks} checks hold", found.checks_held),
+        checks => format!("{} of {checks} checks hold", found.checks_passed),
     };
     format!("This is {kind}: attempt {} of {}; {checks}.", found.attempt, found.unit)
 }

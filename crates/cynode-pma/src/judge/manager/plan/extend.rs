@@ -90,7 +90,7 @@ impl RevisionRound<'_> {
         before: &Plan,
         conflict: &UnitsConflict,
     ) -> Result<(), DecisionError> {
-        let mut after = conflict.with.clone();
+        let mut after = conflict.merged_units.clone();
         after.push(conflict.unit.clone());
         let parts: Vec<_> = after.iter().filter_map(|key| find_unit(before, key)).collect();
         let wanted = |brief: fn(&UnitBrief) -> &Vec<String>| -> Vec<String> {

@@ -215,7 +215,7 @@ async fn set_up(world: &World, sample: &Sample, source: Source) {
         Source::Script => script,
         Source::Recorder => {
             world.put("/v1/providers/script", &script).await;
-            json!({ "kind": "record", "of": "script", "cassette": CASSETTE })
+            json!({ "kind": "record", "recorded_provider": "script", "cassette": CASSETTE })
         }
         Source::Recording => json!({ "kind": "replay", "cassette": CASSETTE }),
     };

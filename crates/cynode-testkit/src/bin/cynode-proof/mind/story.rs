@@ -186,7 +186,7 @@ impl Seen {
 
     /// What a handoff thought: kind and answer.
     fn thought(&self, handoff: usize) -> Value {
-        let thoughts = self.handoffs.get(handoff).and_then(|it| it["thoughts"].as_array());
+        let thoughts = self.handoffs.get(handoff).and_then(|it| it["decisions"].as_array());
         let thoughts = thoughts.into_iter().flatten();
         thoughts.map(|it| json!([it["kind"], it["output"]])).collect()
     }

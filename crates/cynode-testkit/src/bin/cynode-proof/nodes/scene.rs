@@ -171,8 +171,8 @@ impl Job {
 
     /// Why it stopped, in its own words.
     pub(crate) fn words(&self) -> String {
-        let words =
-            format!("{} {}", self.said("stop").unwrap_or(""), self.said("summary").unwrap_or(""));
+        let said = |field: &str| self.said(field).unwrap_or("");
+        let words = format!("{} {}", said("stop_reason"), said("summary"));
         words.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }

@@ -24,7 +24,7 @@ fn shown() -> TaskEvidence {
             "attempt": attempt, "commit": "0123456789abcdef", "state": state, "stale": false,
             "checks": [{ "check": { "argv": ["sh", "-c", "make test"] }, "tally": tally, "rounds": 1,
                 "exit_code": 0, "milliseconds": 12 }],
-            "tries": 1, "opened_at": "2026-01-01T00:00:00Z" })
+            "attempts": 1, "opened_at": "2026-01-01T00:00:00Z" })
     };
     let minor = json!({ "description": "A word is missing", "file_location": "slug:6", "how_to_fix": "add it" });
     serde_json::from_value(json!({

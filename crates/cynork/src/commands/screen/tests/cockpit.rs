@@ -179,7 +179,7 @@ fn the_diff_of_a_task_that_failed_shows_the_work_that_it_left() {
     let nothing = shown(&mut stage, None);
     assert!(nothing.contains("No work was kept yet"), "{nothing}");
     let work = json!({
-        "unit": "spelling", "attempt": 2, "state": "failed", "checks": 3, "checks_held": 1,
+        "unit": "spelling", "attempt": 2, "state": "failed", "checks": 3, "checks_passed": 1,
         "files": { "base": "a", "head": "b", "truncated": false, "files": [] },
         "diff": { "base": "a", "head": "b", "text": "@@ -1 +1 @@\n-recieve\n+receive\n", "truncated": false },
     });
@@ -353,7 +353,7 @@ fn nothing_of_a_long_line_is_lost() {
             "exit_code": 0, "excerpt": "", "milliseconds": 412 });
         let evidence = json!({ "evidence": [{ "evidence_id": format!("evd_{:032x}", 1), "unit": "page",
             "attempt": 1, "commit": "0123456789abcdef0123", "state": "passed", "stale": false,
-            "checks": [check], "tries": 1, "opened_at": ago(200), "ended_at": ago(190) }],
+            "checks": [check], "attempts": 1, "opened_at": ago(200), "ended_at": ago(190) }],
             "feedback": { "verdict": "approved", "critical_issues": [], "major_issues": [],
                 "minor_issues": [], "summary": "" } });
         let evidence = TopicAnswer::Evidence(Box::new(serde_json::from_value(evidence).unwrap()));

@@ -279,7 +279,7 @@ pub(super) fn evidence() -> TopicAnswer {
     };
     let view = |attempt: u32, state: &str, stale: bool, checks: Value| {
         json!({ "evidence_id": format!("evd_{attempt:032x}"), "unit": "page", "attempt": attempt,
-            "commit": "0123456789abcdef0123", "state": state, "stale": stale, "checks": checks, "tries": 1,
+            "commit": "0123456789abcdef0123", "state": state, "stale": stale, "checks": checks, "attempts": 1,
             "opened_at": ago(200), "ended_at": ago(190) })
     };
     let failing = check(
@@ -429,8 +429,8 @@ pub(super) fn budgets() -> TopicAnswer {
                   spent: i64,
                   held: i64| {
         json!({ "budget_id": format!("bdg_{number:032x}"), "scope_type": scope, "scope_id": id, "period": period,
-            "since": ago(40_000), "max_cost_micros": most, "max_tokens": 2_000_000, "spent_micros": spent, "held_micros": held,
-            "spent_tokens": 350_000, "held_tokens": 0 })
+            "since": ago(40_000), "max_cost_micros": most, "max_tokens": 2_000_000, "spent_micros": spent, "reserved_micros": held,
+            "spent_tokens": 350_000, "reserved_tokens": 0 })
     };
     TopicAnswer::Budgets(read(json!([
         budget(1, "installation", Value::Null, "month", 20_000_000.into(), 4_634_334, 40_000),

@@ -336,7 +336,7 @@ impl ScreenPainter<'_> {
             styled_span(
                 format!(
                     "  attempt {}, {} of {} checks held",
-                    work.attempt, work.checks_held, work.checks
+                    work.attempt, work.checks_passed, work.checks
                 ),
                 DIM_STYLE,
             ),
@@ -730,7 +730,7 @@ fn evidence_lines(view: &EvidenceView, room: usize) -> Vec<Line<'static>> {
         }
     }
     lines.extend(
-        view.trouble.iter().flat_map(|why| wrap_lines(&format!("  {why}"), room, WARNING_STYLE)),
+        view.error.iter().flat_map(|why| wrap_lines(&format!("  {why}"), room, WARNING_STYLE)),
     );
     let waived = view.waived.iter().map(|why| format!("  taken all the same: {why}"));
     lines.extend(waived.flat_map(|why| wrap_lines(&why, room, WARNING_STYLE)));

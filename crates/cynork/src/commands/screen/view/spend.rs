@@ -199,11 +199,17 @@ fn budget_lines(state: &ScreenState, budget: &BudgetStatusView, room: usize) -> 
             ),
         ]));
     };
-    limit(budget.max_cost_micros, budget.spent_micros, budget.held_micros, format_amount, &unit);
+    limit(
+        budget.max_cost_micros,
+        budget.spent_micros,
+        budget.reserved_micros,
+        format_amount,
+        &unit,
+    );
     limit(
         budget.max_tokens,
         budget.spent_tokens,
-        budget.held_tokens,
+        budget.reserved_tokens,
         text::format_count,
         " tokens",
     );
