@@ -99,7 +99,7 @@ def passes(what, **numbers):
 
 
 def streams():
-    text, name = wish(pieces=12, gap=0.1)
+    text, _name = wish(pieces=12, gap=0.1)
     pieces = stream(text)
     assert said(pieces).split() == [f"word{n}" for n in range(12)] + ["<stop>"], pieces
     assert len(pieces) >= 12 and pieces[-1][0] - pieces[0][0] > 0.5, pieces
