@@ -4,6 +4,10 @@
 check:
     cargo clippy --workspace --all-targets -- -D warnings
 
+# Shell, Python, spelling, libraries, subjects of commits; `scripts/install --linters` brings the programs.
+lint-habits:
+    scripts/lint-habits
+
 # Tests; narrow with a filter: just test -E 'package(cynode-db)'
 test *args:
     cargo nextest run --workspace {{args}}
