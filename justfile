@@ -9,8 +9,9 @@ lint-habits:
     scripts/lint-habits
 
 # Tests; narrow with a filter: just test -E 'package(cynode-db)'
+[positional-arguments]
 test *args:
-    cargo nextest run --workspace {{args}}
+    cargo nextest run --workspace "$@"
 
 # Checks every query against a real schema and renews crates/cynode-db/.sqlx.
 sqlx:
