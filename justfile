@@ -4,9 +4,14 @@
 check:
     cargo clippy --workspace --all-targets -- -D warnings
 
+# Shell, Python, spelling, libraries, subjects of commits; `scripts/install --linters` brings the programs.
+lint-habits:
+    scripts/lint-habits
+
 # Tests; narrow with a filter: just test -E 'package(cynode-db)'
+[positional-arguments]
 test *args:
-    cargo nextest run --workspace {{args}}
+    cargo nextest run --workspace "$@"
 
 # Checks every query against a real schema and renews crates/cynode-db/.sqlx.
 sqlx:

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # proofs read what it sets
 # Shared by the proofs; source it. Sets up what a proof needs on free loopback ports and removes it afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # scripts and proofs read what it sets
 # Throw-away PostgreSQL clusters for tests, query checking and proofs. Source this file.
 #
 #   start_cluster DIR    makes and starts a cluster in DIR (socket only, no TCP, no fsync); its URL is in $cluster_url

@@ -16,7 +16,6 @@ import tomllib
 import urllib.error
 import urllib.request
 
-
 # After this there is a judgement, a summary, the pull request and the merge.
 LAST = "reviewer reports"
 

@@ -4,7 +4,21 @@ escape.py --victim SECRET MARK KEY NAME: something of the host to attack, until 
 escape.py FACTS [NAME…]: FACTS is a JSON file with what an attacker could know at best. Each attempt runs in a process of its own and
 prints one line of JSON: {"attempt", "outcome": "succeeded" | "refused" | "unknown", "how"}.
 """
-import ctypes, errno, fcntl, json, mmap, os, pty, signal, socket, stat, struct, subprocess, sys, time
+
+import ctypes
+import errno
+import fcntl
+import json
+import mmap
+import os
+import pty
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -120,7 +134,7 @@ def a_netlink_socket_for_the_firewall(): return str(socket.socket(socket.AF_NETL
 @attempt
 def a_socket_of_any_other_family():
     made = []
-    for family in range(0, 50):
+    for family in range(50):
         if family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
             continue
         for kind in (1, 2, 3, 5):
@@ -467,7 +481,10 @@ def to_be_somebody_else(): return in_child(lambda: os.setresuid(facts["other_use
 def a_program_that_becomes_root():
     """su runs as root from its start, if the system lets it."""
     become = (lambda: os.setuid(65534)) if facts["control"] else None
-    child = subprocess.Popen(["/bin/su", "root"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=become)
+    # This program has one thread.
+    child = subprocess.Popen(
+        ["/bin/su", "root"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=become  # noqa: PLW1509
+    )
     try:
         for _ in range(100):
             users = [line for line in open(f"/proc/{child.pid}/status") if line.startswith("Uid:")][0].split()
@@ -760,7 +777,7 @@ def the_program_for_new_devices(): return opens("/sys/kernel/uevent_helper", os.
 @attempt
 def a_larger_limit_of_memory():
     """In any place where the files of limits could be."""
-    for folder, folders, files in os.walk("/sys/fs/cgroup"):
+    for folder, _folders, files in os.walk("/sys/fs/cgroup"):
         for name in files:
             if name in ("memory.limit_in_bytes", "memory.max", "pids.max", "cgroup.procs", "release_agent"):
                 try:
@@ -784,14 +801,14 @@ def to_be_the_last_to_be_killed():
 @attempt
 def a_larger_limit_of_files():
     import resource
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if facts["control"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, hard))
         return "raised"
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard + 1, hard + 1))
     except ValueError as error:
-        raise Refused(error)
+        raise Refused(error) from error
     return "raised"
 
 

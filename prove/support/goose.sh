@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154 # common.sh sets what it reads
 # Source it after common.sh. goose, as its makers publish it, fetched once and cached; a home in which npm finds its packages without a network.
 
 # fetch_goose_packages HOME: what `cynode-node agents install goose` needs, in the cache of that home.

@@ -68,7 +68,7 @@ def main():
     for name, share in shares.items():
         print(f"  {name:16} {share:5.2f} %")
     bars = [("transactions/s", rate, max_transactions), ("% of a core", total, max_percent)]
-    for begun, ended in zip(bare_ticks, bare_after):
+    for begun, ended in zip(bare_ticks, bare_after, strict=True):
         share = (ended - begun) / TICKS / took * 100
         print(f"  a bare engine, beside it: {share:.2f} %; ours together are {total / share if share else float('inf'):.2f} times that")
         bars.append(("% of a core", total, f"{share:.2f}"))

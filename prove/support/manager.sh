@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # common.sh sets what it reads, proofs read what it sets
 # Shared by the proofs about the project manager; source it after common.sh and support/models.sh. Starts everything by `cynode up`.
 
 # up: everything on free loopback ports, in $work/data. Sets $address, $internal, $manager, $up_pid and $cluster_url.

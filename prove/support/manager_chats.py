@@ -99,7 +99,7 @@ def passes(what, **numbers):
 
 
 def streams():
-    text, name = order_message(pieces=12, gap=0.1)
+    text, _name = order_message(pieces=12, gap=0.1)
     pieces = stream(text)
     assert joined_text(pieces).split() == [f"word{n}" for n in range(12)] + ["<stop>"], pieces
     assert len(pieces) >= 12 and pieces[-1][0] - pieces[0][0] > 0.5, pieces

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # common.sh sets what it reads, proofs read what it sets
 # Shared by the proofs about models; source it after common.sh. Sets up people, providers and models by the user's interface.
 
 # set_up_models: an admin and a project. Sets $admin_token and $project.

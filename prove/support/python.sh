@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the peers' scripts; source it. Finds a Python of a wanted version and waits for servers.
 set -euo pipefail
 

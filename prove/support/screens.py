@@ -245,7 +245,7 @@ def without_facts(lines):
             place = text.index("facts ") + 11
         if place is None:
             continue
-        if "╯" in text[place:] or not text[place - 11 : place].strip() in ("", "facts"):
+        if "╯" in text[place:] or text[place - 11 : place].strip() not in ("", "facts"):
             break
         end = text.find("│", place)
         for at in range(place, end if end >= 0 else len(line)):
@@ -261,7 +261,7 @@ class Terminal:
         self.socket = socket
 
     def tmux(self, *words):
-        done = subprocess.run(["tmux", "-S", self.socket, "-f", "/dev/null", *words], capture_output=True, text=True)
+        done = subprocess.run(["tmux", "-S", self.socket, "-f", "/dev/null", *words], capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"tmux {' '.join(words)}: {done.stderr}")
         return done.stdout
@@ -359,9 +359,11 @@ def picture(lines, width, height):
     """A picture of the grid: runs of the same style, each at its column and as wide as its cells."""
     over, side = 34, 12
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * WIDE + 2 * side:.0f}" height="{height * HIGH + over + side:.0f}" '
-        f'viewBox="0 0 {width * WIDE + 2 * side:.0f} {height * HIGH + over + side:.0f}" '
-        'font-family="ui-monospace, \'DejaVu Sans Mono\', Menlo, Consolas, monospace" font-size="14">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * WIDE + 2 * side:.0f}" height="{height * HIGH + over + side:.0f}" '
+            f'viewBox="0 0 {width * WIDE + 2 * side:.0f} {height * HIGH + over + side:.0f}" '
+            'font-family="ui-monospace, \'DejaVu Sans Mono\', Menlo, Consolas, monospace" font-size="14">'
+        ),
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
     ]
     out += [f'<circle cx="{20 + 18 * at}" cy="17" r="5.5" fill="{colour}"/>' for at, colour in enumerate(["#f07178", "#ffcb6b", "#a5d66f"])]
@@ -423,7 +425,7 @@ class Gallery:
 
     def compare(self, name, width, height, pictured):
         self.count += 1
-        golden_files = [(f"{GOLDEN_FOLDER}/{name}-{width}x{height}.txt", lambda lines: text_of(lines))]
+        golden_files = [(f"{GOLDEN_FOLDER}/{name}-{width}x{height}.txt", text_of)]
         if pictured:
             wide = "-wide" if width > 100 else ""
             golden_files.append((f"{PICTURES}/screen-{name}{wide}.svg", lambda lines: picture(lines, width, height)))

@@ -7,6 +7,7 @@ A block that begins with ```sh is typed line by line, each line after the one be
 terminal of its own, which goes on. Words in capitals that --value names are replaced. What `cynode up` prints becomes LINK. Prints a table of what was typed and how long it took."""
 
 import argparse
+import fcntl
 import json
 import os
 import pty
@@ -16,7 +17,6 @@ import signal
 import struct
 import sys
 import termios
-import fcntl
 import time
 
 PROMPT = re.compile(r"\[\[ready (\d+)\]\] $")
@@ -116,7 +116,7 @@ def blocks(page, section):
         if lines is None and line.startswith("#"):
             if section is not None:
                 depth = len(line) - len(line.lstrip("#"))
-                within = line.lstrip("# ").strip() == section or within and depth > 2
+                within = line.lstrip("# ").strip() == section or (within and depth > 2)
             continue
         if lines is None and line.startswith("```sh"):
             kind, lines = line[5:].strip(), []
@@ -191,7 +191,7 @@ class Session:
         for server in self.servers:
             server.type("\x03")
             try:
-                server.until(lambda: PROMPT.search(server.shown), 30)
+                server.until(lambda server=server: PROMPT.search(server.shown), 30)
             except (TimeoutError, SystemExit):
                 well = False
             server.close()
