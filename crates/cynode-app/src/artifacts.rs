@@ -2,6 +2,7 @@
 //! impossible: the path of an object is made from its digest, never from a name.
 
 use bytes::Bytes;
+use cynode_core::settings::registry::ARTIFACT_BYTES_SETTING;
 use cynode_core::{
     ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId},
     roles::UserRole,
@@ -18,8 +19,7 @@ use crate::{App, Ctx, Error, settings};
 /// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
 pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
 
-/// The system setting that says how many bytes agents may store with one task.
-pub(crate) const TASK_ARTIFACT_BYTES_SETTING: &str = "artifacts.max_bytes_per_task";
+/// What [`ARTIFACT_BYTES_SETTING`] is where nobody has set it.
 const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
 
 /// Most artifacts of one task: as many as a list of them shows.
@@ -96,7 +96,7 @@ pub async fn authorize_artifact(
     if there.objects >= MAX_TASK_ARTIFACTS || there.bytes.saturating_add(piece.byte_len()) > most {
         return Err(Error::TooLarge(format!(
             "the task has {} artifacts already, with {} bytes, and at most {MAX_TASK_ARTIFACTS} and {most} bytes are kept for one: \
-             leave out what nobody reads, put several into one, or ask an admin to raise `{TASK_ARTIFACT_BYTES_SETTING}`",
+             leave out what nobody reads, put several into one, or ask an admin to raise `{ARTIFACT_BYTES_SETTING}`",
             there.objects, there.bytes
         )));
     }
@@ -105,7 +105,7 @@ pub async fn authorize_artifact(
 
 /// Most bytes that agents store with one task.
 async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
-    let set = settings::setting_value(ctx.conn(), TASK_ARTIFACT_BYTES_SETTING).await?;
+    let set = settings::setting_value(ctx.conn(), ARTIFACT_BYTES_SETTING).await?;
     Ok(set.and_then(|value| value.as_i64()).unwrap_or(DEFAULT_TASK_ARTIFACT_BYTES))
 }
 

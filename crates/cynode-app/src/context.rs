@@ -111,7 +111,10 @@ impl App {
             let kept =
                 idempotency::store_answer(&mut ctx, request, attempt, secrecy, &body).await?;
             if !kept {
-                return self.replay_answer(ctx, request, secrecy).await?.ok_or(Error::IdempotencyKeyReused);
+                return self
+                    .replay_answer(ctx, request, secrecy)
+                    .await?
+                    .ok_or(Error::IdempotencyKeyReused);
             }
         }
         self.commit_operation(ctx).await?;

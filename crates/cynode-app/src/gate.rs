@@ -3,6 +3,10 @@
 
 mod explain;
 
+use cynode_core::settings::registry::{
+    GATEWAY_CALLS_PER_SECOND_SETTING, GATEWAY_CALLS_PER_TASK_HOUR_SETTING,
+    GATEWAY_MAX_IDENTICAL_CALLS_SETTING, GATEWAY_PM_ALLOWED_IMAGES_SETTING,
+};
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use cynode_core::{
@@ -17,7 +21,7 @@ use cynode_db::{
     settings,
 };
 use cynode_policy::{
-    allowlists::{self, AllowlistCondition, AllowlistSwitch, AllowlistVerdict, EnabledSwitches},
+    allowlists::{self, AllowlistCondition, AllowlistVerdict, EnabledSwitches},
     catalogue::{
         CatalogueEntry, CatalogueError, CatalogueTool, DefinitionPin, McpToolDefinition,
         ToolAudience, ToolCatalogue, ToolOrigin, ToolOverride,
@@ -39,13 +43,6 @@ use crate::{
     keys::InstallationKeys,
     servers::{CallableServer, ToolServerClient},
 };
-
-/// The system settings that limit calls.
-pub(crate) const CALLS_PER_SECOND_SETTING: &str = "gateway.calls_per_second";
-pub(crate) const MAX_IDENTICAL_CALLS_SETTING: &str = "gateway.max_identical_calls";
-pub(crate) const CALLS_PER_TASK_HOUR_SETTING: &str = "gateway.calls_per_task_hour";
-/// The system setting that widens an allowlist.
-pub(crate) const PM_IMAGES_SETTING: &str = AllowlistSwitch::PmAllowedImages.setting_key();
 
 /// What a process needs to be a gate.
 pub struct GatewayParts {
@@ -137,14 +134,16 @@ impl StoredPolicy {
         for setting in settings::list_settings(conn).await? {
             let number = || setting.value.as_u64().and_then(|value| u32::try_from(value).ok());
             match setting.key.as_str() {
-                PM_IMAGES_SETTING => switches.pm_allowed_images = setting.value == true,
-                CALLS_PER_SECOND_SETTING => {
+                GATEWAY_PM_ALLOWED_IMAGES_SETTING => {
+                    switches.pm_allowed_images = setting.value == true
+                }
+                GATEWAY_CALLS_PER_SECOND_SETTING => {
                     limits.per_second = number().unwrap_or(limits.per_second);
                 }
-                MAX_IDENTICAL_CALLS_SETTING => {
+                GATEWAY_MAX_IDENTICAL_CALLS_SETTING => {
                     limits.identical = number().unwrap_or(limits.identical);
                 }
-                CALLS_PER_TASK_HOUR_SETTING => {
+                GATEWAY_CALLS_PER_TASK_HOUR_SETTING => {
                     limits.per_task_hour = number().unwrap_or(limits.per_task_hour);
                 }
                 _ => {}
@@ -448,9 +447,4 @@ pub async fn take_call_quota(
     let taken = gate::take_quota(&mut tx, whose, hour, wanted, limit).await?;
     tx.commit().await.map_err(DbError::from)?;
     Ok((taken, hour + time::Duration::hours(1)))
-}
-
-/// Settings that change what the gate decides.
-pub(crate) fn affects_gateway(key: &str) -> bool {
-    key.starts_with("gateway.")
 }

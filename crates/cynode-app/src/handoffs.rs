@@ -3,6 +3,7 @@
 //! **Invariant**: a worker acts only under a claim with the newest fencing token, and with a token for tools and models
 //! that ends with the claim. The answer, its effects and the wake-up of its run are one transaction.
 
+use cynode_core::settings::registry::MAX_CONCURRENT_ANALYSTS_SETTING;
 use std::time::{Duration, Instant};
 
 use cynode_core::{
@@ -60,13 +61,8 @@ const MAX_TRANSIENT_ATTEMPTS: u32 = 3000;
 /// Most managers' handoffs at once, over all processes.
 const MAX_CONCURRENT_MANAGERS: i64 = 1000;
 
-/// The setting that says how many analysts may work at once, and what holds without it.
-pub const MAX_CONCURRENT_ANALYSTS_SETTING: &str = "manager.max_concurrent_analysts";
+/// What [`MAX_CONCURRENT_ANALYSTS_SETTING`] is where nobody has set it.
 const DEFAULT_MAX_ANALYSTS: i64 = 4;
-
-/// The setting that says how many seconds a model may take for one answer, and what it may hold. A model's own goes before it.
-pub const THINK_TIMEOUT_SETTING: &str = "manager.think_timeout_seconds";
-pub(crate) const THINK_TIMEOUT_SECONDS_RANGE: std::ops::RangeInclusive<i64> = 1..=3600;
 
 /// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(250);

@@ -108,7 +108,8 @@ pub(crate) async fn find_stored_answer(
     let body = match secrecy {
         AnswerSecrecy::Open => kept.answer,
         AnswerSecrecy::Sealed => {
-            let (nonce, cipher) = kept.answer.split_first_chunk::<24>().ok_or(Error::IdempotencyKeyReused)?;
+            let (nonce, cipher) =
+                kept.answer.split_first_chunk::<24>().ok_or(Error::IdempotencyKeyReused)?;
             attempt
                 .build_cipher()
                 .decrypt(&(*nonce).into(), cipher)

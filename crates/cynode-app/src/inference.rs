@@ -75,10 +75,7 @@ use held::ReservedCall;
 use ledger::BudgetLedger;
 use refusing::{budget_exhausted_error, park_for_quota, parked_task_error};
 use registry::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute};
-pub(crate) use registry::{
-    DEFAULT_MODEL_SETTING, EpochBatcher, MAX_CALLS_WITHOUT_PROGRESS_SETTING,
-    MAX_COST_MICROS_PER_MINUTE_SETTING, MAX_IDENTICAL_CALLS_SETTING, spawn_epoch_batcher,
-};
+pub(crate) use registry::{EpochBatcher, spawn_epoch_batcher};
 
 /// How long a provider may be silent.
 const PROVIDER_IDLE_TIMEOUT: Duration = Duration::from_mins(5);

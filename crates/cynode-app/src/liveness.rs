@@ -3,6 +3,7 @@
 //!
 //! **Invariant**: stalls are derived from stored state. The check asks no other process and writes nothing.
 
+use cynode_core::settings::registry::THINK_TIMEOUT_SETTING;
 use std::collections::BTreeMap;
 
 use cynode_core::{
@@ -132,7 +133,7 @@ fn describe_stall(stall: &Stall, there: &[NodeCandidate]) -> Option<StallView> {
                 "cynork provider list  # whether its provider answers".to_owned(),
                 format!(
                     "cynork settings set {} N  # how long a model may take",
-                    handoffs::THINK_TIMEOUT_SETTING
+                    THINK_TIMEOUT_SETTING
                 ),
             ],
         ),

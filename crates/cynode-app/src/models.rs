@@ -1,5 +1,6 @@
 //! Administration of the model registry: providers, their keys, models and routes.
 
+use cynode_core::settings::registry::THINK_TIMEOUT_SECONDS_RANGE;
 use cynode_core::{
     events::EventKind,
     ids::{ProviderId, ProviderKeyId},
@@ -22,7 +23,6 @@ use crate::{
     context::EventDraft,
     egress::{is_this_machine, may_be_public},
     gate::GatewayParts,
-    handoffs::THINK_TIMEOUT_SECONDS_RANGE,
 };
 
 /// Most bytes of a script.
@@ -96,7 +96,10 @@ pub async fn set_provider(
     let now = ctx.now;
     match models::set_provider(ctx.conn(), &provider, now).await {
         Err(error) if error.is_refused_by("model_providers_name_taken") => {
-            return Err(Error::AlreadyExists { what: "a provider with the name", name: provider.name });
+            return Err(Error::AlreadyExists {
+                what: "a provider with the name",
+                name: provider.name,
+            });
         }
         result => result?,
     }

@@ -4,6 +4,7 @@ mod compose;
 pub(crate) mod question;
 mod worker;
 
+use cynode_core::settings::registry::NOTIFICATIONS_ALLOW_PRIVATE_SETTING;
 use cynode_core::{
     events::EventKind,
     ids::{ChannelId, NotificationId, ProjectId, UserId},
@@ -40,9 +41,6 @@ use crate::{
     AuthenticatedCaller, Ctx, Error, context::EventDraft, gate, keys::InstallationKeys, settings,
 };
 
-/// The setting that lets notices go to this machine and to private networks.
-pub const ALLOW_PRIVATE_SETTING: &str = "notifications.allow_private";
-
 /// Most channels that one person makes.
 const MAX_USER_CHANNELS: i64 = 50;
 
@@ -63,11 +61,15 @@ pub struct NotificationParts {
 
 /// How far notices may go.
 pub(crate) async fn load_egress_scope(conn: &mut Conn) -> Result<DeliveryEgress, Error> {
-    Ok(if settings::setting_value(conn, ALLOW_PRIVATE_SETTING).await? == Some(json!(true)) {
-        DeliveryEgress::Anywhere
-    } else {
-        DeliveryEgress::Public
-    })
+    Ok(
+        if settings::setting_value(conn, NOTIFICATIONS_ALLOW_PRIVATE_SETTING).await?
+            == Some(json!(true))
+        {
+            DeliveryEgress::Anywhere
+        } else {
+            DeliveryEgress::Public
+        },
+    )
 }
 
 /// A person; an agent decides nothing about who is told what.
@@ -130,7 +132,7 @@ fn unreachable_error(error: DeliveryUrlError) -> Error {
     Error::Invalid(match error {
         DeliveryUrlError::Private | DeliveryUrlError::Plain => {
             format!(
-                "`address`: {error}; the setting `{ALLOW_PRIVATE_SETTING}` lets it, once an admin has set it to true"
+                "`address`: {error}; the setting `{NOTIFICATIONS_ALLOW_PRIVATE_SETTING}` lets it, once an admin has set it to true"
             )
         }
         DeliveryUrlError::Scheme

@@ -177,9 +177,10 @@ fn map_store_error(
     schedule: &Schedule,
 ) -> Result<(), Error> {
     match stored {
-        Err(error) if error.is_refused_by("schedules_name_taken") => {
-            Err(Error::AlreadyExists { what: "a schedule with the name", name: schedule.name.to_string() })
-        }
+        Err(error) if error.is_refused_by("schedules_name_taken") => Err(Error::AlreadyExists {
+            what: "a schedule with the name",
+            name: schedule.name.to_string(),
+        }),
         Err(error) if error.is_refused_by("schedules_project_id_fkey") => {
             Err(Error::not_found("project", schedule.project))
         }

@@ -219,7 +219,10 @@ pub async fn install_server(
     };
     match servers::insert_tool_server(ctx.conn(), &server).await {
         Err(error) if error.is_refused_by("tool_servers_name_key") => {
-            return Err(Error::AlreadyExists { what: "a tool server with the name", name: server.name });
+            return Err(Error::AlreadyExists {
+                what: "a tool server with the name",
+                name: server.name,
+            });
         }
         result => result?,
     }

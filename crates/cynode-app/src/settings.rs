@@ -3,61 +3,20 @@
 
 use cynode_core::{
     budget::{self, Currency},
-    delivery::{AUTHOR_SETTING, CommitAuthor},
+    delivery::CommitAuthor,
     events::EventKind,
     names::{DottedKey, nearest_name},
     roles::UserRole,
-    settings::{ExpectedVersion, ValueChange, VersionedValue, validate_stored_value},
+    settings::{
+        ExpectedVersion, ValueChange, VersionedValue,
+        registry::{InvalidatedCache, SETTINGS, SettingKind, find_setting},
+        validate_stored_value,
+    },
 };
 use cynode_db::{Conn, settings};
 use serde_json::{Value, json};
 
-use crate::{
-    Ctx, Error, artifacts, context::EventDraft, gate, handoffs, inference, notices, sweep,
-};
-
-/// What a setting holds.
-#[derive(Clone, Copy, Debug)]
-enum SettingKind {
-    /// True or false.
-    Switch,
-    /// A whole number from the first to the second.
-    Number(i64, i64),
-    /// The id of a model.
-    Model,
-    /// A name and an address.
-    Author,
-    /// The code of a currency.
-    Currency,
-    /// An amount of money, or none.
-    TaskLimit,
-}
-
-/// Every setting that somebody reads, and what it holds. Another would be written and never looked at.
-static KNOWN_SETTINGS: [(&str, SettingKind); 16] = [
-    (AUTHOR_SETTING, SettingKind::Author),
-    (gate::CALLS_PER_SECOND_SETTING, SettingKind::Number(1, 1_000_000)),
-    (gate::CALLS_PER_TASK_HOUR_SETTING, SettingKind::Number(1, 1_000_000)),
-    (gate::MAX_IDENTICAL_CALLS_SETTING, SettingKind::Number(1, 1_000_000)),
-    (gate::PM_IMAGES_SETTING, SettingKind::Switch),
-    (budget::CURRENCY_SETTING, SettingKind::Currency),
-    (budget::TASK_DEFAULT_SETTING, SettingKind::TaskLimit),
-    (artifacts::TASK_ARTIFACT_BYTES_SETTING, SettingKind::Number(1, 1 << 50)),
-    (handoffs::MAX_CONCURRENT_ANALYSTS_SETTING, SettingKind::Number(0, 1000)),
-    (
-        handoffs::THINK_TIMEOUT_SETTING,
-        SettingKind::Number(
-            *handoffs::THINK_TIMEOUT_SECONDS_RANGE.start(),
-            *handoffs::THINK_TIMEOUT_SECONDS_RANGE.end(),
-        ),
-    ),
-    (inference::MAX_CALLS_WITHOUT_PROGRESS_SETTING, SettingKind::Number(1, 2_147_483_647)),
-    (inference::MAX_COST_MICROS_PER_MINUTE_SETTING, SettingKind::Number(1, i64::MAX)),
-    (inference::MAX_IDENTICAL_CALLS_SETTING, SettingKind::Number(1, 2_147_483_647)),
-    (inference::DEFAULT_MODEL_SETTING, SettingKind::Model),
-    (notices::ALLOW_PRIVATE_SETTING, SettingKind::Switch),
-    (sweep::FORCE_RECLAIM_SETTING, SettingKind::Switch),
-];
+use crate::{Ctx, Error, context::EventDraft};
 
 /// All settings.
 #[tracing::instrument(name = "app.settings.list_settings", skip_all)]
@@ -141,10 +100,8 @@ pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Res
 
 /// Refuses what would be ignored: a setting that nobody reads, and a value that its setting cannot hold.
 fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
-    let Some((_, kind)) = KNOWN_SETTINGS.iter().find(|(known, _)| *known == key) else {
-        return Err(unknown_setting_error(key));
-    };
-    let rule = match *kind {
+    let spec = find_setting(key).ok_or_else(|| unknown_setting_error(key))?;
+    let rule = match spec.kind {
         SettingKind::Switch if !value.is_boolean() => "true or false".to_owned(),
         SettingKind::Number(least, most)
             if value.as_i64().is_none_or(|number| !(least..=most).contains(&number)) =>
@@ -177,20 +134,24 @@ fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
     Err(Error::Invalid(format!("`{key}` is {rule}")))
 }
 
+fn invalidated_cache(key: &DottedKey) -> Option<InvalidatedCache> {
+    find_setting(key.as_str())?.invalidates
+}
+
 /// There is no such setting, but perhaps one with nearly its name.
 fn unknown_setting_error(key: &str) -> Error {
-    Error::Invalid(match nearest_name(key, KNOWN_SETTINGS.iter().map(|(known, _)| *known)) {
+    Error::Invalid(match nearest_name(key, SETTINGS.iter().map(|spec| spec.key)) {
         Some(known) => format!("there is no setting `{key}`; is `{known}` meant?"),
         None => {
-            let names = KNOWN_SETTINGS.map(|(known, _)| format!("`{known}`")).join(", ");
+            let names = SETTINGS.map(|spec| format!("`{}`", spec.key)).join(", ");
             format!("there is no setting `{key}`; there are {names}")
         }
     })
 }
 
-/// What the gate goes by reaches every replica at once.
+/// Invalidates the policy of every replica, if the setting is part of it.
 async fn invalidate_policy(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
-    if gate::affects_gateway(key.as_str()) {
+    if invalidated_cache(key) == Some(InvalidatedCache::Policy) {
         cynode_db::gate::bump_policy_epoch(ctx.conn()).await?;
     }
     Ok(())
@@ -218,13 +179,9 @@ pub(crate) async fn default_task_budget(conn: &mut Conn) -> Result<Option<budget
     ))
 }
 
-/// Notes that questions to models are to be routed anew, if the setting is one that they are routed by, or that is read with
-/// those.
+/// Invalidates the registry of models of every replica, if the setting is read with it.
 async fn invalidate_routing(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
-    let key = key.as_str();
-    if key.starts_with("models.")
-        || [budget::TASK_DEFAULT_SETTING, handoffs::THINK_TIMEOUT_SETTING].contains(&key)
-    {
+    if invalidated_cache(key) == Some(InvalidatedCache::ModelRegistry) {
         cynode_db::models::bump_registry_epoch(ctx.conn()).await?;
     }
     Ok(())

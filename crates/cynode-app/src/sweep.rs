@@ -1,6 +1,7 @@
 //! Reconciler: dispatches due runs that nobody drives, and reaps expired jobs, waits and handoffs. Any number of
 //! processes may run it at once, and each may die at any moment.
 
+use cynode_core::settings::registry::FORCE_RECLAIM_SETTING;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use cynode_core::{
@@ -34,9 +35,6 @@ const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Smallest fleet that is judged as a whole: of two workers one may well be dead.
 const MIN_FLEET_SIZE: i64 = 3;
-
-/// A setting by which an admin says that the workers are really dead.
-pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
 /// Why the engine could not be told.
 #[derive(Debug, thiserror::Error)]

@@ -312,9 +312,10 @@ async fn store_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
         }
         result => match result? {
             TaskInsertOutcome::Stored => Ok(()),
-            TaskInsertOutcome::NameTaken => {
-                Err(Error::AlreadyExists { what: "a task with the name", name: task.name.to_string() })
-            }
+            TaskInsertOutcome::NameTaken => Err(Error::AlreadyExists {
+                what: "a task with the name",
+                name: task.name.to_string(),
+            }),
             TaskInsertOutcome::UnknownDependency => {
                 Err(Error::Invalid("`depends_on` names a task that is not in this project".into()))
             }

@@ -1,5 +1,7 @@
 //! Settings: typed values with a version that counts the writes.
 
+pub mod registry;
+
 use serde_json::Value;
 use time::OffsetDateTime;
 

@@ -788,7 +788,11 @@ impl AdmittedCall {
             if let Some(complaint) = self.tool.find_output_violation(whole.get("structuredContent"))
             {
                 let text = format!("the tool's answer is not what it promised: {complaint}");
-                return self.build_failure(Outcome::ProtocolError, "output_schema_violation", &text);
+                return self.build_failure(
+                    Outcome::ProtocolError,
+                    "output_schema_violation",
+                    &text,
+                );
             }
         }
         let said = Ok(answers::render_result(&self.id, &self.mark_result_complete(result)));

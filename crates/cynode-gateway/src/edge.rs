@@ -450,7 +450,9 @@ fn event_stream(body: Body) -> Response {
 /// What somebody is told whose token opens nothing here.
 fn unauthorized_response(headers: &HeaderMap, reason: &RefusalReason, id: Value) -> Response {
     let (status, error, scope) = match reason {
-        RefusalReason::NotGrantedByToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
+        RefusalReason::NotGrantedByToken => {
+            (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent"))
+        }
         _ => (StatusCode::UNAUTHORIZED, "invalid_token", None),
     };
     let word =

@@ -185,7 +185,9 @@ impl CallLimiter {
         // What is not the agent's own doing holds nobody back.
         let own = matches!(
             reason,
-            RefusalReason::RateLimited | RefusalReason::DuplicateCall | RefusalReason::QuotaExceeded
+            RefusalReason::RateLimited
+                | RefusalReason::DuplicateCall
+                | RefusalReason::QuotaExceeded
         );
         if !own || self.refusals.check_key(&agent).is_ok() {
             return true;

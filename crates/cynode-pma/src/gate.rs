@@ -127,7 +127,11 @@ impl McpError {
             Self::Refused { code, reason }
                 if matches!(
                     code.as_str(),
-                    "stale_policy" | "audit_unavailable" | "rate_limited" | "quota_exceeded" | "token_expired"
+                    "stale_policy"
+                        | "audit_unavailable"
+                        | "rate_limited"
+                        | "quota_exceeded"
+                        | "token_expired"
                 ) =>
             {
                 DecisionError::Transient(format!("`{tool}` ({code}): {reason}"))

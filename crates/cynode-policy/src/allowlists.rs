@@ -36,7 +36,9 @@ impl AllowlistSwitch {
     /// The key of the system setting.
     pub const fn setting_key(self) -> &'static str {
         match self {
-            Self::PmAllowedImages => "gateway.pm_allowed_images",
+            Self::PmAllowedImages => {
+                cynode_core::settings::registry::GATEWAY_PM_ALLOWED_IMAGES_SETTING
+            }
         }
     }
 }

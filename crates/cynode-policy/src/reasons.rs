@@ -166,19 +166,23 @@ impl RefusalReason {
             Self::UnknownTool | Self::DefinitionChanged => DecisionStage::Tool,
             Self::Disabled | Self::Unavailable(_) => DecisionStage::Enabled,
             Self::WrongScope(_) => DecisionStage::Scope,
-            Self::NotAllowlisted(_) | Self::DisabledBySetting(_) | Self::NotGrantedByToken => DecisionStage::Allowlist,
+            Self::NotAllowlisted(_) | Self::DisabledBySetting(_) | Self::NotGrantedByToken => {
+                DecisionStage::Allowlist
+            }
             Self::NetworkDenied | Self::UserLacksPermission => DecisionStage::Profile,
             Self::MissingId(_)
             | Self::WrongId(_)
             | Self::UnboundToken(_)
             | Self::WrongRole
             | Self::InvalidArguments(_) => DecisionStage::Arguments,
-            Self::DeniedByRule(_) | Self::RuleFailed(_) | Self::NeedsApproval(_) | Self::ApprovalDenied => {
-                DecisionStage::Rules
-            }
-            Self::TooManyPendingApprovals | Self::RateLimited | Self::DuplicateCall | Self::QuotaExceeded => {
-                DecisionStage::Limits
-            }
+            Self::DeniedByRule(_)
+            | Self::RuleFailed(_)
+            | Self::NeedsApproval(_)
+            | Self::ApprovalDenied => DecisionStage::Rules,
+            Self::TooManyPendingApprovals
+            | Self::RateLimited
+            | Self::DuplicateCall
+            | Self::QuotaExceeded => DecisionStage::Limits,
             Self::AuditUnavailable => DecisionStage::Audit,
         }
     }
@@ -228,7 +232,9 @@ impl RefusalReason {
     /// The rules that decided, if rules did.
     pub fn deciding_rules(&self) -> &[String] {
         match self {
-            Self::DeniedByRule(rules) | Self::RuleFailed(rules) | Self::NeedsApproval(rules) => rules,
+            Self::DeniedByRule(rules) | Self::RuleFailed(rules) | Self::NeedsApproval(rules) => {
+                rules
+            }
             _ => &[],
         }
     }
@@ -257,10 +263,14 @@ impl fmt::Display for RefusalReason {
             Self::NotAllowlisted(role) => {
                 write!(f, "the role {} may not use this tool", role.as_str())
             }
-            Self::DisabledBySetting(key) => write!(f, "the system setting `{key}` does not permit it"),
+            Self::DisabledBySetting(key) => {
+                write!(f, "the system setting `{key}` does not permit it")
+            }
             Self::NotGrantedByToken => f.write_str("the token is good for other tools only"),
             Self::NetworkDenied => f.write_str("the profile does not permit the network"),
-            Self::UserLacksPermission => f.write_str("whoever you work for may only read in this project"),
+            Self::UserLacksPermission => {
+                f.write_str("whoever you work for may only read in this project")
+            }
             Self::MissingId(name) => write!(f, "the argument `{name}` is missing"),
             Self::WrongId(name) => {
                 write!(f, "the argument `{name}` is not what the token is for")
@@ -282,8 +292,12 @@ impl fmt::Display for RefusalReason {
             Self::RateLimited => f.write_str("too many calls in too little time"),
             Self::DuplicateCall => f.write_str("the same call was made again and again"),
             Self::QuotaExceeded => f.write_str("the calls of this hour are used up"),
-            Self::AuditUnavailable => f.write_str("calls cannot be recorded now, so none is carried out"),
-            Self::StalePolicy => f.write_str("the gate does not know whether this is still permitted"),
+            Self::AuditUnavailable => {
+                f.write_str("calls cannot be recorded now, so none is carried out")
+            }
+            Self::StalePolicy => {
+                f.write_str("the gate does not know whether this is still permitted")
+            }
         }
     }
 }

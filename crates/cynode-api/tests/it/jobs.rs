@@ -87,7 +87,10 @@ async fn a_result_is_taken_once_and_only_from_whoever_has_the_job() {
     // What was said cannot be unsaid.
     let mut failed = done(&job);
     failed["outcome"] = json!("failed");
-    assert_eq!(worker.post(&result_path(&job), failed).await.expect(409).text("code"), "invalid_state");
+    assert_eq!(
+        worker.post(&result_path(&job), failed).await.expect(409).text("code"),
+        "invalid_state"
+    );
     let alive = format!("/v1/jobs/{}/alive", job["job_id"].as_str().unwrap());
     worker.post(&alive, json!({ "fencing_token": 1 })).await.expect(409);
     let unknown = "/v1/jobs/job_0192d5c8b6f07cc1a1a3c2b4d5e6f708/result";

@@ -404,7 +404,10 @@ async fn what_cannot_be_a_schedule_is_refused_with_what_to_write() {
     }
     let path = scene.daily(json!({})).await;
     let body = scene.schedule("nightly", &daily(), &words("x"));
-    assert_eq!(scene.ada.post("/v1/schedules", body).await.expect(409).text("code"), "already_exists");
+    assert_eq!(
+        scene.ada.post("/v1/schedules", body).await.expect(409).text("code"),
+        "already_exists"
+    );
     let stale = json!({ "expected_version": 7, "enabled": false });
     assert_eq!(scene.ada.patch(&path, stale).await.expect(409).text("code"), "version_conflict");
     assert_eq!(scene.read(&path).await["version"], 1);

@@ -194,7 +194,7 @@ async fn an_admin_who_looked_can_let_the_sweep_act() {
     workers(&drive, 3).await;
     drive.app.db.execute("UPDATE jobs SET lease_expires_at = now() - interval '1 second'").await;
     assert!(sweep::reap_expired(&drive.app.app, false).await.unwrap());
-    let path = format!("/v1/settings/{}", sweep::FORCE_RECLAIM_SETTING);
+    let path = format!("/v1/settings/{}", cynode_core::settings::registry::FORCE_RECLAIM_SETTING);
     drive.admin.put(&path, json!({ "value": true, "expected_version": 0 })).await.expect(200);
     assert!(!sweep::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["lost", "lost", "lost"]);

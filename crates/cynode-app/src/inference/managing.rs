@@ -85,9 +85,8 @@ pub(super) async fn ask_manager(
     let Some(manager) = &models.manager else {
         let told = "the project manager is not connected to this installation: set manager.url and manager.credential_file, or use \
                     `cynode up`; other models of `GET /v1/models` can be asked";
-        return Err(
-            ModelError::new(ModelErrorKind::Unavailable, told).with_code("project_manager_not_configured")
-        );
+        return Err(ModelError::new(ModelErrorKind::Unavailable, told)
+            .with_code("project_manager_not_configured"));
     };
     // Nothing is held back for a chat, so that nobody else notices when what is known of secrets has changed.
     let registry =

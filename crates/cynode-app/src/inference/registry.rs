@@ -1,5 +1,9 @@
 //! Model registry: a cached snapshot of models, providers, keys and routes from the database.
 
+use cynode_core::settings::registry::{
+    DEFAULT_MODEL_SETTING, LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING,
+    LOOP_GUARD_COST_PER_MINUTE_SETTING, LOOP_GUARD_IDENTICAL_CALLS_SETTING, THINK_TIMEOUT_SETTING,
+};
 use std::{
     collections::{HashMap, HashSet},
     fmt,
@@ -41,14 +45,6 @@ use crate::{
 
 /// The default interaction skill: how to work with `CyNode`, for agents whose model takes skills.
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
-
-/// The settings that are looked at.
-pub(crate) const MAX_IDENTICAL_CALLS_SETTING: &str = "models.loop_guard.max_identical_calls";
-pub(crate) const MAX_CALLS_WITHOUT_PROGRESS_SETTING: &str =
-    "models.loop_guard.max_calls_without_progress";
-pub(crate) const MAX_COST_MICROS_PER_MINUTE_SETTING: &str =
-    "models.loop_guard.max_cost_micros_per_minute";
-pub(crate) const DEFAULT_MODEL_SETTING: &str = "models.default";
 
 /// Everything that questions are routed by.
 pub(super) struct ModelRegistry {
@@ -257,14 +253,14 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
         let number = || setting.value.as_i64().filter(|number| *number > 0);
         let small = || number().and_then(|number| i32::try_from(number).ok());
         match setting.key.as_str() {
-            MAX_IDENTICAL_CALLS_SETTING => {
+            LOOP_GUARD_IDENTICAL_CALLS_SETTING => {
                 loop_guard.max_identical_calls = small().unwrap_or(loop_guard.max_identical_calls);
             }
-            MAX_CALLS_WITHOUT_PROGRESS_SETTING => {
+            LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING => {
                 loop_guard.max_calls_without_progress =
                     small().unwrap_or(loop_guard.max_calls_without_progress);
             }
-            MAX_COST_MICROS_PER_MINUTE_SETTING => {
+            LOOP_GUARD_COST_PER_MINUTE_SETTING => {
                 loop_guard.max_cost_micros_per_minute =
                     number().unwrap_or(loop_guard.max_cost_micros_per_minute);
             }
@@ -272,7 +268,7 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
             budget::TASK_DEFAULT_SETTING => {
                 task_default = budget::default_task_limit(Some(&setting.value));
             }
-            crate::handoffs::THINK_TIMEOUT_SETTING => {
+            THINK_TIMEOUT_SETTING => {
                 think = number().and_then(|number| u32::try_from(number).ok());
             }
             _ => {}

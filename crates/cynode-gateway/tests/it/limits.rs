@@ -21,7 +21,10 @@ async fn too_many_calls_in_a_second_are_refused_with_the_time_to_wait() {
     assert_eq!(verdicts, ["failed not_found", "failed not_found"]);
     let refused = call(3).await;
     let said = &refused.value()["refused"];
-    assert_eq!((refused.verdict(), &said["step"]), ("refused rate_limited".into(), &json!("limits")));
+    assert_eq!(
+        (refused.verdict(), &said["step"]),
+        ("refused rate_limited".into(), &json!("limits"))
+    );
     let wait = said["retry_after_ms"].as_u64().unwrap();
     assert!((1..=500).contains(&wait), "{wait}");
     let at = said["reset_at"].as_str().unwrap();
@@ -32,7 +35,9 @@ async fn too_many_calls_in_a_second_are_refused_with_the_time_to_wait() {
     let other = bench.agent("developer").await;
     assert_eq!(other.call("help.tool", json!({ "tool": "x" })).await.verdict(), "failed not_found");
     let last = bench.story().await;
-    assert!(last.contains(&"developer help.tool decision deny rate_limited not_forwarded".to_owned()));
+    assert!(
+        last.contains(&"developer help.tool decision deny rate_limited not_forwarded".to_owned())
+    );
 }
 
 #[tokio::test]

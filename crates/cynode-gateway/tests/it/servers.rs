@@ -483,7 +483,10 @@ async fn what_is_said_in_place_of_a_promised_structure_does_not_pretend_to_be_it
         (result["structuredContent"]["refused"]["code"].clone(), refused, failed)
     };
     assert_eq!(told("ext.todo.honest").await, (json!(null), json!("disabled"), json!(null)));
-    assert_eq!(told("ext.todo.liar").await, (json!(null), json!(null), json!("output_schema_violation")));
+    assert_eq!(
+        told("ext.todo.liar").await,
+        (json!(null), json!(null), json!("output_schema_violation"))
+    );
     // Who promises no structure is told by ours.
     assert_eq!(told("ext.todo.echo").await, (json!("disabled"), json!(null), json!(null)));
     let liar = agent.call("ext.todo.liar", json!({})).await.result();

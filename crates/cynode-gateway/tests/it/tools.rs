@@ -349,7 +349,10 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
         "failed invalid"
     );
     assert_eq!(given(&manager, "skills.update", update(1, "Run some.")).await["version"], 2);
-    assert_eq!(verdict(&manager, "skills.update", update(1, "Run none.")).await, "failed version_conflict");
+    assert_eq!(
+        verdict(&manager, "skills.update", update(1, "Run none.")).await,
+        "failed version_conflict"
+    );
     given(&manager, "skills.delete", id.clone()).await;
     assert_eq!(verdict(&tester, "skills.get", id).await, "failed not_found");
     let kept = bench.records().await;
@@ -393,7 +396,10 @@ async fn schedules_are_made_listed_and_removed_by_the_manager_as_by_people() {
     assert_eq!(made["action"], json!({ "kind": "words", "text": "Look for updates." }));
     assert_eq!(made["next_at"], "2026-11-02T09:00:00Z");
     assert_eq!(made["acts_for"], json!(bench.admin.user.unwrap()));
-    assert_eq!(verdict(&manager, "schedule.create", schedule("0 9 * * tue")).await, "failed already_exists");
+    assert_eq!(
+        verdict(&manager, "schedule.create", schedule("0 9 * * tue")).await,
+        "failed already_exists"
+    );
     let listed = given(&manager, "schedule.list", json!({})).await;
     assert_eq!(listed["items"], json!([made]));
     let tester = bench.agent("tester").await;
@@ -412,7 +418,10 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
         "refused disabled_by_setting"
     );
-    assert_eq!(verdict(&manager, "sandbox.allowed_images.add", add()).await, "refused disabled_by_setting");
+    assert_eq!(
+        verdict(&manager, "sandbox.allowed_images.add", add()).await,
+        "refused disabled_by_setting"
+    );
     assert!(!manager.tools().await.iter().any(|tool| tool.starts_with("sandbox__")));
     bench.setting("gateway.pm_allowed_images", json!(true)).await;
     given(&manager, "sandbox.allowed_images.add", add()).await;

@@ -30,7 +30,10 @@ async fn no_rules_never_means_that_everything_is_allowed() {
     assert_eq!(bench.app.db.number("SELECT count(*) FROM gate_rules").await, 0);
     let task = json!({ "task_id": bench.task });
     let analyst = bench.agent("project_analyst").await;
-    assert_eq!(analyst.call("db.task.cancel", task.clone()).await.verdict(), "refused not_allowlisted");
+    assert_eq!(
+        analyst.call("db.task.cancel", task.clone()).await.verdict(),
+        "refused not_allowlisted"
+    );
     let developer = bench.agent("developer").await;
     assert_eq!(developer.call("db.task.get", task.clone()).await.verdict(), "refused wrong_scope");
     // Not the scope alone keeps it out.

@@ -133,12 +133,18 @@ fn classify_error(tool: &str, error: McpError) -> OrchestratorError {
         McpError::Away(why) => OrchestratorError::Away(why),
         McpError::Failed { code, detail } => match code.as_str() {
             "fenced" | "task_ended" | "not_found" => OrchestratorError::Fenced(detail),
-            "unavailable" | "upstream_unavailable" | "internal" | "overloaded" | "rate_limited"
+            "unavailable"
+            | "upstream_unavailable"
+            | "internal"
+            | "overloaded"
+            | "rate_limited"
             | "timeout" => OrchestratorError::Away(detail),
             _ => OrchestratorError::Refused(format!("`{tool}` failed ({code}): {detail}")),
         },
         McpError::Refused { code, reason } => match code.as_str() {
-            "stale_policy" | "audit_unavailable" | "rate_limited" => OrchestratorError::Away(reason),
+            "stale_policy" | "audit_unavailable" | "rate_limited" => {
+                OrchestratorError::Away(reason)
+            }
             _ => {
                 OrchestratorError::Refused(format!("the gate refused `{tool}` ({code}): {reason}"))
             }

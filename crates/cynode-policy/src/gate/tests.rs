@@ -142,7 +142,10 @@ fn a_tool_that_needs_the_network_is_refused_to_a_profile_without_it() {
     let mut caller = agent(AgentRole::Developer);
     assert_eq!(verdict(&caller, &gate, "web.fetch", &json!({})), None);
     caller.profile = crate::agents::AgentProfile::default();
-    assert_eq!(verdict(&caller, &gate, "web.fetch", &json!({})), Some(RefusalReason::NetworkDenied));
+    assert_eq!(
+        verdict(&caller, &gate, "web.fetch", &json!({})),
+        Some(RefusalReason::NetworkDenied)
+    );
 }
 
 #[test]
@@ -152,7 +155,10 @@ fn a_token_for_some_tools_opens_no_other() {
     let mut caller = agent(AgentRole::Developer);
     caller.tools = Some(Arc::from(["help.a".parse().unwrap()]));
     assert_eq!(verdict(&caller, &gate, "help.a", &json!({})), None);
-    assert_eq!(verdict(&caller, &gate, "help.b", &json!({})), Some(RefusalReason::NotGrantedByToken));
+    assert_eq!(
+        verdict(&caller, &gate, "help.b", &json!({})),
+        Some(RefusalReason::NotGrantedByToken)
+    );
 }
 
 #[test]

@@ -127,7 +127,8 @@ async fn an_agent_that_only_reports_is_told_nothing_and_a_task_that_has_ended_is
     assert_eq!(reply, HandoffAnswer::Replied { note: "the report asks for nothing".into() });
     assert!(tools.calls().is_empty());
 
-    let ended = DecisionError::Permanent("`pm.instruct` failed (invalid_state): it has ended".into());
+    let ended =
+        DecisionError::Permanent("`pm.instruct` failed (invalid_state): it has ended".into());
     let tools = Tools::default().answering("pm.instruct", Err(ended));
     let script = Script::default();
     let reply = answer(run(&asking(ReportKind::RequestHumanInput), &script, &tools).await);
@@ -200,9 +201,11 @@ async fn nothing_is_delivered_that_was_not_brought_or_is_not_wanted() {
 async fn what_cannot_be_delivered_is_a_question_and_what_may_pass_is_tried_again() {
     let refuse =
         |trouble: DecisionError| Tools::default().answering("git.pull_request.open", Err(trouble));
-    let conflict = "`git.pull_request.open` failed (merge_conflict): somebody else moved the branch";
+    let conflict =
+        "`git.pull_request.open` failed (merge_conflict): somebody else moved the branch";
     let question = asked(
-        run(&ending(None), &summarising(), &refuse(DecisionError::Permanent(conflict.into()))).await,
+        run(&ending(None), &summarising(), &refuse(DecisionError::Permanent(conflict.into())))
+            .await,
     );
     assert_eq!(
         question,
@@ -259,8 +262,9 @@ async fn a_schedule_makes_its_tasks_under_names_that_are_the_same_each_time_it_i
         )]
     );
     // Somebody began it before and made the task, in other words.
-    let taken =
-        DecisionError::Permanent("`db.task.create` failed (already_exists): the name is in use".into());
+    let taken = DecisionError::Permanent(
+        "`db.task.create` failed (already_exists): the name is in use".into(),
+    );
     let tools = Tools::default()
         .answering("db.task.create", Err(taken))
         .answering("db.task.list", Ok(json!({"items": [{"id": made, "name": name}]})));

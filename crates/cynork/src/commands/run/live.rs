@@ -210,12 +210,11 @@ impl<'a> TaskFollower<'a> {
             screen.set_status_lines(Vec::new());
             screen.print_line("");
         }
-        CliError::new(CliErrorKind::Interrupted, "you have left; the task goes on without you").with_fix(
-            format!(
+        CliError::new(CliErrorKind::Interrupted, "you have left; the task goes on without you")
+            .with_fix(format!(
                 "come back with `cynork task watch {}`",
                 self.context.task_reference(&self.task)
-            ),
-        )
+            ))
     }
 
     /// Says several lines, the first with its time.
