@@ -1,4 +1,4 @@
--- The gate: who calls tools, which tools there are, what people decided about them, and what was recorded.
+-- The gateway: agent tokens, tools, policy, approvals, and what agents stored and reported.
 
 -- Tokens of agents. As with people, only a hash is kept. What an agent is tied to is here and nowhere else.
 CREATE TABLE agent_tokens (
@@ -10,9 +10,11 @@ CREATE TABLE agent_tokens (
     task_id        uuid REFERENCES tasks ON DELETE CASCADE,
     run_id         uuid,
     job_id         uuid REFERENCES jobs ON DELETE CASCADE,
+    handoff_id     uuid REFERENCES handoffs ON DELETE CASCADE,
     profile        text NOT NULL CHECK (profile ~ '^[a-z][a-z0-9-]{0,62}$'),
     network        boolean NOT NULL,
     tools          text[],                   -- null: all that the role may use
+    models         text[],                   -- null: none
     token_hash     bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
     issued_by      uuid REFERENCES users,    -- null: the orchestrator itself
     created_at     timestamptz NOT NULL,
@@ -23,6 +25,11 @@ CREATE TABLE agent_tokens (
 );
 CREATE INDEX agent_tokens_by_task ON agent_tokens (task_id) WHERE revoked_at IS NULL;
 CREATE INDEX agent_tokens_by_project ON agent_tokens (project_id, agent_token_id);
+CREATE INDEX agent_tokens_by_job ON agent_tokens (job_id) WHERE revoked_at IS NULL AND job_id IS NOT NULL;
+CREATE INDEX agent_tokens_by_handoff ON agent_tokens (handoff_id) WHERE revoked_at IS NULL AND handoff_id IS NOT NULL;
+-- The tokens that a person gave out by hand end with what else the person had when an admin sets a new password.
+CREATE INDEX agent_tokens_by_issuer ON agent_tokens (issued_by) WHERE revoked_at IS NULL AND issued_by IS NOT NULL;
+CREATE INDEX agent_tokens_by_end ON agent_tokens (expires_at);
 
 -- One row. Whoever changes what the gate decides by raises the number in the same transaction; every replica looks at it
 -- many times in a second.
@@ -36,6 +43,7 @@ INSERT INTO gate_state (epoch) VALUES (1);
 CREATE TABLE gate_tools (
     name       text PRIMARY KEY CHECK (char_length(name) BETWEEN 1 AND 64),
     enabled    boolean,
+    disabled_by uuid REFERENCES users,       -- only they, or an admin, enable it again
     scope      text CHECK (scope IN ('pm', 'sandbox', 'both')),
     updated_by uuid NOT NULL REFERENCES users,
     updated_at timestamptz NOT NULL
@@ -66,6 +74,7 @@ CREATE TABLE tool_servers (
     timeout_ms    integer NOT NULL CHECK (timeout_ms BETWEEN 100 AND 600000),
     max_in_flight integer NOT NULL CHECK (max_in_flight BETWEEN 1 AND 1000),
     enabled       boolean NOT NULL,
+    disabled_by   uuid REFERENCES users,     -- only they, or an admin, enable it again
     listed_at     timestamptz,               -- when its tools were last read
     failure       text,                      -- why they could not be
     created_at    timestamptz NOT NULL,
@@ -111,6 +120,17 @@ CREATE TABLE approvals (
 CREATE UNIQUE INDEX approvals_open ON approvals (agent_token_id, tool, arguments_digest, policy_hash)
     WHERE state IN ('asked', 'approved', 'refused');
 CREATE INDEX approvals_waiting ON approvals (asked_at) WHERE state = 'asked';
+-- What was said to the same call before, and what nobody can say anything to any more.
+CREATE INDEX approvals_said ON approvals (agent_token_id, arguments_digest) WHERE state IN ('used', 'refused');
+CREATE INDEX approvals_by_end ON approvals (expires_at);
+
+-- Whether an agent that asked can still use an answer: its token is good, and its job, if it has one, goes on.
+CREATE FUNCTION asker_lives(asker uuid, now timestamptz) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = asker
+        AND (t.revoked_at IS NOT NULL OR t.expires_at <= now OR j.ended_at IS NOT NULL));
+END;
 
 -- How many calls each task has made in its present hour.
 CREATE TABLE call_quotas (
@@ -119,70 +139,12 @@ CREATE TABLE call_quotas (
     taken      bigint NOT NULL CHECK (taken >= 0)
 ) WITH (fillfactor = 50);
 
--- Chains of records. Each names the one before it, so that none can be taken away unseen.
-CREATE TABLE audit_chains (
-    chain_id   uuid PRIMARY KEY,
-    number     bigint NOT NULL UNIQUE CHECK (number >= 1),
-    previous   bytea NOT NULL CHECK (octet_length(previous) = 32),
-    writer     text NOT NULL,
-    started_at timestamptz NOT NULL,
-    signature  bytea NOT NULL CHECK (octet_length(signature) = 64),
-    pruned_at  timestamptz,
-    pruned     bytea CHECK (octet_length(pruned) = 64)  -- our signature under the removal
-);
-
--- Records of tool calls. No column can hold arguments or results: only their keyed digests and sizes.
-CREATE TABLE audit_records (
-    chain_id         uuid NOT NULL,
-    seq              bigint NOT NULL CHECK (seq >= 0),
-    at               timestamptz NOT NULL,
-    call_id          uuid NOT NULL,
-    phase            text NOT NULL CHECK (phase IN ('decision', 'outcome')),
-    decision         text NOT NULL CHECK (decision IN ('allow', 'deny', 'needs_approval')),
-    reason           text NOT NULL CHECK (reason ~ '^[a-z0-9_.:-]{1,64}$'),
-    rules            text[] NOT NULL,
-    shadow           text[] NOT NULL,
-    outcome          text,
-    agent_token_id   uuid,
-    agent_kind       text,
-    agent_role       text,
-    user_id          uuid,
-    project_id       uuid,
-    task_id          uuid,
-    run_id           uuid,
-    job_id           uuid,
-    method           text NOT NULL CHECK (method ~ '^[a-z/_]{1,40}$'),
-    tool             text CHECK (char_length(tool) <= 128),
-    definition       bytea CHECK (octet_length(definition) = 32),
-    server_id        uuid,
-    node_id          uuid,
-    policy_hash      bytea NOT NULL CHECK (octet_length(policy_hash) = 32),
-    catalogue_hash   bytea NOT NULL CHECK (octet_length(catalogue_hash) = 32),
-    trace_id         text NOT NULL CHECK (trace_id ~ '^[0-9a-f]{32}$'),
-    arguments_digest bytea CHECK (octet_length(arguments_digest) = 32),
-    arguments_size   bigint NOT NULL CHECK (arguments_size >= 0),
-    result_digest    bytea CHECK (octet_length(result_digest) = 32),
-    result_size      bigint NOT NULL CHECK (result_size >= 0),
-    duration_us      bigint NOT NULL CHECK (duration_us >= 0),
-    prev             bytea NOT NULL CHECK (octet_length(prev) = 32),
-    hash             bytea NOT NULL CHECK (octet_length(hash) = 32),
-    PRIMARY KEY (chain_id, seq, at)
-) PARTITION BY RANGE (at);
-CREATE INDEX audit_records_by_task ON audit_records (task_id, at) WHERE task_id IS NOT NULL;
-CREATE INDEX audit_records_by_call ON audit_records (call_id);
-CREATE INDEX audit_records_by_time ON audit_records USING brin (at);
-
--- Signed heads of chains.
-CREATE TABLE audit_checkpoints (
-    chain_id  uuid NOT NULL,
-    size      bigint NOT NULL CHECK (size >= 0),
-    root      bytea NOT NULL CHECK (octet_length(root) = 32),
-    head      bytea NOT NULL CHECK (octet_length(head) = 32),
-    at        timestamptz NOT NULL,
-    closed    boolean NOT NULL,
-    signature bytea NOT NULL CHECK (octet_length(signature) = 64),
-    PRIMARY KEY (chain_id, size, closed)
-);
+-- How many calls each token that is tied to no task has made in its present hour. A task has its own count, in `call_quotas`.
+CREATE TABLE token_quotas (
+    agent_token_id uuid PRIMARY KEY REFERENCES agent_tokens ON DELETE CASCADE,
+    hour           timestamptz NOT NULL,
+    taken          bigint NOT NULL CHECK (taken >= 0)
+) WITH (fillfactor = 50);
 
 -- Stored objects: the bytes are in the object store under their digest, never here.
 CREATE TABLE artifacts (
@@ -200,6 +162,8 @@ CREATE TABLE artifacts (
 );
 CREATE INDEX artifacts_by_task ON artifacts (task_id, artifact_id);
 CREATE INDEX artifacts_by_digest ON artifacts (digest);
+-- Whether bytes belong to another project, too.
+CREATE INDEX artifacts_digest ON artifacts (digest);
 
 -- Instructions that agents may be given.
 CREATE TABLE skills (
@@ -227,6 +191,8 @@ CREATE TABLE agent_states (
     checkpoint_at  timestamptz,
     completed_at   timestamptz
 ) WITH (fillfactor = 50);
+-- Where the agents of a task were.
+CREATE INDEX agent_states_of_task ON agent_states (task_id);
 
 CREATE TABLE agent_reports (
     report_id      uuid PRIMARY KEY,
@@ -239,16 +205,23 @@ CREATE TABLE agent_reports (
                        'tests_passed', 'tests_failed', 'work_blocked', 'needs_clarification', 'request_human_input')),
     summary        text NOT NULL CHECK (char_length(summary) BETWEEN 1 AND 20000),
     details        jsonb NOT NULL CHECK (jsonb_typeof(details) = 'object'),
-    reported_at    timestamptz NOT NULL
+    reported_at    timestamptz NOT NULL,
+    -- The handoff that asks what the report asks; reports in the same words share one. Null: nobody was asked yet.
+    handoff_id     uuid REFERENCES handoffs ON DELETE SET NULL
 );
 CREATE INDEX agent_reports_by_task ON agent_reports (task_id, report_id);
+-- What agents reported is looked for by the job they worked on.
+CREATE INDEX agent_reports_by_job ON agent_reports (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX agent_reports_of_handoff ON agent_reports (handoff_id) WHERE handoff_id IS NOT NULL;
+CREATE INDEX agent_reports_unasked ON agent_reports (job_id, reported_at)
+    WHERE handoff_id IS NULL AND kind IN ('work_blocked', 'needs_clarification', 'request_human_input');
 
 -- What verifying a unit of work showed.
 CREATE TABLE verifications (
     verification_id uuid PRIMARY KEY,
     task_id         uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
     unit_key        text CHECK (char_length(unit_key) <= 63),
-    status          text NOT NULL CHECK (status IN ('pass', 'fail')),
+    status          text NOT NULL CHECK (status IN ('pass', 'fail', 'needs_clarification')),
     findings        jsonb NOT NULL CHECK (jsonb_typeof(findings) = 'array'),
     recorded_by     uuid NOT NULL,           -- the agent token
     agent_role      text NOT NULL,

@@ -1,22 +1,4 @@
--- A project that is no longer worked on: no task may be asked for in it, its models answer nobody, its schedules and its forge rest.
-ALTER TABLE projects
-    ADD COLUMN archived_at timestamptz,
-    ADD COLUMN archived_by uuid REFERENCES users,
-    ADD CONSTRAINT projects_archived CHECK ((archived_at IS NULL) = (archived_by IS NULL));
-
--- Whoever archives a project locks its row against references. A task that is stored meanwhile waits here, and then sees what was decided.
-CREATE FUNCTION refuse_task_of_archived_project() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    since timestamptz;
-BEGIN
-    SELECT p.archived_at INTO since FROM projects p WHERE p.project_id = NEW.project_id FOR KEY SHARE;
-    IF since IS NOT NULL THEN
-        RAISE EXCEPTION 'the project is archived' USING ERRCODE = 'check_violation', CONSTRAINT = 'tasks_project_archived';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER tasks_project_archived BEFORE INSERT ON tasks
-    FOR EACH ROW EXECUTE FUNCTION refuse_task_of_archived_project();
+-- Deletion of projects.
 
 -- Files of projects that were deleted, until maintenance has removed them. The rows of a project go with the entry here in one transaction.
 CREATE TABLE deleted_project_files (
@@ -69,8 +51,3 @@ BEGIN
     DELETE FROM tasks WHERE project_id = gone;
     DELETE FROM projects WHERE project_id = gone;
 END $$;
--- Whether bytes belong to another project, too.
-CREATE INDEX artifacts_digest ON artifacts (digest);
-
--- Archived projects are few, and are looked for by every list of schedules and forges.
-CREATE INDEX projects_archived ON projects (project_id) WHERE archived_at IS NOT NULL;

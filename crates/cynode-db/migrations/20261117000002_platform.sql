@@ -1,4 +1,4 @@
--- What people set: for the system, and for whom it concerns. Every write is kept.
+-- Settings of the system, preferences of every scope, and stored answers to repeated requests.
 
 CREATE TABLE system_settings (
     key        text PRIMARY KEY CHECK (key ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'),
@@ -45,3 +45,14 @@ CREATE TABLE preferences_history (
     changed_at timestamptz NOT NULL,
     CONSTRAINT preferences_history_once UNIQUE (scope_type, scope_id, key, version)
 );
+
+-- Unique over all time it is kept, so it cannot be partitioned by time; it is swept by expires_at.
+CREATE TABLE idempotency_keys (
+    actor_id       uuid NOT NULL,
+    key            text NOT NULL CHECK (char_length(key) BETWEEN 1 AND 200),
+    request_digest bytea NOT NULL CHECK (octet_length(request_digest) = 32),
+    answer         bytea NOT NULL,
+    expires_at     timestamptz NOT NULL,
+    PRIMARY KEY (actor_id, key)
+);
+CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys USING brin (expires_at);

@@ -1,4 +1,4 @@
--- People, how they prove who they are, and what they may do.
+-- The users, how they authenticate, their groups, and the tokens of the programs of the installation.
 
 CREATE TABLE users (
     user_id      uuid PRIMARY KEY,
@@ -33,6 +33,8 @@ CREATE TABLE user_sessions (
     ended_at   timestamptz
 );
 CREATE INDEX user_sessions_by_user ON user_sessions (user_id);
+-- What is of no use to anybody after its end is found by it.
+CREATE INDEX user_sessions_by_end ON user_sessions (expires_at);
 
 CREATE TABLE api_keys (
     api_key_id uuid PRIMARY KEY,
@@ -66,3 +68,14 @@ CREATE TABLE group_members (
     PRIMARY KEY (group_id, user_id)
 );
 CREATE INDEX group_members_by_user ON group_members (user_id);
+
+-- Programs that work for the installation. As with people, only a hash of a token is kept.
+CREATE TABLE service_tokens (
+    service_token_id uuid PRIMARY KEY,
+    kind             text NOT NULL CHECK (kind IN ('runner', 'worker', 'manager', 'analyst')),
+    name             text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    token_hash       bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
+    created_at       timestamptz NOT NULL,
+    revoked_at       timestamptz,
+    last_seen_at     timestamptz               -- when the program last asked for work, noted every few seconds at most
+);

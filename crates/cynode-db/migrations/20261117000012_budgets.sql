@@ -1,70 +1,4 @@
--- The models: where they are and what they cost, who may spend how much, and what was used.
-
--- One row. Whoever changes what calls are routed by raises the number in the same transaction; every call compares it.
-CREATE TABLE models_state (
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    epoch    bigint NOT NULL
-);
-INSERT INTO models_state (epoch) VALUES (1);
-
--- Where models are. `place` holds what is not secret: an address, a script, a name of cassettes.
-CREATE TABLE model_providers (
-    provider_id uuid PRIMARY KEY,
-    name        text NOT NULL CONSTRAINT model_providers_name_taken UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
-    kind        text NOT NULL CHECK (kind IN ('compatible', 'openai', 'anthropic', 'scripted', 'record', 'replay')),
-    dialect     text NOT NULL CHECK (dialect IN ('chat', 'responses', 'messages')),
-    place       jsonb NOT NULL CHECK (jsonb_typeof(place) = 'object'),
-    local       boolean NOT NULL,            -- nothing leaves what the person owns
-    enabled     boolean NOT NULL,
-    created_at  timestamptz NOT NULL,
-    updated_at  timestamptz NOT NULL
-);
-
--- Keys of providers, sealed; none can be read back. A key whose quota is used up rests for everybody until `parked_until`.
-CREATE TABLE provider_keys (
-    key_id        uuid PRIMARY KEY,
-    provider_id   uuid NOT NULL REFERENCES model_providers ON DELETE CASCADE,
-    label         text NOT NULL CHECK (char_length(label) BETWEEN 1 AND 100),
-    sealed        bytea NOT NULL,
-    parked_until  timestamptz,
-    parked_reason text,
-    created_by    uuid NOT NULL REFERENCES users,
-    created_at    timestamptz NOT NULL,
-    CONSTRAINT provider_keys_label_taken UNIQUE (provider_id, label)
-);
-
--- Models by the id that clients use.
-CREATE TABLE models (
-    model_id          text PRIMARY KEY CHECK (model_id ~ '^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$'
-                          AND lower(model_id) NOT LIKE 'cynodeai.%'),
-    title             text NOT NULL CHECK (char_length(title) BETWEEN 1 AND 200),
-    tier              text CHECK (tier IN ('fast', 'standard', 'deep')),
-    context_tokens    bigint NOT NULL CHECK (context_tokens BETWEEN 1 AND 100000000),
-    max_output_tokens bigint NOT NULL CHECK (max_output_tokens BETWEEN 1 AND 10000000),
-    tools             boolean NOT NULL,
-    images            boolean NOT NULL,
-    json_schema       boolean NOT NULL,
-    skills            boolean NOT NULL,
-    enabled           boolean NOT NULL,
-    created_at        timestamptz NOT NULL,
-    updated_at        timestamptz NOT NULL
-);
-
--- Ways to a model, in order. Prices are in millionths of the currency for a million tokens.
-CREATE TABLE model_routes (
-    model_id          text NOT NULL REFERENCES models ON DELETE CASCADE,
-    position          integer NOT NULL CHECK (position BETWEEN 0 AND 31),
-    provider_id       uuid NOT NULL REFERENCES model_providers ON DELETE CASCADE,
-    upstream          text NOT NULL CHECK (char_length(upstream) BETWEEN 1 AND 200),
-    input_price       bigint NOT NULL CHECK (input_price BETWEEN 0 AND 1000000000000),
-    cached_price      bigint NOT NULL CHECK (cached_price BETWEEN 0 AND 1000000000000),
-    cache_write_price bigint NOT NULL CHECK (cache_write_price BETWEEN 0 AND 1000000000000),
-    output_price      bigint NOT NULL CHECK (output_price BETWEEN 0 AND 1000000000000),
-    PRIMARY KEY (model_id, position)
-);
-
--- Which models an agent's token opens; null: none. Whoever issues a token says so.
-ALTER TABLE agent_tokens ADD COLUMN models text[];
+-- Budgets, reservations and usage of model calls, and the loop guard.
 
 -- Ceilings. What a part leaves out is limited by the others only.
 CREATE TABLE budgets (
@@ -149,9 +83,11 @@ CREATE TABLE task_parks (
     kind      text NOT NULL CHECK (kind IN ('quota', 'repeats', 'no_progress', 'spend_rate')),
     reason    text NOT NULL CHECK (char_length(reason) BETWEEN 1 AND 500),
     until     timestamptz,
-    parked_at timestamptz NOT NULL
+    parked_at timestamptz NOT NULL,
+    told_at   timestamptz                      -- when people were notified and the task was paused, in one transaction
 );
 CREATE INDEX task_parks_until ON task_parks (until) WHERE until IS NOT NULL;
+CREATE INDEX task_parks_untold ON task_parks (task_id) WHERE told_at IS NULL;
 
 -- How a task has been thinking lately, to notice one that goes in circles.
 CREATE TABLE task_thinking (
@@ -172,7 +108,8 @@ CREATE FUNCTION budget_period(period text, moment timestamptz) RETURNS timestamp
 $$;
 
 -- Holds back the worst that calls may cost, each or not at all, and says for each which ceiling or park refused it, or that
--- it was routed by what does not hold any more.
+-- it was routed by what does not hold any more. What is not asked because a ceiling is reached is no turn of a circle: a task
+-- that waits for a new period asks the same all the while.
 -- Counters are locked in the order of their ids before anything is decided, here and in `settle_calls`.
 CREATE FUNCTION reserve_calls(
     calls uuid[], epochs bigint[], users uuid[], projects uuid[], tasks uuid[], digests bytea[], costs bigint[],
@@ -223,59 +160,65 @@ BEGIN
         END IF;
         IF tasks[i] IS NOT NULL THEN
             DELETE FROM task_parks p WHERE p.task_id = tasks[i] AND p.until <= moment;
-            SELECT p.kind, p.reason, p.until INTO park, park_reason, park_until
+            SELECT p.kind, p.reason, p.until, p.told_at IS NULL INTO park, park_reason, park_until, park_new
             FROM task_parks p WHERE p.task_id = tasks[i];
-            IF park IS NULL THEN
-                SELECT coalesce(max(c.sequence), 0) INTO stands FROM workflow_checkpoints c WHERE c.task_id = tasks[i];
-                INSERT INTO task_thinking AS t (task_id, digest, repeats, progress, calls, minute, minute_micros)
-                VALUES (tasks[i], digests[i], 1, stands, 1, date_trunc('minute', moment), 0)
-                ON CONFLICT (task_id) DO UPDATE SET
-                    repeats = CASE WHEN t.digest = excluded.digest THEN t.repeats + 1 ELSE 1 END,
-                    digest = excluded.digest,
-                    calls = CASE WHEN t.progress = excluded.progress THEN t.calls + 1 ELSE 1 END,
-                    progress = excluded.progress,
-                    minute_micros = CASE WHEN t.minute = excluded.minute THEN t.minute_micros ELSE 0 END,
-                    minute = excluded.minute
-                RETURNING t.* INTO thinking;
-                IF thinking.repeats > most_repeats THEN
-                    park := 'repeats';
-                    park_reason := format('the same question was asked %s times in a row', thinking.repeats);
-                ELSIF thinking.calls > most_calls THEN
-                    park := 'no_progress';
-                    park_reason := format('%s model calls without a step forward', thinking.calls);
-                ELSIF thinking.minute_micros > most_per_minute THEN
-                    park := 'spend_rate';
-                    park_reason := format('%s millionths were spent within a minute', thinking.minute_micros);
-                END IF;
-                IF park IS NOT NULL THEN
-                    park_new := true;
-                    INSERT INTO task_parks (task_id, kind, reason, parked_at) VALUES (tasks[i], park, park_reason, moment);
-                    -- Whoever lets it go on begins anew.
-                    DELETE FROM task_thinking t WHERE t.task_id = tasks[i];
-                END IF;
+            IF park IS NOT NULL THEN
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+            park_new := false;
+        END IF;
+        SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
+            (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
+                WHERE c.spent_micros + c.held_micros + costs[i] > b.max_cost_micros
+                    OR c.spent_tokens + c.held_tokens + sizes[i] > b.max_tokens))[1]
+        INTO ids, starts, full_budget
+        FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
+            AND c.period_start = budget_period(b.period, moment)
+        WHERE (b.scope_type, b.scope_id) IN (('installation', nowhere), ('user', users[i]),
+            ('project', projects[i]), ('task', tasks[i]));
+        IF full_budget IS NOT NULL THEN
+            budget := full_budget;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF tasks[i] IS NOT NULL THEN
+            SELECT coalesce(max(c.sequence), 0) INTO stands FROM workflow_checkpoints c WHERE c.task_id = tasks[i];
+            INSERT INTO task_thinking AS t (task_id, digest, repeats, progress, calls, minute, minute_micros)
+            VALUES (tasks[i], digests[i], 1, stands, 1, date_trunc('minute', moment), 0)
+            ON CONFLICT (task_id) DO UPDATE SET
+                repeats = CASE WHEN t.digest = excluded.digest THEN t.repeats + 1 ELSE 1 END,
+                digest = excluded.digest,
+                calls = CASE WHEN t.progress = excluded.progress THEN t.calls + 1 ELSE 1 END,
+                progress = excluded.progress,
+                minute_micros = CASE WHEN t.minute = excluded.minute THEN t.minute_micros ELSE 0 END,
+                minute = excluded.minute
+            RETURNING t.* INTO thinking;
+            IF thinking.repeats > most_repeats THEN
+                park := 'repeats';
+                park_reason := format('the same question was asked %s times in a row', thinking.repeats);
+            ELSIF thinking.calls > most_calls THEN
+                park := 'no_progress';
+                park_reason := format('%s model calls without a step forward', thinking.calls);
+            ELSIF thinking.minute_micros > most_per_minute THEN
+                park := 'spend_rate';
+                park_reason := format('%s millionths were spent within a minute', thinking.minute_micros);
+            END IF;
+            IF park IS NOT NULL THEN
+                park_new := true;
+                INSERT INTO task_parks (task_id, kind, reason, parked_at) VALUES (tasks[i], park, park_reason, moment);
+                -- Whoever lets it go on begins anew.
+                DELETE FROM task_thinking t WHERE t.task_id = tasks[i];
+                RETURN NEXT;
+                CONTINUE;
             END IF;
         END IF;
-        IF park IS NULL THEN
-            SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
-                (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
-                    WHERE c.spent_micros + c.held_micros + costs[i] > b.max_cost_micros
-                        OR c.spent_tokens + c.held_tokens + sizes[i] > b.max_tokens))[1]
-            INTO ids, starts, full_budget
-            FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
-                AND c.period_start = budget_period(b.period, moment)
-            WHERE (b.scope_type, b.scope_id) IN (('installation', nowhere), ('user', users[i]),
-                ('project', projects[i]), ('task', tasks[i]));
-            IF full_budget IS NULL THEN
-                UPDATE budget_counters c
-                SET held_micros = c.held_micros + costs[i], held_tokens = c.held_tokens + sizes[i]
-                FROM unnest(ids, starts) AS held (id, start)
-                WHERE c.budget_id = held.id AND c.period_start = held.start;
-                INSERT INTO model_reservations (call_id, budgets, periods, micros, tokens, facts, expires_at)
-                VALUES (calls[i], coalesce(ids, '{}'), coalesce(starts, '{}'), costs[i], sizes[i], facts[i], latest + lease);
-            ELSE
-                budget := full_budget;
-            END IF;
-        END IF;
+        UPDATE budget_counters c
+        SET held_micros = c.held_micros + costs[i], held_tokens = c.held_tokens + sizes[i]
+        FROM unnest(ids, starts) AS held (id, start)
+        WHERE c.budget_id = held.id AND c.period_start = held.start;
+        INSERT INTO model_reservations (call_id, budgets, periods, micros, tokens, facts, expires_at)
+        VALUES (calls[i], coalesce(ids, '{}'), coalesce(starts, '{}'), costs[i], sizes[i], facts[i], latest + lease);
         RETURN NEXT;
     END LOOP;
 END

@@ -1,4 +1,4 @@
--- Forges: where projects come from and go to, and what comes in from there.
+-- Forges: the remote repositories of projects, their webhooks, issues and review feedback.
 
 -- The repository of a project on a forge, and what of its issues becomes work.
 CREATE TABLE project_remotes (
@@ -29,6 +29,10 @@ CREATE TABLE project_remotes (
     -- Deliveries that were not from the forge.
     refused        bigint NOT NULL DEFAULT 0,
     refused_at     timestamptz,
+    -- Whether the forge may be on this machine or in a private network.
+    private        boolean NOT NULL DEFAULT false,
+    -- How many looks in a row the forge has answered nothing to.
+    silent_looks   integer NOT NULL DEFAULT 0 CHECK (silent_looks BETWEEN 0 AND 20),
     CONSTRAINT project_remotes_lease CHECK ((lease_id IS NULL) = (lease_until IS NULL))
 ) WITH (fillfactor = 70);
 CREATE INDEX project_remotes_due ON project_remotes (due_at);
@@ -44,6 +48,7 @@ CREATE TABLE forge_deliveries (
     PRIMARY KEY (project_id, digest)
 );
 CREATE INDEX forge_deliveries_waiting ON forge_deliveries (project_id, received_at) WHERE done_at IS NULL;
+CREATE INDEX forge_deliveries_done ON forge_deliveries (done_at) WHERE done_at IS NOT NULL;
 
 -- Issues that were wanted: each became one task, or it is said why none. `answered_at` is when the issue was told.
 CREATE TABLE forge_issues (

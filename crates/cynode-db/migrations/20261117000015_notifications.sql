@@ -1,4 +1,4 @@
--- What people are told: by which ways, what is still to be told, and what came of it.
+-- Notifications: channels, the transactional outbox, attempts, and answer links.
 
 -- A way to tell somebody. A secret is sealed and cannot be read back; while it is replaced, the old one signs too.
 CREATE TABLE notification_channels (
@@ -60,7 +60,7 @@ CREATE TABLE notifications (
         WHEN 'dropped' THEN ended_at IS NOT NULL AND num_nonnulls(due_at, claim) = 0
         ELSE false END)
 ) WITH (fillfactor = 70);
-CREATE INDEX notifications_due ON notifications (due_at) WHERE state = 'pending';
+CREATE INDEX notifications_next ON notifications (channel_id, due_at, notification_id) WHERE state = 'pending';
 CREATE INDEX notifications_claimed ON notifications (channel_id) WHERE state = 'pending' AND claim IS NOT NULL;
 CREATE INDEX notifications_by_channel ON notifications (channel_id, notification_id);
 CREATE INDEX notifications_by_end ON notifications (ended_at) WHERE ended_at IS NOT NULL;
@@ -73,6 +73,13 @@ CREATE TABLE notification_attempts (
     sent            boolean NOT NULL,
     answer          text NOT NULL,
     PRIMARY KEY (notification_id, number)
+);
+
+-- How often a person tried channels of late. It stays when a channel is removed, so that a new one does not begin anew.
+CREATE TABLE channel_tests (
+    user_id uuid PRIMARY KEY REFERENCES users ON DELETE CASCADE,
+    since   timestamptz NOT NULL,   -- when the counting began; after an hour it begins anew
+    tests   integer NOT NULL CHECK (tests > 0)
 );
 
 -- Links that were used. The token itself is kept by nobody.

@@ -1,14 +1,4 @@
--- The workflow of a task: where it stands, who drives it, what it waits for. docs/workflow.md says what each column means.
-
--- Programs that work for the installation. As with people, only a hash of a token is kept.
-CREATE TABLE service_tokens (
-    service_token_id uuid PRIMARY KEY,
-    kind             text NOT NULL CHECK (kind IN ('runner', 'worker')),
-    name             text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
-    token_hash       bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
-    created_at       timestamptz NOT NULL,
-    revoked_at       timestamptz
-);
+-- The workflow of a task: its run, lease, checkpoint, units and waits. docs/workflow.md says what each column means.
 
 -- One workflow for each task. `due_at` says when somebody must drive it; `wakes` counts what happened to it from
 -- outside, so that a run that is about to wait cannot miss what happened meanwhile.
@@ -97,41 +87,6 @@ CREATE TABLE work_units (
     CONSTRAINT work_units_key_once UNIQUE (task_id, key)
 ) WITH (fillfactor = 70);
 
--- Attempts of units. `fencing_token` rises with every claim; a report with an older one is refused.
-CREATE TABLE jobs (
-    job_id           uuid PRIMARY KEY,
-    task_id          uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
-    unit_id          uuid NOT NULL REFERENCES work_units ON DELETE CASCADE,
-    attempt          integer NOT NULL CHECK (attempt >= 1),
-    state            text NOT NULL,
-    payload          jsonb NOT NULL,
-    fencing_token    bigint NOT NULL DEFAULT 0 CHECK (fencing_token >= 0),
-    worker           text,
-    claim_id         uuid,
-    lease_expires_at timestamptz,
-    deadline_at      timestamptz,
-    result           jsonb,
-    trace_id         text NOT NULL,
-    queued_at        timestamptz NOT NULL,
-    started_at       timestamptz,
-    ended_at         timestamptz,
-    collected_at     timestamptz,
-    CONSTRAINT jobs_attempt_once UNIQUE (unit_id, attempt),
-    CONSTRAINT jobs_state_shape CHECK (CASE state
-        WHEN 'queued'    THEN num_nonnulls(worker, claim_id, started_at, ended_at, result, lease_expires_at) = 0
-        WHEN 'running'   THEN num_nonnulls(worker, claim_id, started_at, lease_expires_at, deadline_at) = 5
-                              AND num_nonnulls(ended_at, result) = 0
-        WHEN 'succeeded' THEN num_nonnulls(worker, started_at, ended_at, result) = 4
-        WHEN 'failed'    THEN num_nonnulls(worker, started_at, ended_at, result) = 4
-        WHEN 'lost'      THEN num_nonnulls(worker, started_at, ended_at) = 3
-        WHEN 'cancelled' THEN ended_at IS NOT NULL
-        ELSE false END)
-) WITH (fillfactor = 70);
-CREATE INDEX jobs_by_task ON jobs (task_id);
-CREATE INDEX jobs_queued ON jobs (queued_at) WHERE state = 'queued';
-CREATE INDEX jobs_running ON jobs (lease_expires_at) WHERE state = 'running';
-CREATE INDEX jobs_by_claim ON jobs (claim_id) WHERE state = 'running';
-
 -- What runs wait or waited for. At most one wait of a run is open.
 CREATE TABLE waits (
     wait_id     uuid PRIMARY KEY,
@@ -154,27 +109,3 @@ CREATE TABLE waits (
 CREATE UNIQUE INDEX waits_one_open ON waits (task_id) WHERE resolved_at IS NULL;
 CREATE INDEX waits_by_task ON waits (task_id, sequence);
 CREATE INDEX waits_expiring ON waits (expires_at) WHERE resolved_at IS NULL AND expires_at IS NOT NULL;
-
--- What people told running tasks; taken up at the next step.
-CREATE TABLE task_instructions (
-    instruction_id uuid PRIMARY KEY,
-    task_id        uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
-    kind           text NOT NULL CHECK (kind IN ('pause', 'continue', 'abort', 'revise', 'expand_scope', 'reduce_scope')),
-    text           text CHECK (char_length(text) BETWEEN 1 AND 20000),
-    given_by       uuid NOT NULL REFERENCES users,
-    given_at       timestamptz NOT NULL,
-    number         bigint GENERATED ALWAYS AS IDENTITY,
-    taken_up_at    timestamptz,
-    sequence       bigint
-);
-CREATE INDEX task_instructions_waiting ON task_instructions (task_id) WHERE taken_up_at IS NULL;
-
--- A task changes its state twice: room for that beside it spares its indexes.
-ALTER TABLE tasks SET (fillfactor = 80);
-
--- Tasks that were accepted before there were workflows.
-INSERT INTO workflow_runs (task_id, run_id, trace_id, due_at, created_at)
-SELECT task_id, gen_random_uuid(), replace(gen_random_uuid()::text, '-', ''),
-    CASE WHEN EXISTS (SELECT FROM task_dependencies d WHERE d.task_id = t.task_id) THEN NULL ELSE now() END, now()
-FROM tasks t
-WHERE state = 'queued';

@@ -1,4 +1,4 @@
--- Work that is asked for at its time: when, what, in whose name, and what came of it.
+-- Schedules: tasks and handoffs that are created at set times.
 
 -- A schedule acts in the name of whoever wrote it last. `next_at` is when it is due; without it, it is switched off or over.
 CREATE TABLE schedules (

@@ -1,9 +1,4 @@
--- The project manager: what is handed to it, what it thought, and whom it talks to.
-
--- The programs in which the project manager and the analysts run.
-ALTER TABLE service_tokens DROP CONSTRAINT service_tokens_kind_check;
-ALTER TABLE service_tokens ADD CONSTRAINT service_tokens_kind_check
-    CHECK (kind IN ('runner', 'worker', 'manager', 'analyst'));
+-- The project manager: conversations, handoffs and decisions.
 
 -- Conversations with the project manager. At most one of a person and a project is open.
 CREATE TABLE chat_threads (
@@ -67,8 +62,13 @@ CREATE INDEX handoffs_of_task ON handoffs (task_id, created_at) WHERE task_id IS
 CREATE INDEX handoffs_of_project ON handoffs (project_id, handoff_id);
 CREATE INDEX handoffs_of_parent ON handoffs (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX handoffs_of_claim ON handoffs (claim_id) WHERE state = 'claimed';
+CREATE INDEX handoffs_of_job ON handoffs (job_id) WHERE job_id IS NOT NULL;
 -- A run asks one question at a time.
 CREATE UNIQUE INDEX handoffs_of_run ON handoffs (task_id) WHERE driven AND taken_at IS NULL AND state <> 'cancelled';
+-- The plan that a run was given.
+CREATE INDEX handoffs_planned ON handoffs (run_id) WHERE kind = 'plan' AND state = 'done';
+-- Chats that have ended and still hold what was said.
+CREATE INDEX handoffs_chats_held ON handoffs (ended_at) WHERE kind = 'chat' AND request -> 'messages' <> '[]'::jsonb;
 
 -- Decisions that a model was asked for. No text of the question is here. `begun_at` is when the handoff was stored: all thoughts
 -- of one are in one partition, and each is kept once.
@@ -106,13 +106,3 @@ CREATE TABLE think_prompts (
     PRIMARY KEY (handoff_id, step)
 );
 CREATE INDEX think_prompts_by_time ON think_prompts (at);
-
-ALTER TABLE agent_tokens ADD COLUMN handoff_id uuid REFERENCES handoffs ON DELETE CASCADE;
-CREATE INDEX agent_tokens_by_handoff ON agent_tokens (handoff_id) WHERE revoked_at IS NULL AND handoff_id IS NOT NULL;
-
--- What agents reported is looked for by the job they worked on.
-CREATE INDEX agent_reports_by_job ON agent_reports (job_id) WHERE job_id IS NOT NULL;
-
--- An analyst may find that it cannot tell.
-ALTER TABLE verifications DROP CONSTRAINT verifications_status_check;
-ALTER TABLE verifications ADD CONSTRAINT verifications_status_check CHECK (status IN ('pass', 'fail', 'needs_clarification'));

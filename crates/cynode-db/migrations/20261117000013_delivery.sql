@@ -1,4 +1,13 @@
--- Delivery: pull requests, what was delivered to them, and what people said about them.
+-- Repositories, and delivery: pull requests, the commits delivered to them, and their reviews.
+
+-- The repository of a project: the objects are on disk, here is what people are shown.
+CREATE TABLE repositories (
+    project_id     uuid PRIMARY KEY REFERENCES projects ON DELETE CASCADE,
+    default_branch text NOT NULL CHECK (char_length(default_branch) BETWEEN 1 AND 200),
+    head           text NOT NULL CHECK (head ~ '^[0-9a-f]{40}([0-9a-f]{24})?$'),
+    imported_by    uuid NOT NULL REFERENCES users,
+    imported_at    timestamptz NOT NULL
+);
 
 -- What tasks brought, offered to people: here (`local`) or at a forge of theirs.
 CREATE TABLE pull_requests (
@@ -27,6 +36,7 @@ CREATE TABLE pull_requests (
     closed_at       timestamptz,
     created_at      timestamptz NOT NULL,
     updated_at      timestamptz NOT NULL,
+    read_at         timestamptz,                     -- when it was last read at the forge; the oldest is read next
     CONSTRAINT pull_requests_numbered UNIQUE (project_id, number),
     CONSTRAINT pull_requests_branch UNIQUE (project_id, branch),
     CONSTRAINT pull_requests_head CHECK ((head_commit IS NULL) = (tree IS NULL)),
@@ -42,6 +52,7 @@ CREATE TABLE pull_requests (
 -- A task offers one thing at a time.
 CREATE UNIQUE INDEX pull_requests_of_task ON pull_requests (task_id) WHERE state IN ('opening', 'open', 'failed');
 CREATE INDEX pull_requests_by_project ON pull_requests (project_id, pull_request_id);
+CREATE INDEX pull_requests_by_task ON pull_requests (task_id, number);
 
 -- One commit for people, made of everything that a task's units brought until then.
 CREATE TABLE deliveries (
@@ -65,23 +76,6 @@ CREATE TABLE deliveries (
 CREATE UNIQUE INDEX deliveries_under_way ON deliveries (pull_request_id) WHERE delivered_at IS NULL;
 CREATE INDEX deliveries_of_pull_request ON deliveries (pull_request_id, created_at);
 
--- What was said about a pull request. `source` makes it be said once.
-CREATE TABLE pull_request_comments (
-    comment_id      uuid PRIMARY KEY,
-    pull_request_id uuid NOT NULL REFERENCES pull_requests,
-    author_id       uuid REFERENCES users,
-    author_role     text,                            -- an agent
-    path            text CHECK (char_length(path) BETWEEN 1 AND 1000),
-    line            integer CHECK (line >= 1),
-    body            text NOT NULL CHECK (char_length(body) BETWEEN 1 AND 20000),
-    source          text NOT NULL CHECK (char_length(source) BETWEEN 1 AND 200),
-    review_id       uuid,                            -- the review that it was part of
-    created_at      timestamptz NOT NULL,
-    CONSTRAINT pull_request_comments_once UNIQUE (pull_request_id, source),
-    CONSTRAINT pull_request_comments_author CHECK (num_nonnulls(author_id, author_role) = 1),
-    CONSTRAINT pull_request_comments_place CHECK (line IS NULL OR path IS NOT NULL)
-);
-
 -- What people think of it, each time of one commit.
 CREATE TABLE pull_request_reviews (
     review_id       uuid PRIMARY KEY,
@@ -93,8 +87,23 @@ CREATE TABLE pull_request_reviews (
     created_at      timestamptz NOT NULL
 );
 CREATE INDEX pull_request_reviews_of ON pull_request_reviews (pull_request_id, created_at);
-ALTER TABLE pull_request_comments
-    ADD CONSTRAINT pull_request_comments_review FOREIGN KEY (review_id) REFERENCES pull_request_reviews;
+
+-- What was said about a pull request. `source` makes it be said once.
+CREATE TABLE pull_request_comments (
+    comment_id      uuid PRIMARY KEY,
+    pull_request_id uuid NOT NULL REFERENCES pull_requests,
+    author_id       uuid REFERENCES users,
+    author_role     text,                            -- an agent
+    path            text CHECK (char_length(path) BETWEEN 1 AND 1000),
+    line            integer CHECK (line >= 1),
+    body            text NOT NULL CHECK (char_length(body) BETWEEN 1 AND 20000),
+    source          text NOT NULL CHECK (char_length(source) BETWEEN 1 AND 200),
+    review_id       uuid CONSTRAINT pull_request_comments_review REFERENCES pull_request_reviews, -- that it was part of
+    created_at      timestamptz NOT NULL,
+    CONSTRAINT pull_request_comments_once UNIQUE (pull_request_id, source),
+    CONSTRAINT pull_request_comments_author CHECK (num_nonnulls(author_id, author_role) = 1),
+    CONSTRAINT pull_request_comments_place CHECK (line IS NULL OR path IS NOT NULL)
+);
 
 -- Tasks that go on with a pull request because of what was said about it.
 CREATE TABLE pull_request_followups (
