@@ -177,7 +177,7 @@ fn map_store_error(
     schedule: &Schedule,
 ) -> Result<(), Error> {
     match stored {
-        Err(error) if error.is_refused_by("schedules_name_taken") => {
+        Err(error) if error.is_refused_by("schedules_name_unique") => {
             Err(Error::Taken { what: "a schedule with the name", name: schedule.name.to_string() })
         }
         Err(error) if error.is_refused_by("schedules_project_id_fkey") => {

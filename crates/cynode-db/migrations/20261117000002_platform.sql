@@ -32,7 +32,7 @@ CREATE TABLE preferences (
         WHEN 'project' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
         WHEN 'task' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
         ELSE false END),
-    CONSTRAINT preferences_once UNIQUE (scope_type, scope_id, key)
+    CONSTRAINT preferences_unique UNIQUE (scope_type, scope_id, key)
 );
 
 CREATE TABLE preferences_history (
@@ -43,10 +43,10 @@ CREATE TABLE preferences_history (
     value      jsonb,                        -- null: this version is the deletion
     changed_by uuid NOT NULL REFERENCES users,
     changed_at timestamptz NOT NULL,
-    CONSTRAINT preferences_history_once UNIQUE (scope_type, scope_id, key, version)
+    CONSTRAINT preferences_history_unique UNIQUE (scope_type, scope_id, key, version)
 );
 
--- Unique over all time it is kept, so it cannot be partitioned by time; it is swept by expires_at.
+-- The key is unique as long as a row is stored, so the table cannot be partitioned by time; retention prunes it by `expires_at`.
 CREATE TABLE idempotency_keys (
     actor_id       uuid NOT NULL,
     key            text NOT NULL CHECK (char_length(key) BETWEEN 1 AND 200),

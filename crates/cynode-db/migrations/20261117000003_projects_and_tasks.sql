@@ -2,22 +2,22 @@
 
 CREATE TABLE projects (
     project_id  uuid PRIMARY KEY,
-    slug        text NOT NULL CONSTRAINT projects_slug_taken UNIQUE
+    slug        text NOT NULL CONSTRAINT projects_slug_unique UNIQUE
                 CHECK (slug ~ '^[a-z][a-z0-9-]{0,62}$'),
     title       text NOT NULL CHECK (char_length(title) BETWEEN 1 AND 200),
     description text CHECK (char_length(description) BETWEEN 1 AND 20000),
     created_by  uuid NOT NULL REFERENCES users,
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL,
-    -- No task may be created in an archived project; its models, schedules and forge rest.
+    -- No task may be created in an archived project; its models, schedules and forge are inactive.
     archived_at timestamptz,
     archived_by uuid REFERENCES users,
     CONSTRAINT projects_archived CHECK ((archived_at IS NULL) = (archived_by IS NULL))
 );
--- Archived projects are few, and are looked for by every list of schedules and forges.
+-- Archived projects are few; every list of schedules and forges excludes them.
 CREATE INDEX projects_archived ON projects (project_id) WHERE archived_at IS NOT NULL;
 
--- A user's own role in a project.
+-- The role of a user in a project.
 CREATE TABLE project_members (
     project_id uuid NOT NULL REFERENCES projects ON DELETE CASCADE,
     user_id    uuid NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -27,8 +27,7 @@ CREATE TABLE project_members (
 );
 CREATE INDEX project_members_by_user ON project_members (user_id);
 
--- Everything else: a role in the whole installation (project_id is null) for a user or a group,
--- or a group's role in one project.
+-- Other roles: of a user or a group in the whole installation (`project_id` is null), or of a group in one project.
 CREATE TABLE role_bindings (
     user_id    uuid REFERENCES users ON DELETE CASCADE,
     group_id   uuid REFERENCES groups ON DELETE CASCADE,
@@ -37,11 +36,11 @@ CREATE TABLE role_bindings (
     bound_at   timestamptz NOT NULL,
     CONSTRAINT role_bindings_one_subject CHECK (num_nonnulls(user_id, group_id) = 1),
     CONSTRAINT role_bindings_users_are_members CHECK (project_id IS NULL OR user_id IS NULL),
-    CONSTRAINT role_bindings_once UNIQUE NULLS NOT DISTINCT (user_id, group_id, project_id)
+    CONSTRAINT role_bindings_unique UNIQUE NULLS NOT DISTINCT (user_id, group_id, project_id)
 );
 CREATE INDEX role_bindings_by_group ON role_bindings (group_id) WHERE group_id IS NOT NULL;
 
--- A task changes its state twice: room for that beside it spares its indexes.
+-- A task changes its state twice: the fill factor leaves room for that on its page, so that indexes stay as they are.
 CREATE TABLE tasks (
     task_id             uuid PRIMARY KEY,
     project_id          uuid NOT NULL REFERENCES projects,
@@ -57,8 +56,8 @@ CREATE TABLE tasks (
     created_by          uuid NOT NULL REFERENCES users,
     created_at          timestamptz NOT NULL,
     updated_at          timestamptz NOT NULL,
-    CONSTRAINT tasks_name_taken UNIQUE (project_id, name),
-    -- The same sentence as `TaskState` in cynode-core.
+    CONSTRAINT tasks_name_unique UNIQUE (project_id, name),
+    -- Mirrors `TaskState` in cynode-core.
     CONSTRAINT tasks_state_shape CHECK (CASE state
         WHEN 'queued'    THEN num_nonnulls(started_at, ended_at, failure) = 0
         WHEN 'running'   THEN started_at IS NOT NULL AND num_nonnulls(ended_at, failure) = 0
@@ -68,10 +67,10 @@ CREATE TABLE tasks (
         ELSE false END)
 ) WITH (fillfactor = 80);
 CREATE INDEX tasks_by_project ON tasks (project_id, task_id);
--- Tasks that have not ended: their ceilings are few, those of all tasks are many.
+-- Tasks that have not ended: budgets are listed for these only.
 CREATE INDEX tasks_open ON tasks (task_id) WHERE state IN ('queued', 'running');
 
--- Whoever archives a project locks its row against references. A task that is stored meanwhile waits here, and then sees what was decided.
+-- Archiving a project locks its row. A task that is stored at the same time waits for that lock here, and is then refused.
 CREATE FUNCTION refuse_task_of_archived_project() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     since timestamptz;
@@ -93,11 +92,11 @@ CREATE TABLE task_dependencies (
 );
 CREATE INDEX task_dependencies_by_target ON task_dependencies (depends_on);
 
--- Tasks that go on from what an earlier task left: they begin with its best commit, and are measured from where that work began.
+-- Tasks that continue an earlier task: they start from its best commit; changes are measured from the commit where it started.
 CREATE TABLE task_continuations (
-    task_id    uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
-    earlier_id uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
-    commit     text NOT NULL CHECK (commit ~ '^[0-9a-f]{40}([0-9a-f]{24})?$'),
-    base       text NOT NULL CHECK (base ~ '^[0-9a-f]{40}([0-9a-f]{24})?$')
+    task_id         uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
+    earlier_task_id uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    start_commit    text NOT NULL CHECK (start_commit ~ '^[0-9a-f]{40}([0-9a-f]{24})?$'),
+    base_commit     text NOT NULL CHECK (base_commit ~ '^[0-9a-f]{40}([0-9a-f]{24})?$')
 );
-CREATE INDEX task_continuations_of ON task_continuations (earlier_id);
+CREATE INDEX task_continuations_by_earlier_task ON task_continuations (earlier_task_id);

@@ -2,8 +2,8 @@
 
 CREATE SEQUENCE events_seq AS bigint;
 
--- (xact, seq) is the position of an event. A reader that takes only events whose transaction is
--- older than every running one sees each event once and in order: no event can appear behind it.
+-- (xact, seq) is the position of an event. A reader that reads only events whose transaction is older than every running one
+-- sees each event once and in order: no event can appear behind its position.
 CREATE TABLE events (
     xact        bigint NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),
     seq         bigint NOT NULL DEFAULT nextval('events_seq'),

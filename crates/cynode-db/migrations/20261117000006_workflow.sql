@@ -1,29 +1,29 @@
 -- The workflow of a task: its run, lease, checkpoint, units and waits. docs/workflow.md says what each column means.
 
--- One workflow for each task. `due_at` says when somebody must drive it; `wakes` counts what happened to it from
--- outside, so that a run that is about to wait cannot miss what happened meanwhile.
+-- One workflow run for each task. `due_at` says when a runner must drive it. `wake_count` counts signals from outside, so that a
+-- run that is about to wait cannot miss one.
 CREATE TABLE workflow_runs (
-    task_id              uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
-    run_id               uuid NOT NULL,
-    trace_id             text NOT NULL CHECK (trace_id ~ '^[0-9a-f]{32}$'),
-    wakes                bigint NOT NULL DEFAULT 0 CHECK (wakes >= 0),
-    due_at               timestamptz,
-    sent_at              timestamptz,
-    sent_wakes           bigint,
-    retries_used         integer NOT NULL DEFAULT 0 CHECK (retries_used >= 0),
-    instructions_waiting integer NOT NULL DEFAULT 0 CHECK (instructions_waiting >= 0),
-    created_at           timestamptz NOT NULL,
-    ended_at             timestamptz,
-    outcome              text,
+    task_id               uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
+    run_id                uuid NOT NULL,
+    trace_id              text NOT NULL CHECK (trace_id ~ '^[0-9a-f]{32}$'),
+    wake_count            bigint NOT NULL DEFAULT 0 CHECK (wake_count >= 0),
+    due_at                timestamptz,
+    dispatched_at         timestamptz,
+    dispatched_wake_count bigint,
+    retries_used          integer NOT NULL DEFAULT 0 CHECK (retries_used >= 0),
+    pending_instructions  integer NOT NULL DEFAULT 0 CHECK (pending_instructions >= 0),
+    created_at            timestamptz NOT NULL,
+    ended_at              timestamptz,
+    outcome               text,
     CONSTRAINT workflow_runs_outcome_shape CHECK (
         (ended_at IS NULL AND outcome IS NULL)
         OR (ended_at IS NOT NULL AND due_at IS NULL AND outcome IN ('completed', 'failed', 'cancelled')))
 ) WITH (fillfactor = 70);
 CREATE INDEX workflow_runs_due ON workflow_runs (due_at) WHERE due_at IS NOT NULL;
 
--- Who may drive a task, until when, by the database's clock. The row is made with the first grant and never removed:
--- the fencing token only rises.
-CREATE TABLE task_workflow_lease (
+-- Leases: which runner may drive a task, until when, by the database's clock. The row is inserted with the first grant and never
+-- deleted: the fencing token only rises.
+CREATE TABLE workflow_leases (
     task_id       uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
     lease_id      text NOT NULL CHECK (char_length(lease_id) BETWEEN 1 AND 200),
     holder        text NOT NULL CHECK (char_length(holder) BETWEEN 1 AND 200),
@@ -32,33 +32,33 @@ CREATE TABLE task_workflow_lease (
     expires_at    timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- Where a run stands: the node that was last, what it left, and the node that is next (none: the run has ended).
+-- Checkpoints: the last step of a run, its state, and the next step (null: the run has ended).
 CREATE TABLE workflow_checkpoints (
     task_id       uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
     run_id        uuid NOT NULL,
     sequence      bigint NOT NULL CHECK (sequence >= 0),
-    last_node     text,
-    next_node     text,
+    last_step     text,
+    next_step     text,
     state         jsonb NOT NULL CHECK (jsonb_typeof(state) = 'object'),
     fencing_token bigint NOT NULL,
     trace_id      text NOT NULL CHECK (trace_id ~ '^[0-9a-f]{32}$'),
     updated_at    timestamptz NOT NULL,
-    CONSTRAINT workflow_checkpoints_nodes CHECK (
-        (last_node IS NULL) = (sequence = 0)
-        AND coalesce(last_node, 'mark_failed') IN ('load_task_context', 'plan_steps', 'dispatch_step', 'collect_result',
+    CONSTRAINT workflow_checkpoints_steps CHECK (
+        (last_step IS NULL) = (sequence = 0)
+        AND coalesce(last_step, 'mark_failed') IN ('load_task_context', 'plan_steps', 'dispatch_step', 'collect_result',
             'verify_step_result', 'finalize_summary', 'mark_failed')
-        AND coalesce(next_node, 'mark_failed') IN ('load_task_context', 'plan_steps', 'dispatch_step', 'collect_result',
+        AND coalesce(next_step, 'mark_failed') IN ('load_task_context', 'plan_steps', 'dispatch_step', 'collect_result',
             'verify_step_result', 'finalize_summary', 'mark_failed'))
 ) WITH (fillfactor = 50);
 
--- The history of checkpoints; nothing here is ever changed.
+-- The append-only history of checkpoints.
 CREATE TABLE workflow_transitions (
     task_id       uuid NOT NULL,
     run_id        uuid NOT NULL,
     sequence      bigint NOT NULL CHECK (sequence >= 1),
-    node          text NOT NULL,
+    step          text NOT NULL,
     verdict       text NOT NULL CHECK (verdict IN ('pass', 'done', 'redo', 'revise', 'wait', 'fail')),
-    next_node     text,
+    next_step     text,
     unit_key      text,
     attempt       integer NOT NULL CHECK (attempt >= 1),
     actor         text NOT NULL,
@@ -67,11 +67,11 @@ CREATE TABLE workflow_transitions (
     cost_micros   bigint NOT NULL CHECK (cost_micros >= 0),
     note          text,
     trace_id      text NOT NULL,
-    at            timestamptz NOT NULL,
-    PRIMARY KEY (task_id, sequence, at)
-) PARTITION BY RANGE (at);
+    recorded_at   timestamptz NOT NULL,
+    PRIMARY KEY (task_id, sequence, recorded_at)
+) PARTITION BY RANGE (recorded_at);
 
--- The steps of the plan.
+-- Units of work: the entries of the plan.
 CREATE TABLE work_units (
     unit_id    uuid PRIMARY KEY,
     task_id    uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -84,10 +84,10 @@ CREATE TABLE work_units (
     attempts   integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     findings   jsonb NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(findings) = 'array'),
     updated_at timestamptz NOT NULL,
-    CONSTRAINT work_units_key_once UNIQUE (task_id, key)
+    CONSTRAINT work_units_key_unique UNIQUE (task_id, key)
 ) WITH (fillfactor = 70);
 
--- What runs wait or waited for. At most one wait of a run is open.
+-- What runs wait for or waited for. At most one wait of a run is open.
 CREATE TABLE waits (
     wait_id     uuid PRIMARY KEY,
     task_id     uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -106,6 +106,6 @@ CREATE TABLE waits (
         OR (resolved_at IS NOT NULL
             AND resolution IN ('woken', 'approved', 'rejected', 'answered', 'continued', 'expired', 'cancelled')))
 ) WITH (fillfactor = 70);
-CREATE UNIQUE INDEX waits_one_open ON waits (task_id) WHERE resolved_at IS NULL;
+CREATE UNIQUE INDEX waits_open_unique ON waits (task_id) WHERE resolved_at IS NULL;
 CREATE INDEX waits_by_task ON waits (task_id, sequence);
 CREATE INDEX waits_expiring ON waits (expires_at) WHERE resolved_at IS NULL AND expires_at IS NOT NULL;

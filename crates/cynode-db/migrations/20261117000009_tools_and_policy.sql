@@ -1,6 +1,6 @@
 -- The gateway: agent tokens, tools, policy, approvals, and what agents stored and reported.
 
--- Tokens of agents. As with people, only a hash is kept. What an agent is tied to is here and nowhere else.
+-- Tokens of agents, with everything that a token is bound to.
 CREATE TABLE agent_tokens (
     agent_token_id uuid PRIMARY KEY,
     role           text NOT NULL CHECK (role IN ('project_manager', 'project_analyst', 'architect', 'designer',
@@ -20,37 +20,36 @@ CREATE TABLE agent_tokens (
     created_at     timestamptz NOT NULL,
     expires_at     timestamptz NOT NULL,
     revoked_at     timestamptz,
-    -- Only the manager works on more than one task.
+    -- Only the project manager works on more than one task.
     CONSTRAINT agent_tokens_bound CHECK (role = 'project_manager' OR task_id IS NOT NULL)
 );
 CREATE INDEX agent_tokens_by_task ON agent_tokens (task_id) WHERE revoked_at IS NULL;
 CREATE INDEX agent_tokens_by_project ON agent_tokens (project_id, agent_token_id);
 CREATE INDEX agent_tokens_by_job ON agent_tokens (job_id) WHERE revoked_at IS NULL AND job_id IS NOT NULL;
 CREATE INDEX agent_tokens_by_handoff ON agent_tokens (handoff_id) WHERE revoked_at IS NULL AND handoff_id IS NOT NULL;
--- The tokens that a person gave out by hand end with what else the person had when an admin sets a new password.
+-- The tokens that a person issued are revoked when an admin resets the person's password.
 CREATE INDEX agent_tokens_by_issuer ON agent_tokens (issued_by) WHERE revoked_at IS NULL AND issued_by IS NOT NULL;
 CREATE INDEX agent_tokens_by_end ON agent_tokens (expires_at);
 
--- One row. Whoever changes what the gate decides by raises the number in the same transaction; every replica looks at it
--- many times in a second.
-CREATE TABLE gate_state (
+-- One row. Every change of policy raises the epoch in the same transaction; every replica polls it many times a second.
+CREATE TABLE policy_epoch (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     epoch    bigint NOT NULL
 );
-INSERT INTO gate_state (epoch) VALUES (1);
+INSERT INTO policy_epoch (epoch) VALUES (1);
 
--- What people decided about tools, by name; a tool without a row is as it was delivered.
-CREATE TABLE gate_tools (
-    name       text PRIMARY KEY CHECK (char_length(name) BETWEEN 1 AND 64),
-    enabled    boolean,
-    disabled_by uuid REFERENCES users,       -- only they, or an admin, enable it again
-    scope      text CHECK (scope IN ('pm', 'sandbox', 'both')),
-    updated_by uuid NOT NULL REFERENCES users,
-    updated_at timestamptz NOT NULL
+-- What people changed about tools, by name; a tool without a row has its defaults.
+CREATE TABLE tool_overrides (
+    name        text PRIMARY KEY CHECK (char_length(name) BETWEEN 1 AND 64),
+    enabled     boolean,
+    disabled_by uuid REFERENCES users,       -- only this user or an admin may enable it
+    scope       text CHECK (scope IN ('pm', 'sandbox', 'both')),
+    updated_by  uuid NOT NULL REFERENCES users,
+    updated_at  timestamptz NOT NULL
 );
 
--- Rules that people wrote, in Cedar: each can only refuse.
-CREATE TABLE gate_rules (
+-- Policy rules of people, in Cedar. A rule can only deny.
+CREATE TABLE policy_rules (
     name       text PRIMARY KEY CHECK (name ~ '^[a-z0-9-]{1,60}$'),
     mode       text NOT NULL CHECK (mode IN ('refuse', 'approve', 'shadow')),
     text       text NOT NULL CHECK (octet_length(text) <= 16384),
@@ -59,45 +58,45 @@ CREATE TABLE gate_rules (
     updated_at timestamptz NOT NULL
 );
 
--- Tool servers that people installed. Credentials are sealed; what is not secret is in `transport`.
+-- Tool servers that people installed. `transport` holds no secret.
 CREATE TABLE tool_servers (
-    server_id     uuid PRIMARY KEY,
-    name          text NOT NULL UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
-    title         text NOT NULL,
-    transport     jsonb NOT NULL CHECK (jsonb_typeof(transport) = 'object'),
-    sealed        bytea,
-    prefix        text NOT NULL CHECK (char_length(prefix) <= 40), -- empty: tools keep their bare names
-    audience      text NOT NULL CHECK (audience IN ('everybody', 'project', 'user')),
-    project_id    uuid REFERENCES projects,
-    owner_id      uuid NOT NULL REFERENCES users,
-    scope         text NOT NULL CHECK (scope IN ('pm', 'sandbox', 'both')),
-    timeout_ms    integer NOT NULL CHECK (timeout_ms BETWEEN 100 AND 600000),
-    max_in_flight integer NOT NULL CHECK (max_in_flight BETWEEN 1 AND 1000),
-    enabled       boolean NOT NULL,
-    disabled_by   uuid REFERENCES users,     -- only they, or an admin, enable it again
-    listed_at     timestamptz,               -- when its tools were last read
-    failure       text,                      -- why they could not be
-    created_at    timestamptz NOT NULL,
-    updated_at    timestamptz NOT NULL,
+    server_id          uuid PRIMARY KEY,
+    name               text NOT NULL UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
+    title              text NOT NULL,
+    transport          jsonb NOT NULL CHECK (jsonb_typeof(transport) = 'object'),
+    sealed_credentials bytea,
+    prefix             text NOT NULL CHECK (char_length(prefix) <= 40), -- empty: tools keep their bare names
+    audience           text NOT NULL CHECK (audience IN ('everybody', 'project', 'user')),
+    project_id         uuid REFERENCES projects,
+    owner_id           uuid NOT NULL REFERENCES users,
+    scope              text NOT NULL CHECK (scope IN ('pm', 'sandbox', 'both')),
+    timeout_ms         integer NOT NULL CHECK (timeout_ms BETWEEN 100 AND 600000),
+    max_in_flight      integer NOT NULL CHECK (max_in_flight BETWEEN 1 AND 1000),
+    enabled            boolean NOT NULL,
+    disabled_by        uuid REFERENCES users, -- only this user or an admin may enable it
+    listed_at          timestamptz,          -- when its tools were last read
+    failure            text,                 -- why that failed
+    created_at         timestamptz NOT NULL,
+    updated_at         timestamptz NOT NULL,
     CONSTRAINT tool_servers_audience CHECK ((audience = 'project') = (project_id IS NOT NULL))
 );
 
--- What a server offers. `definition` is what it said last; only `accepted` is ever used.
+-- The tools of a server. `definition` is the last one that the server sent; only `accepted_definition` is used.
 CREATE TABLE server_tools (
-    server_id   uuid NOT NULL REFERENCES tool_servers ON DELETE CASCADE,
-    tool        text NOT NULL CHECK (char_length(tool) BETWEEN 1 AND 128),
-    name        text NOT NULL CONSTRAINT server_tools_name_taken UNIQUE CHECK (char_length(name) BETWEEN 1 AND 64),
-    definition  jsonb NOT NULL,
-    accepted    jsonb,
-    annotations jsonb NOT NULL,              -- set by people; the worst until then
-    gone        boolean NOT NULL DEFAULT false,
-    accepted_by uuid REFERENCES users,
-    accepted_at timestamptz,
-    seen_at     timestamptz NOT NULL,
+    server_id           uuid NOT NULL REFERENCES tool_servers ON DELETE CASCADE,
+    tool                text NOT NULL CHECK (char_length(tool) BETWEEN 1 AND 128),
+    name                text NOT NULL CONSTRAINT server_tools_name_unique UNIQUE CHECK (char_length(name) BETWEEN 1 AND 64),
+    definition          jsonb NOT NULL,
+    accepted_definition jsonb,
+    annotations         jsonb NOT NULL,      -- set by people; the most restrictive until then
+    withdrawn           boolean NOT NULL DEFAULT false,
+    accepted_by         uuid REFERENCES users,
+    accepted_at         timestamptz,
+    seen_at             timestamptz NOT NULL,
     PRIMARY KEY (server_id, tool)
 );
 
--- A person's answer to one exact call. It is used once.
+-- Approvals: the decision of a person about one exact call. Each is used once.
 CREATE TABLE approvals (
     approval_id      uuid PRIMARY KEY,
     agent_token_id   uuid NOT NULL,
@@ -107,46 +106,46 @@ CREATE TABLE approvals (
     arguments_digest bytea NOT NULL CHECK (octet_length(arguments_digest) = 32),
     policy_hash      bytea NOT NULL CHECK (octet_length(policy_hash) = 32),
     rules            text[] NOT NULL,
-    arguments_sealed bytea,                  -- for whoever answers; gone once it is answered
+    arguments_sealed bytea,                  -- shown to the person who decides; null once decided
     state            text NOT NULL CHECK (state IN ('asked', 'approved', 'refused', 'used')),
-    asked_at         timestamptz NOT NULL,
+    requested_at     timestamptz NOT NULL,
     expires_at       timestamptz NOT NULL,
     decided_by       uuid REFERENCES users,
     decided_at       timestamptz,
     used_at          timestamptz,
     call_id          uuid
 ) WITH (fillfactor = 70);
--- The same call asks once while its question is open.
+-- The same call has at most one open request.
 CREATE UNIQUE INDEX approvals_open ON approvals (agent_token_id, tool, arguments_digest, policy_hash)
     WHERE state IN ('asked', 'approved', 'refused');
-CREATE INDEX approvals_waiting ON approvals (asked_at) WHERE state = 'asked';
--- What was said to the same call before, and what nobody can say anything to any more.
-CREATE INDEX approvals_said ON approvals (agent_token_id, arguments_digest) WHERE state IN ('used', 'refused');
+CREATE INDEX approvals_waiting ON approvals (requested_at) WHERE state = 'asked';
+-- Earlier decisions about the same call.
+CREATE INDEX approvals_decided ON approvals (agent_token_id, arguments_digest) WHERE state IN ('used', 'refused');
 CREATE INDEX approvals_by_end ON approvals (expires_at);
 
--- Whether an agent that asked can still use an answer: its token is good, and its job, if it has one, goes on.
-CREATE FUNCTION asker_lives(asker uuid, now timestamptz) RETURNS boolean
+-- Whether an agent can still use an answer: its token is valid, and its job, if it has one, has not ended.
+CREATE FUNCTION agent_is_active(agent uuid, now timestamptz) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = asker
+    SELECT NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = agent
         AND (t.revoked_at IS NOT NULL OR t.expires_at <= now OR j.ended_at IS NOT NULL));
 END;
 
--- How many calls each task has made in its present hour.
-CREATE TABLE call_quotas (
+-- How many calls each task has made in its current hour.
+CREATE TABLE task_call_quotas (
     task_id    uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
     hour       timestamptz NOT NULL,
-    taken      bigint NOT NULL CHECK (taken >= 0)
+    used_calls bigint NOT NULL CHECK (used_calls >= 0)
 ) WITH (fillfactor = 50);
 
--- How many calls each token that is tied to no task has made in its present hour. A task has its own count, in `call_quotas`.
-CREATE TABLE token_quotas (
+-- How many calls each token without a task has made in its current hour.
+CREATE TABLE token_call_quotas (
     agent_token_id uuid PRIMARY KEY REFERENCES agent_tokens ON DELETE CASCADE,
     hour           timestamptz NOT NULL,
-    taken          bigint NOT NULL CHECK (taken >= 0)
+    used_calls     bigint NOT NULL CHECK (used_calls >= 0)
 ) WITH (fillfactor = 50);
 
--- Stored objects: the bytes are in the object store under their digest, never here.
+-- Artifacts. The bytes are in the object store, under their digest.
 CREATE TABLE artifacts (
     artifact_id uuid PRIMARY KEY,
     project_id  uuid NOT NULL REFERENCES projects,
@@ -158,14 +157,12 @@ CREATE TABLE artifacts (
     size        bigint NOT NULL CHECK (size >= 0),
     created_by  uuid NOT NULL,               -- the agent token
     created_at  timestamptz NOT NULL,
-    CONSTRAINT artifacts_once UNIQUE (task_id, name, digest)
+    CONSTRAINT artifacts_unique UNIQUE (task_id, name, digest)
 );
 CREATE INDEX artifacts_by_task ON artifacts (task_id, artifact_id);
 CREATE INDEX artifacts_by_digest ON artifacts (digest);
--- Whether bytes belong to another project, too.
-CREATE INDEX artifacts_digest ON artifacts (digest);
 
--- Instructions that agents may be given.
+-- Skills: instructions that agents can load.
 CREATE TABLE skills (
     skill_id    uuid PRIMARY KEY,
     project_id  uuid NOT NULL REFERENCES projects,
@@ -177,10 +174,10 @@ CREATE TABLE skills (
     updated_by  uuid NOT NULL REFERENCES users,
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL,
-    CONSTRAINT skills_name_taken UNIQUE (project_id, name)
+    CONSTRAINT skills_name_unique UNIQUE (project_id, name)
 );
 
--- What agents said of themselves: the last word of each, and every report.
+-- The last heartbeat and checkpoint of each agent.
 CREATE TABLE agent_states (
     agent_token_id uuid PRIMARY KEY REFERENCES agent_tokens ON DELETE CASCADE,
     task_id        uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -191,7 +188,6 @@ CREATE TABLE agent_states (
     checkpoint_at  timestamptz,
     completed_at   timestamptz
 ) WITH (fillfactor = 50);
--- Where the agents of a task were.
 CREATE INDEX agent_states_of_task ON agent_states (task_id);
 
 CREATE TABLE agent_reports (
@@ -206,17 +202,16 @@ CREATE TABLE agent_reports (
     summary        text NOT NULL CHECK (char_length(summary) BETWEEN 1 AND 20000),
     details        jsonb NOT NULL CHECK (jsonb_typeof(details) = 'object'),
     reported_at    timestamptz NOT NULL,
-    -- The handoff that asks what the report asks; reports in the same words share one. Null: nobody was asked yet.
+    -- The handoff with the question of the report; identical reports share one. Null: none was created yet.
     handoff_id     uuid REFERENCES handoffs ON DELETE SET NULL
 );
 CREATE INDEX agent_reports_by_task ON agent_reports (task_id, report_id);
--- What agents reported is looked for by the job they worked on.
 CREATE INDEX agent_reports_by_job ON agent_reports (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX agent_reports_of_handoff ON agent_reports (handoff_id) WHERE handoff_id IS NOT NULL;
-CREATE INDEX agent_reports_unasked ON agent_reports (job_id, reported_at)
+CREATE INDEX agent_reports_without_handoff ON agent_reports (job_id, reported_at)
     WHERE handoff_id IS NULL AND kind IN ('work_blocked', 'needs_clarification', 'request_human_input');
 
--- What verifying a unit of work showed.
+-- Results of verifying units.
 CREATE TABLE verifications (
     verification_id uuid PRIMARY KEY,
     task_id         uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -229,7 +224,7 @@ CREATE TABLE verifications (
 );
 CREATE INDEX verifications_by_task ON verifications (task_id, verification_id);
 
--- Images that sandboxes may be made from.
+-- Images that sandboxes may use.
 CREATE TABLE allowed_images (
     image    text PRIMARY KEY CHECK (char_length(image) BETWEEN 1 AND 300),
     added_by uuid NOT NULL REFERENCES users,

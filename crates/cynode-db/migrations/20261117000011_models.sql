@@ -1,36 +1,36 @@
 -- Models, their providers and routes.
 
--- One row. Whoever changes what calls are routed by raises the number in the same transaction; every call compares it.
-CREATE TABLE models_state (
+-- One row. Every change of the model registry raises the epoch in the same transaction; every call compares it.
+CREATE TABLE routing_epoch (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     epoch    bigint NOT NULL
 );
-INSERT INTO models_state (epoch) VALUES (1);
+INSERT INTO routing_epoch (epoch) VALUES (1);
 
--- Where models are. `place` holds what is not secret: an address, a script, a name of cassettes.
+-- Providers of models. `endpoint` holds no secret: an address, a script, or a name of cassettes.
 CREATE TABLE model_providers (
     provider_id uuid PRIMARY KEY,
-    name        text NOT NULL CONSTRAINT model_providers_name_taken UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
+    name        text NOT NULL CONSTRAINT model_providers_name_unique UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
     kind        text NOT NULL CHECK (kind IN ('compatible', 'openai', 'anthropic', 'scripted', 'record', 'replay')),
     dialect     text NOT NULL CHECK (dialect IN ('chat', 'responses', 'messages')),
-    place       jsonb NOT NULL CHECK (jsonb_typeof(place) = 'object'),
-    local       boolean NOT NULL,            -- nothing leaves what the person owns
+    endpoint    jsonb NOT NULL CHECK (jsonb_typeof(endpoint) = 'object'),
+    local       boolean NOT NULL,            -- prompts do not leave the user's machines
     enabled     boolean NOT NULL,
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL
 );
 
--- Keys of providers, sealed; none can be read back. A key whose quota is used up rests for everybody until `parked_until`.
+-- Keys of providers, sealed. A key whose quota is exhausted is not used until `parked_until`.
 CREATE TABLE provider_keys (
     key_id        uuid PRIMARY KEY,
     provider_id   uuid NOT NULL REFERENCES model_providers ON DELETE CASCADE,
     label         text NOT NULL CHECK (char_length(label) BETWEEN 1 AND 100),
-    sealed        bytea NOT NULL,
+    sealed_key    bytea NOT NULL,
     parked_until  timestamptz,
     parked_reason text,
     created_by    uuid NOT NULL REFERENCES users,
     created_at    timestamptz NOT NULL,
-    CONSTRAINT provider_keys_label_taken UNIQUE (provider_id, label)
+    CONSTRAINT provider_keys_label_unique UNIQUE (provider_id, label)
 );
 
 -- Models by the id that clients use.
@@ -48,12 +48,12 @@ CREATE TABLE models (
     enabled           boolean NOT NULL,
     created_at        timestamptz NOT NULL,
     updated_at        timestamptz NOT NULL,
-    project_id        uuid REFERENCES projects ON DELETE CASCADE,  -- null: for every project
-    -- How long it may take for one answer, if not as long as the setting says.
+    project_id        uuid REFERENCES projects ON DELETE CASCADE, -- null: for every project
+    -- The timeout of one answer; null: the setting applies.
     think_seconds     integer CHECK (think_seconds BETWEEN 1 AND 3600)
 );
 
--- Ways to a model, in order. Prices are in millionths of the currency for a million tokens.
+-- Routes of a model, in order. Prices are in millionths of the currency for a million tokens.
 CREATE TABLE model_routes (
     model_id          text NOT NULL REFERENCES models ON DELETE CASCADE,
     position          integer NOT NULL CHECK (position BETWEEN 0 AND 31),

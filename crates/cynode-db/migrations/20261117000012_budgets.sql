@@ -1,6 +1,6 @@
 -- Budgets, reservations and usage of model calls, and the loop guard.
 
--- Ceilings. What a part leaves out is limited by the others only.
+-- Budgets: upper limits of spending. A limit that is null does not limit.
 CREATE TABLE budgets (
     budget_id       uuid PRIMARY KEY,
     scope_type      text NOT NULL CHECK (scope_type IN ('installation', 'user', 'project', 'task')),
@@ -10,41 +10,41 @@ CREATE TABLE budgets (
     max_tokens      bigint CHECK (max_tokens >= 0),
     updated_by      uuid REFERENCES users,   -- null: it came with the task or the installation
     updated_at      timestamptz NOT NULL,
-    CONSTRAINT budgets_once UNIQUE (scope_type, scope_id, period),
+    CONSTRAINT budgets_unique UNIQUE (scope_type, scope_id, period),
     CONSTRAINT budgets_limit CHECK (num_nonnulls(max_cost_micros, max_tokens) > 0)
 );
--- An installation begins with a ceiling that an admin may change: 20 units of the currency in a month.
+-- An installation begins with a budget that an admin may change: 20 units of the currency in a month.
 INSERT INTO budgets (budget_id, scope_type, scope_id, period, max_cost_micros, updated_at)
 VALUES (gen_random_uuid(), 'installation', '00000000-0000-0000-0000-000000000000', 'month', 20000000, now());
 
--- What was spent and what is held back, in each period of each ceiling.
+-- What is spent and reserved in each period of each budget.
 CREATE TABLE budget_counters (
     budget_id       uuid NOT NULL REFERENCES budgets ON DELETE CASCADE,
     period_start    timestamptz NOT NULL,
     spent_micros    bigint NOT NULL DEFAULT 0 CHECK (spent_micros >= 0),
-    held_micros     bigint NOT NULL DEFAULT 0 CHECK (held_micros >= 0),
+    reserved_micros bigint NOT NULL DEFAULT 0 CHECK (reserved_micros >= 0),
     spent_tokens    bigint NOT NULL DEFAULT 0 CHECK (spent_tokens >= 0),
-    held_tokens     bigint NOT NULL DEFAULT 0 CHECK (held_tokens >= 0),
+    reserved_tokens bigint NOT NULL DEFAULT 0 CHECK (reserved_tokens >= 0),
     PRIMARY KEY (budget_id, period_start)
 ) WITH (fillfactor = 50);
 
--- Calls under way: the worst that each may cost, and what its row will say. Whoever makes a call renews its row; one that is
--- not renewed was cut off, and counts as the worst.
+-- Calls in progress: the highest cost of each, and the row that it becomes in `model_calls`. The process that makes the call
+-- renews its reservation; a call whose reservation expires was cut off, and is settled at its highest cost.
 CREATE TABLE model_reservations (
-    call_id    uuid PRIMARY KEY,
-    budgets    uuid[] NOT NULL,
-    periods    timestamptz[] NOT NULL,
-    micros     bigint NOT NULL CHECK (micros >= 0),
-    tokens     bigint NOT NULL CHECK (tokens >= 0),
-    facts      jsonb NOT NULL,
-    expires_at timestamptz NOT NULL
+    call_id       uuid PRIMARY KEY,
+    budget_ids    uuid[] NOT NULL,
+    period_starts timestamptz[] NOT NULL,
+    cost_micros   bigint NOT NULL CHECK (cost_micros >= 0),
+    tokens        bigint NOT NULL CHECK (tokens >= 0),
+    call_record   jsonb NOT NULL,
+    expires_at    timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX model_reservations_expiry ON model_reservations (expires_at);
 
--- One row for each call that was settled. No column can hold what was said.
+-- One row for each settled call. No column can hold prompts or answers.
 CREATE TABLE model_calls (
     call_id            uuid NOT NULL,
-    at                 timestamptz NOT NULL,
+    started_at         timestamptz NOT NULL,
     user_id            uuid NOT NULL,
     project_id         uuid,
     task_id            uuid,
@@ -72,61 +72,62 @@ CREATE TABLE model_calls (
     cost_micros        bigint NOT NULL CHECK (cost_micros >= 0),
     first_byte_ms      integer,
     duration_ms        integer
-) PARTITION BY RANGE (at);
-CREATE INDEX model_calls_by_project ON model_calls (project_id, at);
-CREATE INDEX model_calls_by_user ON model_calls (user_id, at);
-CREATE INDEX model_calls_by_task ON model_calls (task_id, at) WHERE task_id IS NOT NULL;
+) PARTITION BY RANGE (started_at);
+CREATE INDEX model_calls_by_project ON model_calls (project_id, started_at);
+CREATE INDEX model_calls_by_user ON model_calls (user_id, started_at);
+CREATE INDEX model_calls_by_task ON model_calls (task_id, started_at) WHERE task_id IS NOT NULL;
 
--- Tasks that may not think now, and why. With `until` the clock ends it, without a person does.
+-- Tasks whose model calls are suspended, and why. A park ends at `parked_until`, or without it when a person ends it.
 CREATE TABLE task_parks (
-    task_id   uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
-    kind      text NOT NULL CHECK (kind IN ('quota', 'repeats', 'no_progress', 'spend_rate')),
-    reason    text NOT NULL CHECK (char_length(reason) BETWEEN 1 AND 500),
-    until     timestamptz,
-    parked_at timestamptz NOT NULL,
-    told_at   timestamptz                      -- when people were notified and the task was paused, in one transaction
+    task_id      uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
+    kind         text NOT NULL CHECK (kind IN ('quota', 'repeats', 'no_progress', 'spend_rate')),
+    reason       text NOT NULL CHECK (char_length(reason) BETWEEN 1 AND 500),
+    parked_until timestamptz,
+    parked_at    timestamptz NOT NULL,
+    notified_at  timestamptz                 -- when people were notified and the task was paused, in one transaction
 );
-CREATE INDEX task_parks_until ON task_parks (until) WHERE until IS NOT NULL;
-CREATE INDEX task_parks_untold ON task_parks (task_id) WHERE told_at IS NULL;
+CREATE INDEX task_parks_expiring ON task_parks (parked_until) WHERE parked_until IS NOT NULL;
+CREATE INDEX task_parks_unnotified ON task_parks (task_id) WHERE notified_at IS NULL;
 
--- How a task has been thinking lately, to notice one that goes in circles.
-CREATE TABLE task_thinking (
-    task_id       uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
-    digest        bytea NOT NULL,
-    repeats       integer NOT NULL,
-    progress      bigint NOT NULL,           -- where the task stood when `calls` began
-    calls         integer NOT NULL,
-    minute        timestamptz NOT NULL,
-    minute_micros bigint NOT NULL
+-- The loop guard: counts the recent model calls of a task, to park a task that repeats itself.
+CREATE TABLE loop_guard_counters (
+    task_id                uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
+    digest                 bytea NOT NULL,
+    identical_calls        integer NOT NULL,
+    checkpoint_sequence    bigint NOT NULL,  -- when `calls_since_checkpoint` was 0
+    calls_since_checkpoint integer NOT NULL,
+    minute_start           timestamptz NOT NULL,
+    minute_cost_micros     bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- The beginning of the period that a moment is in.
-CREATE FUNCTION budget_period(period text, moment timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+-- The start of the period that a moment is in.
+CREATE FUNCTION budget_period_start(period text, moment timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE period
         WHEN 'total' THEN timestamptz '2000-01-01 00:00:00+00'
         ELSE date_trunc(period, moment AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END
 $$;
 
--- Holds back the worst that calls may cost, each or not at all, and says for each which ceiling or park refused it, or that
--- it was routed by what does not hold any more. What is not asked because a ceiling is reached is no turn of a circle: a task
--- that waits for a new period asks the same all the while.
+-- Reserves the highest cost of calls, each whole or not at all. For each call it returns the budget or the park that refused it,
+-- or that its route is stale. A call that a budget refuses does not count for the loop guard: a task that waits for a new period
+-- repeats its call all the while.
 -- Counters are locked in the order of their ids before anything is decided, here and in `settle_calls`.
 CREATE FUNCTION reserve_calls(
     calls uuid[], epochs bigint[], users uuid[], projects uuid[], tasks uuid[], digests bytea[], costs bigint[],
-    sizes bigint[], facts jsonb[], moment timestamptz, lease interval, most_repeats integer, most_calls integer, most_per_minute bigint
+    sizes bigint[], records jsonb[], moment timestamptz, lease interval, max_identical_calls integer,
+    max_calls_since_checkpoint integer, max_micros_per_minute bigint
 ) RETURNS TABLE (stale boolean, budget uuid, park text, park_reason text, park_until timestamptz, park_new boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    nowhere CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
     latest timestamptz;
-    now_epoch bigint;
-    stands bigint;
-    thinking task_thinking;
+    current_epoch bigint;
+    current_sequence bigint;
+    counters loop_guard_counters;
     ids uuid[];
     starts timestamptz[];
     full_budget uuid;
 BEGIN
-    SELECT m.epoch + g.epoch INTO now_epoch FROM models_state m, gate_state g;
+    SELECT m.epoch + g.epoch INTO current_epoch FROM routing_epoch m, policy_epoch g;
     INSERT INTO budgets AS b (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_at)
     SELECT gen_random_uuid(), 'task', t.task_id, 'total', t.max_cost_micros, t.max_tokens, moment
     FROM tasks t
@@ -136,22 +137,22 @@ BEGIN
     ORDER BY t.task_id
     ON CONFLICT DO NOTHING;
     INSERT INTO budget_counters (budget_id, period_start)
-    SELECT b.budget_id, budget_period(b.period, moment) FROM budgets b
+    SELECT b.budget_id, budget_period_start(b.period, moment) FROM budgets b
     WHERE (b.scope_type, b.scope_id) IN (
-            SELECT 'installation', nowhere UNION SELECT 'user', unnest(users)
+            SELECT 'installation', nil UNION SELECT 'user', unnest(users)
             UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(reserve_calls.tasks))
         AND NOT EXISTS (SELECT FROM budget_counters c
-            WHERE c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, moment))
+            WHERE c.budget_id = b.budget_id AND c.period_start = budget_period_start(b.period, moment))
     ORDER BY b.budget_id
     ON CONFLICT DO NOTHING;
     PERFORM FROM budget_counters c JOIN budgets b USING (budget_id)
-    WHERE c.period_start = budget_period(b.period, moment) AND (b.scope_type, b.scope_id) IN (
-        SELECT 'installation', nowhere UNION SELECT 'user', unnest(users)
+    WHERE c.period_start = budget_period_start(b.period, moment) AND (b.scope_type, b.scope_id) IN (
+        SELECT 'installation', nil UNION SELECT 'user', unnest(users)
         UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(reserve_calls.tasks))
     ORDER BY c.budget_id
     FOR NO KEY UPDATE OF c;
     FOR i IN 1 .. cardinality(calls) LOOP
-        stale := epochs[i] <> now_epoch;
+        stale := epochs[i] <> current_epoch;
         budget := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
         latest := clock_timestamp();
         IF stale THEN
@@ -159,8 +160,8 @@ BEGIN
             CONTINUE;
         END IF;
         IF tasks[i] IS NOT NULL THEN
-            DELETE FROM task_parks p WHERE p.task_id = tasks[i] AND p.until <= moment;
-            SELECT p.kind, p.reason, p.until, p.told_at IS NULL INTO park, park_reason, park_until, park_new
+            DELETE FROM task_parks p WHERE p.task_id = tasks[i] AND p.parked_until <= moment;
+            SELECT p.kind, p.reason, p.parked_until, p.notified_at IS NULL INTO park, park_reason, park_until, park_new
             FROM task_parks p WHERE p.task_id = tasks[i];
             IF park IS NOT NULL THEN
                 RETURN NEXT;
@@ -170,12 +171,12 @@ BEGIN
         END IF;
         SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
             (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
-                WHERE c.spent_micros + c.held_micros + costs[i] > b.max_cost_micros
-                    OR c.spent_tokens + c.held_tokens + sizes[i] > b.max_tokens))[1]
+                WHERE c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros
+                    OR c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens))[1]
         INTO ids, starts, full_budget
         FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
-            AND c.period_start = budget_period(b.period, moment)
-        WHERE (b.scope_type, b.scope_id) IN (('installation', nowhere), ('user', users[i]),
+            AND c.period_start = budget_period_start(b.period, moment)
+        WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
             ('project', projects[i]), ('task', tasks[i]));
         IF full_budget IS NOT NULL THEN
             budget := full_budget;
@@ -183,102 +184,104 @@ BEGIN
             CONTINUE;
         END IF;
         IF tasks[i] IS NOT NULL THEN
-            SELECT coalesce(max(c.sequence), 0) INTO stands FROM workflow_checkpoints c WHERE c.task_id = tasks[i];
-            INSERT INTO task_thinking AS t (task_id, digest, repeats, progress, calls, minute, minute_micros)
-            VALUES (tasks[i], digests[i], 1, stands, 1, date_trunc('minute', moment), 0)
+            SELECT coalesce(max(c.sequence), 0) INTO current_sequence FROM workflow_checkpoints c WHERE c.task_id = tasks[i];
+            INSERT INTO loop_guard_counters AS t (
+                task_id, digest, identical_calls, checkpoint_sequence, calls_since_checkpoint, minute_start, minute_cost_micros)
+            VALUES (tasks[i], digests[i], 1, current_sequence, 1, date_trunc('minute', moment), 0)
             ON CONFLICT (task_id) DO UPDATE SET
-                repeats = CASE WHEN t.digest = excluded.digest THEN t.repeats + 1 ELSE 1 END,
+                identical_calls = CASE WHEN t.digest = excluded.digest THEN t.identical_calls + 1 ELSE 1 END,
                 digest = excluded.digest,
-                calls = CASE WHEN t.progress = excluded.progress THEN t.calls + 1 ELSE 1 END,
-                progress = excluded.progress,
-                minute_micros = CASE WHEN t.minute = excluded.minute THEN t.minute_micros ELSE 0 END,
-                minute = excluded.minute
-            RETURNING t.* INTO thinking;
-            IF thinking.repeats > most_repeats THEN
+                calls_since_checkpoint = CASE WHEN t.checkpoint_sequence = excluded.checkpoint_sequence
+                    THEN t.calls_since_checkpoint + 1 ELSE 1 END,
+                checkpoint_sequence = excluded.checkpoint_sequence,
+                minute_cost_micros = CASE WHEN t.minute_start = excluded.minute_start THEN t.minute_cost_micros ELSE 0 END,
+                minute_start = excluded.minute_start
+            RETURNING t.* INTO counters;
+            IF counters.identical_calls > max_identical_calls THEN
                 park := 'repeats';
-                park_reason := format('the same question was asked %s times in a row', thinking.repeats);
-            ELSIF thinking.calls > most_calls THEN
+                park_reason := format('the same question was asked %s times in a row', counters.identical_calls);
+            ELSIF counters.calls_since_checkpoint > max_calls_since_checkpoint THEN
                 park := 'no_progress';
-                park_reason := format('%s model calls without a step forward', thinking.calls);
-            ELSIF thinking.minute_micros > most_per_minute THEN
+                park_reason := format('%s model calls without a step forward', counters.calls_since_checkpoint);
+            ELSIF counters.minute_cost_micros > max_micros_per_minute THEN
                 park := 'spend_rate';
-                park_reason := format('%s millionths were spent within a minute', thinking.minute_micros);
+                park_reason := format('%s millionths were spent within a minute', counters.minute_cost_micros);
             END IF;
             IF park IS NOT NULL THEN
                 park_new := true;
                 INSERT INTO task_parks (task_id, kind, reason, parked_at) VALUES (tasks[i], park, park_reason, moment);
-                -- Whoever lets it go on begins anew.
-                DELETE FROM task_thinking t WHERE t.task_id = tasks[i];
+                -- A task that is unparked starts with new counters.
+                DELETE FROM loop_guard_counters t WHERE t.task_id = tasks[i];
                 RETURN NEXT;
                 CONTINUE;
             END IF;
         END IF;
         UPDATE budget_counters c
-        SET held_micros = c.held_micros + costs[i], held_tokens = c.held_tokens + sizes[i]
-        FROM unnest(ids, starts) AS held (id, start)
-        WHERE c.budget_id = held.id AND c.period_start = held.start;
-        INSERT INTO model_reservations (call_id, budgets, periods, micros, tokens, facts, expires_at)
-        VALUES (calls[i], coalesce(ids, '{}'), coalesce(starts, '{}'), costs[i], sizes[i], facts[i], latest + lease);
+        SET reserved_micros = c.reserved_micros + costs[i], reserved_tokens = c.reserved_tokens + sizes[i]
+        FROM unnest(ids, starts) AS reserved (id, start)
+        WHERE c.budget_id = reserved.id AND c.period_start = reserved.start;
+        INSERT INTO model_reservations (call_id, budget_ids, period_starts, cost_micros, tokens, call_record, expires_at)
+        VALUES (calls[i], coalesce(ids, '{}'), coalesce(starts, '{}'), costs[i], sizes[i], records[i], latest + lease);
         RETURN NEXT;
     END LOOP;
 END
 $$;
 
--- Ends calls: what each held back is given free, what it cost is spent, and its row is written; all of it once. Gives the
--- calls that were still open.
+-- Settles calls once: frees what each reserved, adds what it cost to the budgets, and writes its row. Returns the calls that
+-- were still open.
 CREATE FUNCTION settle_calls(calls uuid[], costs bigint[], sizes bigint[], ends jsonb[]) RETURNS SETOF uuid
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM budget_counters c
     WHERE (c.budget_id, c.period_start) IN (
-        SELECT u.id, u.start FROM model_reservations r, unnest(r.budgets, r.periods) AS u (id, start)
+        SELECT u.id, u.start FROM model_reservations r, unnest(r.budget_ids, r.period_starts) AS u (id, start)
         WHERE r.call_id = ANY (calls))
     ORDER BY c.budget_id, c.period_start
     FOR NO KEY UPDATE;
     RETURN QUERY
-    WITH ended AS (
-        SELECT * FROM unnest(calls, costs, sizes, ends) AS given (call_id, micros, tokens, facts)
-    ), gone AS (
-        DELETE FROM model_reservations r USING ended WHERE r.call_id = ended.call_id
-        RETURNING r.call_id, r.budgets, r.periods, r.micros AS held_micros, r.tokens AS held_tokens,
-            ended.micros, ended.tokens, r.facts || ended.facts AS facts
-    ), spent AS (
+    WITH settlement AS (
+        SELECT * FROM unnest(calls, costs, sizes, ends) AS s (call_id, cost_micros, tokens, call_record)
+    ), settled AS (
+        DELETE FROM model_reservations r USING settlement e WHERE r.call_id = e.call_id
+        RETURNING r.call_id, r.budget_ids, r.period_starts, r.cost_micros AS reserved_micros, r.tokens AS reserved_tokens,
+            e.cost_micros, e.tokens, r.call_record || e.call_record AS call_record
+    ), counted AS (
         UPDATE budget_counters c
-        SET spent_micros = c.spent_micros + s.micros, held_micros = c.held_micros - s.held_micros,
-            spent_tokens = c.spent_tokens + s.tokens, held_tokens = c.held_tokens - s.held_tokens
+        SET spent_micros = c.spent_micros + s.cost_micros, reserved_micros = c.reserved_micros - s.reserved_micros,
+            spent_tokens = c.spent_tokens + s.tokens, reserved_tokens = c.reserved_tokens - s.reserved_tokens
         FROM (
-            SELECT u.id, u.start, sum(g.micros)::bigint AS micros, sum(g.held_micros)::bigint AS held_micros,
-                sum(g.tokens)::bigint AS tokens, sum(g.held_tokens)::bigint AS held_tokens
-            FROM gone g, unnest(g.budgets, g.periods) AS u (id, start)
+            SELECT u.id, u.start, sum(g.cost_micros)::bigint AS cost_micros, sum(g.reserved_micros)::bigint AS reserved_micros,
+                sum(g.tokens)::bigint AS tokens, sum(g.reserved_tokens)::bigint AS reserved_tokens
+            FROM settled g, unnest(g.budget_ids, g.period_starts) AS u (id, start)
             GROUP BY u.id, u.start
         ) s
         WHERE c.budget_id = s.id AND c.period_start = s.start
-    ), thought AS (
-        UPDATE task_thinking t SET minute_micros = t.minute_micros + s.micros
-        FROM (SELECT (g.facts ->> 'task_id')::uuid AS task_id, sum(g.micros)::bigint AS micros FROM gone g
-            WHERE g.facts ->> 'task_id' IS NOT NULL GROUP BY 1) s
+    ), guarded AS (
+        UPDATE loop_guard_counters t SET minute_cost_micros = t.minute_cost_micros + s.cost_micros
+        FROM (SELECT (g.call_record ->> 'task_id')::uuid AS task_id, sum(g.cost_micros)::bigint AS cost_micros FROM settled g
+            WHERE g.call_record ->> 'task_id' IS NOT NULL GROUP BY 1) s
         WHERE t.task_id = s.task_id
-    ), kept AS (
+    ), recorded AS (
         INSERT INTO model_calls
-        SELECT (jsonb_populate_record(NULL::model_calls, g.facts)).* FROM gone g
+        SELECT (jsonb_populate_record(NULL::model_calls, g.call_record)).* FROM settled g
     )
-    SELECT g.call_id FROM gone g;
+    SELECT g.call_id FROM settled g;
 END
 $$;
 
--- Ends calls of which nothing was heard: each counts as the worst that it could have cost.
-CREATE FUNCTION settle_lost_calls(most integer) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+-- Settles calls whose reservation has expired, at their highest cost.
+CREATE FUNCTION settle_expired_calls(max_calls integer) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 DECLARE
-    lost uuid[];
+    expired uuid[];
 BEGIN
-    SELECT array_agg(call_id) INTO lost FROM (
+    SELECT array_agg(call_id) INTO expired FROM (
         SELECT r.call_id FROM model_reservations r WHERE r.expires_at < clock_timestamp()
-        ORDER BY r.expires_at LIMIT most) r;
-    IF lost IS NULL THEN RETURN; END IF;
+        ORDER BY r.expires_at LIMIT max_calls) r;
+    IF expired IS NULL THEN RETURN; END IF;
     RETURN QUERY SELECT settle_calls(
-        array_agg(r.call_id), array_agg(r.micros), array_agg(r.tokens),
-        array_agg(jsonb_build_object('outcome', 'lost', 'basis', 'worst_case', 'cost_micros', r.micros,
-            'input_tokens', r.facts -> 'input_tokens', 'output_tokens', r.facts -> 'output_tokens')))
-    FROM model_reservations r WHERE r.call_id = ANY (lost) AND r.expires_at < clock_timestamp();
+        array_agg(r.call_id), array_agg(r.cost_micros), array_agg(r.tokens),
+        array_agg(jsonb_build_object('outcome', 'lost', 'basis', 'worst_case', 'cost_micros', r.cost_micros,
+            'input_tokens', r.call_record -> 'input_tokens', 'output_tokens', r.call_record -> 'output_tokens')))
+    FROM model_reservations r WHERE r.call_id = ANY (expired) AND r.expires_at < clock_timestamp();
 END
 $$;

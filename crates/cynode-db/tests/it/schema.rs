@@ -159,9 +159,9 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
         all.iter().map(|one| name(*one).to_owned()).collect()
     }
     let db = TestDb::new().await;
-    let nodes = names(&WorkflowStep::ALL, WorkflowStep::as_str);
-    assert_eq!(admitted(&db, "workflow_checkpoints", "last_node").await, nodes);
-    assert_eq!(admitted(&db, "workflow_checkpoints", "next_node").await, nodes);
+    let steps = names(&WorkflowStep::ALL, WorkflowStep::as_str);
+    assert_eq!(admitted(&db, "workflow_checkpoints", "last_step").await, steps);
+    assert_eq!(admitted(&db, "workflow_checkpoints", "next_step").await, steps);
     let verdicts = names(&StepVerdict::ALL, StepVerdict::as_str);
     assert_eq!(admitted(&db, "workflow_transitions", "verdict").await, verdicts);
     let units = names(UnitState::ALL, UnitState::as_str);
@@ -186,7 +186,7 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
 /// The tables whose exact shape the page of the contract must say.
 const DOCUMENTED: [&str; 8] = [
     "workflow_runs",
-    "task_workflow_lease",
+    "workflow_leases",
     "workflow_checkpoints",
     "workflow_transitions",
     "work_units",
