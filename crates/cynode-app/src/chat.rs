@@ -37,7 +37,7 @@ pub async fn list_messages(ctx: &mut Ctx, id: ThreadId) -> Result<Vec<ChatTurn>,
         role: message.role,
         content: message.content,
         state: message.state,
-        at: message.at,
+        at: message.created_at,
     });
     Ok(turns.collect())
 }

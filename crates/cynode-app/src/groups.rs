@@ -21,7 +21,7 @@ pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Err
     ctx.require_role(UserRole::Admin)?;
     let (id, now) = (GroupId::from_uuid(ctx.new_uuid()), ctx.now);
     match groups::insert_group(ctx.conn(), id, &body.name, now).await {
-        Err(error) if error.is_refused_by("groups_name_taken") => {
+        Err(error) if error.is_refused_by("groups_name_unique") => {
             return Err(Error::AlreadyExists {
                 what: "a group with the name",
                 name: body.name.into(),

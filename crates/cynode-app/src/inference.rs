@@ -821,7 +821,7 @@ async fn reserve_call(
     let micros = number(candidate.prices.worst_case_micros(most_input, most_output));
     let who = &question.who;
     let facts = json!({
-        "call_id": call.as_uuid(), "at": format_timestamp(now), "user_id": who.user.as_uuid(),
+        "call_id": call.as_uuid(), "started_at": format_timestamp(now), "user_id": who.user.as_uuid(),
         "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task_id().map(|id| id.as_uuid()),
         "run_id": who.run_id().map(|id| id.as_uuid()), "job_id": who.job_id().map(|id| id.as_uuid()),
         "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.agent_role().map(|role| role.as_str()),

@@ -48,7 +48,7 @@ impl ProviderEndpoint {
     /// The place of a provider, as it was stored.
     pub(crate) fn from_provider(provider: &ProviderRecord) -> Result<Self, Error> {
         serde_json::from_value(provider.place.clone())
-            .map_err(|_| DbError::Corrupt { table: "model_providers", column: "place" }.into())
+            .map_err(|_| DbError::Corrupt { table: "model_providers", column: "endpoint" }.into())
     }
 }
 
@@ -95,7 +95,7 @@ pub async fn set_provider(
     };
     let now = ctx.now;
     match models::set_provider(ctx.conn(), &provider, now).await {
-        Err(error) if error.is_refused_by("model_providers_name_taken") => {
+        Err(error) if error.is_refused_by("model_providers_name_unique") => {
             return Err(Error::AlreadyExists {
                 what: "a provider with the name",
                 name: provider.name,
@@ -315,7 +315,7 @@ pub async fn add_provider_key(
         created_at: ctx.now,
     };
     match models::insert_provider_key(ctx.conn(), &key).await {
-        Err(error) if error.is_refused_by("provider_keys_label_taken") => {
+        Err(error) if error.is_refused_by("provider_keys_label_unique") => {
             return Err(Error::AlreadyExists { what: "a key with the label", name: key.label });
         }
         result => result?,

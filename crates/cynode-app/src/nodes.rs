@@ -253,7 +253,7 @@ pub async fn join_node(
         token: &shown.hash,
     };
     nodes::insert_node(ctx.conn(), new, now).await.map_err(|error| match error {
-        DbError::Refused { constraint } if constraint == "nodes_name_taken" => {
+        DbError::Refused { constraint } if constraint == "nodes_name_unique" => {
             Error::AlreadyExists { what: "node", name: name.to_string() }
         }
         DbError::Refused { .. } => Error::Conflict("the key belongs to another node"),
@@ -772,7 +772,7 @@ async fn base_commits_of(
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
             let earlier = cynode_db::evidence::get_task_continuation(&mut conn, job.task).await?;
             let first = match earlier {
-                Some(earlier) => Some(earlier.commit),
+                Some(earlier) => Some(earlier.start_commit),
                 None => cynode_db::evidence::load_change_baseline(&mut conn, job.task).await?.base,
             };
             drop(conn);

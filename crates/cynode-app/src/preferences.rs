@@ -126,7 +126,7 @@ pub async fn set_preference(
             Err(version_error(key, expected, there))
         }
         // A deletion slipped in between our look and our write.
-        Err(error) if error.is_refused_by("preferences_history_once") => {
+        Err(error) if error.is_refused_by("preferences_history_unique") => {
             Err(version_error(key, expected, None))
         }
         Err(error) => Err(error.into()),

@@ -97,7 +97,7 @@ pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Projec
         archived_at: None,
     };
     match projects::insert_project(ctx.conn(), &project).await {
-        Err(error) if error.is_refused_by("projects_slug_taken") => {
+        Err(error) if error.is_refused_by("projects_slug_unique") => {
             return Err(Error::AlreadyExists {
                 what: "a project with the slug",
                 name: project.slug.into(),

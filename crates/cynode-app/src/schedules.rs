@@ -177,7 +177,7 @@ fn map_store_error(
     schedule: &Schedule,
 ) -> Result<(), Error> {
     match stored {
-        Err(error) if error.is_refused_by("schedules_name_taken") => Err(Error::AlreadyExists {
+        Err(error) if error.is_refused_by("schedules_name_unique") => Err(Error::AlreadyExists {
             what: "a schedule with the name",
             name: schedule.name.to_string(),
         }),

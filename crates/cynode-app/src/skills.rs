@@ -145,7 +145,7 @@ pub async fn create_skill(
         updated_at: ctx.now,
     };
     match skills::insert_skill(ctx.conn(), &skill).await {
-        Err(error) if error.is_refused_by("skills_name_taken") => {
+        Err(error) if error.is_refused_by("skills_name_unique") => {
             return Err(Error::AlreadyExists { what: "a skill with the name", name: skill.name });
         }
         result => result?,

@@ -46,7 +46,7 @@ pub(crate) async fn store_user(
 ) -> Result<(), Error> {
     let now = ctx.now;
     match accounts::insert_user(ctx.conn(), user).await {
-        Err(error) if error.is_refused_by("users_handle_taken") => {
+        Err(error) if error.is_refused_by("users_handle_unique") => {
             return Err(Error::AlreadyExists {
                 what: "a user with the handle",
                 name: user.handle.to_string(),

@@ -80,7 +80,7 @@ pub async fn set_installation_role(
                 "
             INSERT INTO role_bindings (user_id, role, bound_at)
             VALUES ($1, $2, $3)
-            ON CONFLICT ON CONSTRAINT role_bindings_once DO UPDATE SET role = $2, bound_at = $3
+            ON CONFLICT ON CONSTRAINT role_bindings_unique DO UPDATE SET role = $2, bound_at = $3
             ",
                 user.as_uuid(),
                 role.as_str(),

@@ -88,7 +88,7 @@ struct ApprovalRow {
     rules: Vec<String>,
     arguments_sealed: Option<Vec<u8>>,
     state: String,
-    asked_at: OffsetDateTime,
+    requested_at: OffsetDateTime,
     expires_at: OffsetDateTime,
     decided_by: Option<Uuid>,
 }
@@ -112,7 +112,7 @@ impl TryFrom<ApprovalRow> for Approval {
             asked,
             sealed: row.arguments_sealed,
             state: ApprovalState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
-            asked_at: row.asked_at,
+            asked_at: row.requested_at,
             expires_at: row.expires_at,
             decided_by: row.decided_by.map(UserId::from_uuid),
         })
@@ -133,20 +133,20 @@ pub async fn request_approval(
         ApprovalRow,
         r#"
         INSERT INTO approvals AS a (approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash,
-            rules, state, asked_at, expires_at, arguments_sealed)
+            rules, state, requested_at, expires_at, arguments_sealed)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'asked', $9, $10, $11)
         ON CONFLICT (agent_token_id, tool, arguments_digest, policy_hash)
             WHERE state IN ('asked', 'approved', 'refused')
         DO UPDATE SET
             approval_id = CASE WHEN a.expires_at <= $9 THEN $1 ELSE a.approval_id END,
             state = CASE WHEN a.expires_at <= $9 THEN 'asked' ELSE a.state END,
-            asked_at = CASE WHEN a.expires_at <= $9 THEN $9 ELSE a.asked_at END,
+            requested_at = CASE WHEN a.expires_at <= $9 THEN $9 ELSE a.requested_at END,
             decided_by = CASE WHEN a.expires_at <= $9 THEN NULL ELSE a.decided_by END,
             decided_at = CASE WHEN a.expires_at <= $9 THEN NULL ELSE a.decided_at END,
             arguments_sealed = CASE WHEN a.expires_at <= $9 THEN $11 ELSE a.arguments_sealed END,
             expires_at = CASE WHEN a.expires_at <= $9 THEN $10 ELSE a.expires_at END
         RETURNING approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
-            asked_at, expires_at, decided_by
+            requested_at, expires_at, decided_by
         "#,
         id.as_uuid(),
         asked.agent.as_uuid(),
@@ -230,7 +230,7 @@ pub async fn get_approval(conn: &mut Conn, id: ApprovalId) -> Result<Option<Appr
         ApprovalRow,
         "
         SELECT approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
-            asked_at, expires_at, decided_by
+            requested_at, expires_at, decided_by
         FROM approvals WHERE approval_id = $1
         ",
         id.as_uuid(),
@@ -249,7 +249,7 @@ pub async fn is_requester_active(
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let lives =
-        sqlx::query_scalar!(r#"SELECT asker_lives($1, $2) AS "lives!""#, asker.as_uuid(), now);
+        sqlx::query_scalar!(r#"SELECT agent_is_active($1, $2) AS "lives!""#, asker.as_uuid(), now);
     Ok(lives.fetch_one(conn).await?)
 }
 
@@ -264,15 +264,15 @@ pub async fn list_pending_approvals(
         ApprovalRow,
         r#"
         SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
-            asked_at, expires_at, decided_by
+            requested_at, expires_at, decided_by
         FROM approvals a
         WHERE state = 'asked' AND expires_at > $2
-            AND asker_lives(agent_token_id, $2)
+            AND agent_is_active(agent_token_id, $2)
             AND ($1::uuid IS NULL
                 OR a.project_id IN (SELECT project_id FROM project_members WHERE user_id = $1)
                 OR a.project_id IN (SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
                     WHERE m.user_id = $1))
-        ORDER BY asked_at LIMIT 200
+        ORDER BY requested_at LIMIT 200
         "#,
         member.map(UserId::as_uuid),
         now,
@@ -303,7 +303,7 @@ pub async fn decide_approval(
     let done = sqlx::query!(
         "
         UPDATE approvals SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
-        WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4 AND asker_lives(agent_token_id, $4)
+        WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4 AND agent_is_active(agent_token_id, $4)
         ",
         id.as_uuid(),
         answer.as_str(),

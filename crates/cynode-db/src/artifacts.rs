@@ -70,7 +70,7 @@ pub async fn insert_artifact(conn: &mut Conn, artifact: &Artifact) -> Result<Art
         "
         INSERT INTO artifacts (artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-        ON CONFLICT ON CONSTRAINT artifacts_once DO UPDATE SET size = artifacts.size
+        ON CONFLICT ON CONSTRAINT artifacts_unique DO UPDATE SET size = artifacts.size
         RETURNING artifact_id
         ",
         artifact.id.as_uuid(),

@@ -12,13 +12,13 @@ use crate::{Conn, DbError, error::corrupt_column};
 pub struct AuditRow {
     pub chain_id: Uuid,
     pub seq: i64,
-    pub at: OffsetDateTime,
+    pub recorded_at: OffsetDateTime,
     pub call_id: Uuid,
     pub phase: String,
     pub decision: String,
     pub reason: String,
     pub rules: Vec<String>,
-    pub shadow: Vec<String>,
+    pub shadow_rules: Vec<String>,
     pub outcome: Option<String>,
     pub agent_token_id: Option<Uuid>,
     pub agent_kind: Option<String>,
@@ -30,7 +30,7 @@ pub struct AuditRow {
     pub job_id: Option<Uuid>,
     pub method: String,
     pub tool: Option<String>,
-    pub definition: Option<Vec<u8>>,
+    pub definition_digest: Option<Vec<u8>>,
     pub server_id: Option<Uuid>,
     pub node_id: Option<Uuid>,
     pub policy_hash: Vec<u8>,
@@ -41,7 +41,7 @@ pub struct AuditRow {
     pub result_digest: Option<Vec<u8>>,
     pub result_size: i64,
     pub duration_us: i64,
-    pub prev: Vec<u8>,
+    pub previous_hash: Vec<u8>,
     pub hash: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ async fn select_chains(
 ) -> Result<Vec<AuditChainRow>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT chain_id, number, previous, writer, started_at, signature, pruned_at, pruned FROM audit_chains
+        SELECT chain_id, number, previous_hash, writer, started_at, signature, pruned_at, prune_signature FROM audit_chains
         WHERE ($1::uuid IS NULL OR chain_id = $1)
             AND (NOT $2::boolean OR number = (SELECT max(number) FROM audit_chains))
         ORDER BY number
@@ -136,22 +136,27 @@ async fn select_chains(
         .map(|row| {
             let signature =
                 row.signature.try_into().map_err(corrupt_column("audit_chains", "signature"));
-            let pruned = match (row.pruned_at, row.pruned) {
+            let pruned = match (row.pruned_at, row.prune_signature) {
                 (Some(at), Some(signature)) => Some((
                     at,
-                    signature.try_into().map_err(corrupt_column("audit_chains", "pruned"))?,
+                    signature
+                        .try_into()
+                        .map_err(corrupt_column("audit_chains", "prune_signature"))?,
                 )),
                 (None, None) => None,
                 // Somebody took half of it away.
-                _ => return Err(DbError::Corrupt { table: "audit_chains", column: "pruned" }),
+                _ => {
+                    let column = "prune_signature";
+                    return Err(DbError::Corrupt { table: "audit_chains", column });
+                }
             };
             Ok(AuditChainRow {
                 chain: row.chain_id,
                 number: row.number,
                 previous: row
-                    .previous
+                    .previous_hash
                     .try_into()
-                    .map_err(corrupt_column("audit_chains", "previous"))?,
+                    .map_err(corrupt_column("audit_chains", "previous_hash"))?,
                 writer: row.writer,
                 started_at: row.started_at,
                 signature: signature?,
@@ -165,7 +170,7 @@ async fn select_chains(
 #[tracing::instrument(name = "db.audit.insert_chain", skip_all)]
 pub async fn insert_chain(conn: &mut Conn, chain: &AuditChainRow) -> Result<(), DbError> {
     sqlx::query!(
-        "INSERT INTO audit_chains (chain_id, number, previous, writer, started_at, signature) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO audit_chains (chain_id, number, previous_hash, writer, started_at, signature) VALUES ($1, $2, $3, $4, $5, $6)",
         chain.chain,
         chain.number,
         &chain.previous as &[u8],
@@ -193,7 +198,7 @@ pub async fn insert_audit_records(
     let join = |lists: fn(&AuditRow) -> &[String]| -> Vec<String> {
         rows.iter().map(|row| lists(row).join(" ")).collect()
     };
-    let (rules, shadow) = (join(|row| &row.rules), join(|row| &row.shadow));
+    let (rules, shadow) = (join(|row| &row.rules), join(|row| &row.shadow_rules));
     let there = sqlx::query!(
         r#"
         WITH given AS (
@@ -202,20 +207,20 @@ pub async fn insert_audit_records(
                 $16::uuid[], $17::uuid[], $18::uuid[], $19::text[], $20::text[], $21::bytea[], $22::uuid[], $23::uuid[],
                 $24::bytea[], $25::bytea[], $26::text[], $27::bytea[], $28::bigint[], $29::bytea[], $30::bigint[],
                 $31::bigint[], $32::bytea[], $33::bytea[])
-            AS g (chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
-                agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
+            AS g (chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome, agent_token_id, agent_kind,
+                agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition_digest, server_id, node_id,
                 policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
-                duration_us, prev, hash)
+                duration_us, previous_hash, hash)
         ), stored AS (
-            INSERT INTO audit_records (chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome,
+            INSERT INTO audit_records (chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome,
                 agent_token_id, agent_kind, agent_role, user_id, project_id, task_id, run_id, job_id, method, tool,
-                definition, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
-                result_digest, result_size, duration_us, prev, hash)
-            SELECT chain_id, seq, at, call_id, phase, decision, reason,
-                array_remove(string_to_array(rules, ' '), ''), array_remove(string_to_array(shadow, ' '), ''), outcome,
+                definition_digest, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
+                result_digest, result_size, duration_us, previous_hash, hash)
+            SELECT chain_id, seq, recorded_at, call_id, phase, decision, reason,
+                array_remove(string_to_array(rules, ' '), ''), array_remove(string_to_array(shadow_rules, ' '), ''), outcome,
                 agent_token_id, agent_kind, agent_role, user_id, project_id, task_id, run_id, job_id, method, tool,
-                definition, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
-                result_digest, result_size, duration_us, prev, hash
+                definition_digest, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
+                result_digest, result_size, duration_us, previous_hash, hash
             FROM given
             ON CONFLICT DO NOTHING
             RETURNING chain_id, seq
@@ -226,7 +231,7 @@ pub async fn insert_audit_records(
         "#,
         column!(chain_id) as &[Uuid],
         column!(seq) as &[i64],
-        column!(at) as &[OffsetDateTime],
+        column!(recorded_at) as &[OffsetDateTime],
         column!(call_id) as &[Uuid],
         column!(phase) as &[String],
         column!(decision) as &[String],
@@ -244,7 +249,7 @@ pub async fn insert_audit_records(
         column!(job_id) as &[Option<Uuid>],
         column!(method) as &[String],
         column!(tool) as &[Option<String>],
-        column!(definition) as &[Option<Vec<u8>>],
+        column!(definition_digest) as &[Option<Vec<u8>>],
         column!(server_id) as &[Option<Uuid>],
         column!(node_id) as &[Option<Uuid>],
         column!(policy_hash) as &[Vec<u8>],
@@ -255,7 +260,7 @@ pub async fn insert_audit_records(
         column!(result_digest) as &[Option<Vec<u8>>],
         column!(result_size) as &[i64],
         column!(duration_us) as &[i64],
-        column!(prev) as &[Vec<u8>],
+        column!(previous_hash) as &[Vec<u8>],
         column!(hash) as &[Vec<u8>],
     )
     .fetch_all(conn)
@@ -271,7 +276,7 @@ pub async fn insert_audit_checkpoint(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO audit_checkpoints (chain_id, size, root, head, at, closed, signature)
+        INSERT INTO audit_checkpoints (chain_id, size, root, head, signed_at, closed, signature)
         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
         ",
         row.chain,
@@ -295,7 +300,7 @@ pub async fn list_audit_checkpoints(
 ) -> Result<Vec<AuditCheckpointRow>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT chain_id, size, root, head, at, closed, signature FROM audit_checkpoints
+        SELECT chain_id, size, root, head, signed_at, closed, signature FROM audit_checkpoints
         WHERE chain_id = $1 ORDER BY size, closed
         ",
         chain,
@@ -310,7 +315,7 @@ pub async fn list_audit_checkpoints(
                 size: row.size,
                 root: row.root.try_into().map_err(wrong("root"))?,
                 head: row.head.try_into().map_err(wrong("head"))?,
-                at: row.at,
+                at: row.signed_at,
                 closed: row.closed,
                 signature: row.signature.try_into().map_err(wrong("signature"))?,
             })
@@ -342,11 +347,11 @@ pub async fn list_chain_records(
     Ok(sqlx::query_as!(
         AuditRow,
         "
-        SELECT chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
-            agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
+        SELECT chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome, agent_token_id, agent_kind,
+            agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition_digest, server_id, node_id,
             policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
-            duration_us, prev, hash
-        FROM audit_records WHERE chain_id = $1 AND seq >= $2 ORDER BY seq, at LIMIT $3
+            duration_us, previous_hash, hash
+        FROM audit_records WHERE chain_id = $1 AND seq >= $2 ORDER BY seq, recorded_at LIMIT $3
         ",
         chain,
         from,
@@ -387,18 +392,18 @@ pub async fn search_audit_records(
     Ok(sqlx::query_as!(
         AuditRow,
         "
-        SELECT chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
-            agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
+        SELECT chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome, agent_token_id, agent_kind,
+            agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition_digest, server_id, node_id,
             policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
-            duration_us, prev, hash
+            duration_us, previous_hash, hash
         FROM audit_records
         WHERE ($1::uuid IS NULL OR project_id = $1) AND ($2::uuid IS NULL OR task_id = $2)
             AND ($3::uuid IS NULL OR call_id = $3) AND ($4::text IS NULL OR tool = $4)
             AND ($5::text IS NULL OR decision = $5)
-            AND at >= coalesce($6::timestamptz, '-infinity') AND at < coalesce($7::timestamptz, 'infinity')
-            AND ($8::timestamptz IS NULL OR (at, seq, chain_id) < ($8, $9::bigint, $10::uuid))
-            AND at <= coalesce($8::timestamptz, 'infinity')
-        ORDER BY at DESC, seq DESC, chain_id DESC LIMIT $11
+            AND recorded_at >= coalesce($6::timestamptz, '-infinity') AND recorded_at < coalesce($7::timestamptz, 'infinity')
+            AND ($8::timestamptz IS NULL OR (recorded_at, seq, chain_id) < ($8, $9::bigint, $10::uuid))
+            AND recorded_at <= coalesce($8::timestamptz, 'infinity')
+        ORDER BY recorded_at DESC, seq DESC, chain_id DESC LIMIT $11
         ",
         search.project,
         search.task,
@@ -427,7 +432,7 @@ pub async fn list_prunable_chains(
         "
         SELECT c.chain_id, k.size FROM audit_chains c
         JOIN audit_checkpoints k ON k.chain_id = c.chain_id AND k.closed
-        WHERE c.pruned_at IS NULL AND k.at < $1 ORDER BY c.number LIMIT $2
+        WHERE c.pruned_at IS NULL AND k.signed_at < $1 ORDER BY c.number LIMIT $2
         ",
         before,
         limit,
@@ -446,7 +451,7 @@ pub async fn prune_chain(
     signature: &[u8; 64],
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE audit_chains SET pruned_at = $2, pruned = $3 WHERE chain_id = $1",
+        "UPDATE audit_chains SET pruned_at = $2, prune_signature = $3 WHERE chain_id = $1",
         chain,
         at,
         signature as &[u8],

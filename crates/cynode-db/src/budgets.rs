@@ -238,7 +238,7 @@ pub async fn renew_reservations(
 /// Ends calls of which nothing was heard, at the worst that each may have cost.
 #[tracing::instrument(name = "db.budgets.settle_expired_calls", skip_all)]
 pub async fn settle_expired_calls(conn: &mut Conn, most: i32) -> Result<Vec<CallId>, DbError> {
-    let lost = sqlx::query_scalar!(r#"SELECT settle_lost_calls($1) AS "call!""#, most);
+    let lost = sqlx::query_scalar!(r#"SELECT settle_expired_calls($1) AS "call!""#, most);
     Ok(lost.fetch_all(conn).await?.into_iter().map(CallId::from_uuid).collect())
 }
 
@@ -252,9 +252,9 @@ struct BudgetRow {
     updated_by: Option<Uuid>,
     since: OffsetDateTime,
     spent_micros: i64,
-    held_micros: i64,
+    reserved_micros: i64,
     spent_tokens: i64,
-    held_tokens: i64,
+    reserved_tokens: i64,
 }
 
 impl TryFrom<BudgetRow> for BudgetStatus {
@@ -276,9 +276,9 @@ impl TryFrom<BudgetRow> for BudgetStatus {
             set_by: row.updated_by.map(UserId::from_uuid),
             since: row.since,
             spent_micros: row.spent_micros,
-            reserved_micros: row.held_micros,
+            reserved_micros: row.reserved_micros,
             spent_tokens: row.spent_tokens,
-            reserved_tokens: row.held_tokens,
+            reserved_tokens: row.reserved_tokens,
         })
     }
 }
@@ -295,11 +295,11 @@ pub async fn list_scope_budgets(
         BudgetRow,
         r#"
         SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens, b.updated_by,
-            budget_period(b.period, $3) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
-            coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
-            coalesce(c.held_tokens, 0) AS "held_tokens!"
+            budget_period_start(b.period, $3) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            coalesce(c.reserved_micros, 0) AS "reserved_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
+            coalesce(c.reserved_tokens, 0) AS "reserved_tokens!"
         FROM budgets b
-        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $3)
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period_start(b.period, $3)
         WHERE b.scope_type = $1 AND b.scope_id = $2
         ORDER BY b.period
         "#,
@@ -322,16 +322,16 @@ pub async fn list_budgets(
         r#"
         SELECT b.budget_id AS "budget_id!", b.scope_type AS "scope_type!", b.scope_id AS "scope_id!", b.period AS "period!",
             b.max_cost_micros, b.max_tokens, b.updated_by,
-            budget_period(b.period, $1) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
-            coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
-            coalesce(c.held_tokens, 0) AS "held_tokens!"
+            budget_period_start(b.period, $1) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            coalesce(c.reserved_micros, 0) AS "reserved_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
+            coalesce(c.reserved_tokens, 0) AS "reserved_tokens!"
         FROM (
             SELECT * FROM budgets WHERE scope_type IN ('installation', 'project', 'user')
             UNION ALL
             SELECT own.* FROM tasks t JOIN budgets own ON own.scope_type = 'task' AND own.scope_id = t.task_id
             WHERE t.state IN ('queued', 'running')
         ) AS b
-        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $1)
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period_start(b.period, $1)
         ORDER BY b.scope_type = 'task', b.scope_type, b.scope_id, b.period
         LIMIT 1000
         "#,
@@ -350,11 +350,11 @@ pub async fn get_budget(
         BudgetRow,
         r#"
         SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens, b.updated_by,
-            budget_period(b.period, $2) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
-            coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
-            coalesce(c.held_tokens, 0) AS "held_tokens!"
+            budget_period_start(b.period, $2) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            coalesce(c.reserved_micros, 0) AS "reserved_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
+            coalesce(c.reserved_tokens, 0) AS "reserved_tokens!"
         FROM budgets b
-        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $2)
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period_start(b.period, $2)
         WHERE b.budget_id = $1
         "#,
         id.as_uuid(),
@@ -379,7 +379,7 @@ pub async fn set_budget(
         "
         INSERT INTO budgets (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_by, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-        ON CONFLICT ON CONSTRAINT budgets_once DO UPDATE
+        ON CONFLICT ON CONSTRAINT budgets_unique DO UPDATE
         SET max_cost_micros = $5, max_tokens = $6, updated_by = $7, updated_at = $8
         RETURNING budget_id
         ",
@@ -424,9 +424,9 @@ pub async fn park_task(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        INSERT INTO task_parks AS p (task_id, kind, reason, until, parked_at, told_at) VALUES ($1, $2, $3, $4, $5, $5)
-        ON CONFLICT (task_id) DO UPDATE SET kind = $2, reason = $3, until = $4, parked_at = $5, told_at = $5
-        WHERE p.until < $5
+        INSERT INTO task_parks AS p (task_id, kind, reason, parked_until, parked_at, notified_at) VALUES ($1, $2, $3, $4, $5, $5)
+        ON CONFLICT (task_id) DO UPDATE SET kind = $2, reason = $3, parked_until = $4, parked_at = $5, notified_at = $5
+        WHERE p.parked_until < $5
         ",
         task.as_uuid(),
         park.kind.as_str(),
@@ -445,7 +445,7 @@ pub async fn mark_park_notified(
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
-        "UPDATE task_parks SET told_at = $2 WHERE task_id = $1 AND told_at IS NULL",
+        "UPDATE task_parks SET notified_at = $2 WHERE task_id = $1 AND notified_at IS NULL",
         task.as_uuid(),
         now,
     );
@@ -459,12 +459,12 @@ pub async fn list_unnotified_parks(
     most: i64,
 ) -> Result<Vec<(TaskId, TaskPark)>, DbError> {
     let rows = sqlx::query!(
-        "SELECT task_id, kind, reason, until FROM task_parks WHERE told_at IS NULL ORDER BY task_id LIMIT $1",
+        "SELECT task_id, kind, reason, parked_until FROM task_parks WHERE notified_at IS NULL ORDER BY task_id LIMIT $1",
         most,
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
     rows.map(|row| {
-        Ok((TaskId::from_uuid(row.task_id), to_task_park(&row.kind, row.reason, row.until)?))
+        Ok((TaskId::from_uuid(row.task_id), to_task_park(&row.kind, row.reason, row.parked_until)?))
     })
     .collect()
 }
@@ -477,12 +477,12 @@ pub async fn get_task_park(
     now: OffsetDateTime,
 ) -> Result<Option<TaskPark>, DbError> {
     let row = sqlx::query!(
-        "SELECT kind, reason, until FROM task_parks WHERE task_id = $1 AND (until IS NULL OR until > $2)",
+        "SELECT kind, reason, parked_until FROM task_parks WHERE task_id = $1 AND (parked_until IS NULL OR parked_until > $2)",
         task.as_uuid(),
         now,
     );
     let row = row.fetch_optional(conn).await?;
-    row.map(|row| to_task_park(&row.kind, row.reason, row.until)).transpose()
+    row.map(|row| to_task_park(&row.kind, row.reason, row.parked_until)).transpose()
 }
 
 /// Lets a task think again. Gives whether it was parked.

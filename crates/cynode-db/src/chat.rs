@@ -36,7 +36,7 @@ pub struct ChatMessageRecord {
     /// `whole`, `interrupted` or `failed`.
     pub state: String,
     /// When.
-    pub at: OffsetDateTime,
+    pub created_at: OffsetDateTime,
 }
 
 struct ChatThreadRow {
@@ -157,12 +157,12 @@ pub async fn append_message(
     locked.fetch_optional(&mut *conn).await?;
     sqlx::query!(
         "
-        WITH at AS (
+        WITH thread AS (
             UPDATE chat_threads SET updated_at = greatest(updated_at, $5) WHERE thread_id = $1 RETURNING thread_id
         )
-        INSERT INTO chat_messages (thread_id, number, role, content, state, at)
+        INSERT INTO chat_messages (thread_id, number, role, content, state, created_at)
         SELECT thread_id, 1 + coalesce((SELECT max(number) FROM chat_messages m WHERE m.thread_id = $1), 0), $2, $3, $4, $5
-        FROM at
+        FROM thread
         ",
         thread.as_uuid(),
         role,
@@ -184,7 +184,7 @@ pub async fn list_thread_messages(
     let found = sqlx::query_as!(
         ChatMessageRecord,
         "
-        SELECT number, role, content, state, at FROM
+        SELECT number, role, content, state, created_at FROM
             (SELECT * FROM chat_messages WHERE thread_id = $1 ORDER BY number DESC LIMIT 500) newest
         ORDER BY number
         ",

@@ -45,7 +45,7 @@ struct DeliveryRow {
     task_id: Uuid,
     pull_request_id: Option<Uuid>,
     source: String,
-    covers: Vec<String>,
+    unit_commits: Vec<String>,
     parent: String,
     tree: String,
     title: String,
@@ -65,7 +65,7 @@ impl TryFrom<DeliveryRow> for DeliveryRecord {
             task: TaskId::from_uuid(row.task_id),
             pull_request: row.pull_request_id.map(PullRequestId::from_uuid),
             source: row.source,
-            covers: row.covers,
+            covers: row.unit_commits,
             parent: row.parent,
             tree: row.tree,
             title: row.title,
@@ -86,7 +86,7 @@ pub async fn list_unit_commits(conn: &mut Conn, task: TaskId) -> Result<Vec<Stri
         SELECT DISTINCT commit AS "commit!" FROM (
             SELECT DISTINCT ON (u.unit_id) j.result ->> 'commit' AS commit
             FROM work_units u JOIN jobs j USING (unit_id)
-            WHERE u.task_id = $1 AND u.state = 'done' AND j.state = 'succeeded' AND j.for_nodes
+            WHERE u.task_id = $1 AND u.state = 'done' AND j.state = 'succeeded' AND j.requires_node
                 AND j.result ->> 'commit' IS NOT NULL
             ORDER BY u.unit_id, j.attempt DESC
         ) AS newest
@@ -102,7 +102,7 @@ pub async fn list_unit_commits(conn: &mut Conn, task: TaskId) -> Result<Vec<Stri
 pub async fn insert_delivery(conn: &mut Conn, new: &DeliveryRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO deliveries (delivery_id, task_id, pull_request_id, source, covers, parent, tree, title, body, author, commit_id,
+        INSERT INTO deliveries (delivery_id, task_id, pull_request_id, source, unit_commits, parent, tree, title, body, author, commit_id,
             created_at, delivered_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
         ",
@@ -135,7 +135,7 @@ pub async fn find_delivery_by_source(
     sqlx::query_as!(
         DeliveryRow,
         "
-        SELECT delivery_id, task_id, pull_request_id, source, covers, parent, tree, title, body, author, commit_id, created_at,
+        SELECT delivery_id, task_id, pull_request_id, source, unit_commits, parent, tree, title, body, author, commit_id, created_at,
             delivered_at
         FROM deliveries WHERE task_id = $1 AND source = $2
         ",
@@ -157,7 +157,7 @@ pub async fn list_pull_request_deliveries(
     sqlx::query_as!(
         DeliveryRow,
         "
-        SELECT delivery_id, task_id, pull_request_id, source, covers, parent, tree, title, body, author, commit_id, created_at,
+        SELECT delivery_id, task_id, pull_request_id, source, unit_commits, parent, tree, title, body, author, commit_id, created_at,
             delivered_at
         FROM deliveries WHERE pull_request_id = $1 ORDER BY created_at, delivery_id
         ",
@@ -200,7 +200,7 @@ pub async fn set_covered_commits(
     covers: &[String],
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE deliveries SET covers = $2 WHERE delivery_id = $1 AND covers <> $2",
+        "UPDATE deliveries SET unit_commits = $2 WHERE delivery_id = $1 AND unit_commits <> $2",
         id.as_uuid(),
         covers,
     )
@@ -232,7 +232,7 @@ pub async fn is_fully_delivered(
         r#"
         SELECT EXISTS (
             SELECT FROM deliveries d LEFT JOIN pull_requests p USING (pull_request_id)
-            WHERE d.task_id = $1 AND d.delivered_at IS NOT NULL AND d.covers @> $2
+            WHERE d.task_id = $1 AND d.delivered_at IS NOT NULL AND d.unit_commits @> $2
                 AND (p.pull_request_id IS NULL OR p.state IN ('open', 'merged'))
         ) AS "found!"
         "#,

@@ -50,9 +50,9 @@ pub async fn find_evidence_subject(
     let row = sqlx::query_as!(
         EvidenceSubject,
         r#"
-        SELECT u.unit_id AS unit, u.title, coalesce(j.result ->> 'commit', j.base) AS "commit",
-            coalesce((SELECT c.base FROM task_continuations c WHERE c.task_id = u.task_id),
-                (SELECT first.base FROM jobs first WHERE first.task_id = u.task_id AND first.base IS NOT NULL
+        SELECT u.unit_id AS unit, u.title, coalesce(j.result ->> 'commit', j.base_commit) AS "commit",
+            coalesce((SELECT c.base_commit FROM task_continuations c WHERE c.task_id = u.task_id),
+                (SELECT first.base_commit FROM jobs first WHERE first.task_id = u.task_id AND first.base_commit IS NOT NULL
                     AND first.evidence_id IS NULL ORDER BY first.started_at LIMIT 1)) AS "pinned_from?",
             j.payload -> 'unit' -> 'work' -> 'sandbox' AS "sandbox", j.payload -> 'unit' -> 'work' -> 'placement' AS "placement",
             j.result -> 'restored_tests' AS "restored_tests",
@@ -89,11 +89,11 @@ pub async fn load_change_baseline(
     let row = sqlx::query!(
         r#"
         SELECT t.acceptance_criteria,
-            coalesce((SELECT c.base FROM task_continuations c WHERE c.task_id = t.task_id),
-                (SELECT first.base FROM jobs first WHERE first.task_id = t.task_id AND first.base IS NOT NULL
+            coalesce((SELECT c.base_commit FROM task_continuations c WHERE c.task_id = t.task_id),
+                (SELECT first.base_commit FROM jobs first WHERE first.task_id = t.task_id AND first.base_commit IS NOT NULL
                     AND first.evidence_id IS NULL ORDER BY first.started_at LIMIT 1)) AS "base?",
             ARRAY(SELECT u.payload FROM work_units u WHERE u.task_id = t.task_id ORDER BY u.position) AS "units!: Vec<Value>",
-            ARRAY(SELECT j.result -> 'accepted_anomalies' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
+            ARRAY(SELECT j.result -> 'accepted_anomalies' FROM jobs j WHERE j.task_id = t.task_id AND j.accepted_reason IS NOT NULL
                 AND jsonb_typeof(j.result -> 'anomalies') = 'array' AND j.result -> 'accepted_anomalies' IS NOT NULL) AS "accepted_anomalies!: Vec<Value>"
         FROM tasks t WHERE t.task_id = $1
         "#,
@@ -113,9 +113,9 @@ pub async fn load_change_baseline(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskContinuation {
     /// The commit that its work begins with.
-    pub commit: String,
+    pub start_commit: String,
     /// The commit that the work of the earlier task began with: changes are measured from there.
-    pub base: String,
+    pub base_commit: String,
 }
 
 /// What a task goes on from, if it goes on from something.
@@ -126,7 +126,7 @@ pub async fn get_task_continuation(
 ) -> Result<Option<TaskContinuation>, DbError> {
     let row = sqlx::query_as!(
         TaskContinuation,
-        "SELECT commit, base FROM task_continuations WHERE task_id = $1",
+        "SELECT start_commit, base_commit FROM task_continuations WHERE task_id = $1",
         task.as_uuid(),
     );
     Ok(row.fetch_optional(conn).await?)
@@ -141,11 +141,11 @@ pub async fn insert_task_continuation(
     from: &TaskContinuation,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "INSERT INTO task_continuations (task_id, earlier_id, commit, base) VALUES ($1, $2, $3, $4)",
+        "INSERT INTO task_continuations (task_id, earlier_task_id, start_commit, base_commit) VALUES ($1, $2, $3, $4)",
         task.as_uuid(),
         earlier.as_uuid(),
-        from.commit,
-        from.base,
+        from.start_commit,
+        from.base_commit,
     )
     .execute(conn)
     .await?;
@@ -179,7 +179,7 @@ pub async fn list_attempt_commits(
         SELECT u.key AS "unit!", j.attempt AS "attempt!", j.result ->> 'commit' AS "commit!",
             coalesce(jsonb_array_length(e.checks), 0) AS "checks!",
             (SELECT count(DISTINCT r.number) FROM evidence_results r
-                WHERE r.evidence_id = e.evidence_id AND r.round > 0 AND r.holds) AS "held!"
+                WHERE r.evidence_id = e.evidence_id AND r.round > 0 AND r.passed) AS "held!"
         FROM jobs j
         JOIN work_units u ON u.unit_id = j.unit_id
         LEFT JOIN evidence e ON e.unit_id = j.unit_id AND e.attempt = j.attempt
@@ -235,9 +235,9 @@ pub async fn open_evidence(
     workflow::lock_run(conn, task).await?;
     sqlx::query!(
         "
-        INSERT INTO evidence (evidence_id, task_id, unit_id, attempt, commit, pinned_from, checks, state, tries, opened_at)
+        INSERT INTO evidence (evidence_id, task_id, unit_id, attempt, commit, pinned_from, checks, state, gather_attempts, opened_at)
         VALUES ($1, $2, $3, $4, $5, $6, '[]', 'gathering', 1, clock_timestamp())
-        ON CONFLICT ON CONSTRAINT evidence_once DO NOTHING
+        ON CONFLICT ON CONSTRAINT evidence_unique DO NOTHING
         ",
         id.as_uuid(),
         task.as_uuid(),
@@ -269,7 +269,7 @@ pub async fn open_base_evidence(
     workflow::lock_run(conn, task).await?;
     sqlx::query!(
         "
-        INSERT INTO evidence (evidence_id, task_id, attempt, checks, state, tries, opened_at)
+        INSERT INTO evidence (evidence_id, task_id, attempt, checks, state, gather_attempts, opened_at)
         VALUES ($1, $2, 0, '[]', 'gathering', 1, clock_timestamp())
         ON CONFLICT (task_id) WHERE unit_id IS NULL DO NOTHING
         ",
@@ -356,7 +356,7 @@ pub async fn delete_check_runs(
 pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<BaseChecks>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT e.evidence_id, e.commit, e.checks, e.state, e.trouble, e.tries, e.opened_at, e.ended_at,
+        SELECT e.evidence_id, e.commit, e.checks, e.state, e.error, e.gather_attempts, e.opened_at, e.ended_at,
             EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state IN ('queued', 'running')) AS "alive!",
             EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state = 'queued'
                 AND j.queued_at < clock_timestamp() - $2::bigint * interval '1 second') AS "unclaimed!"
@@ -370,7 +370,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
     let Some(row) = row else { return Ok(None) };
     let runs = sqlx::query!(
         "
-        SELECT DISTINCT ON (number) number, holds, exit_code, excerpt, milliseconds
+        SELECT DISTINCT ON (number) number, passed, exit_code, excerpt, duration_ms
         FROM evidence_results WHERE evidence_id = $1
         ORDER BY number, round DESC
         ",
@@ -384,11 +384,11 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         let own = |at: i32| usize::try_from(at).is_ok_and(|it| it == number);
         match runs.iter().find(|run| own(run.number)) {
             Some(run) => BaseCheckResult {
-                outcome: classify_base_run(&check, run.holds, run.exit_code, &run.excerpt),
+                outcome: classify_base_run(&check, run.passed, run.exit_code, &run.excerpt),
                 check,
                 exit_code: run.exit_code,
                 excerpt: run.excerpt.clone(),
-                milliseconds: u64::try_from(run.milliseconds).unwrap_or_default(),
+                milliseconds: u64::try_from(run.duration_ms).unwrap_or_default(),
             },
             None => BaseCheckResult {
                 check,
@@ -400,7 +400,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         }
     });
     let mut state = parse_evidence_state(&row.state)?;
-    let mut error = row.trouble;
+    let mut error = row.error;
     if state == EvidenceState::Gathering && !row.alive {
         state = EvidenceState::Unable;
         error = Some("nothing was heard of the node any more".to_owned());
@@ -411,7 +411,8 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         unclaimed: row.unclaimed,
         checks: results.collect(),
         error,
-        attempts: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+        attempts: u32::try_from(row.gather_attempts)
+            .map_err(corrupt_column("evidence", "gather_attempts"))?,
         opened_at: row.opened_at,
         ended_at: row.ended_at,
     }))
@@ -425,7 +426,7 @@ pub async fn lock_evidence(
 ) -> Result<Option<LockedEvidence>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT commit, pinned_from, checks, state, tries,
+        SELECT commit, pinned_from, checks, state, gather_attempts,
             EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state IN ('queued', 'running')) AS "alive!"
         FROM evidence e WHERE evidence_id = $1 FOR UPDATE
         "#,
@@ -437,7 +438,7 @@ pub async fn lock_evidence(
     let checks: Vec<EvidenceCheck> =
         serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
     let results = sqlx::query!(
-        "SELECT number, round, holds, exit_code FROM evidence_results WHERE evidence_id = $1 ORDER BY number, round",
+        "SELECT number, round, passed, exit_code FROM evidence_results WHERE evidence_id = $1 ORDER BY number, round",
         id.as_uuid(),
     )
     .fetch_all(conn)
@@ -446,7 +447,7 @@ pub async fn lock_evidence(
     for row in results {
         let at = usize::try_from(row.number).unwrap_or(usize::MAX);
         let Some((before, after)) = rounds.get_mut(at) else { continue };
-        let ran = CheckRunResult { holds: row.holds, exit_code: row.exit_code };
+        let ran = CheckRunResult { holds: row.passed, exit_code: row.exit_code };
         if row.round == 0 {
             *before = Some(ran);
         } else {
@@ -460,7 +461,8 @@ pub async fn lock_evidence(
         checks,
         state: parse_evidence_state(&row.state)?,
         alive: row.alive,
-        attempts: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+        attempts: u32::try_from(row.gather_attempts)
+            .map_err(corrupt_column("evidence", "gather_attempts"))?,
         rounds,
     }))
 }
@@ -483,7 +485,7 @@ pub async fn update_evidence(
     sqlx::query!(
         "
         UPDATE evidence
-        SET checks = $2, state = $3, trouble = $4, tries = $5,
+        SET checks = $2, state = $3, error = $4, gather_attempts = $5,
             ended_at = CASE WHEN $3 = 'gathering' THEN NULL ELSE clock_timestamp() END
         WHERE evidence_id = $1
         ",
@@ -567,7 +569,7 @@ pub async fn insert_check_run(
     let number = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     sqlx::query!(
         "
-        INSERT INTO evidence_results (evidence_id, number, round, job_id, holds, exit_code, sha256, excerpt, milliseconds, at)
+        INSERT INTO evidence_results (evidence_id, number, round, job_id, passed, exit_code, output_sha256, excerpt, duration_ms, recorded_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp())
         ON CONFLICT DO NOTHING
         ",
@@ -601,7 +603,7 @@ pub async fn record_acceptance(
     sqlx::query!(
         "
         UPDATE jobs j
-        SET taken = left($4, 500),
+        SET accepted_reason = left($4, 500),
             result = CASE WHEN jsonb_typeof(j.result -> 'anomalies') = 'array' THEN jsonb_set(j.result, '{accepted_anomalies}', (
                 SELECT coalesce(jsonb_agg(listed.it), '[]') FROM jsonb_array_elements(j.result -> 'anomalies') AS listed (it)
                 WHERE EXISTS (SELECT FROM jsonb_array_elements($5::jsonb) AS shown (it)
@@ -626,8 +628,8 @@ pub async fn record_acceptance(
 pub async fn is_accepted_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT coalesce(bool_or(j.taken IS NOT NULL AND u.state = 'done' AND u.attempts = j.attempt), false)
-            AND coalesce(bool_and(j.base IS NULL AND j.result ->> 'commit' IS NULL), true) AS "taken!"
+        SELECT coalesce(bool_or(j.accepted_reason IS NOT NULL AND u.state = 'done' AND u.attempts = j.attempt), false)
+            AND coalesce(bool_and(j.base_commit IS NULL AND j.result ->> 'commit' IS NULL), true) AS "taken!"
         FROM work_units u JOIN jobs j USING (unit_id)
         WHERE u.task_id = $1 AND j.evidence_id IS NULL
         "#,
@@ -654,7 +656,7 @@ pub async fn allows_acceptance(
             SELECT e.evidence_id, e.state FROM evidence e JOIN work_units u USING (unit_id)
             WHERE u.task_id = $1 AND u.key = $2 AND e.attempt = $3
         ), noted AS (
-            UPDATE evidence e SET waived = $4 FROM mine
+            UPDATE evidence e SET waiver_reason = $4 FROM mine
             WHERE e.evidence_id = mine.evidence_id AND mine.state <> 'passed' AND $4::text IS NOT NULL
         )
         SELECT $4::text IS NOT NULL OR (coalesce((SELECT bool_and(state = 'passed') FROM mine), true) AND NOT EXISTS (
@@ -681,7 +683,8 @@ pub async fn list_task_evidence(
 ) -> Result<Vec<EvidenceView>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT e.evidence_id, u.key, e.attempt, e.commit, e.checks, e.state, e.trouble, e.tries, e.waived, e.opened_at, e.ended_at,
+        SELECT e.evidence_id, u.key, e.attempt, e.commit, e.checks, e.state, e.error, e.gather_attempts, e.waiver_reason,
+            e.opened_at, e.ended_at,
             u.attempts <> e.attempt OR EXISTS (SELECT FROM work_units d JOIN jobs j ON j.unit_id = d.unit_id AND j.attempt = d.attempts
                 WHERE d.task_id = u.task_id AND u.key = ANY (d.depends_on) AND j.evidence_id IS NULL
                     AND j.result ->> 'commit' IS NOT NULL AND j.result ->> 'commit' <> e.commit) AS "stale!",
@@ -702,7 +705,7 @@ pub async fn list_task_evidence(
     let runs = sqlx::query_as!(
         CheckRunRow,
         "
-        SELECT evidence_id, number, round, holds, exit_code, sha256, excerpt, milliseconds
+        SELECT evidence_id, number, round, passed, exit_code, output_sha256, excerpt, duration_ms
         FROM evidence_results WHERE evidence_id = ANY ($1)
         ORDER BY evidence_id, number, round
         ",
@@ -737,7 +740,7 @@ pub async fn list_task_evidence(
             })
             .collect();
         let mut state = parse_evidence_state(&row.state)?;
-        let mut error = row.trouble;
+        let mut error = row.error;
         if state == EvidenceState::Gathering && !row.alive {
             state = EvidenceState::Unable;
             error = Some("nothing was heard of the checks any more".to_owned());
@@ -750,9 +753,10 @@ pub async fn list_task_evidence(
             state,
             stale: row.stale,
             checks: results,
-            waived: row.waived,
+            waived: row.waiver_reason,
             error,
-            attempts: u32::try_from(row.tries).map_err(corrupt_column("evidence", "tries"))?,
+            attempts: u32::try_from(row.gather_attempts)
+            .map_err(corrupt_column("evidence", "gather_attempts"))?,
             opened_at: row.opened_at,
             ended_at: row.ended_at,
         });
@@ -765,16 +769,16 @@ struct CheckRunRow {
     evidence_id: Uuid,
     number: i32,
     round: i32,
-    holds: bool,
+    passed: bool,
     exit_code: Option<i32>,
-    sha256: String,
+    output_sha256: String,
     excerpt: String,
-    milliseconds: i64,
+    duration_ms: i64,
 }
 
 impl CheckRunRow {
     const fn to_check_run(&self) -> CheckRunResult {
-        CheckRunResult { holds: self.holds, exit_code: self.exit_code }
+        CheckRunResult { holds: self.passed, exit_code: self.exit_code }
     }
 }
 
@@ -789,8 +793,8 @@ fn check_result(
     let rounds: Vec<CheckRunResult> = after.iter().map(|run| run.to_check_run()).collect();
     let last = after.last();
     let repeated = last.zip(earlier.filter(|run| run.round > 0)).is_some_and(|(last, earlier)| {
-        !last.holds
-            && !earlier.holds
+        !last.passed
+            && !earlier.passed
             && is_same_failure(
                 (earlier.exit_code, &earlier.excerpt),
                 (last.exit_code, &last.excerpt),
@@ -801,9 +805,9 @@ fn check_result(
         check,
         rounds: u32::try_from(rounds.len()).unwrap_or(u32::MAX),
         exit_code: last.and_then(|run| run.exit_code),
-        sha256: last.map(|run| run.sha256.clone()).unwrap_or_default(),
+        sha256: last.map(|run| run.output_sha256.clone()).unwrap_or_default(),
         excerpt: last.map(|run| run.excerpt.clone()).unwrap_or_default(),
-        milliseconds: last.and_then(|run| u64::try_from(run.milliseconds).ok()).unwrap_or_default(),
+        milliseconds: last.and_then(|run| u64::try_from(run.duration_ms).ok()).unwrap_or_default(),
         repeated,
     }
 }

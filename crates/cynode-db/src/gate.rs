@@ -14,24 +14,24 @@ use crate::{Conn, DbError};
 
 /// The number that every change raises.
 pub async fn get_policy_epoch(conn: &mut Conn) -> Result<i64, DbError> {
-    Ok(sqlx::query_scalar!("SELECT epoch FROM gate_state").fetch_one(conn).await?)
+    Ok(sqlx::query_scalar!("SELECT epoch FROM policy_epoch").fetch_one(conn).await?)
 }
 
 /// Notes, in the transaction of the change, that every replica must look again.
 #[tracing::instrument(name = "db.gate.bump_policy_epoch", skip_all)]
 pub async fn bump_policy_epoch(conn: &mut Conn) -> Result<(), DbError> {
-    sqlx::query!("UPDATE gate_state SET epoch = epoch + 1").execute(conn).await?;
+    sqlx::query!("UPDATE policy_epoch SET epoch = epoch + 1").execute(conn).await?;
     Ok(())
 }
 
 /// What people decided about tools, by name.
 #[tracing::instrument(name = "db.gate.list_tool_overrides", skip_all)]
 pub async fn list_tool_overrides(conn: &mut Conn) -> Result<Vec<(String, ToolOverride)>, DbError> {
-    let rows = sqlx::query!("SELECT name, enabled, scope FROM gate_tools").fetch_all(conn).await?;
+    let rows = sqlx::query!("SELECT name, enabled, scope FROM tool_overrides").fetch_all(conn).await?;
     rows.into_iter()
         .map(|row| {
             let scope = row.scope.map(|name| {
-                let wrong = DbError::Corrupt { table: "gate_tools", column: "scope" };
+                let wrong = DbError::Corrupt { table: "tool_overrides", column: "scope" };
                 ToolScope::from_name(&name).ok_or(wrong)
             });
             Ok((row.name, ToolOverride { enabled: row.enabled, scope: scope.transpose()? }))
@@ -51,9 +51,9 @@ pub async fn set_tool_override(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO gate_tools (name, enabled, scope, updated_by, updated_at, disabled_by) VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO tool_overrides (name, enabled, scope, updated_by, updated_at, disabled_by) VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (name) DO UPDATE SET enabled = $2, scope = $3, updated_by = $4, updated_at = $5,
-            disabled_by = CASE WHEN $2::boolean IS FALSE THEN COALESCE($6::uuid, gate_tools.disabled_by) END
+            disabled_by = CASE WHEN $2::boolean IS FALSE THEN COALESCE($6::uuid, tool_overrides.disabled_by) END
         ",
         name,
         set.enabled,
@@ -69,7 +69,7 @@ pub async fn set_tool_override(
 
 /// Whether it was that user who switched a tool off.
 pub async fn is_disabled_by(conn: &mut Conn, name: &str, user: UserId) -> Result<bool, DbError> {
-    let found = sqlx::query_scalar!("SELECT disabled_by FROM gate_tools WHERE name = $1", name);
+    let found = sqlx::query_scalar!("SELECT disabled_by FROM tool_overrides WHERE name = $1", name);
     Ok(found.fetch_optional(conn).await?.flatten() == Some(user.as_uuid()))
 }
 
@@ -83,7 +83,7 @@ pub async fn is_disabled_by_another(
         r#"
         SELECT EXISTS (SELECT FROM tool_servers s
                 WHERE s.server_id = $1 AND NOT s.enabled AND s.disabled_by IS DISTINCT FROM $2::uuid)
-            OR EXISTS (SELECT FROM server_tools t JOIN gate_tools g ON g.name = t.name
+            OR EXISTS (SELECT FROM server_tools t JOIN tool_overrides g ON g.name = t.name
                 WHERE t.server_id = $1 AND NOT g.enabled AND g.disabled_by IS DISTINCT FROM $2::uuid) AS "found!"
         "#,
         server.as_uuid(),
@@ -98,7 +98,7 @@ pub async fn delete_tool_overrides(
     server: cynode_core::ids::ServerId,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "DELETE FROM gate_tools WHERE name IN (SELECT name FROM server_tools WHERE server_id = $1)",
+        "DELETE FROM tool_overrides WHERE name IN (SELECT name FROM server_tools WHERE server_id = $1)",
         server.as_uuid(),
     )
     .execute(conn)
@@ -123,14 +123,14 @@ pub struct StoredRule {
 #[tracing::instrument(name = "db.gate.list_rules", skip_all)]
 pub async fn list_rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
     let rows = sqlx::query!(
-        "SELECT name, mode, text, version, updated_by, updated_at FROM gate_rules ORDER BY name"
+        "SELECT name, mode, text, version, updated_by, updated_at FROM policy_rules ORDER BY name"
     )
     .fetch_all(conn)
     .await?;
     rows.into_iter()
         .map(|row| {
             let mode = RuleMode::from_name(&row.mode)
-                .ok_or(DbError::Corrupt { table: "gate_rules", column: "mode" })?;
+                .ok_or(DbError::Corrupt { table: "policy_rules", column: "mode" })?;
             Ok(StoredRule {
                 rule: PolicyRule { name: row.name, mode, text: row.text },
                 version: row.version,
@@ -144,7 +144,7 @@ pub async fn list_rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
 /// Writers of rules and whoever changes the catalogue wait for each other: each rule is checked against the tools that
 /// there are.
 pub async fn lock_policy(conn: &mut Conn) -> Result<(), DbError> {
-    sqlx::query!("SELECT epoch FROM gate_state FOR UPDATE").fetch_one(conn).await?;
+    sqlx::query!("SELECT epoch FROM policy_epoch FOR UPDATE").fetch_one(conn).await?;
     Ok(())
 }
 
@@ -158,9 +158,9 @@ pub async fn set_rule(
 ) -> Result<StoredRule, DbError> {
     let row = sqlx::query!(
         "
-        INSERT INTO gate_rules (name, mode, text, version, updated_by, updated_at) VALUES ($1, $2, $3, 1, $4, $5)
+        INSERT INTO policy_rules (name, mode, text, version, updated_by, updated_at) VALUES ($1, $2, $3, 1, $4, $5)
         ON CONFLICT (name) DO UPDATE
-        SET mode = $2, text = $3, version = gate_rules.version + 1, updated_by = $4, updated_at = $5
+        SET mode = $2, text = $3, version = policy_rules.version + 1, updated_by = $4, updated_at = $5
         RETURNING version
         ",
         rule.name,
@@ -177,7 +177,7 @@ pub async fn set_rule(
 /// Removes a rule. Gives whether it was there.
 #[tracing::instrument(name = "db.gate.delete_rule", skip_all)]
 pub async fn delete_rule(conn: &mut Conn, name: &str) -> Result<bool, DbError> {
-    let done = sqlx::query!("DELETE FROM gate_rules WHERE name = $1", name).execute(conn).await?;
+    let done = sqlx::query!("DELETE FROM policy_rules WHERE name = $1", name).execute(conn).await?;
     Ok(done.rows_affected() > 0)
 }
 
@@ -211,7 +211,7 @@ pub async fn take_quota(
     match whose {
         QuotaOwner::Task(task) => {
             sqlx::query!(
-                "UPDATE call_quotas SET hour = $2, taken = $3 WHERE task_id = $1",
+                "UPDATE task_call_quotas SET hour = $2, used_calls = $3 WHERE task_id = $1",
                 task.as_uuid(),
                 hour,
                 taken,
@@ -221,7 +221,7 @@ pub async fn take_quota(
         }
         QuotaOwner::Token(token) => {
             sqlx::query!(
-                "UPDATE token_quotas SET hour = $2, taken = $3 WHERE agent_token_id = $1",
+                "UPDATE token_call_quotas SET hour = $2, used_calls = $3 WHERE agent_token_id = $1",
                 token.as_uuid(),
                 hour,
                 taken,
@@ -240,19 +240,19 @@ async fn lock_task_quota(
     hour: OffsetDateTime,
 ) -> Result<(OffsetDateTime, i64), DbError> {
     sqlx::query!(
-        "INSERT INTO call_quotas (task_id, hour, taken) VALUES ($1, $2, 0) ON CONFLICT (task_id) DO NOTHING",
+        "INSERT INTO task_call_quotas (task_id, hour, used_calls) VALUES ($1, $2, 0) ON CONFLICT (task_id) DO NOTHING",
         task.as_uuid(),
         hour,
     )
     .execute(&mut *conn)
     .await?;
     let row = sqlx::query!(
-        "SELECT hour, taken FROM call_quotas WHERE task_id = $1 FOR UPDATE",
+        "SELECT hour, used_calls FROM task_call_quotas WHERE task_id = $1 FOR UPDATE",
         task.as_uuid(),
     )
     .fetch_one(conn)
     .await?;
-    Ok((row.hour, row.taken))
+    Ok((row.hour, row.used_calls))
 }
 
 /// The hour of a token and what was taken of it, locked.
@@ -262,17 +262,17 @@ async fn lock_token_quota(
     hour: OffsetDateTime,
 ) -> Result<(OffsetDateTime, i64), DbError> {
     sqlx::query!(
-        "INSERT INTO token_quotas (agent_token_id, hour, taken) VALUES ($1, $2, 0) ON CONFLICT (agent_token_id) DO NOTHING",
+        "INSERT INTO token_call_quotas (agent_token_id, hour, used_calls) VALUES ($1, $2, 0) ON CONFLICT (agent_token_id) DO NOTHING",
         token.as_uuid(),
         hour,
     )
     .execute(&mut *conn)
     .await?;
     let row = sqlx::query!(
-        "SELECT hour, taken FROM token_quotas WHERE agent_token_id = $1 FOR UPDATE",
+        "SELECT hour, used_calls FROM token_call_quotas WHERE agent_token_id = $1 FOR UPDATE",
         token.as_uuid(),
     )
     .fetch_one(conn)
     .await?;
-    Ok((row.hour, row.taken))
+    Ok((row.hour, row.used_calls))
 }

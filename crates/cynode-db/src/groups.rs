@@ -149,7 +149,7 @@ pub async fn set_group_role(
                 "
             INSERT INTO role_bindings (group_id, project_id, role, bound_at)
             VALUES ($1, $2, $3, $4)
-            ON CONFLICT ON CONSTRAINT role_bindings_once DO UPDATE SET role = $3, bound_at = $4
+            ON CONFLICT ON CONSTRAINT role_bindings_unique DO UPDATE SET role = $3, bound_at = $4
             ",
                 id.as_uuid(),
                 project,

@@ -105,11 +105,11 @@ struct HandoffRow {
     run_id: Option<Uuid>,
     job_id: Option<Uuid>,
     thread_id: Option<Uuid>,
-    driven: bool,
+    blocks_run: bool,
     request: Value,
     failure: Option<String>,
     attempt: i32,
-    lost: i32,
+    expired_leases: i32,
     fencing_token: i64,
     worker: Option<String>,
     lease_expires_at: Option<OffsetDateTime>,
@@ -137,12 +137,13 @@ impl TryFrom<HandoffRow> for HandoffRecord {
             run: row.run_id.map(RunId::from_uuid),
             job: row.job_id.map(JobId::from_uuid),
             thread: row.thread_id.map(ThreadId::from_uuid),
-            driven: row.driven,
+            driven: row.blocks_run,
             request: serde_json::from_value(row.request)
                 .map_err(corrupt_column("handoffs", "request"))?,
             failure: row.failure,
             attempt: u32::try_from(row.attempt).map_err(corrupt_column("handoffs", "attempt"))?,
-            lost: u32::try_from(row.lost).map_err(corrupt_column("handoffs", "lost"))?,
+            lost: u32::try_from(row.expired_leases)
+                .map_err(corrupt_column("handoffs", "expired_leases"))?,
             fencing_token: row.fencing_token,
             worker: row.worker,
             lease_expires_at: row.lease_expires_at,
@@ -162,7 +163,7 @@ pub async fn insert_handoff(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(),
     sqlx::query!(
         "
         INSERT INTO handoffs (handoff_id, kind, role, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id,
-            driven, about, request, trace_id, created_at, due_at)
+            blocks_run, question_key, request, trace_id, created_at, due_at)
         VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, clock_timestamp(), clock_timestamp())
         ",
         new.id.as_uuid(),
@@ -218,10 +219,10 @@ pub async fn claim_handoff(
                 AND NOT EXISTS (SELECT FROM before)
                 AND (SELECT count(*) FROM handoffs c WHERE c.state = 'claimed' AND c.role = $1) < $5
                 AND NOT EXISTS (SELECT FROM task_parks p
-                    WHERE p.task_id = h.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                    WHERE p.task_id = h.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
                 AND NOT coalesce(
                     (SELECT i.kind = 'pause' FROM task_instructions i
-                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
+                        WHERE i.task_id = h.task_id AND i.applied_at IS NULL AND i.kind IN ('pause', 'resume')
                         ORDER BY i.number DESC LIMIT 1),
                     EXISTS (SELECT FROM waits w
                         WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))
@@ -240,9 +241,9 @@ pub async fn claim_handoff(
             SELECT h.* FROM handoffs h JOIN before USING (handoff_id)
         )
         SELECT handoff_id AS "handoff_id!", kind AS "kind!", state AS "state!", parent_id, user_id AS "user_id!",
-            project_id AS "project_id!", task_id, run_id, job_id, thread_id, driven AS "driven!", request AS "request!", failure,
-            attempt AS "attempt!", lost AS "lost!", fencing_token AS "fencing_token!", worker, lease_expires_at, trace_id AS "trace_id!",
-            created_at AS "created_at!", ended_at
+            project_id AS "project_id!", task_id, run_id, job_id, thread_id, blocks_run AS "blocks_run!",
+            request AS "request!", failure, attempt AS "attempt!", expired_leases AS "expired_leases!",
+            fencing_token AS "fencing_token!", worker, lease_expires_at, trace_id AS "trace_id!", created_at AS "created_at!", ended_at
         FROM given
         "#,
         claim.role.as_str(),
@@ -271,8 +272,8 @@ pub async fn claim_chat(
         UPDATE handoffs SET state = 'claimed', worker = $2, fencing_token = fencing_token + 1, attempt = attempt + 1,
             lease_expires_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
         WHERE handoff_id = $1 AND state = 'queued' AND kind = 'chat'
-        RETURNING handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
-            failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
+        RETURNING handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, blocks_run, request,
+            failure, attempt, expired_leases, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
         "#,
         id.as_uuid(),
         worker,
@@ -304,8 +305,8 @@ pub async fn lock_claimed_handoff(
     sqlx::query_as!(
         HandoffRow,
         "
-        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
-            failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
+        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, blocks_run, request,
+            failure, attempt, expired_leases, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
         FROM handoffs WHERE handoff_id = $1 AND worker = $2 AND fencing_token = $3 AND state = 'claimed'
         FOR NO KEY UPDATE
         ",
@@ -414,7 +415,7 @@ pub async fn is_task_paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbErr
         r#"
         SELECT coalesce(
             (SELECT i.kind = 'pause' FROM task_instructions i
-                WHERE i.task_id = $1 AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
+                WHERE i.task_id = $1 AND i.applied_at IS NULL AND i.kind IN ('pause', 'resume')
                 ORDER BY i.number DESC LIMIT 1),
             EXISTS (SELECT FROM waits w WHERE w.task_id = $1 AND w.resolved_at IS NULL AND w.reason = 'paused')) AS "paused!"
         "#,
@@ -454,8 +455,8 @@ pub async fn lock_expired_handoff(
     sqlx::query_as!(
         HandoffRow,
         "
-        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
-            failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
+        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, blocks_run, request,
+            failure, attempt, expired_leases, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
         FROM handoffs WHERE handoff_id = $1 AND worker = $2 AND fencing_token = $3 AND state = 'claimed'
             AND lease_expires_at < clock_timestamp()
         FOR NO KEY UPDATE
@@ -473,7 +474,7 @@ pub async fn lock_expired_handoff(
 /// Counts that nothing was heard of whoever worked on it.
 #[tracing::instrument(name = "db.handoffs.count_lease_expiry", skip_all)]
 pub async fn count_lease_expiry(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
-    sqlx::query!("UPDATE handoffs SET lost = lost + 1 WHERE handoff_id = $1", id.as_uuid())
+    sqlx::query!("UPDATE handoffs SET expired_leases = expired_leases + 1 WHERE handoff_id = $1", id.as_uuid())
         .execute(conn)
         .await?;
     Ok(())
@@ -611,8 +612,8 @@ pub async fn list_expired_handoffs(
     sqlx::query_as!(
         HandoffRow,
         "
-        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
-            failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
+        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, blocks_run, request,
+            failure, attempt, expired_leases, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
         FROM handoffs WHERE state = 'claimed' AND lease_expires_at < clock_timestamp()
         ORDER BY lease_expires_at LIMIT $1
         ",
@@ -630,13 +631,13 @@ pub async fn list_expired_handoffs(
 pub async fn handoff_of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT h.handoff_id, h.about, h.state, h.answer, h.failure,
+        SELECT h.handoff_id, h.question_key, h.state, h.answer, h.failure,
             coalesce((SELECT sum(t.cost_micros) FROM think_calls t
-                WHERE t.begun_at >= h.created_at AND t.handoff_id IN (
+                WHERE t.handoff_created_at >= h.created_at AND t.handoff_id IN (
                     SELECT h.handoff_id
                     UNION ALL SELECT share.handoff_id FROM handoffs share WHERE share.parent_id = h.handoff_id)), 0)::bigint
                 AS "cost_micros!"
-        FROM handoffs h WHERE h.task_id = $1 AND h.driven AND h.taken_at IS NULL AND h.state <> 'cancelled'
+        FROM handoffs h WHERE h.task_id = $1 AND h.blocks_run AND h.consumed_at IS NULL AND h.state <> 'cancelled'
         "#,
         task.as_uuid(),
     )
@@ -646,7 +647,7 @@ pub async fn handoff_of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunH
         let answer = row.answer.map(serde_json::from_value).transpose();
         Ok(RunHandoff {
             handoff_id: HandoffId::from_uuid(row.handoff_id),
-            about: row.about,
+            about: row.question_key,
             state: HandoffState::from_name(&row.state).ok_or_else(|| corrupt_handoff("state"))?,
             answer: answer.map_err(corrupt_column("handoffs", "answer"))?,
             failure: row.failure,
@@ -665,8 +666,8 @@ pub async fn take_handoff_answer(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        UPDATE handoffs SET taken_at = clock_timestamp()
-        WHERE handoff_id = $2 AND task_id = $1 AND driven AND taken_at IS NULL AND state IN ('done', 'failed')
+        UPDATE handoffs SET consumed_at = clock_timestamp()
+        WHERE handoff_id = $2 AND task_id = $1 AND blocks_run AND consumed_at IS NULL AND state IN ('done', 'failed')
         ",
         task.as_uuid(),
         id.as_uuid(),
@@ -688,11 +689,11 @@ pub async fn cancel_task_handoffs(
         "
         WITH meant AS (
             SELECT handoff_id FROM handoffs
-            WHERE task_id = $1 AND taken_at IS NULL AND state <> 'cancelled' AND (NOT $2 OR driven)
+            WHERE task_id = $1 AND consumed_at IS NULL AND state <> 'cancelled' AND (NOT $2 OR blocks_run)
         )
         UPDATE handoffs h
         SET state = CASE WHEN h.state IN ('done', 'failed') THEN h.state ELSE 'cancelled' END,
-            ended_at = coalesce(h.ended_at, clock_timestamp()), taken_at = clock_timestamp(),
+            ended_at = coalesce(h.ended_at, clock_timestamp()), consumed_at = clock_timestamp(),
             claim_id = NULL, lease_expires_at = NULL
         WHERE h.handoff_id IN (SELECT handoff_id FROM meant
                 UNION ALL SELECT share.handoff_id FROM handoffs share JOIN meant ON share.parent_id = meant.handoff_id)
@@ -793,8 +794,8 @@ pub async fn get_handoff(conn: &mut Conn, id: HandoffId) -> Result<Option<Handof
     sqlx::query_as!(
         HandoffRow,
         "
-        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
-            failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
+        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, blocks_run, request,
+            failure, attempt, expired_leases, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
         FROM handoffs WHERE handoff_id = $1
         ",
         id.as_uuid(),
@@ -885,8 +886,8 @@ pub async fn list_handoffs(
     sqlx::query_as!(
         HandoffRow,
         "
-        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, driven, request,
-            failure, attempt, lost, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
+        SELECT handoff_id, kind, state, parent_id, user_id, project_id, task_id, run_id, job_id, thread_id, blocks_run, request,
+            failure, attempt, expired_leases, fencing_token, worker, lease_expires_at, trace_id, created_at, ended_at
         FROM handoffs
         WHERE project_id = $1 AND ($2::uuid IS NULL OR task_id = $2) AND ($3::uuid IS NULL OR handoff_id < $3)
         ORDER BY handoff_id DESC LIMIT $4
@@ -926,8 +927,9 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
     let (id, step) = (handoff.id.as_uuid(), small(decision.step));
     let before = sqlx::query!(
         r#"
-        SELECT prompt_digest, output IS NOT NULL AS "answered!", claim, attempts, calls, input_tokens, output_tokens, cost_micros
-        FROM think_calls WHERE handoff_id = $1 AND step = $2 AND begun_at = $3
+        SELECT prompt_digest, output IS NOT NULL AS "answered!", fencing_token, attempts, model_call_ids, input_tokens,
+            output_tokens, cost_micros
+        FROM think_calls WHERE handoff_id = $1 AND step = $2 AND handoff_created_at = $3
         "#,
         id,
         step,
@@ -940,21 +942,21 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
     if let Some(before) = before {
         let same = before.prompt_digest == decision.prompt_digest;
         // Sent again after its answer was lost.
-        let known = calls.iter().all(|call| before.calls.contains(&call.as_uuid()));
+        let known = calls.iter().all(|call| before.model_call_ids.contains(&call.as_uuid()));
         if same && (before.answered || (known && !calls.is_empty())) {
             return Ok(true);
         }
-        if !same && before.claim >= handoff.fencing_token {
+        if !same && before.fencing_token >= handoff.fencing_token {
             return Ok(false);
         }
         if same {
             let tokens = (before.input_tokens, before.output_tokens);
-            carried = (before.attempts, before.calls, tokens.0, tokens.1, before.cost_micros);
+            carried = (before.attempts, before.model_call_ids, tokens.0, tokens.1, before.cost_micros);
         }
         sqlx::query!(
             "
             WITH prompts AS (DELETE FROM think_prompts WHERE handoff_id = $1 AND step >= $2)
-            DELETE FROM think_calls WHERE handoff_id = $1 AND step >= $2 AND begun_at = $3
+            DELETE FROM think_calls WHERE handoff_id = $1 AND step >= $2 AND handoff_created_at = $3
             ",
             id,
             step,
@@ -969,11 +971,12 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     sqlx::query!(
         "
-        INSERT INTO think_calls (handoff_id, step, begun_at, claim, project_id, task_id, kind, prompt_digest, schema_digest, model,
-            output, attempts, complaints, input_tokens, output_tokens, cost_micros, latency_ms, calls, trace_id, at)
+        INSERT INTO think_calls (handoff_id, step, handoff_created_at, fencing_token, project_id, task_id, kind, prompt_digest,
+            schema_digest, model, output, attempts, validation_errors, input_tokens, output_tokens, cost_micros, latency_ms,
+            model_call_ids, trace_id, decided_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
             $16::bigint + coalesce((SELECT sum(c.cost_micros) FROM model_calls c
-                WHERE c.project_id = $5 AND c.at >= $3 AND c.call_id = ANY ($17)), 0)::bigint,
+                WHERE c.project_id = $5 AND c.started_at >= $3 AND c.call_id = ANY ($17)), 0)::bigint,
             $18, $19, $20, clock_timestamp())
         ",
         id,
@@ -1001,7 +1004,7 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
     .await?;
     sqlx::query!(
         "
-        INSERT INTO think_prompts (handoff_id, step, prompt, at) VALUES ($1, $2, $3, clock_timestamp())
+        INSERT INTO think_prompts (handoff_id, step, prompt, created_at) VALUES ($1, $2, $3, clock_timestamp())
         ON CONFLICT DO NOTHING
         ",
         id,
@@ -1018,16 +1021,16 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
 pub async fn list_decisions(
     conn: &mut Conn,
     id: HandoffId,
-    begun_at: OffsetDateTime,
+    handoff_created_at: OffsetDateTime,
 ) -> Result<Vec<(ModelDecision, i64)>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT step, kind, prompt_digest, schema_digest, model, output, attempts, complaints, input_tokens, output_tokens,
+        SELECT step, kind, prompt_digest, schema_digest, model, output, attempts, validation_errors, input_tokens, output_tokens,
             latency_ms, cost_micros
-        FROM think_calls WHERE handoff_id = $1 AND begun_at = $2 ORDER BY step
+        FROM think_calls WHERE handoff_id = $1 AND handoff_created_at = $2 ORDER BY step
         ",
         id.as_uuid(),
-        begun_at,
+        handoff_created_at,
     )
     .fetch_all(conn)
     .await?;
@@ -1044,7 +1047,7 @@ pub async fn list_decisions(
                 model: row.model,
                 output: row.output,
                 attempts: small("attempts")(row.attempts)?,
-                validation_errors: row.complaints,
+                validation_errors: row.validation_errors,
                 input_tokens: row.input_tokens.unsigned_abs(),
                 output_tokens: row.output_tokens.unsigned_abs(),
                 latency_ms: row.latency_ms.unsigned_abs(),
@@ -1079,7 +1082,7 @@ pub async fn prune_prompts(
     let done = sqlx::query!(
         "
         DELETE FROM think_prompts WHERE (handoff_id, step) IN
-            (SELECT handoff_id, step FROM think_prompts WHERE at < $1 ORDER BY at LIMIT $2)
+            (SELECT handoff_id, step FROM think_prompts WHERE created_at < $1 ORDER BY created_at LIMIT $2)
         ",
         before,
         most,

@@ -54,11 +54,11 @@ pub async fn insert_instruction(
         "
         WITH told AS (
             UPDATE workflow_runs
-            SET wakes = wakes + 1, due_at = clock_timestamp(), instructions_waiting = instructions_waiting + 1
+            SET wake_count = wake_count + 1, due_at = clock_timestamp(), pending_instructions = pending_instructions + 1
             WHERE task_id = $2 AND ended_at IS NULL
             RETURNING task_id
         )
-        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, job_id)
+        INSERT INTO task_instructions (instruction_id, task_id, kind, text, issued_by, issued_at, job_id)
         SELECT $1, task_id, $3, $4, $5, clock_timestamp(), $6
         FROM told
         ",
@@ -83,7 +83,7 @@ pub async fn insert_job_instruction(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, taken_up_at, sequence, job_id)
+        INSERT INTO task_instructions (instruction_id, task_id, kind, text, issued_by, issued_at, applied_at, sequence, job_id)
         SELECT $1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(),
             coalesce((SELECT sequence FROM workflow_checkpoints WHERE task_id = $2), 0), $6
         ",
@@ -107,7 +107,7 @@ pub async fn take_pending_instructions(
     sequence: i64,
 ) -> Result<Vec<Instruction>, DbError> {
     sqlx::query!(
-        "UPDATE workflow_runs SET instructions_waiting = 0 WHERE task_id = $1",
+        "UPDATE workflow_runs SET pending_instructions = 0 WHERE task_id = $1",
         task.as_uuid()
     )
     .execute(&mut *conn)
@@ -115,9 +115,9 @@ pub async fn take_pending_instructions(
     let mut rows = sqlx::query!(
         "
         UPDATE task_instructions
-        SET taken_up_at = clock_timestamp(), sequence = $2
-        WHERE task_id = $1 AND taken_up_at IS NULL
-        RETURNING instruction_id, kind, text, given_by, number, job_id
+        SET applied_at = clock_timestamp(), sequence = $2
+        WHERE task_id = $1 AND applied_at IS NULL
+        RETURNING instruction_id, kind, text, issued_by, number, job_id
         ",
         task.as_uuid(),
         sequence,
@@ -131,7 +131,7 @@ pub async fn take_pending_instructions(
                 id: InstructionId::from_uuid(row.instruction_id),
                 kind: parse_instruction_kind(&row.kind)?,
                 text: row.text,
-                by: UserId::from_uuid(row.given_by),
+                by: UserId::from_uuid(row.issued_by),
                 job: row.job_id.map(JobId::from_uuid),
             })
         })

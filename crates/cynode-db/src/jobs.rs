@@ -34,13 +34,13 @@ pub async fn claim_jobs(
             SELECT job_id FROM jobs WHERE claim_id = $2 AND worker = $1 AND state = 'running'
         ), free AS MATERIALIZED (
             SELECT job_id FROM jobs
-            WHERE state = 'queued' AND NOT for_nodes AND NOT EXISTS (SELECT FROM before)
+            WHERE state = 'queued' AND NOT requires_node AND NOT EXISTS (SELECT FROM before)
                 AND NOT EXISTS (SELECT FROM task_parks p
-                    WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                    WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
             ORDER BY queued_at
             LIMIT $3
             FOR UPDATE SKIP LOCKED
-        ), taken AS (
+        ), claimed AS (
             UPDATE jobs j
             SET state = 'running', worker = $1, claim_id = $2, fencing_token = fencing_token + 1,
                 started_at = clock_timestamp(),
@@ -50,7 +50,7 @@ pub async fn claim_jobs(
             RETURNING j.job_id, j.task_id, j.unit_id, j.attempt, j.fencing_token, j.payload, j.deadline_at, j.trace_id,
                 j.queued_at
         ), given AS (
-            SELECT * FROM taken
+            SELECT * FROM claimed
             UNION ALL
             SELECT j.job_id, j.task_id, j.unit_id, j.attempt, j.fencing_token, j.payload, j.deadline_at, j.trace_id,
                 j.queued_at
@@ -183,7 +183,7 @@ pub async fn record_job_result(
             RETURNING task_id
         ), woken AS (
             UPDATE workflow_runs r
-            SET wakes = wakes + 1, due_at = clock_timestamp()
+            SET wake_count = wake_count + 1, due_at = clock_timestamp()
             FROM reported WHERE r.task_id = reported.task_id AND r.ended_at IS NULL
         )
         SELECT task_id FROM reported

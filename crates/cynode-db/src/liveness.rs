@@ -92,7 +92,7 @@ pub async fn list_stalls(
         WITH moment AS MATERIALIZED (
             SELECT clock_timestamp() AS now, clock_timestamp() - $2::bigint * interval '1 millisecond' AS before
         ), parked AS (
-            SELECT p.task_id FROM task_parks p, moment WHERE p.until IS NULL OR p.until > moment.now
+            SELECT p.task_id FROM task_parks p, moment WHERE p.parked_until IS NULL OR p.parked_until > moment.now
         ), found AS (
             SELECT 'unclaimed_job' AS kind, j.task_id, j.job_id AS id, NULL::uuid AS project_id, j.placed_at AS since,
                 n.name AS name, n.last_seen_at > moment.now - $3::bigint * interval '1 millisecond' AS flag,
@@ -106,7 +106,7 @@ pub async fn list_stalls(
             UNION ALL
             SELECT 'unplaced_job', j.task_id, j.job_id, NULL, j.queued_at, NULL, NULL, NULL, j.payload -> 'unit' -> 'work'
             FROM moment, jobs j
-            WHERE j.state = 'queued' AND j.for_nodes AND j.node_id IS NULL AND j.queued_at < moment.before
+            WHERE j.state = 'queued' AND j.requires_node AND j.node_id IS NULL AND j.queued_at < moment.before
                 AND ($1::uuid IS NULL OR j.task_id = $1)
             UNION ALL
             SELECT 'unclaimed_handoff', h.task_id, h.handoff_id, h.project_id, h.due_at, h.role,
@@ -118,22 +118,22 @@ pub async fn list_stalls(
             WHERE h.state = 'queued' AND h.kind <> 'chat' AND h.due_at < moment.before AND ($1::uuid IS NULL OR h.task_id = $1)
                 AND NOT coalesce(
                     (SELECT i.kind = 'pause' FROM task_instructions i
-                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
+                        WHERE i.task_id = h.task_id AND i.applied_at IS NULL AND i.kind IN ('pause', 'resume')
                         ORDER BY i.number DESC LIMIT 1),
                     EXISTS (SELECT FROM waits w
                         WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))
             UNION ALL
-            SELECT 'undriven_run', r.task_id, r.run_id, NULL, greatest(r.due_at, l.expires_at), NULL, r.sent_at IS NOT NULL, NULL, NULL
-            FROM moment, workflow_runs r LEFT JOIN task_workflow_lease l USING (task_id)
+            SELECT 'undriven_run', r.task_id, r.run_id, NULL, greatest(r.due_at, l.expires_at), NULL, r.dispatched_at IS NOT NULL, NULL, NULL
+            FROM moment, workflow_runs r LEFT JOIN workflow_leases l USING (task_id)
             WHERE r.due_at < moment.before AND (l.task_id IS NULL OR l.expires_at < moment.before)
                 AND ($1::uuid IS NULL OR r.task_id = $1)
             UNION ALL
-            SELECT 'slow_model', (c.facts ->> 'task_id')::uuid, c.call_id, (c.facts ->> 'project_id')::uuid,
-                (c.facts ->> 'at')::timestamptz, c.facts ->> 'upstream', NULL, NULL, c.facts
+            SELECT 'slow_model', (c.call_record ->> 'task_id')::uuid, c.call_id, (c.call_record ->> 'project_id')::uuid,
+                (c.call_record ->> 'started_at')::timestamptz, c.call_record ->> 'upstream', NULL, NULL, c.call_record
             FROM moment, model_reservations c
-            WHERE (c.facts ->> 'at')::timestamptz < moment.before AND c.expires_at > moment.now
-                AND c.facts ->> 'agent_role' IN ('project_manager', 'project_analyst') AND c.facts ->> 'task_id' IS NOT NULL
-                AND ($1::uuid IS NULL OR (c.facts ->> 'task_id')::uuid = $1)
+            WHERE (c.call_record ->> 'started_at')::timestamptz < moment.before AND c.expires_at > moment.now
+                AND c.call_record ->> 'agent_role' IN ('project_manager', 'project_analyst') AND c.call_record ->> 'task_id' IS NOT NULL
+                AND ($1::uuid IS NULL OR (c.call_record ->> 'task_id')::uuid = $1)
         )
         SELECT f.kind AS "kind!", f.task_id, f.id AS "id!", coalesce(f.project_id, t.project_id) AS "project_id!",
             f.since AS "since!", f.name, f.flag, f.count, f.work
@@ -172,7 +172,7 @@ pub async fn list_stalls(
                 "undriven_run" => StallCause::UndrivenRun { sent: row.flag.unwrap_or_default() },
                 "slow_model" => StallCause::SlowModel {
                     call: row.id,
-                    model: row.name.ok_or_else(|| wrong("facts"))?,
+                    model: row.name.ok_or_else(|| wrong("call_record"))?,
                     provider: provider_name(row.work.as_ref()),
                 },
                 _ => return Err(wrong("state")),

@@ -100,7 +100,7 @@ pub struct ModelRoute {
 /// The number that every change raises, those of the gate included: its servers have secrets too.
 pub async fn get_registry_epoch(conn: &mut Conn) -> Result<i64, DbError> {
     let epoch = sqlx::query_scalar!(
-        r#"SELECT m.epoch + g.epoch AS "epoch!" FROM models_state m, gate_state g"#
+        r#"SELECT m.epoch + g.epoch AS "epoch!" FROM routing_epoch m, policy_epoch g"#
     );
     Ok(epoch.fetch_one(conn).await?)
 }
@@ -108,7 +108,7 @@ pub async fn get_registry_epoch(conn: &mut Conn) -> Result<i64, DbError> {
 /// Notes, in the transaction of the change, that every replica must look again.
 #[tracing::instrument(name = "db.models.bump_registry_epoch", skip_all)]
 pub async fn bump_registry_epoch(conn: &mut Conn) -> Result<(), DbError> {
-    sqlx::query!("UPDATE models_state SET epoch = epoch + 1").execute(conn).await?;
+    sqlx::query!("UPDATE routing_epoch SET epoch = epoch + 1").execute(conn).await?;
     Ok(())
 }
 
@@ -117,7 +117,7 @@ struct ProviderRow {
     name: String,
     kind: String,
     dialect: String,
-    place: Value,
+    endpoint: Value,
     local: bool,
     enabled: bool,
 }
@@ -132,7 +132,7 @@ impl TryFrom<ProviderRow> for ProviderRecord {
             name: row.name,
             kind: ProviderKind::from_name(&row.kind).ok_or_else(|| wrong("kind"))?,
             dialect: Dialect::from_name(&row.dialect).ok_or_else(|| wrong("dialect"))?,
-            place: row.place,
+            place: row.endpoint,
             local: row.local,
             enabled: row.enabled,
         })
@@ -144,7 +144,7 @@ impl TryFrom<ProviderRow> for ProviderRecord {
 pub async fn list_providers(conn: &mut Conn) -> Result<Vec<ProviderRecord>, DbError> {
     let rows = sqlx::query_as!(
         ProviderRow,
-        "SELECT provider_id, name, kind, dialect, place, local, enabled FROM model_providers ORDER BY name",
+        "SELECT provider_id, name, kind, dialect, endpoint, local, enabled FROM model_providers ORDER BY name",
     );
     rows.fetch_all(conn).await?.into_iter().map(ProviderRecord::try_from).collect()
 }
@@ -154,7 +154,7 @@ pub async fn lock_provider(conn: &mut Conn, name: &str) -> Result<Option<Provide
     let row = sqlx::query_as!(
         ProviderRow,
         "
-        SELECT provider_id, name, kind, dialect, place, local, enabled FROM model_providers
+        SELECT provider_id, name, kind, dialect, endpoint, local, enabled FROM model_providers
         WHERE name = $1 FOR UPDATE
         ",
         name,
@@ -171,10 +171,10 @@ pub async fn set_provider(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO model_providers (provider_id, name, kind, dialect, place, local, enabled, created_at, updated_at)
+        INSERT INTO model_providers (provider_id, name, kind, dialect, endpoint, local, enabled, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
         ON CONFLICT (provider_id) DO UPDATE
-        SET kind = $3, dialect = $4, place = $5, local = $6, enabled = $7, updated_at = $8
+        SET kind = $3, dialect = $4, endpoint = $5, local = $6, enabled = $7, updated_at = $8
         ",
         provider.id.as_uuid(),
         provider.name,
@@ -204,7 +204,7 @@ pub async fn remove_provider(conn: &mut Conn, id: ProviderId) -> Result<(), DbEr
 pub async fn list_provider_keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT key_id, provider_id, label, sealed, parked_until, parked_reason, created_by, created_at
+        SELECT key_id, provider_id, label, sealed_key, parked_until, parked_reason, created_by, created_at
         FROM provider_keys ORDER BY created_at, key_id
         ",
     );
@@ -214,7 +214,7 @@ pub async fn list_provider_keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbE
             id: ProviderKeyId::from_uuid(row.key_id),
             provider: ProviderId::from_uuid(row.provider_id),
             label: row.label,
-            sealed: row.sealed,
+            sealed: row.sealed_key,
             parked_until: row.parked_until,
             parked_reason: row.parked_reason,
             created_by: UserId::from_uuid(row.created_by),
@@ -228,7 +228,7 @@ pub async fn list_provider_keys(conn: &mut Conn) -> Result<Vec<ProviderKey>, DbE
 pub async fn insert_provider_key(conn: &mut Conn, key: &ProviderKey) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO provider_keys (key_id, provider_id, label, sealed, created_by, created_at)
+        INSERT INTO provider_keys (key_id, provider_id, label, sealed_key, created_by, created_at)
         VALUES ($1, $2, $3, $4, $5, $6)
         ",
         key.id.as_uuid(),
@@ -251,7 +251,7 @@ pub async fn reseal_provider_key(
     sealed: &[u8],
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
-        "UPDATE provider_keys SET sealed = $3 WHERE key_id = $1 AND sealed = $2",
+        "UPDATE provider_keys SET sealed_key = $3 WHERE key_id = $1 AND sealed_key = $2",
         id.as_uuid(),
         was,
         sealed,

@@ -50,7 +50,7 @@ struct NodeRow {
     state: String,
     labels: Vec<String>,
     report: Value,
-    turn: i64,
+    last_placement: i64,
     joined_at: OffsetDateTime,
     last_seen_at: OffsetDateTime,
     silent_ms: i64,
@@ -71,7 +71,7 @@ impl TryFrom<NodeRow> for NodeRecord {
             labels: row.labels,
             report: serde_json::from_value(row.report)
                 .map_err(corrupt_column("nodes", "report"))?,
-            turn: row.turn,
+            turn: row.last_placement,
             joined_at: row.joined_at,
             last_seen_at: row.last_seen_at,
             silent_ms: row.silent_ms,
@@ -219,7 +219,7 @@ async fn select_nodes(
     let rows = sqlx::query_as!(
         NodeRow,
         r#"
-        SELECT node_id, name, public_key, state, labels, report, turn, joined_at, last_seen_at, generation,
+        SELECT node_id, name, public_key, state, labels, report, last_placement, joined_at, last_seen_at, generation,
             (extract(epoch FROM clock_timestamp() - last_seen_at) * 1000)::bigint AS "silent_ms!",
             (SELECT count(*) FROM jobs j WHERE j.node_id = n.node_id AND j.state IN ('queued', 'running')) AS "jobs!"
         FROM nodes n
@@ -404,9 +404,9 @@ pub async fn has_jobs_to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, 
         r#"
         SELECT EXISTS (
                 SELECT FROM jobs
-                WHERE state = 'queued' AND for_nodes AND node_id IS NULL
+                WHERE state = 'queued' AND requires_node AND node_id IS NULL
                     AND NOT EXISTS (SELECT FROM task_parks p
-                        WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                        WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
             )
             OR EXISTS (
                 SELECT FROM nodes n JOIN jobs j USING (node_id)
@@ -458,10 +458,10 @@ pub async fn list_unplaced_jobs(
     let rows = sqlx::query!(
         r#"
         SELECT queued_at, job_id, payload -> 'unit' -> 'work' AS "work!" FROM jobs
-        WHERE state = 'queued' AND for_nodes AND node_id IS NULL
+        WHERE state = 'queued' AND requires_node AND node_id IS NULL
             AND ($2::timestamptz IS NULL OR (queued_at, job_id) > ($2, $3::uuid))
             AND NOT EXISTS (SELECT FROM task_parks p
-                WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
         ORDER BY queued_at, job_id
         LIMIT $1
         "#,
@@ -488,9 +488,9 @@ pub async fn place_job(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Opti
         ), placed AS (
             UPDATE jobs j SET node_id = $2, placed_at = clock_timestamp() FROM free WHERE j.job_id = free.job_id RETURNING j.job_id
         )
-        UPDATE nodes SET turn = nextval('node_turns')
+        UPDATE nodes SET last_placement = nextval('node_placements')
         WHERE node_id = $2 AND EXISTS (SELECT FROM placed)
-        RETURNING turn AS "turn!"
+        RETURNING last_placement AS "last_placement!"
         "#,
         job.as_uuid(),
         node.as_uuid(),
@@ -549,11 +549,11 @@ pub async fn claim_node_jobs(
             SELECT job_id FROM jobs
             WHERE state = 'queued' AND node_id = $1 AND NOT EXISTS (SELECT FROM before)
                 AND NOT EXISTS (SELECT FROM task_parks p
-                    WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                    WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
             ORDER BY queued_at
             LIMIT $4
             FOR UPDATE SKIP LOCKED
-        ), taken AS (
+        ), claimed AS (
             UPDATE jobs j
             SET state = 'running', worker = $2, claim_id = $3, fencing_token = fencing_token + 1, phase = 'preparing',
                 started_at = clock_timestamp(),
@@ -562,7 +562,7 @@ pub async fn claim_node_jobs(
             FROM free WHERE j.job_id = free.job_id
             RETURNING j.*
         ), given AS (
-            SELECT * FROM taken
+            SELECT * FROM claimed
             UNION ALL
             SELECT j.* FROM jobs j JOIN before USING (job_id)
         )
@@ -631,7 +631,7 @@ pub async fn set_job_base(
     merge: &[String],
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE jobs SET base = $2, merge = $3 WHERE job_id = $1",
+        "UPDATE jobs SET base_commit = $2, merge_commits = $3 WHERE job_id = $1",
         job.as_uuid(),
         base,
         merge
@@ -712,14 +712,14 @@ pub async fn list_pending_instructions(
         SELECT i.instruction_id, j.job_id, i.kind, i.text
         FROM jobs j JOIN task_instructions i USING (task_id)
         WHERE j.job_id = ANY ($1) AND j.state = 'running' AND (i.job_id IS NULL OR i.job_id = j.job_id)
-            AND (i.given_at >= j.started_at OR (
+            AND (i.issued_at >= j.started_at OR (
                 i.kind = 'resume' AND i.text IS NOT NULL AND i.job_id IS NULL
                 AND j.payload #>> '{unit,work,worker,kind}' IN ('acp', 'scripted')
                 AND EXISTS (SELECT FROM jobs earlier WHERE earlier.unit_id = j.unit_id AND earlier.attempt < j.attempt
-                    AND earlier.started_at <= i.given_at)
-                AND NOT EXISTS (SELECT FROM jobs agent JOIN job_deliveries heard ON heard.job_id = agent.job_id
+                    AND earlier.started_at <= i.issued_at)
+                AND NOT EXISTS (SELECT FROM jobs agent JOIN instruction_deliveries heard ON heard.job_id = agent.job_id
                     WHERE agent.unit_id = j.unit_id AND heard.instruction_id = i.instruction_id)))
-            AND NOT EXISTS (SELECT FROM job_deliveries d
+            AND NOT EXISTS (SELECT FROM instruction_deliveries d
                 WHERE d.job_id = j.job_id AND d.instruction_id = i.instruction_id)
         ORDER BY i.number
         LIMIT 200
@@ -751,7 +751,7 @@ pub async fn mark_instructions_delivered(
     let instructions: Vec<_> = told.iter().map(|told| told.id.as_uuid()).collect();
     sqlx::query!(
         "
-        INSERT INTO job_deliveries (job_id, instruction_id, delivered_at)
+        INSERT INTO instruction_deliveries (job_id, instruction_id, delivered_at)
         SELECT job_id, instruction_id, clock_timestamp()
         FROM unnest($1::uuid[], $2::uuid[]) AS told (job_id, instruction_id)
         ON CONFLICT DO NOTHING
@@ -795,10 +795,10 @@ pub async fn lock_running_job(
 ) -> Result<Option<RunningNodeJob>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT j.task_id, t.project_id, j.events_next, j.base, j.merge,
+        SELECT j.task_id, t.project_id, j.next_event_number, j.base_commit, j.merge_commits,
             EXISTS (SELECT FROM jobs old WHERE old.unit_id = j.unit_id AND old.attempt < j.attempt
-                AND old.result ->> 'commit' = j.base)
-                OR EXISTS (SELECT FROM task_continuations c WHERE c.task_id = j.task_id AND c.commit = j.base) AS "again!",
+                AND old.result ->> 'commit' = j.base_commit)
+                OR EXISTS (SELECT FROM task_continuations c WHERE c.task_id = j.task_id AND c.start_commit = j.base_commit) AS "again!",
             j.payload -> 'unit' -> 'work' AS "work!", j.payload -> 'unit' AS "unit!"
         FROM jobs j JOIN tasks t USING (task_id)
         WHERE j.job_id = $1 AND j.worker = $2 AND j.fencing_token = $3 AND j.state = 'running'
@@ -813,9 +813,9 @@ pub async fn lock_running_job(
     Ok(row.map(|row| RunningNodeJob {
         task: TaskId::from_uuid(row.task_id),
         project: ProjectId::from_uuid(row.project_id),
-        events_next: row.events_next,
-        base: row.base,
-        merge: row.merge,
+        events_next: row.next_event_number,
+        base: row.base_commit,
+        merge: row.merge_commits,
         again: row.again,
         work: row.work,
         unit: row.unit,
@@ -858,11 +858,11 @@ pub async fn append_job_events(
     sqlx::query!(
         "
         WITH told AS (
-            INSERT INTO job_events (job_id, task_id, number, at, at_ms, event, data)
-            SELECT $1, $2, $3 + n - 1, clock_timestamp(), at_ms, event, data
-            FROM unnest($4::bigint[], $5::text[], $6::jsonb[]) WITH ORDINALITY AS e (at_ms, event, data, n)
+            INSERT INTO job_events (job_id, task_id, number, recorded_at, elapsed_ms, event, data)
+            SELECT $1, $2, $3 + n - 1, clock_timestamp(), elapsed_ms, event, data
+            FROM unnest($4::bigint[], $5::text[], $6::jsonb[]) WITH ORDINALITY AS e (elapsed_ms, event, data, n)
         )
-        UPDATE jobs SET events_next = events_next + cardinality($4) WHERE job_id = $1
+        UPDATE jobs SET next_event_number = next_event_number + cardinality($4) WHERE job_id = $1
         ",
         job.as_uuid(),
         held.task.as_uuid(),
@@ -882,9 +882,9 @@ pub struct JobEventRecord {
     /// Its number.
     pub number: i64,
     /// When it came.
-    pub at: OffsetDateTime,
+    pub recorded_at: OffsetDateTime,
     /// Milliseconds since the claim.
-    pub at_ms: i64,
+    pub elapsed_ms: i64,
     /// What kind.
     pub event: String,
     /// What.
@@ -902,7 +902,7 @@ pub async fn list_job_events(
     let rows = sqlx::query_as!(
         JobEventRecord,
         "
-        SELECT number, at, at_ms, event, data FROM job_events
+        SELECT number, recorded_at, elapsed_ms, event, data FROM job_events
         WHERE job_id = $1 AND number >= $2
         ORDER BY number
         LIMIT $3
@@ -924,9 +924,9 @@ pub async fn prune_job_events(
     let done = sqlx::query!(
         "
         DELETE FROM job_events e USING (
-            SELECT job_id, number, at FROM job_events WHERE at < $1 LIMIT $2
+            SELECT job_id, number, recorded_at FROM job_events WHERE recorded_at < $1 LIMIT $2
         ) AS old
-        WHERE e.job_id = old.job_id AND e.number = old.number AND e.at = old.at
+        WHERE e.job_id = old.job_id AND e.number = old.number AND e.recorded_at = old.recorded_at
         ",
         before,
         most,

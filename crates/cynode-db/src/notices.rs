@@ -80,10 +80,10 @@ struct NotificationChannelRow {
     name: String,
     kind: String,
     address: String,
-    sealed: Option<Vec<u8>>,
-    old_sealed: Option<Vec<u8>>,
-    old_until: Option<OffsetDateTime>,
-    kinds: Vec<String>,
+    sealed_secret: Option<Vec<u8>>,
+    old_sealed_secret: Option<Vec<u8>>,
+    old_secret_until: Option<OffsetDateTime>,
+    event_kinds: Vec<String>,
     min_gap_seconds: i32,
     enabled: bool,
     disabled_reason: Option<String>,
@@ -107,9 +107,9 @@ impl TryFrom<NotificationChannelRow> for NotificationChannel {
             name: row.name,
             kind: ChannelKind::from_name(&row.kind).ok_or(wrong)?,
             address: row.address,
-            sealed: row.sealed,
-            old: row.old_sealed.zip(row.old_until),
-            kinds: row.kinds,
+            sealed: row.sealed_secret,
+            old: row.old_sealed_secret.zip(row.old_secret_until),
+            kinds: row.event_kinds,
             min_gap_seconds: row.min_gap_seconds,
             enabled: row.enabled,
             disabled_reason: row.disabled_reason,
@@ -131,12 +131,12 @@ pub async fn set_channel(
         channel.old.as_ref().map(|(old, until)| (old.as_slice(), *until)).unzip();
     sqlx::query!(
         "
-        INSERT INTO notification_channels (channel_id, scope, user_id, project_id, name, kind, address, sealed, old_sealed,
-            old_until, kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at, updated_at)
+        INSERT INTO notification_channels (channel_id, scope, user_id, project_id, name, kind, address, sealed_secret, old_sealed_secret,
+            old_secret_until, event_kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
         ON CONFLICT (channel_id) DO UPDATE SET
-            name = $5, sealed = $8, old_sealed = $9, old_until = $10, kinds = $11, min_gap_seconds = $12, enabled = $13,
-            disabled_reason = $14, updated_at = $17, quiet_until = NULL
+            name = $5, sealed_secret = $8, old_sealed_secret = $9, old_secret_until = $10, event_kinds = $11,
+            min_gap_seconds = $12, enabled = $13, disabled_reason = $14, updated_at = $17, quiet_until = NULL
         ",
         channel.id.as_uuid(),
         channel.owner.channel_scope().as_str(),
@@ -170,8 +170,8 @@ pub async fn lock_channel(
     sqlx::query_as!(
         NotificationChannelRow,
         "
-        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
-            enabled, disabled_reason, created_by, created_at
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed_secret, old_sealed_secret, old_secret_until,
+            event_kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at
         FROM notification_channels WHERE channel_id = $1
         FOR NO KEY UPDATE
         ",
@@ -192,8 +192,8 @@ pub async fn get_channel(
     sqlx::query_as!(
         NotificationChannelRow,
         "
-        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
-            enabled, disabled_reason, created_by, created_at
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed_secret, old_sealed_secret, old_secret_until,
+            event_kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at
         FROM notification_channels WHERE channel_id = $1
         ",
         id.as_uuid(),
@@ -214,8 +214,8 @@ pub async fn list_channels(
     sqlx::query_as!(
         NotificationChannelRow,
         "
-        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
-            enabled, disabled_reason, created_by, created_at
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed_secret, old_sealed_secret, old_secret_until,
+            event_kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at
         FROM notification_channels c
         WHERE ($1::uuid IS NULL OR user_id = $1
             OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $1 AND m.role = 'admin')
@@ -243,9 +243,9 @@ pub async fn list_sealed_channels(conn: &mut Conn) -> Result<Vec<NotificationCha
     sqlx::query_as!(
         NotificationChannelRow,
         "
-        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
-            enabled, disabled_reason, created_by, created_at
-        FROM notification_channels WHERE sealed IS NOT NULL
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed_secret, old_sealed_secret, old_secret_until,
+            event_kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at
+        FROM notification_channels WHERE sealed_secret IS NOT NULL
         ORDER BY channel_id
         ",
     )
@@ -295,7 +295,7 @@ pub async fn list_subscribed_channels(
     let ids = sqlx::query_scalar!(
         "
         SELECT c.channel_id FROM notification_channels c
-        WHERE c.enabled AND $1 = ANY (c.kinds) AND ($4::uuid IS NULL OR c.channel_id = $4)
+        WHERE c.enabled AND $1 = ANY (c.event_kinds) AND ($4::uuid IS NULL OR c.channel_id = $4)
             AND CASE c.scope
                 WHEN 'installation' THEN true
                 WHEN 'project' THEN c.project_id = $2
@@ -334,9 +334,9 @@ pub async fn queue_notification(
     sqlx::query!(
         "
         INSERT INTO notifications (notification_id, channel_id, event_xact, event_seq, kind, subject_id, project_id, task_id,
-            trace_id, data, occurred_at, state, queued_at, due_at, attempts, tries)
+            trace_id, data, occurred_at, state, queued_at, due_at, attempts, total_attempts)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'pending', clock_timestamp(), clock_timestamp(), 0, 0)
-        ON CONFLICT ON CONSTRAINT notifications_once DO NOTHING
+        ON CONFLICT ON CONSTRAINT notifications_unique DO NOTHING
         ",
         id.as_uuid(),
         channel.as_uuid(),
@@ -367,7 +367,7 @@ pub async fn queue_test_notification(
     sqlx::query!(
         "
         INSERT INTO notifications (notification_id, channel_id, kind, trace_id, data, occurred_at, state, queued_at, due_at,
-            attempts, tries)
+            attempts, total_attempts)
         VALUES ($1, $2, $3, $4, '{}', $5, 'pending', clock_timestamp(), clock_timestamp(), 0, 0)
         ",
         id.as_uuid(),
@@ -392,11 +392,11 @@ pub async fn count_channel_test(
 ) -> Result<Option<OffsetDateTime>, DbError> {
     let counted = sqlx::query!(
         "
-        INSERT INTO channel_tests AS t (user_id, since, tests) VALUES ($1, $2, 1)
+        INSERT INTO channel_tests AS t (user_id, window_start, tests) VALUES ($1, $2, 1)
         ON CONFLICT (user_id) DO UPDATE SET
-            since = CASE WHEN t.since <= $3 THEN $2 ELSE t.since END,
-            tests = CASE WHEN t.since <= $3 THEN 1 ELSE t.tests + 1 END
-        WHERE t.since <= $3 OR t.tests < $4
+            window_start = CASE WHEN t.window_start <= $3 THEN $2 ELSE t.window_start END,
+            tests = CASE WHEN t.window_start <= $3 THEN 1 ELSE t.tests + 1 END
+        WHERE t.window_start <= $3 OR t.tests < $4
         ",
         user.as_uuid(),
         now,
@@ -408,8 +408,10 @@ pub async fn count_channel_test(
     if counted.rows_affected() == 1 {
         return Ok(None);
     }
-    let since =
-        sqlx::query_scalar!("SELECT since FROM channel_tests WHERE user_id = $1", user.as_uuid());
+    let since = sqlx::query_scalar!(
+        "SELECT window_start FROM channel_tests WHERE user_id = $1",
+        user.as_uuid(),
+    );
     Ok(Some(since.fetch_one(conn).await?))
 }
 
@@ -463,7 +465,7 @@ struct NotificationRow {
     state: String,
     due_at: Option<OffsetDateTime>,
     attempts: i32,
-    tries: i32,
+    total_attempts: i32,
     age_ms: i64,
     reason: Option<String>,
     ended_at: Option<OffsetDateTime>,
@@ -487,7 +489,7 @@ impl TryFrom<NotificationRow> for NotificationRecord {
             state: NotificationState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
             due_at: row.due_at,
             attempts: u32::try_from(row.attempts).map_err(|_| wrong("attempts"))?,
-            tries: u32::try_from(row.tries).map_err(|_| wrong("tries"))?,
+            tries: u32::try_from(row.total_attempts).map_err(|_| wrong("total_attempts"))?,
             age_ms: row.age_ms,
             reason: row.reason,
             ended_at: row.ended_at,
@@ -516,7 +518,7 @@ pub async fn claim_notifications(
             FROM notification_channels c
             CROSS JOIN LATERAL (
                 SELECT greatest($4::bigint - count(*), 0) AS places FROM notifications o
-                WHERE o.channel_id = c.channel_id AND o.state = 'pending' AND o.claim IS NOT NULL
+                WHERE o.channel_id = c.channel_id AND o.state = 'pending' AND o.claim_id IS NOT NULL
                     AND o.due_at > statement_timestamp()
             ) AS free
             CROSS JOIN LATERAL (
@@ -534,11 +536,11 @@ pub async fn claim_notifications(
             FOR UPDATE OF n SKIP LOCKED
         )
         UPDATE notifications n
-        SET claim = $1, attempts = attempts + 1, tries = tries + 1,
+        SET claim_id = $1, attempts = attempts + 1, total_attempts = total_attempts + 1,
             due_at = clock_timestamp() + $2::bigint * interval '1 millisecond'
         FROM taken WHERE taken.notification_id = n.notification_id
         RETURNING n.notification_id, n.channel_id, n.kind, n.subject_id, n.project_id, n.task_id, n.trace_id, n.data,
-            n.occurred_at, n.state, n.due_at, n.attempts, n.tries, n.reason, n.ended_at,
+            n.occurred_at, n.state, n.due_at, n.attempts, n.total_attempts, n.reason, n.ended_at,
             (extract(epoch FROM clock_timestamp() - n.queued_at) * 1000)::bigint AS "age_ms!"
         "#,
         claim,
@@ -578,10 +580,10 @@ pub async fn postpone_notification(
     sqlx::query!(
         "
         UPDATE notifications n
-        SET claim = NULL, attempts = n.attempts - 1, tries = n.tries - 1,
+        SET claim_id = NULL, attempts = n.attempts - 1, total_attempts = n.total_attempts - 1,
             due_at = greatest(c.quiet_until, clock_timestamp())
         FROM notification_channels c
-        WHERE n.notification_id = $1 AND n.claim = $2 AND c.channel_id = n.channel_id
+        WHERE n.notification_id = $1 AND n.claim_id = $2 AND c.channel_id = n.channel_id
         ",
         id.as_uuid(),
         claim,
@@ -617,10 +619,10 @@ pub async fn finish_notification(
     let done = sqlx::query!(
         "
         UPDATE notifications
-        SET state = $3, reason = $4, claim = NULL,
+        SET state = $3, reason = $4, claim_id = NULL,
             due_at = clock_timestamp() + $5::bigint * interval '1 millisecond',
             ended_at = CASE WHEN $5::bigint IS NULL THEN clock_timestamp() END
-        WHERE notification_id = $1 AND claim = $2 AND state = 'pending'
+        WHERE notification_id = $1 AND claim_id = $2 AND state = 'pending'
         ",
         id.as_uuid(),
         claim,
@@ -644,7 +646,7 @@ pub async fn record_attempt(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO notification_attempts (notification_id, number, at, sent, answer)
+        INSERT INTO notification_attempts (notification_id, number, attempted_at, sent, response)
         VALUES ($1, $2, clock_timestamp(), $3, $4)
         ON CONFLICT DO NOTHING
         ",
@@ -693,7 +695,7 @@ pub async fn disable_user_channels(
         "
         UPDATE notification_channels SET enabled = false, disabled_reason = $2, updated_at = $3
         WHERE user_id = $1 AND enabled
-        RETURNING channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds,
+        RETURNING channel_id, user_id, project_id, name, kind, address, sealed_secret, old_sealed_secret, old_secret_until, event_kinds,
             min_gap_seconds, enabled, disabled_reason, created_by, created_at
         ",
         user.as_uuid(),
@@ -717,7 +719,7 @@ pub async fn fail_pending_notifications(
     let done = sqlx::query!(
         "
         UPDATE notifications
-        SET state = 'failed', reason = $2, claim = NULL, due_at = NULL, ended_at = clock_timestamp()
+        SET state = 'failed', reason = $2, claim_id = NULL, due_at = NULL, ended_at = clock_timestamp()
         WHERE channel_id = $1 AND state = 'pending'
         ",
         id.as_uuid(),
@@ -746,7 +748,7 @@ pub async fn list_notifications(
         NotificationRow,
         r#"
         SELECT n.notification_id, n.channel_id, n.kind, n.subject_id, n.project_id, n.task_id, n.trace_id, n.data, n.occurred_at,
-            n.state, n.due_at, n.attempts, n.tries, n.reason, n.ended_at,
+            n.state, n.due_at, n.attempts, n.total_attempts, n.reason, n.ended_at,
             (extract(epoch FROM clock_timestamp() - n.queued_at) * 1000)::bigint AS "age_ms!"
         FROM notifications n JOIN notification_channels c USING (channel_id)
         WHERE ($1::uuid IS NULL OR c.user_id = $1
@@ -781,7 +783,7 @@ pub async fn lock_notification(
         NotificationRow,
         r#"
         SELECT notification_id, channel_id, kind, subject_id, project_id, task_id, trace_id, data, occurred_at, state, due_at,
-            attempts, tries, reason, ended_at,
+            attempts, total_attempts, reason, ended_at,
             (extract(epoch FROM clock_timestamp() - queued_at) * 1000)::bigint AS "age_ms!"
         FROM notifications WHERE notification_id = $1
         FOR UPDATE
@@ -800,7 +802,7 @@ pub async fn requeue_notification(conn: &mut Conn, id: NotificationId) -> Result
     sqlx::query!(
         "
         UPDATE notifications
-        SET state = 'pending', reason = NULL, claim = NULL, ended_at = NULL, attempts = 0, queued_at = clock_timestamp(),
+        SET state = 'pending', reason = NULL, claim_id = NULL, ended_at = NULL, attempts = 0, queued_at = clock_timestamp(),
             due_at = clock_timestamp()
         WHERE notification_id = $1
         ",
@@ -835,7 +837,7 @@ pub async fn list_attempts(
     let ids: Vec<Uuid> = of.iter().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query!(
         "
-        SELECT notification_id, number, at, sent, answer FROM notification_attempts
+        SELECT notification_id, number, attempted_at, sent, response FROM notification_attempts
         WHERE notification_id = ANY ($1)
         ORDER BY notification_id, number
         ",
@@ -846,9 +848,9 @@ pub async fn list_attempts(
     let attempts = rows.into_iter().map(|row| NotificationAttempt {
         of: NotificationId::from_uuid(row.notification_id),
         number: row.number,
-        at: row.at,
+        at: row.attempted_at,
         sent: row.sent,
-        answer: row.answer,
+        answer: row.response,
     });
     Ok(attempts.collect())
 }
@@ -872,7 +874,7 @@ pub async fn prune_notifications(
     let notices = notices.execute(&mut *conn).await?.rows_affected();
     let links = sqlx::query!(
         "
-        DELETE FROM used_links WHERE token_hash IN (SELECT token_hash FROM used_links WHERE expires_at < $1 LIMIT $2)
+        DELETE FROM used_answer_links WHERE token_hash IN (SELECT token_hash FROM used_answer_links WHERE expires_at < $1 LIMIT $2)
         ",
         now,
         most,
@@ -891,7 +893,7 @@ pub async fn use_answer_link(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        INSERT INTO used_links (token_hash, user_id, used_at, expires_at) VALUES ($1, $2, $3, $4)
+        INSERT INTO used_answer_links (token_hash, user_id, used_at, expires_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT DO NOTHING
         ",
         token_hash as &[u8],
@@ -908,7 +910,7 @@ pub async fn use_answer_link(
 #[tracing::instrument(name = "db.notices.is_link_used", skip_all)]
 pub async fn is_link_used(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
     let used = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM used_links WHERE token_hash = $1) AS "used!""#,
+        r#"SELECT EXISTS (SELECT FROM used_answer_links WHERE token_hash = $1) AS "used!""#,
         token_hash as &[u8],
     );
     Ok(used.fetch_one(conn).await?)

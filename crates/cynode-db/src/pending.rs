@@ -44,10 +44,10 @@ pub async fn find_pending_work(
         SELECT
             EXISTS (
                 SELECT FROM (
-                    SELECT FROM workflow_runs r LEFT JOIN task_workflow_lease l USING (task_id)
+                    SELECT FROM workflow_runs r LEFT JOIN workflow_leases l USING (task_id)
                     WHERE r.due_at <= clock_timestamp() AND (l.task_id IS NULL OR l.expires_at <= clock_timestamp())
-                        AND (r.sent_at IS NULL OR r.sent_wakes <> r.wakes
-                            OR r.sent_at < clock_timestamp() - $2::bigint * interval '1 millisecond')
+                        AND (r.dispatched_at IS NULL OR r.dispatched_wake_count <> r.wake_count
+                            OR r.dispatched_at < clock_timestamp() - $2::bigint * interval '1 millisecond')
                     ORDER BY r.due_at LIMIT 1
                 ) due
             ) AS "runs!",
@@ -55,18 +55,18 @@ pub async fn find_pending_work(
                 OR EXISTS (SELECT FROM jobs
                     WHERE state = 'running' AND (lease_expires_at < clock_timestamp() OR deadline_at < clock_timestamp()))
                 OR EXISTS (SELECT FROM handoffs WHERE state = 'claimed' AND lease_expires_at < clock_timestamp())
-                OR EXISTS (SELECT FROM task_parks WHERE told_at IS NULL) AS "overdue!",
+                OR EXISTS (SELECT FROM task_parks WHERE notified_at IS NULL) AS "overdue!",
             EXISTS (
                 SELECT FROM jobs
-                WHERE state = 'queued' AND NOT for_nodes
+                WHERE state = 'queued' AND NOT requires_node
                     AND NOT EXISTS (SELECT FROM task_parks p
-                        WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                        WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
             ) AS "jobs!",
             EXISTS (
                 SELECT FROM jobs
-                WHERE state = 'queued' AND for_nodes AND node_id IS NULL
+                WHERE state = 'queued' AND requires_node AND node_id IS NULL
                     AND NOT EXISTS (SELECT FROM task_parks p
-                        WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                        WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
             ) OR EXISTS (
                 SELECT FROM nodes n JOIN jobs j USING (node_id)
                 WHERE j.state = 'queued' AND (n.state <> 'active'
@@ -76,16 +76,16 @@ pub async fn find_pending_work(
                 SELECT DISTINCT j.node_id FROM jobs j
                 WHERE j.state = 'queued' AND j.node_id IS NOT NULL
                     AND NOT EXISTS (SELECT FROM task_parks p
-                        WHERE p.task_id = j.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                        WHERE p.task_id = j.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
             ) AS "nodes!",
             ARRAY(
                 SELECT DISTINCT h.role FROM handoffs h
                 WHERE h.state = 'queued' AND h.kind <> 'chat' AND h.due_at <= clock_timestamp()
                     AND NOT EXISTS (SELECT FROM task_parks p
-                        WHERE p.task_id = h.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                        WHERE p.task_id = h.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
                     AND NOT coalesce(
                         (SELECT i.kind = 'pause' FROM task_instructions i
-                            WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'resume')
+                            WHERE i.task_id = h.task_id AND i.applied_at IS NULL AND i.kind IN ('pause', 'resume')
                             ORDER BY i.number DESC LIMIT 1),
                         EXISTS (SELECT FROM waits w
                             WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))
@@ -99,7 +99,7 @@ pub async fn find_pending_work(
             EXISTS (SELECT FROM schedules WHERE next_at <= $1) AS "schedules!",
             EXISTS (
                 SELECT FROM project_remotes
-                WHERE due_at <= clock_timestamp() AND (lease_until IS NULL OR lease_until < clock_timestamp())
+                WHERE due_at <= clock_timestamp() AND (lease_expires_at IS NULL OR lease_expires_at < clock_timestamp())
             ) AS "remotes!",
             EXISTS (SELECT FROM model_reservations WHERE expires_at < clock_timestamp()) AS "calls!"
         "#,

@@ -148,7 +148,7 @@ pub async fn set_preference(
                OR EXISTS (
                     SELECT FROM preferences
                     WHERE scope_type = $1 AND scope_id = $2 AND key = $3 AND version = $5)
-            ON CONFLICT ON CONSTRAINT preferences_once DO UPDATE
+            ON CONFLICT ON CONSTRAINT preferences_unique DO UPDATE
             SET value = excluded.value, version = excluded.version,
                 updated_by = excluded.updated_by, updated_at = excluded.updated_at
             WHERE p.version = $5

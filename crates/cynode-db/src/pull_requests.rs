@@ -472,7 +472,7 @@ pub async fn insert_comment(
         INSERT INTO pull_request_comments (comment_id, pull_request_id, author_id, author_role, path, line, body, source, review_id,
             created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-        ON CONFLICT ON CONSTRAINT pull_request_comments_once DO NOTHING
+        ON CONFLICT ON CONSTRAINT pull_request_comments_unique DO NOTHING
         ",
         comment.id.as_uuid(),
         id.as_uuid(),

@@ -68,17 +68,17 @@ struct ProjectRemoteRow {
     webhook_secret: Vec<u8>,
     login: Option<String>,
     label: Option<String>,
-    assign_to_us: bool,
-    from_anyone: bool,
+    assigned_to_bot: bool,
+    allow_untrusted_authors: bool,
     poll_seconds: i32,
-    private: bool,
+    allow_private: bool,
     set_by: Uuid,
     set_at: OffsetDateTime,
     fetched_at: Option<OffsetDateTime>,
     issues_since: OffsetDateTime,
     failure: Option<String>,
-    looked_at: Option<OffsetDateTime>,
-    refused: i64,
+    polled_at: Option<OffsetDateTime>,
+    rejected_webhooks: i64,
 }
 
 impl TryFrom<ProjectRemoteRow> for ProjectRemote {
@@ -98,17 +98,17 @@ impl TryFrom<ProjectRemoteRow> for ProjectRemote {
             webhook_secret: row.webhook_secret,
             login: row.login,
             label: row.label,
-            assigned_to_bot: row.assign_to_us,
-            allow_untrusted_authors: row.from_anyone,
+            assigned_to_bot: row.assigned_to_bot,
+            allow_untrusted_authors: row.allow_untrusted_authors,
             poll_seconds: row.poll_seconds,
-            private: row.private,
+            private: row.allow_private,
             set_by: UserId::from_uuid(row.set_by),
             set_at: row.set_at,
             fetched_at: row.fetched_at,
             issues_since: row.issues_since,
             failure: row.failure,
-            looked_at: row.looked_at,
-            refused: row.refused,
+            looked_at: row.polled_at,
+            refused: row.rejected_webhooks,
         })
     }
 }
@@ -119,16 +119,16 @@ pub async fn set_remote(conn: &mut Conn, remote: &ProjectRemote) -> Result<(), D
     sqlx::query!(
         "
         INSERT INTO project_remotes (project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label,
-            assign_to_us, from_anyone, poll_seconds, set_by, set_at, fetched_at, issues_since, private)
+            assigned_to_bot, allow_untrusted_authors, poll_seconds, set_by, set_at, fetched_at, issues_since, allow_private)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         ON CONFLICT (project_id) DO UPDATE
         SET forge = excluded.forge, url = excluded.url, api = excluded.api, repository = excluded.repository,
             default_branch = excluded.default_branch, credential = excluded.credential,
             webhook_secret = excluded.webhook_secret, login = excluded.login, label = excluded.label,
-            assign_to_us = excluded.assign_to_us, from_anyone = excluded.from_anyone, poll_seconds = excluded.poll_seconds,
+            assigned_to_bot = excluded.assigned_to_bot, allow_untrusted_authors = excluded.allow_untrusted_authors, poll_seconds = excluded.poll_seconds,
             set_by = excluded.set_by, set_at = excluded.set_at, fetched_at = excluded.fetched_at,
-            issues_since = excluded.issues_since, private = excluded.private, failure = NULL, silent_looks = 0,
-            due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
+            issues_since = excluded.issues_since, allow_private = excluded.allow_private, failure = NULL, failed_polls = 0,
+            due_at = clock_timestamp(), lease_id = NULL, lease_expires_at = NULL
         ",
         remote.project.as_uuid(),
         remote.forge.as_str(),
@@ -163,8 +163,9 @@ pub async fn get_remote(
     let row = sqlx::query_as!(
         ProjectRemoteRow,
         "
-        SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
-            from_anyone, poll_seconds, private, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
+        SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assigned_to_bot,
+            allow_untrusted_authors, poll_seconds, allow_private, set_by, set_at, fetched_at, issues_since, failure, polled_at,
+            rejected_webhooks
         FROM project_remotes WHERE project_id = $1
         ",
         project.as_uuid(),
@@ -178,8 +179,9 @@ pub async fn list_remotes(conn: &mut Conn) -> Result<Vec<ProjectRemote>, DbError
     let rows = sqlx::query_as!(
         ProjectRemoteRow,
         "
-        SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
-            from_anyone, poll_seconds, private, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
+        SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assigned_to_bot,
+            allow_untrusted_authors, poll_seconds, allow_private, set_by, set_at, fetched_at, issues_since, failure, polled_at,
+            rejected_webhooks
         FROM project_remotes ORDER BY project_id
         ",
     );
@@ -242,23 +244,23 @@ pub async fn claim_due_remote(
         ProjectRemoteRow,
         r#"
         UPDATE project_remotes r
-        SET lease_id = $1, lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
+        SET lease_id = $1, lease_expires_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
         FROM (
             SELECT f.project_id FROM project_remotes f
-            WHERE (f.lease_until IS NULL OR f.lease_until < clock_timestamp())
+            WHERE (f.lease_expires_at IS NULL OR f.lease_expires_at < clock_timestamp())
                 AND NOT EXISTS (SELECT FROM projects p WHERE p.project_id = f.project_id AND p.archived_at IS NOT NULL)
                 AND (f.project_id = $2 OR $2::uuid IS NULL AND f.due_at <= clock_timestamp()
-                    AND (f.silent_looks = 0 OR NOT EXISTS (
+                    AND (f.failed_polls = 0 OR NOT EXISTS (
                         SELECT FROM project_remotes o
-                        WHERE o.api = f.api AND o.silent_looks > 0 AND o.lease_until >= clock_timestamp())))
+                        WHERE o.api = f.api AND o.failed_polls > 0 AND o.lease_expires_at >= clock_timestamp())))
             ORDER BY f.due_at
             LIMIT 1
             FOR UPDATE OF f SKIP LOCKED
         ) AS free
         WHERE r.project_id = free.project_id
         RETURNING r.project_id, r.forge, r.url, r.api, r.repository, r.default_branch, r.credential, r.webhook_secret, r.login, r.label,
-            r.assign_to_us, r.from_anyone, r.poll_seconds, r.private, r.set_by, r.set_at, r.fetched_at, r.issues_since, r.failure, r.looked_at,
-            r.refused
+            r.assigned_to_bot, r.allow_untrusted_authors, r.poll_seconds, r.allow_private, r.set_by, r.set_at, r.fetched_at,
+            r.issues_since, r.failure, r.polled_at, r.rejected_webhooks
         "#,
         lease,
         only.map(ProjectId::as_uuid),
@@ -293,13 +295,13 @@ pub async fn release_remote(
     let done = sqlx::query!(
         "
         UPDATE project_remotes r
-        SET lease_id = NULL, lease_until = NULL, issues_since = $3, failure = $5, looked_at = $6,
-            silent_looks = CASE WHEN $7::boolean THEN least(silent_looks + 1, 20) ELSE 0 END,
+        SET lease_id = NULL, lease_expires_at = NULL, issues_since = $3, failure = $5, polled_at = $6,
+            failed_polls = CASE WHEN $7::boolean THEN least(failed_polls + 1, 20) ELSE 0 END,
             due_at = CASE
-                WHEN $5::text IS NULL AND EXISTS (SELECT FROM forge_deliveries d WHERE d.project_id = r.project_id AND d.done_at IS NULL)
+                WHEN $5::text IS NULL AND EXISTS (SELECT FROM webhook_deliveries d WHERE d.project_id = r.project_id AND d.processed_at IS NULL)
                 THEN clock_timestamp()
-                ELSE clock_timestamp() + interval '1 millisecond' * greatest($4::bigint, CASE WHEN $7 AND silent_looks > 0
-                    THEN least((poll_seconds::bigint * 1000) << silent_looks, 3600000) ELSE 0 END) END
+                ELSE clock_timestamp() + interval '1 millisecond' * greatest($4::bigint, CASE WHEN $7 AND failed_polls > 0
+                    THEN least((poll_seconds::bigint * 1000) << failed_polls, 3600000) ELSE 0 END) END
         WHERE project_id = $1 AND lease_id = $2
         ",
         project.as_uuid(),
@@ -334,10 +336,10 @@ pub async fn store_webhook_delivery(
     let done = sqlx::query!(
         "
         WITH kept AS (
-            INSERT INTO forge_deliveries (project_id, digest, delivery, event, received_at) VALUES ($1, $2, $3, $4, $5)
+            INSERT INTO webhook_deliveries (project_id, digest, delivery_id, event, received_at) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (project_id, digest) DO UPDATE
-            SET delivery = excluded.delivery, received_at = excluded.received_at, done_at = NULL
-            WHERE forge_deliveries.done_at IS NOT NULL
+            SET delivery_id = excluded.delivery_id, received_at = excluded.received_at, processed_at = NULL
+            WHERE webhook_deliveries.processed_at IS NOT NULL
             RETURNING project_id
         )
         UPDATE project_remotes r SET due_at = least(r.due_at, clock_timestamp()) FROM kept WHERE r.project_id = kept.project_id
@@ -359,14 +361,14 @@ pub async fn list_pending_deliveries(
 ) -> Result<Vec<WebhookRecord>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT digest, event FROM forge_deliveries WHERE project_id = $1 AND done_at IS NULL
+        SELECT digest, event FROM webhook_deliveries WHERE project_id = $1 AND processed_at IS NULL
         ORDER BY received_at, digest LIMIT 200
         ",
         project.as_uuid(),
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
     rows.map(|row| {
-        let digest = row.digest.try_into().map_err(corrupt_column("forge_deliveries", "digest"))?;
+        let digest = row.digest.try_into().map_err(corrupt_column("webhook_deliveries", "digest"))?;
         Ok(WebhookRecord { digest, event: row.event })
     })
     .collect()
@@ -381,7 +383,7 @@ pub async fn mark_deliveries_done(
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE forge_deliveries SET done_at = $3 WHERE project_id = $1 AND digest = ANY ($2)",
+        "UPDATE webhook_deliveries SET processed_at = $3 WHERE project_id = $1 AND digest = ANY ($2)",
         project.as_uuid(),
         digests,
         now,
@@ -394,7 +396,7 @@ pub async fn mark_deliveries_done(
 /// Forgets deliveries that were dealt with long ago.
 #[tracing::instrument(name = "db.remotes.prune_deliveries", skip_all)]
 pub async fn prune_deliveries(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
-    let done = sqlx::query!("DELETE FROM forge_deliveries WHERE done_at < $1", before);
+    let done = sqlx::query!("DELETE FROM webhook_deliveries WHERE processed_at < $1", before);
     Ok(done.execute(conn).await?.rows_affected())
 }
 
@@ -406,7 +408,7 @@ pub async fn count_refused_delivery(
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let before = sqlx::query_scalar!(
-        "SELECT refused_at FROM project_remotes WHERE project_id = $1 FOR NO KEY UPDATE",
+        "SELECT rejected_at FROM project_remotes WHERE project_id = $1 FOR NO KEY UPDATE",
         project.as_uuid(),
     );
     let before = before.fetch_optional(&mut *conn).await?;
@@ -414,7 +416,7 @@ pub async fn count_refused_delivery(
     let first = before.is_none_or(|before| before + time::Duration::minutes(1) <= now);
     sqlx::query!(
         "
-        UPDATE project_remotes SET refused = refused + 1, refused_at = CASE WHEN $3 THEN $2 ELSE refused_at END
+        UPDATE project_remotes SET rejected_webhooks = rejected_webhooks + 1, rejected_at = CASE WHEN $3 THEN $2 ELSE rejected_at END
         WHERE project_id = $1
         ",
         project.as_uuid(),
@@ -499,12 +501,12 @@ pub async fn record_issue(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        INSERT INTO forge_issues (project_id, forge, repository, number, url, author, task_id, refused, removed, seen_at)
+        INSERT INTO forge_issues (project_id, forge, repository, number, url, author, task_id, refusal_reason, removed, seen_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         ON CONFLICT (project_id, forge, repository, number) DO UPDATE
-        SET url = excluded.url, author = excluded.author, task_id = excluded.task_id, refused = excluded.refused,
+        SET url = excluded.url, author = excluded.author, task_id = excluded.task_id, refusal_reason = excluded.refusal_reason,
             removed = excluded.removed, seen_at = excluded.seen_at
-        WHERE forge_issues.task_id IS NULL AND forge_issues.refused IS DISTINCT FROM excluded.refused
+        WHERE forge_issues.task_id IS NULL AND forge_issues.refusal_reason IS DISTINCT FROM excluded.refusal_reason
         ",
         remote.project.as_uuid(),
         remote.forge.as_str(),
@@ -528,7 +530,7 @@ pub async fn list_wanted_issues(
 ) -> Result<Vec<WantedIssue>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT number, url, author, task_id, refused, removed, seen_at FROM forge_issues
+        SELECT number, url, author, task_id, refusal_reason, removed, seen_at FROM forge_issues
         WHERE project_id = $1 ORDER BY seen_at DESC, number DESC LIMIT 200
         ",
         project.as_uuid(),
@@ -539,7 +541,7 @@ pub async fn list_wanted_issues(
         url: row.url,
         author: row.author,
         task: row.task_id.map(TaskId::from_uuid),
-        refused: row.refused,
+        refused: row.refusal_reason,
         removed: row.removed,
         seen_at: row.seen_at,
     });
@@ -649,7 +651,7 @@ pub async fn list_open_pull_requests(
             ) AS "busy!"
         FROM pull_requests p
         WHERE p.project_id = $1 AND p.forge = $2 AND p.state = 'open' AND p.remote_number IS NOT NULL
-        ORDER BY (p.remote_number = ANY ($3) OR p.head_commit = ANY ($4)) DESC, p.read_at NULLS FIRST, p.number LIMIT 200
+        ORDER BY (p.remote_number = ANY ($3) OR p.head_commit = ANY ($4)) DESC, p.polled_at NULLS FIRST, p.number LIMIT 200
         "#,
         remote.project.as_uuid(),
         remote.forge.as_str(),
@@ -672,7 +674,7 @@ pub async fn list_open_pull_requests(
 #[tracing::instrument(name = "db.remotes.mark_pull_request_read", skip_all)]
 pub async fn mark_pull_request_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE pull_requests SET read_at = clock_timestamp() WHERE pull_request_id = $1",
+        "UPDATE pull_requests SET polled_at = clock_timestamp() WHERE pull_request_id = $1",
         id.as_uuid(),
     )
     .execute(conn)
@@ -687,7 +689,7 @@ pub async fn list_handled_remarks(
     id: PullRequestId,
 ) -> Result<Vec<String>, DbError> {
     let found = sqlx::query_scalar!(
-        "SELECT remark FROM pull_request_remarks WHERE pull_request_id = $1",
+        "SELECT feedback_id FROM pull_request_feedback WHERE pull_request_id = $1",
         id.as_uuid(),
     );
     Ok(found.fetch_all(conn).await?)
@@ -708,7 +710,7 @@ pub async fn record_remark(
     };
     let done = sqlx::query!(
         "
-        INSERT INTO pull_request_remarks (pull_request_id, remark, task_id, ignored, at) VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO pull_request_feedback (pull_request_id, feedback_id, task_id, ignored_reason, recorded_at) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT DO NOTHING
         ",
         id.as_uuid(),

@@ -22,14 +22,14 @@ struct ScheduleRow {
     project_id: Uuid,
     name: String,
     cron: Option<String>,
-    zone: Option<String>,
+    timezone: Option<String>,
     once_at: Option<OffsetDateTime>,
-    words: Option<String>,
+    prompt: Option<String>,
     template: Option<Value>,
-    missed: String,
+    missed_policy: String,
     enabled: bool,
     next_at: Option<OffsetDateTime>,
-    firings: i64,
+    firing_count: i64,
     version: i64,
     acts_for: Uuid,
     created_by: Uuid,
@@ -45,22 +45,22 @@ impl TryFrom<ScheduleRow> for Schedule {
     type Error = DbError;
 
     fn try_from(row: ScheduleRow) -> Result<Self, DbError> {
-        let trigger = match (row.cron, row.zone, row.once_at) {
+        let trigger = match (row.cron, row.timezone, row.once_at) {
             (Some(expression), Some(timezone), None) => {
                 ScheduleTrigger::Cron { expression, timezone }
             }
             (None, None, Some(at)) => ScheduleTrigger::Once { at },
             _ => return Err(corrupt_schedule("cron")),
         };
-        let action = match (row.words, row.template) {
+        let action = match (row.prompt, row.template) {
             (Some(words), None) => ScheduleAction::Words {
-                text: words.try_into().map_err(corrupt_column("schedules", "words"))?,
+                text: words.try_into().map_err(corrupt_column("schedules", "prompt"))?,
             },
             (None, Some(template)) => ScheduleAction::Task(
                 serde_json::from_value(template)
                     .map_err(corrupt_column("schedules", "template"))?,
             ),
-            _ => return Err(corrupt_schedule("words")),
+            _ => return Err(corrupt_schedule("prompt")),
         };
         Ok(Self {
             id: ScheduleId::from_uuid(row.schedule_id),
@@ -68,11 +68,11 @@ impl TryFrom<ScheduleRow> for Schedule {
             name: row.name.try_into().map_err(corrupt_column("schedules", "name"))?,
             trigger,
             action,
-            missed_policy: MissedPolicy::from_name(&row.missed)
-                .ok_or(corrupt_schedule("missed"))?,
+            missed_policy: MissedPolicy::from_name(&row.missed_policy)
+                .ok_or(corrupt_schedule("missed_policy"))?,
             enabled: row.enabled,
             next_at: row.next_at,
-            firings: row.firings,
+            firings: row.firing_count,
             version: row.version,
             acts_for: UserId::from_uuid(row.acts_for),
             created_by: UserId::from_uuid(row.created_by),
@@ -85,20 +85,20 @@ impl TryFrom<ScheduleRow> for Schedule {
 /// What a schedule says, as columns.
 struct ScheduleColumns<'a> {
     cron: Option<&'a str>,
-    zone: Option<&'a str>,
+    timezone: Option<&'a str>,
     once_at: Option<OffsetDateTime>,
-    words: Option<&'a str>,
+    prompt: Option<&'a str>,
     template: Option<Value>,
 }
 
 fn to_schedule_columns(schedule: &Schedule) -> Result<ScheduleColumns<'_>, DbError> {
-    let (cron, zone, once_at) = match &schedule.trigger {
+    let (cron, timezone, once_at) = match &schedule.trigger {
         ScheduleTrigger::Cron { expression, timezone } => {
             (Some(expression.as_str()), Some(timezone.as_str()), None)
         }
         ScheduleTrigger::Once { at } => (None, None, Some(*at)),
     };
-    let (words, template) = match &schedule.action {
+    let (prompt, template) = match &schedule.action {
         ScheduleAction::Words { text } => (Some(text.as_str()), None),
         ScheduleAction::Task(template) => {
             let template =
@@ -106,26 +106,26 @@ fn to_schedule_columns(schedule: &Schedule) -> Result<ScheduleColumns<'_>, DbErr
             (None, Some(template))
         }
     };
-    Ok(ScheduleColumns { cron, zone, once_at, words, template })
+    Ok(ScheduleColumns { cron, timezone, once_at, prompt, template })
 }
 
 /// Stores a new schedule.
 #[tracing::instrument(name = "db.schedules.insert_schedule", skip_all)]
 pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
-    let ScheduleColumns { cron, zone, once_at, words, template } = to_schedule_columns(schedule)?;
+    let ScheduleColumns { cron, timezone, once_at, prompt, template } = to_schedule_columns(schedule)?;
     sqlx::query!(
         "
-        INSERT INTO schedules (schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at,
-            firings, version, acts_for, created_by, created_at, updated_at)
+        INSERT INTO schedules (schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at,
+            firing_count, version, acts_for, created_by, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 1, $12, $12, $13, $13)
         ",
         schedule.id.as_uuid(),
         schedule.project.as_uuid(),
         schedule.name.as_str(),
         cron,
-        zone,
+        timezone,
         once_at,
-        words,
+        prompt,
         template,
         schedule.missed_policy.as_str(),
         schedule.enabled,
@@ -141,19 +141,19 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
 /// Writes a schedule that is locked anew: all but its project, its author and how often it fired.
 #[tracing::instrument(name = "db.schedules.update_schedule", skip_all)]
 pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
-    let ScheduleColumns { cron, zone, once_at, words, template } = to_schedule_columns(schedule)?;
+    let ScheduleColumns { cron, timezone, once_at, prompt, template } = to_schedule_columns(schedule)?;
     sqlx::query!(
         "
-        UPDATE schedules SET name = $2, cron = $3, zone = $4, once_at = $5, words = $6, template = $7, missed = $8, enabled = $9,
+        UPDATE schedules SET name = $2, cron = $3, timezone = $4, once_at = $5, prompt = $6, template = $7, missed_policy = $8, enabled = $9,
             next_at = $10, version = $11, acts_for = $12, updated_at = $13
         WHERE schedule_id = $1
         ",
         schedule.id.as_uuid(),
         schedule.name.as_str(),
         cron,
-        zone,
+        timezone,
         once_at,
-        words,
+        prompt,
         template,
         schedule.missed_policy.as_str(),
         schedule.enabled,
@@ -180,7 +180,7 @@ pub async fn get_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sche
     sqlx::query_as!(
         ScheduleRow,
         "
-        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+        SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
             acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1
         ",
@@ -198,7 +198,7 @@ pub async fn lock_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sch
     sqlx::query_as!(
         ScheduleRow,
         "
-        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+        SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
             acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1 FOR UPDATE
         ",
@@ -257,7 +257,7 @@ pub async fn lock_due_schedule(
     sqlx::query_as!(
         ScheduleRow,
         "
-        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+        SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
             acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1 AND acts_for = $2 AND next_at = $3
         FOR UPDATE SKIP LOCKED
@@ -327,11 +327,11 @@ pub async fn insert_firing(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i6
     let number = sqlx::query_scalar!(
         "
         WITH counted AS (
-            UPDATE schedules SET firings = firings + 1 WHERE schedule_id = $1 RETURNING firings
+            UPDATE schedules SET firing_count = firing_count + 1 WHERE schedule_id = $1 RETURNING firing_count
         )
-        INSERT INTO schedule_firings (schedule_id, number, cause, due_at, fired_at, missed, outcome, task_id, handoff_id, reason,
+        INSERT INTO schedule_firings (schedule_id, number, cause, due_at, fired_at, missed_count, outcome, task_id, handoff_id, reason,
             trace_id)
-        SELECT $1, firings, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM counted
+        SELECT $1, firing_count, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM counted
         RETURNING number
         ",
         firing.schedule.as_uuid(),
@@ -405,10 +405,10 @@ pub async fn list_last_firings(
     let ids: Vec<Uuid> = schedules.iter().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query!(
         r#"
-        SELECT f.schedule_id, f.number, f.cause, f.due_at, f.fired_at, f.missed, f.outcome, f.task_id, f.handoff_id,
+        SELECT f.schedule_id, f.number, f.cause, f.due_at, f.fired_at, f.missed_count, f.outcome, f.task_id, f.handoff_id,
             coalesce(f.reason, h.failure) AS reason, f.trace_id, h.state AS "state?", h.answer AS "answer?"
         FROM schedules s
-        JOIN schedule_firings f ON f.schedule_id = s.schedule_id AND f.number = s.firings
+        JOIN schedule_firings f ON f.schedule_id = s.schedule_id AND f.number = s.firing_count
         LEFT JOIN handoffs h ON h.handoff_id = f.handoff_id
         WHERE s.schedule_id = ANY ($1)
         "#,
@@ -432,7 +432,7 @@ pub async fn list_last_firings(
                 cause: FiringCause::from_name(&row.cause).ok_or_else(|| wrong("cause"))?,
                 due_at: row.due_at,
                 fired_at: row.fired_at,
-                missed_count: row.missed.unsigned_abs(),
+                missed_count: row.missed_count.unsigned_abs(),
                 outcome: row.outcome,
                 task: row.task_id.map(TaskId::from_uuid),
                 handoff,
@@ -507,7 +507,7 @@ pub async fn list_schedules(
     sqlx::query_as!(
         ScheduleRow,
         "
-        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+        SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
             acts_for, created_by, created_at, updated_at
         FROM schedules s
         WHERE ($1::uuid IS NULL OR project_id = $1) AND ($3::uuid IS NULL OR schedule_id < $3)
@@ -540,7 +540,7 @@ pub async fn prune_firings(
         "
         DELETE FROM schedule_firings WHERE (schedule_id, number) IN (
             SELECT f.schedule_id, f.number FROM schedule_firings f JOIN schedules s USING (schedule_id)
-            WHERE f.fired_at < $1 AND f.number < s.firings ORDER BY f.fired_at LIMIT $2)
+            WHERE f.fired_at < $1 AND f.number < s.firing_count ORDER BY f.fired_at LIMIT $2)
         ",
         before,
         most,

@@ -72,7 +72,7 @@ struct ToolServerRow {
     name: String,
     title: String,
     transport: Value,
-    sealed: Option<Vec<u8>>,
+    sealed_credentials: Option<Vec<u8>>,
     prefix: String,
     audience: String,
     project_id: Option<Uuid>,
@@ -102,7 +102,7 @@ impl TryFrom<ToolServerRow> for ToolServer {
             name: row.name,
             title: row.title,
             transport: row.transport,
-            sealed: row.sealed,
+            sealed: row.sealed_credentials,
             prefix: row.prefix,
             audience,
             owner: UserId::from_uuid(row.owner_id),
@@ -132,7 +132,7 @@ pub async fn insert_tool_server(conn: &mut Conn, server: &ToolServer) -> Result<
     let (audience, project) = audience_columns(server.audience);
     sqlx::query!(
         "
-        INSERT INTO tool_servers (server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope,
+        INSERT INTO tool_servers (server_id, name, title, transport, sealed_credentials, prefix, audience, project_id, owner_id, scope,
             timeout_ms, max_in_flight, enabled, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14)
         ",
@@ -199,7 +199,7 @@ pub async fn list_tool_servers(conn: &mut Conn) -> Result<Vec<ToolServer>, DbErr
     sqlx::query_as!(
         ToolServerRow,
         "
-        SELECT server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope, timeout_ms,
+        SELECT server_id, name, title, transport, sealed_credentials, prefix, audience, project_id, owner_id, scope, timeout_ms,
             max_in_flight, enabled, listed_at, failure, created_at
         FROM tool_servers ORDER BY name
         "
@@ -216,7 +216,7 @@ pub async fn get_tool_server(conn: &mut Conn, id: ServerId) -> Result<Option<Too
     sqlx::query_as!(
         ToolServerRow,
         "
-        SELECT server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope, timeout_ms,
+        SELECT server_id, name, title, transport, sealed_credentials, prefix, audience, project_id, owner_id, scope, timeout_ms,
             max_in_flight, enabled, listed_at, failure, created_at
         FROM tool_servers WHERE server_id = $1
         ",
@@ -233,9 +233,9 @@ struct ServerToolRow {
     tool: String,
     name: String,
     definition: Value,
-    accepted: Option<Value>,
+    accepted_definition: Option<Value>,
     annotations: Value,
-    gone: bool,
+    withdrawn: bool,
     accepted_by: Option<Uuid>,
 }
 
@@ -248,9 +248,9 @@ impl TryFrom<ServerToolRow> for ServerTool {
             tool: row.tool,
             name: row.name.try_into().map_err(corrupt_column("server_tools", "name"))?,
             definition: row.definition,
-            accepted: row.accepted,
+            accepted: row.accepted_definition,
             annotations: row.annotations,
-            gone: row.gone,
+            gone: row.withdrawn,
             accepted_by: row.accepted_by.map(UserId::from_uuid),
         })
     }
@@ -265,7 +265,7 @@ pub async fn list_server_tools(
     sqlx::query_as!(
         ServerToolRow,
         "
-        SELECT server_id, tool, name, definition, accepted, annotations, gone, accepted_by
+        SELECT server_id, tool, name, definition, accepted_definition, annotations, withdrawn, accepted_by
         FROM server_tools WHERE $1::uuid IS NULL OR server_id = $1 ORDER BY name
         ",
         server.map(ServerId::as_uuid),
@@ -287,11 +287,11 @@ pub async fn upsert_server_tool(
 ) -> Result<bool, DbError> {
     let row = sqlx::query!(
         r#"
-        WITH before AS (SELECT definition, gone FROM server_tools WHERE server_id = $1 AND tool = $2)
+        WITH before AS (SELECT definition, withdrawn FROM server_tools WHERE server_id = $1 AND tool = $2)
         INSERT INTO server_tools (server_id, tool, name, definition, annotations, seen_at)
         VALUES ($1, $2, $3, $4, $5, $6)
-        ON CONFLICT (server_id, tool) DO UPDATE SET definition = $4, gone = false, seen_at = $6
-        RETURNING NOT EXISTS (SELECT FROM before WHERE definition = $4 AND NOT gone) AS "changed!"
+        ON CONFLICT (server_id, tool) DO UPDATE SET definition = $4, withdrawn = false, seen_at = $6
+        RETURNING NOT EXISTS (SELECT FROM before WHERE definition = $4 AND NOT withdrawn) AS "changed!"
         "#,
         tool.server.as_uuid(),
         tool.tool,
@@ -313,7 +313,7 @@ pub async fn mark_missing_tools(
     offered: &[String],
 ) -> Result<u64, DbError> {
     let done = sqlx::query!(
-        "UPDATE server_tools SET gone = true WHERE server_id = $1 AND NOT gone AND NOT tool = ANY($2)",
+        "UPDATE server_tools SET withdrawn = true WHERE server_id = $1 AND NOT withdrawn AND NOT tool = ANY($2)",
         server.as_uuid(),
         offered,
     )
@@ -357,7 +357,7 @@ pub async fn accept_tool_definition(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        UPDATE server_tools SET accepted = definition, accepted_by = $4, accepted_at = $5
+        UPDATE server_tools SET accepted_definition = definition, accepted_by = $4, accepted_at = $5
         WHERE server_id = $1 AND tool = $2 AND definition = $3
         ",
         server.as_uuid(),

@@ -103,7 +103,7 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
         INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
             max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9)
-        ON CONFLICT ON CONSTRAINT tasks_name_taken DO NOTHING
+        ON CONFLICT ON CONSTRAINT tasks_name_unique DO NOTHING
         ",
         task.id.as_uuid(),
         task.project.as_uuid(),

@@ -23,7 +23,7 @@ pub async fn run_cost_micros(conn: &mut Conn, task: TaskId) -> Result<i64, DbErr
 pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT sequence, node, verdict, unit_key, attempt, actor, duration_ms, cost_micros, note, at
+        SELECT sequence, step, verdict, unit_key, attempt, actor, duration_ms, cost_micros, note, recorded_at
         FROM workflow_transitions
         WHERE task_id = $1
         ORDER BY sequence DESC
@@ -40,7 +40,7 @@ pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Step
         };
         Ok(StepEntry {
             sequence: row.sequence,
-            node: row.node,
+            node: row.step,
             verdict: row.verdict,
             unit: row.unit_key,
             attempt: u32::try_from(row.attempt)
@@ -49,7 +49,7 @@ pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Step
             duration_ms: number(row.duration_ms, "duration_ms")?,
             cost_micros: number(row.cost_micros, "cost_micros")?,
             note: row.note,
-            at: row.at,
+            at: row.recorded_at,
         })
     });
     steps.collect()

@@ -96,7 +96,7 @@ pub async fn upsert_planned_units(
                 ARRAY(SELECT jsonb_array_elements_text(depends_on)), payload, 'pending', clock_timestamp()
             FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[])
                 WITH ORDINALITY AS given (unit_id, key, title, depends_on, payload, ordinal)
-            ON CONFLICT ON CONSTRAINT work_units_key_once DO UPDATE
+            ON CONFLICT ON CONSTRAINT work_units_key_unique DO UPDATE
             SET title = excluded.title, position = excluded.position, depends_on = excluded.depends_on,
                 payload = excluded.payload, updated_at = excluded.updated_at,
                 state = CASE WHEN work_units.state = 'dispatched' THEN 'dispatched' ELSE 'pending' END

@@ -108,7 +108,7 @@ pub async fn sum_usage(
                 WHEN 'project' THEN 'prj_' || replace(project_id::text, '-', '')
                 WHEN 'task' THEN 'tsk_' || replace(task_id::text, '-', '')
                 WHEN 'role' THEN agent_role
-                ELSE to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD') END AS key,
+                ELSE to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') END AS key,
             count(*) AS "calls!", count(*) FILTER (WHERE outcome <> 'answered') AS "failed!",
             sum(input_tokens)::bigint AS "input_tokens!", sum(cached_tokens)::bigint AS "cached_tokens!",
             sum(output_tokens)::bigint AS "output_tokens!", sum(cost_micros)::bigint AS "cost_micros!"
@@ -119,7 +119,7 @@ pub async fn sum_usage(
                 OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4)
                 OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id)
                     WHERE g.user_id = $4 AND b.project_id = c.project_id))
-            AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
+            AND ($5::timestamptz IS NULL OR started_at >= $5) AND ($6::timestamptz IS NULL OR started_at < $6)
         GROUP BY 1 ORDER BY 7 DESC, 1 LIMIT 1000
         "#,
         filter.user.map(UserId::as_uuid),
@@ -142,7 +142,7 @@ pub async fn list_model_calls(
 ) -> Result<Vec<ModelCallRecord>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT call_id, at, user_id, project_id, task_id, agent_role, trace_id, model, provider, outcome, error, basis,
+        SELECT call_id, started_at, user_id, project_id, task_id, agent_role, trace_id, model, provider, outcome, error, basis,
             input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_micros, redactions, first_byte_ms, duration_ms
         FROM model_calls c
         WHERE ($1::uuid IS NULL OR user_id = $1) AND ($2::uuid IS NULL OR project_id = $2)
@@ -151,7 +151,7 @@ pub async fn list_model_calls(
                 OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4)
                 OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id)
                     WHERE g.user_id = $4 AND b.project_id = c.project_id))
-            AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
+            AND ($5::timestamptz IS NULL OR started_at >= $5) AND ($6::timestamptz IS NULL OR started_at < $6)
             AND ($7::uuid IS NULL OR call_id < $7)
         ORDER BY call_id DESC LIMIT $8
         ",
@@ -171,7 +171,7 @@ pub async fn list_model_calls(
             let wrong = |column| DbError::Corrupt { table: "model_calls", column };
             Ok(ModelCallRecord {
                 id: CallId::from_uuid(row.call_id),
-                at: row.at,
+                at: row.started_at,
                 user: UserId::from_uuid(row.user_id),
                 project: row.project_id.map(ProjectId::from_uuid),
                 task: row.task_id.map(TaskId::from_uuid),

@@ -46,7 +46,7 @@ pub async fn wake_runs(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE workflow_runs
-        SET wakes = wakes + 1, due_at = clock_timestamp()
+        SET wake_count = wake_count + 1, due_at = clock_timestamp()
         WHERE task_id = ANY($1) AND ended_at IS NULL
         ",
         tasks,
@@ -126,7 +126,7 @@ pub async fn grant_lease(
 ) -> Result<LeaseGrant, DbError> {
     let new = sqlx::query!(
         "
-        INSERT INTO task_workflow_lease AS l (task_id, lease_id, holder, instance, fencing_token, expires_at)
+        INSERT INTO workflow_leases AS l (task_id, lease_id, holder, instance, fencing_token, expires_at)
         VALUES ($1, $2, $3, $4, 1, clock_timestamp() + $5::bigint * interval '1 millisecond')
         ON CONFLICT (task_id) DO UPDATE
         SET lease_id = excluded.lease_id, holder = excluded.holder, instance = excluded.instance,
@@ -152,7 +152,7 @@ pub async fn grant_lease(
     // The row is locked by the statement before: what is found now is what it saw.
     let own = sqlx::query!(
         "
-        UPDATE task_workflow_lease
+        UPDATE workflow_leases
         SET expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond'
         WHERE task_id = $1 AND lease_id = $2 AND holder = $3 AND instance = $4
         RETURNING fencing_token, expires_at
@@ -172,7 +172,7 @@ pub async fn grant_lease(
         });
     }
     let held = sqlx::query!(
-        "SELECT holder, expires_at FROM task_workflow_lease WHERE task_id = $1",
+        "SELECT holder, expires_at FROM workflow_leases WHERE task_id = $1",
         task.as_uuid(),
     )
     .fetch_one(conn)
@@ -200,7 +200,7 @@ pub async fn renew_lease(
 ) -> Result<Option<(String, OffsetDateTime)>, DbError> {
     let row = sqlx::query!(
         "
-        UPDATE task_workflow_lease
+        UPDATE workflow_leases
         SET expires_at = clock_timestamp() + $4::bigint * interval '1 millisecond'
         WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
         RETURNING holder, expires_at
@@ -220,7 +220,7 @@ pub async fn renew_lease(
 pub async fn release_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<(), DbError> {
     sqlx::query!(
         "
-        UPDATE task_workflow_lease
+        UPDATE workflow_leases
         SET expires_at = clock_timestamp()
         WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
         ",
@@ -238,7 +238,7 @@ pub async fn release_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<()
 pub async fn revoke_lease(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     sqlx::query!(
         "
-        UPDATE task_workflow_lease
+        UPDATE workflow_leases
         SET fencing_token = fencing_token + 1, expires_at = clock_timestamp()
         WHERE task_id = $1
         ",
@@ -292,7 +292,7 @@ pub struct RunCheckpointRow {
 fn parse_workflow_step(name: Option<&str>) -> Result<Option<WorkflowStep>, DbError> {
     name.map(|name| {
         WorkflowStep::from_name(name)
-            .ok_or(DbError::Corrupt { table: "workflow_checkpoints", column: "next_node" })
+            .ok_or(DbError::Corrupt { table: "workflow_checkpoints", column: "next_step" })
     })
     .transpose()
 }
@@ -302,9 +302,9 @@ fn parse_workflow_step(name: Option<&str>) -> Result<Option<WorkflowStep>, DbErr
 pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunStatus>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT r.run_id, r.trace_id, r.wakes, r.retries_used, r.instructions_waiting, r.ended_at,
+        SELECT r.run_id, r.trace_id, r.wake_count, r.retries_used, r.pending_instructions, r.ended_at,
             coalesce(r.due_at <= clock_timestamp(), false) AS "due!",
-            t.state AS task_state, c.sequence AS "sequence?", c.last_node, c.next_node, c.state AS "state?",
+            t.state AS task_state, c.sequence AS "sequence?", c.last_step, c.next_step, c.state AS "state?",
             c.updated_at AS "updated_at?", w.wait_id AS "wait_id?", w.reason AS "reason?"
         FROM workflow_runs r
         JOIN tasks t USING (task_id)
@@ -320,8 +320,8 @@ pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunS
     let checkpoint = match (row.sequence, row.state, row.updated_at) {
         (Some(sequence), Some(state), Some(updated_at)) => Some(RunCheckpointRow {
             sequence,
-            last_node: parse_workflow_step(row.last_node.as_deref())?,
-            next_node: parse_workflow_step(row.next_node.as_deref())?,
+            last_node: parse_workflow_step(row.last_step.as_deref())?,
+            next_node: parse_workflow_step(row.next_step.as_deref())?,
             state,
             updated_at,
         }),
@@ -332,10 +332,10 @@ pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunS
     Ok(Some(RunStatus {
         run: RunId::from_uuid(row.run_id),
         trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
-        wakes: row.wakes,
+        wakes: row.wake_count,
         retries_used: u32::try_from(row.retries_used)
             .map_err(corrupt_column("workflow_runs", "retries_used"))?,
-        instructions_waiting: row.instructions_waiting,
+        instructions_waiting: row.pending_instructions,
         due: row.due,
         ended: row.ended_at.is_some(),
         task_state,
@@ -355,7 +355,7 @@ pub async fn insert_first_checkpoint(
     let updated_at = sqlx::query_scalar!(
         "
         INSERT INTO workflow_checkpoints
-            (task_id, run_id, sequence, next_node, state, fencing_token, trace_id, updated_at)
+            (task_id, run_id, sequence, next_step, state, fencing_token, trace_id, updated_at)
         VALUES ($1, $2, 0, $3, '{}', $4, $5, clock_timestamp())
         RETURNING updated_at
         ",
@@ -413,23 +413,23 @@ pub async fn store_checkpoint(
     let row = sqlx::query!(
         r#"
         WITH lease AS MATERIALIZED (
-            SELECT holder FROM task_workflow_lease
+            SELECT holder FROM workflow_leases
             WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
             FOR UPDATE
         ), moved AS (
             UPDATE workflow_checkpoints
-            SET sequence = $4::bigint, last_node = $5, next_node = $6, state = $7, fencing_token = $3,
+            SET sequence = $4::bigint, last_step = $5, next_step = $6, state = $7, fencing_token = $3,
                 updated_at = clock_timestamp()
-            WHERE task_id = $1 AND sequence = $4::bigint - 1 AND next_node = $5 AND EXISTS (SELECT FROM lease)
+            WHERE task_id = $1 AND sequence = $4::bigint - 1 AND next_step = $5 AND EXISTS (SELECT FROM lease)
             RETURNING run_id, trace_id, updated_at
         ), told AS (
-            INSERT INTO workflow_transitions (task_id, run_id, sequence, node, verdict, next_node, unit_key, attempt,
-                actor, fencing_token, duration_ms, cost_micros, note, trace_id, at)
+            INSERT INTO workflow_transitions (task_id, run_id, sequence, step, verdict, next_step, unit_key, attempt,
+                actor, fencing_token, duration_ms, cost_micros, note, trace_id, recorded_at)
             SELECT $1, run_id, $4::bigint, $5, $8, $6, $9, $10, (SELECT holder FROM lease), $3, $11, $12, $13, trace_id,
                 updated_at
             FROM moved
         )
-        SELECT m.run_id, m.trace_id, r.wakes, r.retries_used, r.instructions_waiting
+        SELECT m.run_id, m.trace_id, r.wake_count, r.retries_used, r.pending_instructions
         FROM moved m, workflow_runs r
         WHERE r.task_id = $1
         "#,
@@ -453,9 +453,9 @@ pub async fn store_checkpoint(
         Ok(RunCounters {
             run: RunId::from_uuid(row.run_id),
             trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
-            wakes: row.wakes,
+            wakes: row.wake_count,
             retries_used: row.retries_used.cast_unsigned(),
-            instructions_waiting: row.instructions_waiting,
+            instructions_waiting: row.pending_instructions,
         })
     })
     .transpose()
@@ -473,12 +473,12 @@ pub async fn store_manual_transition(
         "
         WITH moved AS (
             UPDATE workflow_checkpoints
-            SET sequence = $2::bigint, last_node = $3, next_node = $4, state = $5, updated_at = clock_timestamp()
+            SET sequence = $2::bigint, last_step = $3, next_step = $4, state = $5, updated_at = clock_timestamp()
             WHERE task_id = $1 AND sequence = $2::bigint - 1
             RETURNING run_id, trace_id, updated_at
         )
-        INSERT INTO workflow_transitions (task_id, run_id, sequence, node, verdict, next_node, attempt,
-            actor, fencing_token, duration_ms, cost_micros, note, trace_id, at)
+        INSERT INTO workflow_transitions (task_id, run_id, sequence, step, verdict, next_step, attempt,
+            actor, fencing_token, duration_ms, cost_micros, note, trace_id, recorded_at)
         -- No holder stored it: no holder's token.
         SELECT $1, run_id, $2::bigint, $3, $6, $4, 1, $7, 0, 0, 0, $8, trace_id, updated_at
         FROM moved
@@ -501,7 +501,7 @@ pub async fn store_manual_transition(
 #[tracing::instrument(name = "db.workflow.get_wake_count", skip_all, fields(task.id = %task))]
 pub async fn get_wake_count(conn: &mut Conn, task: TaskId) -> Result<Option<i64>, DbError> {
     let wakes = sqlx::query_scalar!(
-        "SELECT wakes FROM workflow_runs WHERE task_id = $1 AND ended_at IS NULL",
+        "SELECT wake_count FROM workflow_runs WHERE task_id = $1 AND ended_at IS NULL",
         task.as_uuid(),
     )
     .fetch_optional(conn)
@@ -514,7 +514,7 @@ pub async fn get_wake_count(conn: &mut Conn, task: TaskId) -> Result<Option<i64>
 pub async fn lock_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<bool, DbError> {
     let row = sqlx::query!(
         "
-        SELECT FROM task_workflow_lease
+        SELECT FROM workflow_leases
         WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
         FOR UPDATE
         ",
@@ -539,7 +539,7 @@ pub async fn is_checkpoint_stored(
         r#"
         SELECT EXISTS (
             SELECT FROM workflow_transitions
-            WHERE task_id = $1 AND sequence = $2 AND fencing_token = $3 AND node = $4) AS "found!"
+            WHERE task_id = $1 AND sequence = $2 AND fencing_token = $3 AND step = $4) AS "found!"
         "#,
         lease.task.as_uuid(),
         sequence,
@@ -573,8 +573,8 @@ pub async fn suspend_run(
     sqlx::query!(
         "
         UPDATE workflow_runs
-        SET sent_at = NULL, due_at = CASE
-            WHEN wakes <> $2 OR ($4 AND instructions_waiting > 0) THEN clock_timestamp()
+        SET dispatched_at = NULL, due_at = CASE
+            WHEN wake_count <> $2 OR ($4 AND pending_instructions > 0) THEN clock_timestamp()
             ELSE clock_timestamp() + $3::bigint * interval '1 millisecond' END
         WHERE task_id = $1 AND ended_at IS NULL
         ",
@@ -619,7 +619,7 @@ pub async fn end_run(
     let row = sqlx::query!(
         r#"
         WITH lease AS (
-            UPDATE task_workflow_lease SET expires_at = clock_timestamp()
+            UPDATE workflow_leases SET expires_at = clock_timestamp()
             WHERE task_id = $1 AND expires_at > clock_timestamp()
         ), run AS (
             UPDATE workflow_runs
@@ -666,20 +666,20 @@ pub async fn take_due_runs(
         WITH due AS (
             SELECT r.task_id, coalesce(l.fencing_token, 0) AS fencing_token
             FROM workflow_runs r
-            LEFT JOIN task_workflow_lease l USING (task_id)
+            LEFT JOIN workflow_leases l USING (task_id)
             WHERE r.due_at <= clock_timestamp()
               AND (l.task_id IS NULL OR l.expires_at <= clock_timestamp())
-              AND (r.sent_at IS NULL OR r.sent_wakes <> r.wakes
-                OR r.sent_at < clock_timestamp() - $1::bigint * interval '1 millisecond')
+              AND (r.dispatched_at IS NULL OR r.dispatched_wake_count <> r.wake_count
+                OR r.dispatched_at < clock_timestamp() - $1::bigint * interval '1 millisecond')
             ORDER BY r.due_at
             LIMIT $2
             FOR UPDATE OF r SKIP LOCKED
         )
         UPDATE workflow_runs r
-        SET sent_at = clock_timestamp(), sent_wakes = r.wakes
+        SET dispatched_at = clock_timestamp(), dispatched_wake_count = r.wake_count
         FROM due
         WHERE r.task_id = due.task_id
-        RETURNING r.task_id, r.run_id, r.wakes, due.fencing_token AS "fencing_token!", r.trace_id
+        RETURNING r.task_id, r.run_id, r.wake_count, due.fencing_token AS "fencing_token!", r.trace_id
         "#,
         redispatch_after_ms,
         most,
@@ -691,7 +691,7 @@ pub async fn take_due_runs(
             Ok(DueRun {
                 task: TaskId::from_uuid(row.task_id),
                 run: RunId::from_uuid(row.run_id),
-                wakes: row.wakes,
+                wakes: row.wake_count,
                 fencing_token: row.fencing_token,
                 trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
             })
@@ -702,7 +702,7 @@ pub async fn take_due_runs(
 /// Takes back that the engine was told of these tasks: it was not.
 #[tracing::instrument(name = "db.workflow.clear_dispatch_marks", skip_all)]
 pub async fn clear_dispatch_marks(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
-    sqlx::query!("UPDATE workflow_runs SET sent_at = NULL WHERE task_id = ANY($1)", tasks)
+    sqlx::query!("UPDATE workflow_runs SET dispatched_at = NULL WHERE task_id = ANY($1)", tasks)
         .execute(conn)
         .await?;
     Ok(())
@@ -742,7 +742,7 @@ pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<(), DbErro
     sqlx::query!(
         "
         UPDATE workflow_runs r
-        SET wakes = wakes + 1, due_at = clock_timestamp()
+        SET wake_count = wake_count + 1, due_at = clock_timestamp()
         WHERE task_id = ANY($1) AND ended_at IS NULL AND NOT EXISTS (
             SELECT FROM task_dependencies d JOIN tasks t ON t.task_id = d.depends_on
             WHERE d.task_id = r.task_id AND t.state <> 'completed')

@@ -378,7 +378,7 @@ pub struct PostgresProxy {
 
 /// Statements of interest: a piece of their text, and what they are called.
 const STATEMENTS: [(&str, &str); 16] = [
-    ("INSERT INTO task_workflow_lease", "sql:grant"),
+    ("INSERT INTO workflow_leases", "sql:grant"),
     ("INSERT INTO workflow_checkpoints", "sql:begin"),
     ("WITH lease AS MATERIALIZED", "sql:advance"),
     ("INSERT INTO work_units", "sql:plan"),
@@ -389,7 +389,7 @@ const STATEMENTS: [(&str, &str); 16] = [
     ("due_at = CASE", "sql:rest"),
     ("SET state = 'running', worker", "sql:claim"),
     ("SET state = $4, result", "sql:report"),
-    ("SET sent_at = clock_timestamp()", "sql:take_due"),
+    ("SET dispatched_at = clock_timestamp()", "sql:take_due"),
     ("outcome = $2", "sql:end"),
     ("UPDATE tasks", "sql:task"),
     ("INSERT INTO deliveries", "sql:delivery:begin"),

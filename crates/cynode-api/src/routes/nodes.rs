@@ -109,8 +109,8 @@ pub(crate) async fn job_events(
         call.app.read(&call.request, |ctx| Box::pin(nodes::list_job_events(ctx, job, from, most)));
     let shown = found.await?.into_iter().map(|told| JobEventView {
         number: u64::try_from(told.number).unwrap_or_default(),
-        at: told.at,
-        at_ms: u64::try_from(told.at_ms).unwrap_or_default(),
+        at: told.recorded_at,
+        at_ms: u64::try_from(told.elapsed_ms).unwrap_or_default(),
         event: told.event,
         data: told.data,
     });

@@ -48,11 +48,11 @@ async fn a_job_of_a_task_that_may_not_ask_models_waits_until_it_may() {
     let drive = Drive::new().await;
     drive.dispatched(&["a"]).await;
     let worker = drive.app.service(ServiceKind::Worker, "w").await;
-    let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
+    let park = "INSERT INTO task_parks (task_id, kind, reason, parked_until, parked_at)
         SELECT task_id, 'quota', 'used up', clock_timestamp() + interval '1 hour', clock_timestamp() FROM tasks";
     drive.app.db.execute(park).await;
     assert_eq!(claimed(&worker, 1, 1).await, Vec::<Value>::new());
-    drive.app.db.execute("UPDATE task_parks SET until = clock_timestamp()").await;
+    drive.app.db.execute("UPDATE task_parks SET parked_until = clock_timestamp()").await;
     assert_eq!(claimed(&worker, 2, 1).await.len(), 1);
 }
 
@@ -83,7 +83,7 @@ async fn a_result_is_taken_once_and_only_from_whoever_has_the_job() {
     let first = worker.post(&result_path(&job), done(&job)).await.expect(200).json();
     let again = worker.post(&result_path(&job), done(&job)).await.expect(200).json();
     assert_eq!(first, again);
-    assert_eq!(drive.app.db.number("SELECT wakes FROM workflow_runs").await, 1);
+    assert_eq!(drive.app.db.number("SELECT wake_count FROM workflow_runs").await, 1);
     // What was said cannot be unsaid.
     let mut failed = done(&job);
     failed["outcome"] = json!("failed");

@@ -111,7 +111,7 @@ async fn a_question_that_nobody_takes_is_told_and_one_behind_others_is_not() {
         "the project manager is connected and has not taken the question for more than 10 seconds";
     assert_eq!(stalls(&drive).await, one(StallKind::UnclaimedHandoff, there, "cynork status"));
     // Somebody works on another question: this one has to wait for its turn.
-    let other = "INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, claim_id, due_at, trace_id, created_at)
+    let other = "INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, blocks_run, question_key, request, claim_id, due_at, trace_id, created_at)
         SELECT gen_random_uuid(), 'schedule', role, 'claimed', user_id, project_id, false, '', request, gen_random_uuid(), now(), trace_id, now() FROM handoffs";
     assert_eq!(drive.app.db.execute(other).await, 1);
     assert_eq!(stalls(&drive).await, []);
@@ -127,7 +127,7 @@ async fn a_run_that_nobody_drives_says_whether_the_engine_was_told() {
     drive.app.db.execute(long_ago).await;
     let untold = "the engine that drives tasks cannot be told that the task goes on";
     assert_eq!(stalls(&drive).await, one(StallKind::UndrivenRun, untold, "cynork status"));
-    drive.app.db.execute("UPDATE workflow_runs SET sent_at = now()").await;
+    drive.app.db.execute("UPDATE workflow_runs SET dispatched_at = now()").await;
     let told = "the engine was told that the task goes on, and no runner has driven it for more than 10 seconds";
     assert_eq!(stalls(&drive).await, one(StallKind::UndrivenRun, told, "cynork status"));
     drive.start().await;

@@ -424,7 +424,7 @@ async fn a_providers_key_goes_to_the_provider_and_nowhere_else() {
     }
     let stored = app
         .db
-        .texts("SELECT provider_keys::text || encode(sealed, 'escape') FROM provider_keys")
+        .texts("SELECT provider_keys::text || encode(sealed_key, 'escape') FROM provider_keys")
         .await;
     assert!(!stored.concat().contains("secret-key"));
 }

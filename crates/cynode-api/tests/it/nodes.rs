@@ -381,11 +381,11 @@ async fn a_job_that_fits_nowhere_or_may_not_begin_is_not_written_by_those_who_lo
         cynode_db::nodes::has_jobs_to_place(&mut conn, 20_000).await.unwrap()
     };
     assert!(to_place().await);
-    let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
+    let park = "INSERT INTO task_parks (task_id, kind, reason, parked_until, parked_at)
         SELECT task_id, 'quota', 'used up', clock_timestamp() + interval '1 hour', clock_timestamp() FROM tasks";
     drive.app.db.execute(park).await;
     assert!(!to_place().await, "a parked task waits for no node");
-    drive.app.db.execute("UPDATE task_parks SET until = clock_timestamp()").await;
+    drive.app.db.execute("UPDATE task_parks SET parked_until = clock_timestamp()").await;
     let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
     assert_eq!(right.claim(2, 1).await.len(), 1);
 }

@@ -693,7 +693,7 @@ async fn a_link_shows_exactly_what_is_asked_and_looking_changes_nothing() {
     }
     assert_eq!(app.db.number("SELECT count(*) FROM events").await, events);
     assert_eq!(
-        (scene.waits_open().await, app.db.number("SELECT count(*) FROM used_links").await),
+        (scene.waits_open().await, app.db.number("SELECT count(*) FROM used_answer_links").await),
         (1, 0)
     );
 }
@@ -821,7 +821,7 @@ async fn what_was_answered_elsewhere_is_neither_told_nor_answered_again() {
     scene.drive.step(&held, "wait", ask).await.expect(200);
     submit(app, &link, "decision=approve").await.expect(409);
     assert_eq!(
-        (scene.waits_open().await, app.db.number("SELECT count(*) FROM used_links").await),
+        (scene.waits_open().await, app.db.number("SELECT count(*) FROM used_answer_links").await),
         (1, 0)
     );
     scene.drive.admin.post(&path, json!({ "approved": true })).await.expect(200);

@@ -161,7 +161,7 @@ async fn a_labelled_issue_becomes_one_task_with_what_a_person_reads_in_it() {
         // Sent again, under the same name and under another.
         assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
         assert_eq!(world.deliver(&Hook::Labelled(number), "d-2", SECRET).await, 202);
-        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 1);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM webhook_deliveries").await, 1);
         for _ in 0..3 {
             assert!(world.look().await);
         }
@@ -209,8 +209,8 @@ async fn a_delivery_that_is_not_from_the_forge_is_refused_and_counted() {
                 401
             );
         }
-        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 0);
-        assert_eq!(world.app.db.number("SELECT refused FROM project_remotes").await, 3);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM webhook_deliveries").await, 0);
+        assert_eq!(world.app.db.number("SELECT rejected_webhooks FROM project_remotes").await, 3);
         // Whoever sends much fills no table.
         let told = "SELECT count(*) FROM events WHERE kind = 'webhook.refused'";
         assert_eq!(world.app.db.number(told).await, 1);
@@ -221,7 +221,7 @@ async fn a_delivery_that_is_not_from_the_forge_is_refused_and_counted() {
         );
         assert_eq!(world.app.db.number(told).await, 2);
         assert_eq!(world.deliver(&Hook::Push, "d-2", SECRET).await, 202);
-        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 0);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM webhook_deliveries").await, 0);
     }
     let world = World::new(ForgeKind::Github).await;
     let nowhere = world.app.anonymous();
@@ -245,7 +245,7 @@ async fn an_issue_of_somebody_who_may_not_write_is_ignored_until_they_may() {
         assert!(world.look().await);
     }
     assert_eq!(world.tasks().await, Vec::<Value>::new());
-    let why = "SELECT number || ' ' || author || ': ' || refused FROM forge_issues ORDER BY number";
+    let why = "SELECT number || ' ' || author || ': ' || refusal_reason FROM forge_issues ORDER BY number";
     assert_eq!(
         world.app.db.texts(why).await,
         [
@@ -350,7 +350,7 @@ async fn a_delivery_that_was_dealt_with_and_is_sent_again_is_looked_at_again() {
         assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
         assert!(intake::sync_remote(&world.app.app, None).await.unwrap(), "{kind}: it is due");
         assert_eq!(world.tasks().await.len(), 2, "{kind}");
-        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 1);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM webhook_deliveries").await, 1);
     }
 }
 
@@ -413,13 +413,13 @@ async fn whoever_died_in_the_middle_of_a_look_is_followed_by_one_who_ends_it() {
     world.forge.issue("ann", "Fix it", "", &["cynode"]);
     // Somebody has the lease and is gone; nobody else looks until it is over.
     world.app.db.execute(
-        "UPDATE project_remotes SET lease_id = gen_random_uuid(), lease_until = clock_timestamp() + interval '1 hour'",
+        "UPDATE project_remotes SET lease_id = gen_random_uuid(), lease_expires_at = clock_timestamp() + interval '1 hour'",
     ).await;
     assert!(!world.look().await);
     world
         .app
         .db
-        .execute("UPDATE project_remotes SET lease_until = clock_timestamp() - interval '1 second'")
+        .execute("UPDATE project_remotes SET lease_expires_at = clock_timestamp() - interval '1 second'")
         .await;
     assert!(world.look().await);
     // The task was made and the comment was not noted: it is there once all the same.
@@ -484,7 +484,7 @@ async fn a_forge_that_does_not_answer_keeps_no_other_waiting() {
     let looking =
         TaskTracker::new().spawn(intake::run_issue_sync(world.app.app.clone(), stop.clone()));
     let _asked = silent.accept().await.unwrap();
-    until(&world.app, "SELECT count(*) FROM project_remotes WHERE looked_at IS NOT NULL").await;
+    until(&world.app, "SELECT count(*) FROM project_remotes WHERE polled_at IS NOT NULL").await;
     let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
     assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
     until(&world.app, "SELECT count(*) FROM forge_issues").await;
@@ -536,14 +536,14 @@ async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() 
     }
     assert_eq!(waits, [1, 4, 8, 16, 32, 60, 60]);
     connect_unasked(&app, &admin, "shop", port).await;
-    app.db.execute("UPDATE project_remotes SET silent_looks = 1, due_at = clock_timestamp()").await;
+    app.db.execute("UPDATE project_remotes SET failed_polls = 1, due_at = clock_timestamp()").await;
     app.db.execute_with(
-        "UPDATE project_remotes SET lease_id = gen_random_uuid(), lease_until = clock_timestamp() + interval '1 hour'
+        "UPDATE project_remotes SET lease_id = gen_random_uuid(), lease_expires_at = clock_timestamp() + interval '1 hour'
          WHERE project_id = $1::uuid",
         &first.as_uuid().to_string(),
     ).await;
     assert!(!intake::sync_remote(&app.app, None).await.unwrap());
-    app.db.execute("UPDATE project_remotes SET silent_looks = 0 WHERE lease_id IS NULL").await;
+    app.db.execute("UPDATE project_remotes SET failed_polls = 0 WHERE lease_id IS NULL").await;
     assert!(intake::sync_remote(&app.app, None).await.unwrap());
 }
 
@@ -564,7 +564,7 @@ async fn tasks_from_issues_end_with_the_right_of_whoever_connected_the_remote() 
     world.forge.issue("ann", "Fix it", "", &["cynode"]);
     assert!(world.look().await);
     assert_eq!(world.tasks().await, Vec::<Value>::new());
-    let why = world.app.db.texts("SELECT refused FROM forge_issues").await;
+    let why = world.app.db.texts("SELECT refusal_reason FROM forge_issues").await;
     assert_eq!(why, ["whoever connected the remote may not ask for work any more"]);
 }
 
@@ -607,7 +607,7 @@ async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is
         body["check"] = json!(false);
         async move { by.put(&path, body).await.expect(200) }
     };
-    let private = || app.db.texts("SELECT private::text FROM project_remotes");
+    let private = || app.db.texts("SELECT allow_private::text FROM project_remotes");
     for (by, host, expected) in [
         (&eve, "forge.example", "false"),
         (&admin, "forge.example", "false"),
@@ -622,7 +622,7 @@ async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is
     unasked(&admin, "forge.example").await;
     assert_eq!(private().await, ["true"], "removed and set anew");
     unasked(&admin, "127.0.0.1").await;
-    app.db.execute("UPDATE project_remotes SET private = false").await;
+    app.db.execute("UPDATE project_remotes SET allow_private = false").await;
     unasked(&admin, "127.0.0.1").await;
     assert_eq!(private().await, ["true"], "its address says where it is");
 }
@@ -631,7 +631,7 @@ async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is
 async fn a_forge_that_may_not_be_private_is_not_asked_where_it_is() {
     let world = World::new(ForgeKind::Gitea).await;
     let asked = world.forge.asked().len();
-    world.app.db.execute("UPDATE project_remotes SET private = false").await;
+    world.app.db.execute("UPDATE project_remotes SET allow_private = false").await;
     assert!(world.look().await);
     let failure = world.failure().await;
     assert!(failure.as_str().unwrap().contains("private network"), "{failure}");
@@ -737,7 +737,7 @@ async fn what_writers_ask_for_becomes_one_task_for_a_batch_and_is_asked_for_once
             !told.contains("keys") && !told.contains("delete") && !told.contains("nice"),
             "{told}"
         );
-        let kept = "SELECT coalesce(ignored, 'task') FROM pull_request_remarks ORDER BY 1";
+        let kept = "SELECT coalesce(ignored_reason, 'task') FROM pull_request_feedback ORDER BY 1";
         assert_eq!(
             world.app.db.texts(kept).await,
             ["its author may not write to the repository", "task", "task", "task"]
@@ -843,7 +843,7 @@ async fn a_forge_that_has_had_enough_before_the_last_pull_request_is_read_on_fro
         assert!(world.look().await);
         let failure = world.failure().await;
         assert!(failure.as_str().unwrap().contains("rate limit"), "{failure}");
-        let waiting = "SELECT count(*) FROM forge_deliveries WHERE done_at IS NULL";
+        let waiting = "SELECT count(*) FROM webhook_deliveries WHERE processed_at IS NULL";
         assert_eq!(world.app.db.number(waiting).await, 0);
         let asked = world.forge.asked().split_off(before);
         let number = |path: &str| path.rsplit_once("/pulls/")?.1.parse::<u64>().ok();

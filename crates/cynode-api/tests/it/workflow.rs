@@ -118,7 +118,7 @@ impl Drive {
 
     /// The lease of the task has ended by the database's clock.
     pub(crate) async fn expire(&self) {
-        let past = "UPDATE task_workflow_lease SET expires_at = now() - interval '1 second'";
+        let past = "UPDATE workflow_leases SET expires_at = now() - interval '1 second'";
         assert_eq!(self.app.db.execute(past).await, 1);
     }
 }
@@ -228,7 +228,7 @@ async fn of_many_starts_at_once_one_gets_the_lease() {
     assert!(statuses[1..].iter().all(|status| *status == 409), "{statuses:?}");
     let runs = "SELECT count(*) FROM workflow_runs";
     assert_eq!(drive.app.db.number(runs).await, 1);
-    assert_eq!(drive.app.db.number("SELECT fencing_token FROM task_workflow_lease").await, 1);
+    assert_eq!(drive.app.db.number("SELECT fencing_token FROM workflow_leases").await, 1);
 }
 
 #[tokio::test]
@@ -628,7 +628,7 @@ async fn a_renewed_lease_lasts_and_a_returned_one_is_free() {
     let renewed = drive.runner.post("/v1/workflow/renew", body).await.expect(200).json();
     assert_eq!(renewed["fencing_token"], 1);
     let long =
-        "SELECT count(*) FROM task_workflow_lease WHERE expires_at > now() + interval '50 minutes'";
+        "SELECT count(*) FROM workflow_leases WHERE expires_at > now() + interval '50 minutes'";
     assert_eq!(drive.app.db.number(long).await, 1);
     drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
     let next = drive.start_as(&drive.task, "other", "other").await.expect(200).json();

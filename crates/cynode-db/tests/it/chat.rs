@@ -35,7 +35,7 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
         role: "user".into(),
         content: content.into(),
         state: "whole".into(),
-        at: NOW,
+        created_at: NOW,
     };
     let messages = chat::list_thread_messages(&mut conn, thread.id).await.unwrap();
     assert_eq!(messages, [said(1, "one"), said(2, "two")]);

@@ -37,38 +37,23 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
     let db = TestDb::empty().await;
     let pending = schema::pending_migrations(&mut *db.conn().await).await.unwrap();
     let all = [
-        "accounts",
-        "projects",
-        "settings",
-        "tasks",
+        "identity",
+        "platform",
+        "projects and tasks",
         "events",
-        "workflow",
-        "gate",
-        "models",
         "nodes",
+        "workflow",
+        "jobs",
         "manager",
+        "tools and policy",
+        "audit",
+        "models",
+        "budgets",
         "delivery",
-        "forge",
-        "evidence",
-        "notify",
+        "forges",
+        "notifications",
         "schedules",
-        "taken",
-        "own models",
-        "askers",
-        "told",
-        "parked",
-        "switched",
-        "private forges",
-        "ways",
-        "token quotas",
-        "room",
-        "read back",
-        "tried",
-        "node generation",
-        "archived projects",
-        "base checks",
-        "continuations",
-        "think seconds",
+        "project deletion",
         "resume instruction",
     ];
     assert_eq!(pending, all);
@@ -175,9 +160,9 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
         all.iter().map(|one| name(*one).to_owned()).collect()
     }
     let db = TestDb::new().await;
-    let nodes = names(&WorkflowStep::ALL, WorkflowStep::as_str);
-    assert_eq!(admitted(&db, "workflow_checkpoints", "last_node").await, nodes);
-    assert_eq!(admitted(&db, "workflow_checkpoints", "next_node").await, nodes);
+    let steps = names(&WorkflowStep::ALL, WorkflowStep::as_str);
+    assert_eq!(admitted(&db, "workflow_checkpoints", "last_step").await, steps);
+    assert_eq!(admitted(&db, "workflow_checkpoints", "next_step").await, steps);
     let verdicts = names(&StepVerdict::ALL, StepVerdict::as_str);
     assert_eq!(admitted(&db, "workflow_transitions", "verdict").await, verdicts);
     let units = names(UnitState::ALL, UnitState::as_str);
@@ -202,7 +187,7 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
 /// The tables whose exact shape the page of the contract must say.
 const DOCUMENTED: [&str; 8] = [
     "workflow_runs",
-    "task_workflow_lease",
+    "workflow_leases",
     "workflow_checkpoints",
     "workflow_transitions",
     "work_units",

@@ -13,23 +13,23 @@ const SMALL: [&str; 21] = [
     "bootstrap_tokens",
     // Projects whose files are not removed yet: within an hour they are.
     "deleted_project_files",
-    "gate_rules",
-    "gate_state",
-    "gate_tools",
     "groups",
     "model_providers",
     // Calls under way, each as long as it lasts.
     "model_reservations",
     "model_routes",
     "models",
-    "models_state",
     "nodes",
     "notification_channels",
+    "policy_epoch",
+    "policy_rules",
     "project_remotes",
     "provider_keys",
+    "routing_epoch",
     "server_tools",
     "service_tokens",
     "system_settings",
+    "tool_overrides",
     "tool_servers",
 ];
 
@@ -40,7 +40,7 @@ const WIDE: [(&str, &str); 4] = [
         "ORDER BY call_id DESC LIMIT $8",
         "what is asked for is known with the values: planned with them",
     ),
-    ("ORDER BY at DESC, seq DESC, chain_id DESC LIMIT $11", "the same"),
+    ("ORDER BY recorded_at DESC, seq DESC, chain_id DESC LIMIT $11", "the same"),
     ("SELECT DISTINCT chain_id FROM audit_records", "the whole record is verified"),
 ];
 
@@ -124,7 +124,7 @@ async fn no_question_reads_the_whole_of_a_table_that_grows() {
 #[tokio::test]
 async fn what_a_channel_is_told_next_is_found_however_much_waits() {
     let db = TestDb::new().await;
-    let claims = |question: &str| question.contains("SET claim = $1, attempts = attempts + 1");
+    let claims = |question: &str| question.contains("SET claim_id = $1, attempts = attempts + 1");
     let (question, values) = questions().into_iter().find(|(text, _)| claims(text)).unwrap();
     let plan = plan(&mut *db.conn().await, &question, values).await.to_string();
     assert!(plan.contains("notifications_next") && !plan.contains("WindowAgg"), "{plan}");

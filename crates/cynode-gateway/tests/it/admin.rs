@@ -270,7 +270,7 @@ async fn records_are_read_page_by_page_each_once_however_old_they_are() {
         .app
         .db
         .execute(
-            "UPDATE audit_records SET at = at - (ARRAY['0', '2 minutes', '5 hours', '3 days', '3 weeks', '2 days'])[1 + seq / 2]::interval",
+            "UPDATE audit_records SET recorded_at = recorded_at - (ARRAY['0', '2 minutes', '5 hours', '3 days', '3 weeks', '2 days'])[1 + seq / 2]::interval",
         )
         .await;
     let whole = bench.admin.get("/v1/audit").await.expect(200).json();

@@ -255,7 +255,7 @@ async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
             "phase",
             "reason",
             "rules",
-            "shadow",
+            "shadow_rules",
             "tool",
             "trace_id",
         ]
@@ -266,13 +266,13 @@ async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
 const CHANGES: [(&str, &str); 33] = [
     ("chain_id", "UPDATE audit_records SET chain_id = gen_random_uuid() WHERE seq = 1"),
     ("seq", "UPDATE audit_records SET seq = 77 WHERE seq = 1"),
-    ("at", "UPDATE audit_records SET at = at + interval '1 microsecond' WHERE seq = 1"),
+    ("recorded_at", "UPDATE audit_records SET recorded_at = recorded_at + interval '1 microsecond' WHERE seq = 1"),
     ("call_id", "UPDATE audit_records SET call_id = gen_random_uuid() WHERE seq = 1"),
     ("phase", "UPDATE audit_records SET phase = 'decision' WHERE seq = 1"),
     ("decision", "UPDATE audit_records SET decision = 'deny' WHERE seq = 1"),
     ("reason", "UPDATE audit_records SET reason = 'other' WHERE seq = 1"),
     ("rules", "UPDATE audit_records SET rules = '{a}' WHERE seq = 1"),
-    ("shadow", "UPDATE audit_records SET shadow = '{a}' WHERE seq = 1"),
+    ("shadow_rules", "UPDATE audit_records SET shadow_rules = '{a}' WHERE seq = 1"),
     ("outcome", "UPDATE audit_records SET outcome = 'timeout' WHERE seq = 1"),
     ("agent_token_id", "UPDATE audit_records SET agent_token_id = gen_random_uuid() WHERE seq = 1"),
     ("agent_kind", "UPDATE audit_records SET agent_kind = 'pm' WHERE seq = 1"),
@@ -284,7 +284,7 @@ const CHANGES: [(&str, &str); 33] = [
     ("job_id", "UPDATE audit_records SET job_id = gen_random_uuid() WHERE seq = 1"),
     ("method", "UPDATE audit_records SET method = 'ping' WHERE seq = 1"),
     ("tool", "UPDATE audit_records SET tool = 'help.tool' WHERE seq = 1"),
-    ("definition", "UPDATE audit_records SET definition = sha256('x') WHERE seq = 1"),
+    ("definition_digest", "UPDATE audit_records SET definition_digest = sha256('x') WHERE seq = 1"),
     ("server_id", "UPDATE audit_records SET server_id = gen_random_uuid() WHERE seq = 1"),
     ("node_id", "UPDATE audit_records SET node_id = gen_random_uuid() WHERE seq = 1"),
     ("policy_hash", "UPDATE audit_records SET policy_hash = sha256('x') WHERE seq = 1"),
@@ -295,7 +295,7 @@ const CHANGES: [(&str, &str); 33] = [
     ("result_digest", "UPDATE audit_records SET result_digest = NULL WHERE seq = 1"),
     ("result_size", "UPDATE audit_records SET result_size = 99999 WHERE seq = 1"),
     ("duration_us", "UPDATE audit_records SET duration_us = duration_us + 1 WHERE seq = 1"),
-    ("prev", "UPDATE audit_records SET prev = sha256('x') WHERE seq = 1"),
+    ("previous_hash", "UPDATE audit_records SET previous_hash = sha256('x') WHERE seq = 1"),
     ("hash", "UPDATE audit_records SET hash = sha256('x') WHERE seq = 1"),
 ];
 

@@ -470,7 +470,7 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let again = claim(&manager).await;
     assert_eq!(again["decisions"][0]["output"], class, "the first answer holds");
-    let complaints = bench.app.db.texts("SELECT complaints::text FROM think_calls").await;
+    let complaints = bench.app.db.texts("SELECT validation_errors::text FROM think_calls").await;
     assert!(complaints.len() == 1 && !complaints[0].contains(&secret), "{complaints:?}");
     let prompts = bench.app.db.texts("SELECT prompt::text FROM think_prompts").await;
     assert!(prompts.len() == 1 && !prompts[0].contains(&secret), "{prompts:?}");
@@ -681,7 +681,7 @@ async fn a_report_is_answered_once_and_to_its_job_however_often_its_handoff_is_b
     lost(&bench).await;
     let steer = format!("/v1/tasks/{}/instructions", bench.task);
     bench.admin.post(&steer, json!({ "kind": "resume", "text": "red" })).await.expect(202);
-    let wakes = "SELECT wakes::text || ' ' || instructions_waiting FROM workflow_runs";
+    let wakes = "SELECT wake_count::text || ' ' || pending_instructions FROM workflow_runs";
     let before = bench.app.db.texts(wakes).await;
     let second = claim(&manager).await;
     assert_eq!((&second["handoff_id"], &second["attempt"]), (&first["handoff_id"], &json!(2)));
@@ -786,7 +786,7 @@ async fn a_run_is_not_woken_by_a_handoff_that_is_only_tried_again() {
     let bench = Bench::new().await;
     asked(&bench).await;
     let manager = host(&bench, ServiceKind::Manager, "m").await;
-    let wakes = async || bench.app.db.number("SELECT wakes FROM workflow_runs").await;
+    let wakes = async || bench.app.db.number("SELECT wake_count FROM workflow_runs").await;
     let before = wakes().await;
     let fail = |handoff: &Value, transient: bool| {
         json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"],
@@ -813,7 +813,7 @@ async fn a_run_is_not_woken_by_what_an_analyst_is_given_or_answers_but_when_its_
         run.ask("verify:1", judge()).await;
         let manager = host(&bench, ServiceKind::Manager, "m").await;
         let analyst = host(&bench, ServiceKind::Analyst, "a").await;
-        let wakes = async || bench.app.db.number("SELECT wakes FROM workflow_runs").await;
+        let wakes = async || bench.app.db.number("SELECT wake_count FROM workflow_runs").await;
         let before = wakes().await;
         let verify = claim(&manager).await;
         let share =
@@ -842,7 +842,7 @@ async fn a_run_is_not_woken_by_what_an_analyst_is_given_or_answers_but_when_its_
 async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can_be_read() {
     let bench = Bench::new().await;
     let chats = "
-        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, answer, failure, due_at, trace_id, created_at, ended_at)
+        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, blocks_run, question_key, request, answer, failure, due_at, trace_id, created_at, ended_at)
         SELECT gen_random_uuid(), 'chat', 'project_manager', state, created_by, project_id, false, '',
             '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', answer, NULL, now(), '', now(), ended_at
         FROM projects, (VALUES ('done', '{\"answer\": \"chatted\", \"content\": \"good day\"}'::jsonb, timestamptz '2000-01-01'),
@@ -870,7 +870,7 @@ async fn why_a_chat_failed_is_told_to_whoever_has_it_and_to_nobody_else() {
     let viewer = bench.app.user("vera", None).await;
     bench.app.member(bench.project, &viewer, UserRole::Viewer).await;
     let chat = "
-        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, worker, attempt, fencing_token, lease_expires_at,
+        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, blocks_run, question_key, request, worker, attempt, fencing_token, lease_expires_at,
             due_at, trace_id, created_at)
         SELECT gen_random_uuid(), 'chat', 'project_manager', 'claimed', created_by, project_id, false, '',
             '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', 'w', 1, 1, now() - interval '1 second', now(), '', now()

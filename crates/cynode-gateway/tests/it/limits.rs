@@ -88,7 +88,7 @@ async fn two_replicas_share_the_hour_of_a_task() {
     assert_eq!(passed, 40 + 10);
     assert_eq!(refusal["reset_at"], "2026-11-01T13:00:00Z");
     assert_eq!(refusal["retry_after_ms"], 3_600_000);
-    assert_eq!(bench.app.db.number("SELECT taken FROM call_quotas").await, 60);
+    assert_eq!(bench.app.db.number("SELECT used_calls FROM task_call_quotas").await, 60);
     // Another task has an hour of its own, and the next hour is a new one.
     let other = bench.another_task().await;
     let elsewhere = bench.agent_with("developer", json!({ "task_id": other })).await;

@@ -298,8 +298,8 @@ async fn no_agent_can_change_settings_tools_rules_servers_or_tokens_by_any_door(
     }
     for table in [
         "SELECT count(*) FROM system_settings",
-        "SELECT count(*) FROM gate_rules",
-        "SELECT count(*) FROM gate_tools",
+        "SELECT count(*) FROM policy_rules",
+        "SELECT count(*) FROM tool_overrides",
         "SELECT count(*) FROM tool_servers",
         "SELECT count(*) FROM allowed_images",
     ] {

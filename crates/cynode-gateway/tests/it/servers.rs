@@ -173,7 +173,7 @@ async fn the_scope_of_a_tool_is_kept_and_enforced() {
     bench.set_tool("ext.todo.echo", json!({ "scope": "both" })).await;
     assert_eq!(verdicts("ext.todo.echo").await, "ok, ok, ok");
     assert_eq!(verdicts("ext.todo.honest").await, "refused wrong_scope, ok, ok");
-    let kept = "SELECT name || ' ' || scope FROM gate_tools UNION ALL SELECT name || ' ' || scope FROM tool_servers ORDER BY 1";
+    let kept = "SELECT name || ' ' || scope FROM tool_overrides UNION ALL SELECT name || ' ' || scope FROM tool_servers ORDER BY 1";
     assert_eq!(bench.app.db.texts(kept).await, ["ext.todo.echo both", "todo pm"]);
     // A gate that starts now knows it too.
     let second = bench.app.another_gate().await;
@@ -193,7 +193,7 @@ async fn the_owner_sets_the_scope_of_their_own_tools_and_nobody_elses() {
     let server = made.text("server_id");
     // Its offers, as if it had been asked.
     bench.app.db.execute(
-        "INSERT INTO server_tools (server_id, tool, name, definition, accepted, annotations, seen_at)
+        "INSERT INTO server_tools (server_id, tool, name, definition, accepted_definition, annotations, seen_at)
          SELECT server_id, 'echo', 'ext.todo.echo', d, d, '{}', now() FROM tool_servers,
          (VALUES ('{\"name\": \"echo\", \"inputSchema\": {\"type\": \"object\"}}'::jsonb)) AS v (d)",
     ).await;
@@ -220,7 +220,7 @@ async fn what_an_admin_switched_off_its_owner_cannot_switch_on_by_any_way() {
     let server = format!("/v1/tool-servers/{}", made.text("server_id"));
     // Its offers, as if it had been asked.
     bench.app.db.execute(
-        "INSERT INTO server_tools (server_id, tool, name, definition, accepted, annotations, seen_at)
+        "INSERT INTO server_tools (server_id, tool, name, definition, accepted_definition, annotations, seen_at)
          SELECT server_id, 'echo', 'ext.todo.echo', d, d, '{}', now() FROM tool_servers,
          (VALUES ('{\"name\": \"echo\", \"inputSchema\": {\"type\": \"object\"}}'::jsonb)) AS v (d)",
     ).await;

@@ -145,7 +145,7 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
         bench
             .app
             .db
-            .number("SELECT count(*) FROM task_workflow_lease WHERE holder IS NOT NULL")
+            .number("SELECT count(*) FROM workflow_leases WHERE holder IS NOT NULL")
             .await,
         0
     );

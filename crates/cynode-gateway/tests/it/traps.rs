@@ -27,7 +27,7 @@ use crate::{
 #[tokio::test]
 async fn no_rules_never_means_that_everything_is_allowed() {
     let bench = Bench::new().await;
-    assert_eq!(bench.app.db.number("SELECT count(*) FROM gate_rules").await, 0);
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM policy_rules").await, 0);
     let task = json!({ "task_id": bench.task });
     let analyst = bench.agent("project_analyst").await;
     assert_eq!(
@@ -96,11 +96,11 @@ async fn a_gate_that_cannot_be_loaded_or_asked_lets_nothing_through() {
         .app
         .db
         .execute(
-            "INSERT INTO gate_rules (name, mode, text, version, updated_by, updated_at)
+            "INSERT INTO policy_rules (name, mode, text, version, updated_by, updated_at)
              SELECT 'odd', 'refuse', 'nonsense', 1, user_id, now() FROM users LIMIT 1",
         )
         .await;
-    bench.app.db.execute("UPDATE gate_state SET epoch = epoch + 1").await;
+    bench.app.db.execute("UPDATE policy_epoch SET epoch = epoch + 1").await;
     promised().await;
     assert_eq!(call().await.verdict(), "refused rule_failed");
     assert_eq!(agent.tools().await, Vec::<String>::new());

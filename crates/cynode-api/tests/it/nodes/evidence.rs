@@ -339,7 +339,7 @@ async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_th
     payload["checks"] = json!([{ "argv": ["make", "test"] }]);
     let files = [("Makefile", Some("test: ;true\n")), ("tests/sum.py", Some("pass\n"))];
     let units = ["a", "b", "c", "d"];
-    let why = "SELECT taken FROM jobs WHERE taken IS NOT NULL";
+    let why = "SELECT accepted_reason FROM jobs WHERE accepted_reason IS NOT NULL";
     for by_person in [false, true] {
         let mut brought = Brought::of(&units, payload.clone(), &files).await;
         let anomalies = brought.anomalies("a").await;
@@ -561,7 +561,7 @@ async fn who_changes_nothing_is_checked_with_tests_as_they_were_before_the_other
     let mut brought = Brought::of(&["a", "b"], payload(), &files).await;
     assert_eq!(brought.anomalies("a").await, json!([]));
     // The second starts from what the first brought.
-    let after = "UPDATE jobs SET base = $1, started_at = started_at + interval '1 second'
+    let after = "UPDATE jobs SET base_commit = $1, started_at = started_at + interval '1 second'
         WHERE unit_id = (SELECT unit_id FROM work_units WHERE key = 'b')";
     assert_eq!(brought.drive.app.db.execute_with(after, &brought.commit).await, 1);
     let job = brought.others.remove(0);

@@ -179,9 +179,9 @@ async fn observe(pool: &PgPool, task: &str) -> Facts {
             || CASE WHEN j.collected_at IS NULL THEN ' left' ELSE ' collected' END, count(*)
         FROM jobs j JOIN work_units u USING (unit_id) WHERE j.task_id = $1 GROUP BY 1
         UNION ALL
-        SELECT 'step ' || node || ' ' || verdict || ' ' || coalesce(unit_key, ''), count(*)
+        SELECT 'step ' || step || ' ' || verdict || ' ' || coalesce(unit_key, ''), count(*)
         FROM workflow_transitions
-        WHERE task_id = $1 AND verdict <> 'wait' AND NOT (node = 'dispatch_step' AND verdict = 'pass')
+        WHERE task_id = $1 AND verdict <> 'wait' AND NOT (step = 'dispatch_step' AND verdict = 'pass')
         GROUP BY 1
         UNION ALL
         SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 GROUP BY 1
@@ -192,7 +192,7 @@ async fn observe(pool: &PgPool, task: &str) -> Facts {
         UNION ALL
         SELECT 'waits left open', count(*) FROM waits WHERE task_id = $1 AND resolved_at IS NULL
         UNION ALL
-        SELECT 'leases left', count(*) FROM task_workflow_lease WHERE task_id = $1 AND expires_at > clock_timestamp()
+        SELECT 'leases left', count(*) FROM workflow_leases WHERE task_id = $1 AND expires_at > clock_timestamp()
         UNION ALL
         SELECT 'summary ' || coalesce(state ->> 'summary', 'none'), 1 FROM workflow_checkpoints WHERE task_id = $1";
     loop {
@@ -383,7 +383,7 @@ async fn break_at(stage: &Stage, point: &Point, expected: &Facts) -> Outcome {
             // A pause of what nobody can replace counts from its end.
             let paused = point.action == Action::Pause && point.victim != Victim::Runner;
             let from = if paused { at + point.length() } else { at };
-            let query = "SELECT min(at) FROM workflow_transitions WHERE task_id = $1 AND at > $2";
+            let query = "SELECT min(recorded_at) FROM workflow_transitions WHERE task_id = $1 AND recorded_at > $2";
             let next = sqlx::query_scalar::<_, Option<OffsetDateTime>>(query)
                 .bind(raw(&task))
                 .bind(from)
@@ -520,7 +520,7 @@ async fn until_all_ended(stage: &Stage, patience: Duration) -> i64 {
 /// Says where the tasks stand that have not ended.
 async fn tell_stuck(pool: &PgPool) {
     let query = "
-        SELECT format('stuck: %s at %s since %s; waits %s, jobs %s', r.task_id, c.next_node, c.updated_at,
+        SELECT format('stuck: %s at %s since %s; waits %s, jobs %s', r.task_id, c.next_step, c.updated_at,
             (SELECT json_agg(w.reason) FROM waits w WHERE w.task_id = r.task_id AND w.resolved_at IS NULL),
             (SELECT json_agg(j.state) FROM jobs j WHERE j.task_id = r.task_id AND j.collected_at IS NULL))
         FROM workflow_runs r LEFT JOIN workflow_checkpoints c USING (task_id) WHERE r.ended_at IS NULL LIMIT 5";
@@ -653,7 +653,7 @@ async fn split_brain(places: &Where, count: usize) -> bool {
         tasks.push(stage.world.task("slow-units").await);
     }
     // The first runner is in the middle of many nodes.
-    let thinking = "SELECT count(*) FROM workflow_checkpoints WHERE next_node = 'plan_steps'";
+    let thinking = "SELECT count(*) FROM workflow_checkpoints WHERE next_step = 'plan_steps'";
     let goal = i64::try_from(count * 8 / 10).unwrap();
     while sqlx::query_scalar::<_, i64>(thinking).fetch_one(&stage.world.pool).await.unwrap() < goal
     {

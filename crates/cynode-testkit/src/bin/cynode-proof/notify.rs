@@ -135,7 +135,7 @@ pub(crate) async fn run(cli: Notify) -> bool {
     for _ in 0..cli.kills {
         let begun = Instant::now();
         let sending =
-            "SELECT count(*) FROM notifications WHERE claim IS NOT NULL AND due_at > now()";
+            "SELECT count(*) FROM notifications WHERE claim_id IS NOT NULL AND due_at > now()";
         while story.number(sending).await == 0 && begun.elapsed() < PATIENCE {
             pause(Duration::from_millis(5)).await;
         }
@@ -143,7 +143,7 @@ pub(crate) async fn run(cli: Notify) -> bool {
         story.world.processes.start(Victim::Orchestrator);
         story.world.wait_until_it_works().await;
     }
-    let cut = "SELECT count(*) FROM notifications WHERE state = 'pending' AND tries > 0";
+    let cut = "SELECT count(*) FROM notifications WHERE state = 'pending' AND total_attempts > 0";
     let cut = story.number(cut).await;
     story.check(cut > 0, &format!("the orchestrator was killed {} times while it told people; {cut} notices were begun and not ended", cli.kills));
 

@@ -219,7 +219,7 @@ impl Bench {
 
     /// Those that have not ended, and how many steps the others took.
     async fn ended(&self, open: &[uuid::Uuid]) -> (Vec<uuid::Uuid>, i64) {
-        let query = "SELECT task_id, sequence FROM workflow_checkpoints WHERE task_id = ANY($1) AND next_node IS NULL";
+        let query = "SELECT task_id, sequence FROM workflow_checkpoints WHERE task_id = ANY($1) AND next_step IS NULL";
         let ended: Vec<(uuid::Uuid, i64)> =
             sqlx::query_as(query).bind(open).fetch_all(&self.world.pool).await.unwrap();
         let left = open.iter().filter(|task| ended.iter().all(|(id, _)| id != *task)).copied();
@@ -237,7 +237,7 @@ impl Bench {
             tasks.push(task);
         }
         let query = "SELECT 1000 * percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM took)::float8) FROM (
-            SELECT at - lag(at) OVER (PARTITION BY task_id ORDER BY sequence) AS took,
+            SELECT recorded_at - lag(recorded_at) OVER (PARTITION BY task_id ORDER BY sequence) AS took,
                 lag(verdict) OVER (PARTITION BY task_id ORDER BY sequence) AS before
             FROM workflow_transitions WHERE task_id = ANY($1)) AS steps
             WHERE took IS NOT NULL AND before <> 'wait'";
@@ -294,13 +294,13 @@ const STORE: &str = "
         SELECT task_id, (SELECT project_id FROM projects LIMIT 1), 'old-' || replace(task_id::text, '-', ''), 'one-unit', '[]',
             'completed', now(), now(), (SELECT user_id FROM users LIMIT 1), now(), now()
         FROM new_tasks;
-    INSERT INTO workflow_runs (task_id, run_id, trace_id, wakes, sent_at, sent_wakes, created_at, ended_at, outcome)
+    INSERT INTO workflow_runs (task_id, run_id, trace_id, wake_count, dispatched_at, dispatched_wake_count, created_at, ended_at, outcome)
         SELECT task_id, run_id, replace(run_id::text, '-', ''), 1, now(), 1, now(), now(), 'completed' FROM new_tasks;
-    INSERT INTO task_workflow_lease SELECT task_id, 'old', 'runner', 'old', 2, now() FROM new_tasks;
+    INSERT INTO workflow_leases SELECT task_id, 'old', 'runner', 'old', 2, now() FROM new_tasks;
     INSERT INTO workflow_checkpoints
         SELECT task_id, run_id, 8, 'finalize_summary', NULL, '{}', 2, replace(run_id::text, '-', ''), now() FROM new_tasks;
-    INSERT INTO workflow_transitions (task_id, run_id, sequence, node, verdict, next_node, attempt, actor, fencing_token,
-            duration_ms, cost_micros, trace_id, at)
+    INSERT INTO workflow_transitions (task_id, run_id, sequence, step, verdict, next_step, attempt, actor, fencing_token,
+            duration_ms, cost_micros, trace_id, recorded_at)
         SELECT task_id, run_id, sequence, 'dispatch_step', 'pass', 'collect_result', 1, 'runner', 2, 0, 0,
             replace(run_id::text, '-', ''), clock_timestamp()
         FROM new_tasks, generate_series(1, 8) AS sequence;

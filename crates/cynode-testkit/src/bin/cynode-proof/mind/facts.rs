@@ -29,10 +29,10 @@ const FACTS: &str = "
     SELECT 'evidence of ' || u.key || ' ' || e.attempt || ' ' || e.state || ': ' || e.checks::text, count(*)
     FROM evidence e JOIN work_units u USING (unit_id) WHERE e.task_id = $1 GROUP BY 1
     UNION ALL
-    SELECT 'check ' || r.number || ' of ' || u.key || ', round ' || r.round || ': ' || r.holds || ' ' || coalesce(r.exit_code, -1), count(*)
+    SELECT 'check ' || r.number || ' of ' || u.key || ', round ' || r.round || ': ' || r.passed || ' ' || coalesce(r.exit_code, -1), count(*)
     FROM evidence_results r JOIN evidence e USING (evidence_id) JOIN work_units u USING (unit_id) WHERE e.task_id = $1 GROUP BY 1
     UNION ALL
-    SELECT 'step ' || node || ' ' || verdict || ' ' || coalesce(unit_key, '') || ' ' || coalesce(note, ''), count(*)
+    SELECT 'step ' || step || ' ' || verdict || ' ' || coalesce(unit_key, '') || ' ' || coalesce(note, ''), count(*)
     FROM workflow_transitions WHERE task_id = $1 AND verdict <> 'wait' GROUP BY 1
     UNION ALL
     SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 AND kind <> 'preference.set' GROUP BY 1
@@ -43,7 +43,7 @@ const FACTS: &str = "
     UNION ALL
     SELECT 'waits left open', count(*) FROM waits WHERE task_id = $1 AND resolved_at IS NULL
     UNION ALL
-    SELECT 'leases left', count(*) FROM task_workflow_lease WHERE task_id = $1 AND expires_at > clock_timestamp()
+    SELECT 'leases left', count(*) FROM workflow_leases WHERE task_id = $1 AND expires_at > clock_timestamp()
     UNION ALL
     SELECT 'summary ' || regexp_replace(coalesce(state ->> 'summary', 'none'), '#[0-9]+: /v1/pull-requests/[a-z0-9_]+', 'of its own'), 1
     FROM workflow_checkpoints WHERE task_id = $1
@@ -52,7 +52,7 @@ const FACTS: &str = "
         || CASE WHEN answer ? 'pull_request' THEN ' with a pull request' ELSE '' END, count(*)
     FROM handoffs WHERE task_id = $1 GROUP BY 1
     UNION ALL
-    SELECT 'answers that no run took', count(*) FROM handoffs WHERE task_id = $1 AND driven AND taken_at IS NULL
+    SELECT 'answers that no run took', count(*) FROM handoffs WHERE task_id = $1 AND blocks_run AND consumed_at IS NULL
     UNION ALL
     SELECT 'thought ' || t.step || ' of ' || h.kind || ': ' || t.kind || ' by ' || t.model || ' ' || coalesce(t.output::text, 'none'), count(*)
     FROM think_calls t JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 GROUP BY 1
@@ -112,7 +112,7 @@ pub(super) struct Made {
 
 /// The commits that jobs of a task left in the orchestrator's repository.
 pub(super) async fn commits(stage: &Stage, task: &str) -> Vec<Made> {
-    let query = "SELECT j.job_id, u.key, j.base FROM jobs j JOIN work_units u USING (unit_id)
+    let query = "SELECT j.job_id, u.key, j.base_commit FROM jobs j JOIN work_units u USING (unit_id)
         WHERE j.task_id = $1 AND j.evidence_id IS NULL ORDER BY u.key, j.attempt";
     let jobs: Vec<(Uuid, String, Option<String>)> =
         sqlx::query_as(query).bind(raw(task)).fetch_all(&stage.world.pool).await.unwrap();
@@ -137,7 +137,7 @@ pub(super) struct Effort {
 
 pub(super) async fn effort(pool: &PgPool, task: &str) -> Effort {
     let query = "
-        WITH used AS (SELECT unnest(calls) AS call_id FROM think_calls WHERE task_id = $1),
+        WITH used AS (SELECT unnest(model_call_ids) AS call_id FROM think_calls WHERE task_id = $1),
         made AS (SELECT call_id FROM model_calls WHERE task_id = $1 AND outcome = 'answered')
         SELECT (SELECT count(*) FROM made WHERE call_id NOT IN (SELECT call_id FROM used)),
             (SELECT coalesce(sum(attempt - 1), 0) FROM handoffs WHERE task_id = $1)";

@@ -155,7 +155,7 @@ impl Seen {
         let path = format!("/v1/projects/{}/handoffs?task_id={task}", world.project);
         let mut handoffs = stage.list(&path).await;
         handoffs.reverse();
-        let jobs = "SELECT u.key, j.payload, j.base, j.result, j.trace_id FROM jobs j JOIN work_units u USING (unit_id)
+        let jobs = "SELECT u.key, j.payload, j.base_commit, j.result, j.trace_id FROM jobs j JOIN work_units u USING (unit_id)
             WHERE j.task_id = $1 AND j.evidence_id IS NULL";
         let jobs = rows(pool, jobs, task).await.into_iter();
         let keyed = |job: Value| (job["key"].as_str().unwrap().to_owned(), job);
@@ -164,7 +164,7 @@ impl Seen {
             let id = handoff["handoff_id"].as_str().unwrap();
             answers.push(world.get(&format!("/v1/handoffs/{id}")).await["answer"].take());
         }
-        let thoughts = "SELECT t.kind, t.cost_micros, t.latency_ms, t.trace_id, t.calls, t.complaints FROM think_calls t
+        let thoughts = "SELECT t.kind, t.cost_micros, t.latency_ms, t.trace_id, t.model_call_ids, t.validation_errors FROM think_calls t
             JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 ORDER BY handoff_id, step";
         let mut offered =
             stage.list(&format!("/v1/projects/{}/pull-requests", world.project)).await;
@@ -305,7 +305,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
     let made = seen.made.first().map(|it| it.commit.as_str());
     checks.that(
         "where it begins",
-        &seen.jobs.get("review").unwrap_or(&Value::Null)["base"],
+        &seen.jobs.get("review").unwrap_or(&Value::Null)["base_commit"],
         &json!(made),
     );
 
@@ -485,7 +485,7 @@ fn records(seen: &Seen, checks: &mut Checks) {
     };
     checks.step("   calls", "as many model calls as thoughts rest on, and the same");
     let hex = |it: &Value| it.as_str().map(|id| format!("cal_{}", id.replace('-', "")));
-    let used = seen.thoughts.iter().flat_map(|it| it["calls"].as_array().into_iter().flatten());
+    let used = seen.thoughts.iter().flat_map(|it| it["model_call_ids"].as_array().into_iter().flatten());
     let used: Vec<String> = used.filter_map(hex).collect();
     checks.that("how many", &json!([used.len(), seen.calls.len()]), &json!([6, 6]));
     let used: BTreeSet<String> = used.into_iter().collect();
@@ -496,7 +496,7 @@ fn records(seen: &Seen, checks: &mut Checks) {
     let poor = |it: &&Value| {
         it["cost_micros"].as_i64() < Some(1)
             || it["latency_ms"].as_i64() < Some(1)
-            || it["complaints"] != json!([])
+            || it["validation_errors"] != json!([])
     };
     let poor: Vec<_> = seen.thoughts.iter().filter(poor).collect();
     checks.that("without", &json!(poor), &json!([]));

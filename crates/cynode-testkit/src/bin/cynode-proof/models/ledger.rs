@@ -42,12 +42,12 @@ struct Look {
     max_cost_micros: Option<i64>,
     max_tokens: Option<i64>,
     spent_micros: i64,
-    held_micros: i64,
-    spent_tokens: i64,
-    held_tokens: i64,
-    reserved: i64,
     reserved_micros: i64,
+    spent_tokens: i64,
     reserved_tokens: i64,
+    open_calls: i64,
+    open_micros: i64,
+    open_tokens: i64,
     calls_micros: i64,
     calls_tokens: i64,
 }
@@ -55,35 +55,36 @@ struct Look {
 /// One statement, so that all of it is of one moment.
 const LOOK: &str = "
     SELECT b.scope_type, b.period, b.max_cost_micros, b.max_tokens,
-        c.spent_micros, c.held_micros, c.spent_tokens, c.held_tokens,
-        r.reserved, r.micros AS reserved_micros, r.tokens AS reserved_tokens,
+        c.spent_micros, c.reserved_micros, c.spent_tokens, c.reserved_tokens,
+        r.open_calls, r.micros AS open_micros, r.tokens AS open_tokens,
         m.micros AS calls_micros, m.tokens AS calls_tokens
     FROM budget_counters c JOIN budgets b USING (budget_id)
     CROSS JOIN LATERAL (
-        SELECT count(*) AS reserved, coalesce(sum(r.micros), 0)::bigint AS micros, coalesce(sum(r.tokens), 0)::bigint AS tokens
+        SELECT count(*) AS open_calls, coalesce(sum(r.cost_micros), 0)::bigint AS micros, coalesce(sum(r.tokens), 0)::bigint AS tokens
         FROM model_reservations r WHERE EXISTS (
-            SELECT FROM unnest(r.budgets, r.periods) AS u (id, start) WHERE u.id = c.budget_id AND u.start = c.period_start)) r
+            SELECT FROM unnest(r.budget_ids, r.period_starts) AS u (id, start) WHERE u.id = c.budget_id AND u.start = c.period_start)) r
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(m.cost_micros), 0)::bigint AS micros,
             coalesce(sum(m.input_tokens + m.output_tokens), 0)::bigint AS tokens
         FROM model_calls m
-        WHERE budget_period(b.period, m.at) = c.period_start AND CASE b.scope_type
+        WHERE budget_period_start(b.period, m.started_at) = c.period_start AND CASE b.scope_type
             WHEN 'user' THEN m.user_id = b.scope_id WHEN 'project' THEN m.project_id = b.scope_id
             WHEN 'task' THEN m.task_id = b.scope_id ELSE true END) m";
 
 impl Look {
     /// What is wrong with it.
     fn problem(&self) -> Option<&'static str> {
-        let above =
-            |spent: i64, held: i64, most: Option<i64>| most.is_some_and(|most| spent + held > most);
-        if above(self.spent_micros, self.held_micros, self.max_cost_micros)
-            || above(self.spent_tokens, self.held_tokens, self.max_tokens)
+        let above = |spent: i64, reserved: i64, max: Option<i64>| {
+            max.is_some_and(|max| spent + reserved > max)
+        };
+        if above(self.spent_micros, self.reserved_micros, self.max_cost_micros)
+            || above(self.spent_tokens, self.reserved_tokens, self.max_tokens)
         {
-            Some("it is above its ceiling")
-        } else if (self.held_micros, self.held_tokens)
-            != (self.reserved_micros, self.reserved_tokens)
+            Some("it is above its limit")
+        } else if (self.reserved_micros, self.reserved_tokens)
+            != (self.open_micros, self.open_tokens)
         {
-            Some("what is held is not what calls under way may cost")
+            Some("what is reserved is not what open calls may cost")
         } else if (self.spent_micros, self.spent_tokens) != (self.calls_micros, self.calls_tokens) {
             Some("what is spent is not what calls have cost")
         } else {
@@ -106,7 +107,7 @@ async fn look(conn: &mut PgConnection, seen: &mut Seen) -> anyhow::Result<Vec<Lo
     let looks: Vec<Look> = sqlx::query_as(LOOK).fetch_all(conn).await?;
     seen.looks += 1;
     for look in &looks {
-        seen.most_reserved = seen.most_reserved.max(look.reserved);
+        seen.most_reserved = seen.most_reserved.max(look.open_calls);
         if let Some(problem) = look.problem()
             && seen.problems.len() < SHOWN
         {
@@ -141,8 +142,8 @@ pub(crate) async fn run(ledger: Ledger) -> anyhow::Result<bool> {
         pause(Duration::from_millis(200)).await;
     };
     let last = if seen.problems.is_empty() { look(&mut conn, &mut seen).await? } else { last };
-    for held in last.iter().filter(|look| (look.held_micros, look.held_tokens) != (0, 0)) {
-        seen.problems.push(format!("something is still held: {held:?}"));
+    for look in last.iter().filter(|it| (it.reserved_micros, it.reserved_tokens) != (0, 0)) {
+        seen.problems.push(format!("something is still reserved: {look:?}"));
     }
     let kinds = ["installation", "user", "project", "task"];
     for kind in kinds {

@@ -148,7 +148,7 @@ pub(crate) struct Job {
     pub(crate) state: String,
     pub(crate) phase: Option<String>,
     pub(crate) node: Option<String>,
-    pub(crate) base: Option<String>,
+    pub(crate) base_commit: Option<String>,
     pub(crate) result: Option<Value>,
 }
 
@@ -184,7 +184,7 @@ fn raw(task: &str) -> Uuid {
 /// The jobs of a task, by unit and attempt; the database is always there in these worlds.
 pub(crate) async fn jobs(pool: &PgPool, task: &str) -> Vec<Job> {
     let query = "
-        SELECT j.job_id AS id, u.key AS unit, j.attempt, j.state, j.phase, n.name AS node, j.base, j.result
+        SELECT j.job_id AS id, u.key AS unit, j.attempt, j.state, j.phase, n.name AS node, j.base_commit, j.result
         FROM jobs j JOIN work_units u USING (unit_id) LEFT JOIN nodes n ON n.node_id = j.node_id
         WHERE j.task_id = $1 ORDER BY u.key, j.attempt";
     sqlx::query_as(query).bind(raw(task)).fetch_all(pool).await.unwrap()
@@ -200,7 +200,7 @@ pub(crate) async fn ended(pool: &PgPool, task: &str) -> Option<String> {
 /// How often each unit of a task was taken as done by its run.
 async fn passes(pool: &PgPool, task: &str) -> BTreeMap<String, i64> {
     let query = "SELECT unit_key, count(*) FROM workflow_transitions
-        WHERE task_id = $1 AND node = 'verify_step_result' AND verdict = 'pass' GROUP BY unit_key";
+        WHERE task_id = $1 AND step = 'verify_step_result' AND verdict = 'pass' GROUP BY unit_key";
     let rows: Vec<(String, i64)> =
         sqlx::query_as(query).bind(raw(task)).fetch_all(pool).await.unwrap();
     rows.into_iter().collect()
@@ -240,7 +240,7 @@ pub(crate) async fn wrong(world: &World, project: &str, task: &str, units: &[&st
 /// What is wrong with the commits of a unit: from where its first attempt began there is one of each attempt that made one, in
 /// their order, and together they add one file of the unit's name.
 fn wrong_history(repository: &Path, unit: &str, attempts: &[&Job]) -> Option<String> {
-    let base = attempts.first().and_then(|job| job.base.as_deref());
+    let base = attempts.first().and_then(|job| job.base_commit.as_deref());
     let mut made: Vec<_> = attempts.iter().filter_map(|job| job.commit()).collect();
     let (Some(base), Some(commit)) = (base, made.last().copied()) else {
         return Some(format!("{unit}: no base or no commit"));

@@ -1,9 +1,9 @@
--- What happened, in the order in which it became visible; and answers that may be asked for again.
+-- The event log, in the order in which events became visible.
 
 CREATE SEQUENCE events_seq AS bigint;
 
--- (xact, seq) is the position of an event. A reader that takes only events whose transaction is
--- older than every running one sees each event once and in order: no event can appear behind it.
+-- (xact, seq) is the position of an event. A reader that reads only events whose transaction is older than every running one
+-- sees each event once and in order: no event can appear behind its position.
 CREATE TABLE events (
     xact        bigint NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),
     seq         bigint NOT NULL DEFAULT nextval('events_seq'),
@@ -19,14 +19,3 @@ CREATE TABLE events (
 ) PARTITION BY RANGE (occurred_at);
 CREATE INDEX events_by_project ON events (project_id, xact, seq);
 CREATE INDEX events_by_task ON events (task_id, xact, seq) WHERE task_id IS NOT NULL;
-
--- Unique over all time it is kept, so it cannot be partitioned by time; it is swept by expires_at.
-CREATE TABLE idempotency_keys (
-    actor_id       uuid NOT NULL,
-    key            text NOT NULL CHECK (char_length(key) BETWEEN 1 AND 200),
-    request_digest bytea NOT NULL CHECK (octet_length(request_digest) = 32),
-    answer         bytea NOT NULL,
-    expires_at     timestamptz NOT NULL,
-    PRIMARY KEY (actor_id, key)
-);
-CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys USING brin (expires_at);

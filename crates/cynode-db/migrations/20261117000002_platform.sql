@@ -1,4 +1,4 @@
--- What people set: for the system, and for whom it concerns. Every write is kept.
+-- Settings of the system, preferences of every scope, and stored answers to repeated requests.
 
 CREATE TABLE system_settings (
     key        text PRIMARY KEY CHECK (key ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'),
@@ -32,7 +32,7 @@ CREATE TABLE preferences (
         WHEN 'project' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
         WHEN 'task' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
         ELSE false END),
-    CONSTRAINT preferences_once UNIQUE (scope_type, scope_id, key)
+    CONSTRAINT preferences_unique UNIQUE (scope_type, scope_id, key)
 );
 
 CREATE TABLE preferences_history (
@@ -43,5 +43,16 @@ CREATE TABLE preferences_history (
     value      jsonb,                        -- null: this version is the deletion
     changed_by uuid NOT NULL REFERENCES users,
     changed_at timestamptz NOT NULL,
-    CONSTRAINT preferences_history_once UNIQUE (scope_type, scope_id, key, version)
+    CONSTRAINT preferences_history_unique UNIQUE (scope_type, scope_id, key, version)
 );
+
+-- The key is unique as long as a row is stored, so the table cannot be partitioned by time; retention prunes it by `expires_at`.
+CREATE TABLE idempotency_keys (
+    actor_id       uuid NOT NULL,
+    key            text NOT NULL CHECK (char_length(key) BETWEEN 1 AND 200),
+    request_digest bytea NOT NULL CHECK (octet_length(request_digest) = 32),
+    answer         bytea NOT NULL,
+    expires_at     timestamptz NOT NULL,
+    PRIMARY KEY (actor_id, key)
+);
+CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys USING brin (expires_at);

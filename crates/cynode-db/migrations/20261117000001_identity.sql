@@ -1,8 +1,8 @@
--- People, how they prove who they are, and what they may do.
+-- The users, how they authenticate, their groups, and the tokens of the programs of the installation.
 
 CREATE TABLE users (
     user_id      uuid PRIMARY KEY,
-    handle       text NOT NULL CONSTRAINT users_handle_taken UNIQUE
+    handle       text NOT NULL CONSTRAINT users_handle_unique UNIQUE
                  CHECK (handle ~ '^[a-z][a-z0-9-]{0,62}$'),
     display_name text NOT NULL CHECK (char_length(display_name) BETWEEN 1 AND 200),
     email        text CHECK (char_length(email) BETWEEN 3 AND 254),
@@ -16,14 +16,14 @@ CREATE TABLE users (
         ELSE false END)
 );
 
--- Apart from users, so that a query about people can never carry a hash along.
+-- A table of its own, so that no query of users can return a hash.
 CREATE TABLE password_credentials (
     user_id    uuid PRIMARY KEY REFERENCES users ON DELETE CASCADE,
     phc        text NOT NULL CHECK (phc LIKE '$argon2id$%'),
     changed_at timestamptz NOT NULL
 );
 
--- Tokens are stored as SHA-256 of 256 random bits: nothing here opens a door.
+-- A token has 256 random bits. Only its SHA-256 is stored, here and for every other kind of token.
 CREATE TABLE user_sessions (
     session_id uuid PRIMARY KEY,
     user_id    uuid NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -33,6 +33,8 @@ CREATE TABLE user_sessions (
     ended_at   timestamptz
 );
 CREATE INDEX user_sessions_by_user ON user_sessions (user_id);
+-- Retention finds expired sessions by this index.
+CREATE INDEX user_sessions_by_end ON user_sessions (expires_at);
 
 CREATE TABLE api_keys (
     api_key_id uuid PRIMARY KEY,
@@ -54,7 +56,7 @@ CREATE TABLE bootstrap_tokens (
 
 CREATE TABLE groups (
     group_id   uuid PRIMARY KEY,
-    name       text NOT NULL CONSTRAINT groups_name_taken UNIQUE
+    name       text NOT NULL CONSTRAINT groups_name_unique UNIQUE
                CHECK (name ~ '^[a-z][a-z0-9-]{0,62}$'),
     created_at timestamptz NOT NULL
 );
@@ -66,3 +68,14 @@ CREATE TABLE group_members (
     PRIMARY KEY (group_id, user_id)
 );
 CREATE INDEX group_members_by_user ON group_members (user_id);
+
+-- Programs that work for the installation.
+CREATE TABLE service_tokens (
+    service_token_id uuid PRIMARY KEY,
+    kind             text NOT NULL CHECK (kind IN ('runner', 'worker', 'manager', 'analyst')),
+    name             text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    token_hash       bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
+    created_at       timestamptz NOT NULL,
+    revoked_at       timestamptz,
+    last_seen_at     timestamptz             -- when the program last asked for work, noted every few seconds at most
+);
