@@ -102,8 +102,11 @@ impl CallableServer {
             None => Vec::new(),
             Some(sealed) => {
                 let text = keys.unseal_secret(server.id.as_uuid().as_bytes(), sealed)?;
-                let pairs: BTreeMap<String, String> = serde_json::from_slice(&text)
-                    .map_err(|_| DbError::Corrupt { table: "tool_servers", column: "sealed_credentials" })?;
+                let pairs: BTreeMap<String, String> =
+                    serde_json::from_slice(&text).map_err(|_| DbError::Corrupt {
+                        table: "tool_servers",
+                        column: "sealed_credentials",
+                    })?;
                 pairs.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect()
             }
         };

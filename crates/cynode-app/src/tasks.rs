@@ -172,10 +172,9 @@ async fn best_continuation(ctx: &mut Ctx, task: TaskId) -> Result<Option<TaskCon
     // Of equals the last is taken: they come oldest first.
     let best = left.into_iter().max_by_key(|it| it.held);
     let base = cynode_db::evidence::load_change_baseline(ctx.conn(), task).await?.base;
-    Ok(best.zip(base).map(|(best, base_commit)| TaskContinuation {
-        start_commit: best.commit,
-        base_commit,
-    }))
+    Ok(best
+        .zip(base)
+        .map(|(best, base_commit)| TaskContinuation { start_commit: best.commit, base_commit }))
 }
 
 /// The same in the name of a person whose right to it is known.

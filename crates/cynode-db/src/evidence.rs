@@ -756,7 +756,7 @@ pub async fn list_task_evidence(
             waived: row.waiver_reason,
             error,
             attempts: u32::try_from(row.gather_attempts)
-            .map_err(corrupt_column("evidence", "gather_attempts"))?,
+                .map_err(corrupt_column("evidence", "gather_attempts"))?,
             opened_at: row.opened_at,
             ended_at: row.ended_at,
         });

@@ -27,7 +27,8 @@ pub async fn bump_policy_epoch(conn: &mut Conn) -> Result<(), DbError> {
 /// What people decided about tools, by name.
 #[tracing::instrument(name = "db.gate.list_tool_overrides", skip_all)]
 pub async fn list_tool_overrides(conn: &mut Conn) -> Result<Vec<(String, ToolOverride)>, DbError> {
-    let rows = sqlx::query!("SELECT name, enabled, scope FROM tool_overrides").fetch_all(conn).await?;
+    let rows =
+        sqlx::query!("SELECT name, enabled, scope FROM tool_overrides").fetch_all(conn).await?;
     rows.into_iter()
         .map(|row| {
             let scope = row.scope.map(|name| {

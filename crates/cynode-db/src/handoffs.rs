@@ -474,9 +474,12 @@ pub async fn lock_expired_handoff(
 /// Counts that nothing was heard of whoever worked on it.
 #[tracing::instrument(name = "db.handoffs.count_lease_expiry", skip_all)]
 pub async fn count_lease_expiry(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
-    sqlx::query!("UPDATE handoffs SET expired_leases = expired_leases + 1 WHERE handoff_id = $1", id.as_uuid())
-        .execute(conn)
-        .await?;
+    sqlx::query!(
+        "UPDATE handoffs SET expired_leases = expired_leases + 1 WHERE handoff_id = $1",
+        id.as_uuid()
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -951,7 +954,8 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
         }
         if same {
             let tokens = (before.input_tokens, before.output_tokens);
-            carried = (before.attempts, before.model_call_ids, tokens.0, tokens.1, before.cost_micros);
+            carried =
+                (before.attempts, before.model_call_ids, tokens.0, tokens.1, before.cost_micros);
         }
         sqlx::query!(
             "

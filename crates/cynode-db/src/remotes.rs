@@ -368,7 +368,8 @@ pub async fn list_pending_deliveries(
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
     rows.map(|row| {
-        let digest = row.digest.try_into().map_err(corrupt_column("webhook_deliveries", "digest"))?;
+        let digest =
+            row.digest.try_into().map_err(corrupt_column("webhook_deliveries", "digest"))?;
         Ok(WebhookRecord { digest, event: row.event })
     })
     .collect()

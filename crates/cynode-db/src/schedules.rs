@@ -112,7 +112,8 @@ fn to_schedule_columns(schedule: &Schedule) -> Result<ScheduleColumns<'_>, DbErr
 /// Stores a new schedule.
 #[tracing::instrument(name = "db.schedules.insert_schedule", skip_all)]
 pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
-    let ScheduleColumns { cron, timezone, once_at, prompt, template } = to_schedule_columns(schedule)?;
+    let ScheduleColumns { cron, timezone, once_at, prompt, template } =
+        to_schedule_columns(schedule)?;
     sqlx::query!(
         "
         INSERT INTO schedules (schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at,
@@ -141,7 +142,8 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
 /// Writes a schedule that is locked anew: all but its project, its author and how often it fired.
 #[tracing::instrument(name = "db.schedules.update_schedule", skip_all)]
 pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
-    let ScheduleColumns { cron, timezone, once_at, prompt, template } = to_schedule_columns(schedule)?;
+    let ScheduleColumns { cron, timezone, once_at, prompt, template } =
+        to_schedule_columns(schedule)?;
     sqlx::query!(
         "
         UPDATE schedules SET name = $2, cron = $3, timezone = $4, once_at = $5, prompt = $6, template = $7, missed_policy = $8, enabled = $9,

@@ -419,7 +419,9 @@ async fn whoever_died_in_the_middle_of_a_look_is_followed_by_one_who_ends_it() {
     world
         .app
         .db
-        .execute("UPDATE project_remotes SET lease_expires_at = clock_timestamp() - interval '1 second'")
+        .execute(
+            "UPDATE project_remotes SET lease_expires_at = clock_timestamp() - interval '1 second'",
+        )
         .await;
     assert!(world.look().await);
     // The task was made and the comment was not noted: it is there once all the same.

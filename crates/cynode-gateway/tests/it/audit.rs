@@ -266,7 +266,10 @@ async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
 const CHANGES: [(&str, &str); 33] = [
     ("chain_id", "UPDATE audit_records SET chain_id = gen_random_uuid() WHERE seq = 1"),
     ("seq", "UPDATE audit_records SET seq = 77 WHERE seq = 1"),
-    ("recorded_at", "UPDATE audit_records SET recorded_at = recorded_at + interval '1 microsecond' WHERE seq = 1"),
+    (
+        "recorded_at",
+        "UPDATE audit_records SET recorded_at = recorded_at + interval '1 microsecond' WHERE seq = 1",
+    ),
     ("call_id", "UPDATE audit_records SET call_id = gen_random_uuid() WHERE seq = 1"),
     ("phase", "UPDATE audit_records SET phase = 'decision' WHERE seq = 1"),
     ("decision", "UPDATE audit_records SET decision = 'deny' WHERE seq = 1"),

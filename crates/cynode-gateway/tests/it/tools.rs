@@ -142,11 +142,7 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
         assert!(told.json().to_string().contains(field), "{field}");
     }
     assert_eq!(
-        bench
-            .app
-            .db
-            .number("SELECT count(*) FROM workflow_leases WHERE holder IS NOT NULL")
-            .await,
+        bench.app.db.number("SELECT count(*) FROM workflow_leases WHERE holder IS NOT NULL").await,
         0
     );
     assert_eq!(

@@ -449,7 +449,8 @@ impl Stage {
         if !jobs.iter().all(answered) || calls.iter().any(|(_, outcome, _)| outcome != "answered") {
             row.wrong.push(format!("its model calls are {calls:?}"));
         }
-        let query = "SELECT event, data, elapsed_ms FROM job_events WHERE job_id = $1 ORDER BY number";
+        let query =
+            "SELECT event, data, elapsed_ms FROM job_events WHERE job_id = $1 ORDER BY number";
         let mut sessions = Vec::new();
         for job in jobs {
             let raw = job.id().parse::<cynode_core::ids::JobId>().unwrap().as_uuid();

@@ -112,7 +112,8 @@ pub(super) struct Made {
 
 /// The commits that jobs of a task left in the orchestrator's repository.
 pub(super) async fn commits(stage: &Stage, task: &str) -> Vec<Made> {
-    let query = "SELECT j.job_id, u.key, j.base_commit FROM jobs j JOIN work_units u USING (unit_id)
+    let query =
+        "SELECT j.job_id, u.key, j.base_commit FROM jobs j JOIN work_units u USING (unit_id)
         WHERE j.task_id = $1 AND j.evidence_id IS NULL ORDER BY u.key, j.attempt";
     let jobs: Vec<(Uuid, String, Option<String>)> =
         sqlx::query_as(query).bind(raw(task)).fetch_all(&stage.world.pool).await.unwrap();

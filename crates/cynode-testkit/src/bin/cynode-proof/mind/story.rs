@@ -485,7 +485,8 @@ fn records(seen: &Seen, checks: &mut Checks) {
     };
     checks.step("   calls", "as many model calls as thoughts rest on, and the same");
     let hex = |it: &Value| it.as_str().map(|id| format!("cal_{}", id.replace('-', "")));
-    let used = seen.thoughts.iter().flat_map(|it| it["model_call_ids"].as_array().into_iter().flatten());
+    let used =
+        seen.thoughts.iter().flat_map(|it| it["model_call_ids"].as_array().into_iter().flatten());
     let used: Vec<String> = used.filter_map(hex).collect();
     checks.that("how many", &json!([used.len(), seen.calls.len()]), &json!([6, 6]));
     let used: BTreeSet<String> = used.into_iter().collect();
