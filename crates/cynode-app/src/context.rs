@@ -24,6 +24,9 @@ use crate::{
     idempotency::{self, AnswerSecrecy},
 };
 
+/// How long the sweep waits for a row that somebody else holds: it comes by again, and others wait behind it.
+const LOCK_TIMEOUT_MS: u32 = 250;
+
 /// What a front door knows about one request.
 #[derive(Clone, Debug)]
 pub struct OperationRequest {
@@ -158,6 +161,16 @@ impl App {
     pub(crate) async fn begin_transaction(&self, request: &OperationRequest) -> Result<Ctx, Error> {
         let tx = self.pool.begin().await.map_err(cynode_db::DbError::from)?;
         Ok(self.build_ctx(request, OperationConnection::Tx(tx)))
+    }
+
+    /// A transaction that gives up soon when another holds a lock that it needs.
+    pub(crate) async fn begin_transaction_with_lock_timeout(
+        &self,
+        request: &OperationRequest,
+    ) -> Result<Ctx, Error> {
+        let mut ctx = self.begin_transaction(request).await?;
+        cynode_db::workflow::set_lock_timeout(ctx.conn(), LOCK_TIMEOUT_MS).await?;
+        Ok(ctx)
     }
 
     fn build_ctx(&self, request: &OperationRequest, conn: OperationConnection) -> Ctx {

@@ -143,8 +143,8 @@ pub async fn open_pull_request(
     let Some(brought) = delivery_source_of(app, &task).await? else { return Ok(None) };
     evidence::require_fresh_evidence(app, &task, &brought.commit).await?;
     // They go into a commit and to a forge, where nobody takes anything out any more.
-    let title = inference::redact_text(app, title.to_owned()).await?;
-    let body = inference::redact_text(app, body.replace('\0', "")).await?;
+    let title = crate::redaction::redact_text(app, title.to_owned()).await?;
+    let body = crate::redaction::redact_text(app, body.replace('\0', "")).await?;
     let mut words = DeliveryText { title: one_line(&title), body };
     if words.title.is_empty() {
         words.title = one_line(&task.name.as_str().replace('-', " "));

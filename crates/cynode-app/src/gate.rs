@@ -44,26 +44,6 @@ use crate::{
     servers::{CallableServer, ToolServerClient},
 };
 
-/// What a process needs to be a gate.
-pub struct GatewayParts {
-    /// The keys of the installation.
-    pub keys: InstallationKeys,
-    /// The product's own tools.
-    pub native: Arc<[McpToolDefinition]>,
-    /// The way to servers that people installed.
-    pub reach: Arc<dyn ToolServerClient>,
-    /// Where the bytes of artifacts are.
-    pub objects: Arc<dyn ObjectStore>,
-    /// Where that is on disk: the store itself does not show what was left half written.
-    pub objects_directory: PathBuf,
-    /// Where the repositories of projects are.
-    pub repositories: crate::repositories::RepositoryStore,
-    /// How long audit records of tool calls are kept.
-    pub audit_retention: time::Duration,
-    /// How long transcripts are kept: what agents said and did in their jobs.
-    pub transcript_retention: time::Duration,
-}
-
 /// How much agents may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {

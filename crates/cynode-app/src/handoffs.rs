@@ -44,7 +44,7 @@ use crate::{
     inference::{self, ModelSnapshot},
     services::ServiceKind,
     settings,
-    workflow::{validate_ttl_ms, wait_timeout},
+    timeouts::{validate_ttl_ms, wait_timeout},
 };
 
 /// How long a handoff may be silent when its worker does not say.
@@ -459,7 +459,7 @@ pub async fn complete_handoff(
     // What models say may repeat a secret; it is taken out before it is stored.
     let mut answer =
         serde_json::to_value(&body.answer).map_err(|error| Error::Internal(error.into()))?;
-    inference::redact_value(app, &mut answer).await?;
+    crate::redaction::redact_value(app, &mut answer).await?;
     let answer: HandoffAnswer = serde_json::from_value(answer).map_err(|_| {
         Error::Invalid("the answer holds a secret where it cannot be taken out".into())
     })?;
@@ -572,7 +572,7 @@ pub async fn fail_handoff(
     host: &HandoffHost,
     body: &FailHandoff,
 ) -> Result<HandoffState, Error> {
-    let why = inference::redact_text(app, body.reason.chars().take(2000).collect()).await?;
+    let why = crate::redaction::redact_text(app, body.reason.chars().take(2000).collect()).await?;
     let mut ctx = app.begin_transaction(request).await?;
     let lost = |kept: &HandoffRecord| body.timed_out && kept.task.is_none();
     let goes_back = |kept: &HandoffRecord| should_retry(kept, body.transient, lost(kept));
@@ -674,13 +674,13 @@ pub async fn record_think_call(
     if prompt.to_string().len() > MAX_PROMPT_BYTES {
         return Err(Error::Invalid(format!("a prompt has at most {MAX_PROMPT_BYTES} bytes")));
     }
-    inference::redact_value(app, &mut prompt).await?;
+    crate::redaction::redact_value(app, &mut prompt).await?;
     if let Some(output) = &mut decision.output {
-        inference::redact_value(app, output).await?;
+        crate::redaction::redact_value(app, output).await?;
     }
     // A validation error repeats what was wrong.
     for error in &mut decision.validation_errors {
-        *error = inference::redact_text(app, std::mem::take(error)).await?;
+        *error = crate::redaction::redact_text(app, std::mem::take(error)).await?;
     }
     let calls: Vec<CallId> = calls.iter().filter_map(|call| call.parse().ok()).collect();
     let mut ctx = app.begin_transaction(request).await?;
@@ -703,7 +703,7 @@ pub(crate) async fn reap_silent_handoffs(
     let silent = handoffs::list_expired_handoffs(&mut conn, most).await?;
     drop(conn);
     for kept in &silent {
-        let ctx = crate::sweep::begin_reconcile_transaction(app, request).await?;
+        let ctx = app.begin_transaction_with_lock_timeout(request).await?;
         if let Err(error) = reap_handoff(app, ctx, kept).await {
             log_background_error(
                 "handoff.expire_failed",

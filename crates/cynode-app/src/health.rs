@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::{
     App, Error, OperationRequest, inference, liveness,
-    nodes::{is_alive, placement_candidates, takes_jobs},
+    placement::{is_alive, placement_candidates, takes_jobs},
     services::{PRESENCE_TIMEOUT_MS, ServiceKind},
     sweep::EngineHealth,
 };

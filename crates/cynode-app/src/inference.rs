@@ -9,7 +9,7 @@ mod answering;
 mod explain;
 mod held;
 mod ledger;
-mod managing;
+pub mod managing;
 mod question;
 mod refusing;
 mod registry;
@@ -19,6 +19,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
     path::PathBuf,
+    pin::Pin,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -59,7 +60,6 @@ pub use cynode_models::{
     upstream::FORWARDED_HEADERS,
 };
 pub use explain::{RoutingSubject, explain_routing};
-pub use managing::ManagerEndpoint;
 pub use question::{ForwardedHeader, InferenceCaller, InferenceRequest};
 pub(crate) use refusing::pause_parked_tasks;
 
@@ -103,8 +103,8 @@ pub struct InferenceRuntime {
     ledger: BudgetLedger,
     rules: Arc<RedactionRules>,
     cassettes: PathBuf,
-    /// Where the project manager answers, if one is connected.
-    manager: Option<ManagerEndpoint>,
+    /// The project manager, if one is connected.
+    manager: Option<Arc<dyn ManagerChat>>,
     /// Answers under way: a process that is to end waits for them.
     answers: TaskTracker,
     told: Mutex<HashMap<BudgetId, Instant>>,
@@ -128,10 +128,10 @@ impl InferenceRuntime {
         })
     }
 
-    /// With a project manager to talk to.
+    /// With a project manager that answers chats.
     #[must_use]
-    pub fn with_manager(mut self, manager: Option<ManagerEndpoint>) -> Self {
-        self.manager = manager;
+    pub(crate) fn with_manager_chat(mut self, manager: Arc<dyn ManagerChat>) -> Self {
+        self.manager = Some(manager);
         self
     }
 }
@@ -366,64 +366,13 @@ pub async fn ask_model(
     ))
 }
 
-/// Takes the secrets that we know or recognise out of something that is to be stored.
-pub(crate) async fn redact_value(app: &App, value: &mut serde_json::Value) -> Result<(), Error> {
-    latest_registry(app, app.inference_runtime()?).await?.redactor.redact_json(value);
-    Ok(())
-}
-
-/// What is known of models and secrets, and holds now.
-async fn latest_registry(
+/// The registry of models and secrets as it is now.
+pub(crate) async fn latest_registry(
     app: &App,
     models: &InferenceRuntime,
 ) -> Result<Arc<ModelRegistry>, Error> {
     let registry = models.get_registry(app, None).await?;
     models.refresh_registry(app, &registry).await
-}
-
-/// The limit of a task that is asked for without one.
-pub(crate) async fn default_task_budget(app: &App) -> Result<Option<Amount>, Error> {
-    match app.inference_runtime() {
-        Ok(models) => Ok(latest_registry(app, models).await?.task_default),
-        // A process without a way to models knows no registry.
-        Err(_) => {
-            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-            crate::settings::default_task_budget(&mut conn).await
-        }
-    }
-}
-
-/// A text without the secrets that we know or recognise.
-pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error> {
-    let mut value = Value::String(text);
-    redact_value(app, &mut value).await?;
-    Ok(match value {
-        Value::String(text) => text,
-        _ => String::new(),
-    })
-}
-
-/// Takes the secrets that we know or recognise out of what is handed in, before it is stored and handed on. It needs a connection
-/// of its own, so it is for whoever has no transaction open yet.
-#[tracing::instrument(name = "app.inference.redact_prose", skip_all)]
-pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
-    // A process without a way to models holds no secrets of theirs and no rules.
-    let Ok(models) = app.inference_runtime() else { return Ok(()) };
-    if texts.is_empty() {
-        return Ok(());
-    }
-    let registry = latest_registry(app, models).await?;
-    for text in texts {
-        let mut value = Value::String(text.to_string());
-        if registry.redactor.redact_json(&mut value).is_empty() {
-            continue;
-        }
-        let Value::String(left) = value else { continue };
-        *text = left.try_into().map_err(|error: TextError| {
-            Error::Invalid(format!("with marks in place of its secrets: {error}"))
-        })?;
-    }
-    Ok(())
 }
 
 /// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
@@ -485,14 +434,54 @@ async fn route_request(
             .into());
     }
     if id == PROJECT_MANAGER_MODEL_ID {
-        let answered = managing::ask_manager(app, models, registry, question, prepared).await;
+        let answered = ask_manager(app, models, registry, question, prepared).await;
         return answered.map_err(RouteError::Failed);
     }
     try_candidates(app, models, registry, question, &id, prepared).await
 }
 
+/// A chat for the project manager.
+pub(crate) struct ManagerChatRequest<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) models: &'a Arc<InferenceRuntime>,
+    pub(crate) registry: &'a Arc<ModelRegistry>,
+    pub(crate) question: &'a InferenceRequest,
+    pub(crate) draft: &'a mut RequestDraft,
+}
+
+/// An answer of the project manager.
+pub(crate) type ManagerChatFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<InferenceAnswer, ModelError>> + Send + 'a>>;
+
+/// The project manager as inference sees it: it is built above inference and handed in.
+pub(crate) trait ManagerChat: Send + Sync {
+    /// Answers a chat.
+    fn ask_manager<'a>(&'a self, request: ManagerChatRequest<'a>) -> ManagerChatFuture<'a>;
+}
+
+/// Passes a chat to the project manager.
+async fn ask_manager(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    draft: &mut RequestDraft,
+) -> Result<InferenceAnswer, ModelError> {
+    if question.who.agent.is_some() {
+        let told = "agents speak to the project manager with the tool `pm.report`";
+        return Err(ModelError::new(ModelErrorKind::Forbidden, told).with_code("model_not_allowed"));
+    }
+    let Some(manager) = &models.manager else {
+        let told = "the project manager is not connected to this installation: set manager.url and manager.credential_file, or use \
+                    `cynode up`; other models of `GET /v1/models` can be asked";
+        return Err(ModelError::new(ModelErrorKind::Unavailable, told)
+            .with_code("project_manager_not_configured"));
+    };
+    manager.ask_manager(ManagerChatRequest { app, models, registry, question, draft }).await
+}
+
 /// A question that is being made ready.
-struct RequestDraft {
+pub(crate) struct RequestDraft {
     shaped: RequestRewrite,
     /// Bytes of the question.
     size: usize,

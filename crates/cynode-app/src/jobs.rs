@@ -9,7 +9,7 @@ use cynode_wire::jobs::{ClaimJobs, ClaimedJobs, JobHeartbeat, JobReport, JobStat
 use crate::{
     App, Ctx, Error,
     services::ServiceIdentity,
-    workflow::{validate_ttl_ms, wait_timeout},
+    timeouts::{validate_ttl_ms, wait_timeout},
 };
 
 /// How long a job may be silent when its worker does not say.

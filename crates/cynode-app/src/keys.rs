@@ -103,6 +103,25 @@ impl fmt::Debug for InstallationKeys {
     }
 }
 
+/// The associated data of the sealed secrets of a notification channel.
+pub(crate) fn channel_associated_data(id: ChannelId) -> Vec<u8> {
+    [b"notification-channel".as_slice(), id.as_uuid().as_bytes()].concat()
+}
+
+/// The secrets of a notification channel: the current one and the one before it.
+pub(crate) fn unseal_channel_secrets(
+    channel: &NotificationChannel,
+    keys: &InstallationKeys,
+) -> Result<Vec<SecretString>, Error> {
+    let old = channel.old.as_ref().map(|(old, _)| old);
+    let open = |sealed: &Vec<u8>| -> Result<SecretString, Error> {
+        let opened = keys.unseal_secret(&channel_associated_data(channel.id), sealed)?;
+        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
+        Ok(text.into())
+    };
+    channel.sealed.iter().chain(old).map(open).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,8 +40,10 @@ pub mod models;
 pub mod nodes;
 pub mod notices;
 mod passwords;
+mod placement;
 pub mod preferences;
 pub mod projects;
+pub mod redaction;
 pub mod remotes;
 pub mod reports;
 pub mod repositories;
@@ -54,6 +56,7 @@ pub mod skills;
 pub mod sweep;
 pub mod tasks;
 pub mod timeline;
+mod timeouts;
 pub mod tokens;
 pub mod usage;
 pub mod users;
@@ -62,6 +65,7 @@ pub mod workflow;
 
 use std::sync::Arc;
 
+use cynode_core::budget::Amount;
 use cynode_db::Pool;
 use time::Duration;
 use tokio::sync::watch;
@@ -95,6 +99,26 @@ impl Default for LifetimePolicy {
     }
 }
 
+/// The parts of a process that serves the gateway.
+pub struct GatewayParts {
+    /// The keys of the installation.
+    pub keys: keys::InstallationKeys,
+    /// The product's own tools.
+    pub native: Arc<[cynode_wire::gate::McpToolDefinition]>,
+    /// The way to servers that people installed.
+    pub reach: Arc<dyn servers::ToolServerClient>,
+    /// Where the bytes of artifacts are.
+    pub objects: Arc<dyn object_store::ObjectStore>,
+    /// Where that is on disk: the store itself does not show what was left half written.
+    pub objects_directory: std::path::PathBuf,
+    /// Where the repositories of projects are.
+    pub repositories: repositories::RepositoryStore,
+    /// How long audit records of tool calls are kept.
+    pub audit_retention: Duration,
+    /// How long transcripts are kept: what agents said and did in their jobs.
+    pub transcript_retention: Duration,
+}
+
 /// The application: what every operation needs. Cloning it is cheap.
 #[derive(Clone)]
 pub struct App {
@@ -109,7 +133,7 @@ pub struct App {
     /// Work of several requests done at once.
     shared: Arc<SharedState>,
     /// What the gate needs; a process that only speaks to the database has none.
-    gate: Option<Arc<gate::GatewayParts>>,
+    gate: Option<Arc<GatewayParts>>,
     /// The way to models; as above.
     models: Option<Arc<inference::InferenceRuntime>>,
     /// The way to people; as above.
@@ -168,7 +192,7 @@ impl App {
 
     /// The same, with what the gate needs.
     #[must_use]
-    pub fn with_gateway(mut self, parts: gate::GatewayParts) -> Self {
+    pub fn with_gateway(mut self, parts: GatewayParts) -> Self {
         self.gate = Some(Arc::new(parts));
         self
     }
@@ -219,9 +243,33 @@ impl App {
     }
 
     /// What the gate needs. Without it everything that asks for it is refused.
-    pub fn gateway_parts(&self) -> Result<&Arc<gate::GatewayParts>, Error> {
+    pub fn gateway_parts(&self) -> Result<&Arc<GatewayParts>, Error> {
         self.gate.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a master key"))
         })
+    }
+
+    /// The redactor with every secret that is known now; `None` in a process without models, which holds no secrets of theirs.
+    pub(crate) async fn redactor(
+        &self,
+    ) -> Result<Option<Arc<cynode_models::redact::Redactor>>, Error> {
+        match &self.models {
+            Some(models) => {
+                Ok(Some(inference::latest_registry(self, models).await?.redactor.clone()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The budget of a task that is created without one.
+    pub(crate) async fn default_task_budget(&self) -> Result<Option<Amount>, Error> {
+        match &self.models {
+            Some(models) => Ok(inference::latest_registry(self, models).await?.task_default),
+            // A process without models has no registry.
+            None => {
+                let mut conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
+                settings::default_task_budget(&mut conn).await
+            }
+        }
     }
 }

@@ -230,9 +230,11 @@ fn to_link_error(error: Error) -> LinkError {
 pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), LinkError> {
     let (token, hash, caller) = authenticate_link(app, text).await?;
     let said = match said {
-        LinkAnswer::Words(text) => LinkAnswer::Words(inference::redact_text(app, text).await?),
+        LinkAnswer::Words(text) => {
+            LinkAnswer::Words(crate::redaction::redact_text(app, text).await?)
+        }
         LinkAnswer::No(Some(note)) => {
-            LinkAnswer::No(Some(inference::redact_text(app, note).await?))
+            LinkAnswer::No(Some(crate::redaction::redact_text(app, note).await?))
         }
         said @ (LinkAnswer::Yes | LinkAnswer::No(None)) => said,
     };

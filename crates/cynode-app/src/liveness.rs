@@ -23,7 +23,7 @@ use time::OffsetDateTime;
 
 use crate::{
     App, Ctx, Error, handoffs,
-    nodes::{placement_candidates, placement_needs},
+    placement::{placement_candidates, placement_needs},
     services::PRESENCE_TIMEOUT_MS,
 };
 

@@ -168,7 +168,7 @@ async fn prune_agent_tokens(app: &App, now: OffsetDateTime) -> Result<(), Error>
 
 /// Files of deleted projects go later than their rows: whoever was bringing something into them has given up by then.
 async fn remove_deleted_project_files(app: &App, before: OffsetDateTime) -> Result<(), Error> {
-    let projects = crate::projects::remove_project_files(app, before).await?;
+    let projects = remove_project_files(app, before).await?;
     if projects > 0 {
         tracing::info!(
             event = "project.files_removed",
@@ -188,4 +188,27 @@ async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std:
         tracing::info!(event = "orphans.removed", removed, "removed orphaned files");
     }
     Ok(())
+}
+
+/// Removes the files of projects that were deleted before then. Gives of how many projects. Killed in between, the next turn does the
+/// rest.
+#[tracing::instrument(name = "app.maintenance.remove_project_files", skip_all)]
+async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
+    let parts = app.gateway_parts()?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut removed = 0;
+    for files in cynode_db::projects::list_deleted_files(&mut conn, before).await? {
+        parts
+            .repositories
+            .remove_repository(files.project)
+            .await
+            .map_err(|error| Error::Internal(error.into()))?;
+        for digest in files.digests {
+            let Ok(digest) = <[u8; 32]>::try_from(digest) else { continue };
+            crate::artifacts::remove_artifact_bytes(app, &digest).await?;
+        }
+        cynode_db::projects::clear_deleted_files(&mut conn, files.project).await?;
+        removed += 1;
+    }
+    Ok(removed)
 }

@@ -13,7 +13,7 @@ use std::{
 use cynode_core::{
     events::EventKind,
     ids::{JobId, NodeId, UserId},
-    placement::{self, NodeCandidate, PlacementError, PlacementRequirements},
+    placement::{self, NODE_SILENCE_TIMEOUT_MS, PlacementError},
     roles::UserRole,
     sync::lock_unpoisoned,
     workflow::units::JobState,
@@ -51,10 +51,11 @@ use crate::{
     delivery,
     environment::derive_uuid,
     error::log_background_error,
+    placement::{is_alive, placement_needs, takes_jobs, to_candidate},
     repositories,
+    timeouts::wait_timeout,
     tokens::{self, PresentedToken, TokenKind},
     wakeups,
-    workflow::wait_timeout,
 };
 
 /// For how long a challenge may be signed.
@@ -69,9 +70,6 @@ const NODE_TOKEN_TTL_SECONDS: u32 = 900;
 /// How long a join token works when nobody says, and at most.
 const DEFAULT_JOIN_TTL_SECONDS: u32 = 3600;
 const JOIN_TTL_SECONDS_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
-
-/// How long a node may be silent before it gets no jobs.
-pub(crate) const NODE_SILENCE_TIMEOUT_MS: i64 = 20_000;
 
 /// How old it may be what is noted of when a node was heard of: one that waits for work asks several times a second.
 const SEEN_UPDATE_INTERVAL_MS: i64 = 2000;
@@ -373,13 +371,6 @@ async fn authenticate_signer(
     Ok(node)
 }
 
-/// Whether a node takes part: its program has run, and was heard of lately.
-pub(crate) fn is_alive(node: &NodeRecord) -> bool {
-    node.generation > 0
-        && node.silent_ms < NODE_SILENCE_TIMEOUT_MS
-        && node.state != NodeState::Removed
-}
-
 /// Notes what a node can do now.
 #[tracing::instrument(name = "app.nodes.update_node_report", skip_all, fields(node.id = %node.id))]
 pub async fn update_node_report(
@@ -584,53 +575,6 @@ async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
     chosen.sort_unstable();
     chosen.dedup();
     Ok(chosen)
-}
-
-/// Whether a node is given jobs now.
-pub(crate) fn takes_jobs(node: &NodeRecord) -> bool {
-    node.state == NodeState::Active && is_alive(node)
-}
-
-/// The nodes that are given jobs now, as placement sees them.
-pub(crate) fn placement_candidates(there: &[NodeRecord]) -> Vec<NodeCandidate> {
-    there.iter().filter(|node| takes_jobs(node)).map(to_candidate).collect()
-}
-
-fn to_candidate(node: &NodeRecord) -> NodeCandidate {
-    let report = &node.report;
-    let backends = report.backends.iter().map(|there| backend_name(there.backend).to_owned());
-    NodeCandidate {
-        name: node.name.clone(),
-        labels: node.labels.clone(),
-        backends: backends.collect(),
-        agents: report.agents.iter().map(|there| there.agent.clone()).collect(),
-        memory_mib: report.memory_mib,
-        free: report.slots.saturating_sub(node.jobs),
-        turn: node.turn,
-    }
-}
-
-pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
-    PlacementRequirements {
-        node: work.placement.node.as_deref(),
-        labels: &work.placement.labels,
-        backend: work.sandbox.backend.map(backend_name),
-        agent: match &work.worker {
-            WorkerChoice::Acp { agent } => Some(agent),
-            WorkerChoice::Command { .. }
-            | WorkerChoice::Scripted { .. }
-            | WorkerChoice::Checks { .. }
-            | WorkerChoice::Merge => None,
-        },
-        memory_mib: work.sandbox.memory_mib.unwrap_or_default().into(),
-    }
-}
-
-const fn backend_name(backend: SandboxBackend) -> &'static str {
-    match backend {
-        SandboxBackend::Bubblewrap => "bubblewrap",
-        SandboxBackend::Podman => "podman",
-    }
 }
 
 async fn claim_and_assign(

@@ -38,7 +38,12 @@ pub use question::{HumanQuestion, QuestionContext, QuestionRef};
 pub use worker::{OutboxTiming, deliver_due, run_outbox_worker};
 
 use crate::{
-    AuthenticatedCaller, Ctx, Error, context::EventDraft, gate, keys::InstallationKeys, settings,
+    AuthenticatedCaller, Ctx, Error,
+    context::EventDraft,
+    gate,
+    keys::InstallationKeys,
+    keys::{channel_associated_data, unseal_channel_secrets},
+    settings,
 };
 
 /// Most channels that one person makes.
@@ -200,11 +205,6 @@ fn generate_secret(ctx: &Ctx) -> Result<String, Error> {
     Ok(secret.to_secret_text())
 }
 
-/// What a sealed secret of a channel is good for.
-fn channel_associated_data(id: ChannelId) -> Vec<u8> {
-    [b"notification-channel".as_slice(), id.as_uuid().as_bytes()].concat()
-}
-
 fn seal_channel_secret(
     ctx: &Ctx,
     keys: &InstallationKeys,
@@ -212,20 +212,6 @@ fn seal_channel_secret(
     secret: &str,
 ) -> Result<Vec<u8>, Error> {
     keys.seal_secret(ctx.environment(), &channel_associated_data(id), secret.as_bytes())
-}
-
-/// The secrets of a channel: the one that holds, and the one before it.
-pub(crate) fn unseal_channel_secrets(
-    channel: &NotificationChannel,
-    keys: &InstallationKeys,
-) -> Result<Vec<SecretString>, Error> {
-    let old = channel.old.as_ref().map(|(old, _)| old);
-    let open = |sealed: &Vec<u8>| -> Result<SecretString, Error> {
-        let opened = keys.unseal_secret(&channel_associated_data(channel.id), sealed)?;
-        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
-        Ok(text.into())
-    };
-    channel.sealed.iter().chain(old).map(open).collect()
 }
 
 /// Adds a way to be told. Everybody may for themselves, admins for their project or the installation.
@@ -398,18 +384,6 @@ pub async fn update_channel(
     }
     record_channel_event(ctx, &channel, "changed").await?;
     Ok(ChannelWithSecret { channel: to_channel_view(channel), secret })
-}
-
-/// Switches off the channels of a user's own, since whoever made them may not have been that user.
-pub(crate) async fn disable_user_channels(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
-    let (now, why) = (ctx.now, "an admin set a new password: switch it on if it is yours");
-    let off = notices::disable_user_channels(ctx.conn(), user, why, now).await?;
-    for channel in &off {
-        notices::fail_pending_notifications(ctx.conn(), channel.id, "the channel was switched off")
-            .await?;
-        record_channel_event(ctx, channel, "changed").await?;
-    }
-    Ok(off.len())
 }
 
 /// Removes a channel with everything that was to be told by it.

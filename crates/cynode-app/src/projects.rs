@@ -226,29 +226,6 @@ pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
     ctx.record_event(told.with_project(id)).await
 }
 
-/// Removes the files of projects that were deleted before then. Gives of how many projects. Killed in between, the next turn does the
-/// rest.
-#[tracing::instrument(name = "app.projects.remove_project_files", skip_all)]
-pub(crate) async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
-    let parts = app.gateway_parts()?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let mut removed = 0;
-    for files in projects::list_deleted_files(&mut conn, before).await? {
-        parts
-            .repositories
-            .remove_repository(files.project)
-            .await
-            .map_err(|error| Error::Internal(error.into()))?;
-        for digest in files.digests {
-            let Ok(digest) = <[u8; 32]>::try_from(digest) else { continue };
-            crate::artifacts::remove_artifact_bytes(app, &digest).await?;
-        }
-        projects::clear_deleted_files(&mut conn, files.project).await?;
-        removed += 1;
-    }
-    Ok(removed)
-}
-
 /// The members of a project.
 #[tracing::instrument(name = "app.projects.list_members", skip_all, fields(project.id = %id))]
 pub async fn list_members(

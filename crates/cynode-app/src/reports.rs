@@ -94,8 +94,8 @@ pub async fn redact_report(
     summary: String,
     mut details: Value,
 ) -> Result<(String, Value), Error> {
-    crate::inference::redact_value(app, &mut details).await?;
-    Ok((crate::inference::redact_text(app, summary).await?, details))
+    crate::redaction::redact_value(app, &mut details).await?;
+    Ok((crate::redaction::redact_text(app, summary).await?, details))
 }
 
 /// Keeps a report to the project manager. What goes with it has the form of its kind; whoever works on a job reports while the job

@@ -40,7 +40,7 @@ pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(
             tasks::task_texts(description, acceptance_criteria)
         }
     };
-    inference::redact_prose(app, texts).await
+    crate::redaction::redact_prose(app, texts).await
 }
 
 /// Makes a schedule. It acts in the name of the caller.

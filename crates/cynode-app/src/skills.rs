@@ -55,7 +55,7 @@ pub async fn redact_skill(
         return Ok(());
     }
     for text in [description, body] {
-        *text = inference::redact_text(app, std::mem::take(text)).await?;
+        *text = crate::redaction::redact_text(app, std::mem::take(text)).await?;
     }
     Ok(())
 }

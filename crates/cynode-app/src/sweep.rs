@@ -18,7 +18,7 @@ pub use cynode_db::workflow::DueRun;
 
 use crate::{
     App, Ctx, Error, OperationRequest, context::EventDraft, error::log_background_error,
-    liveness::StallLog, settings, wakeups,
+    liveness::StallLog, settings, wakeups, wakeups::ReconcileInterval,
 };
 
 /// Most runs, jobs or waits taken at once.
@@ -26,9 +26,6 @@ const RECONCILE_BATCH_SIZE: i64 = 100;
 
 /// Most runs told of at the same moment.
 const MAX_CONCURRENT_DISPATCHES: usize = 32;
-
-/// How long the sweep waits for a row that somebody else holds: it comes by again, and others wait behind it.
-const LOCK_TIMEOUT_MS: u32 = 250;
 
 /// How often it looks for work that nobody takes.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(4);
@@ -62,15 +59,6 @@ pub struct EngineHealth {
     pub engine: Option<Result<String, String>>,
     /// The runner: as above.
     pub runner: Option<Result<String, String>>,
-}
-
-/// How often the reconciler looks, and when it dispatches again.
-#[derive(Clone, Copy, Debug)]
-pub struct ReconcileInterval {
-    /// How often it looks by itself.
-    pub every: Duration,
-    /// How long it waits for a run that it dispatched before it dispatches the run again.
-    pub redispatch_after: Duration,
 }
 
 /// Sweeps until it is told to stop. A failure is logged and tried again at the next turn.
@@ -198,7 +186,7 @@ pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
         log_background_error("task.pause_failed", &error, "parked tasks could not be paused");
     }
     for (wait, task) in expired {
-        let ctx = begin_reconcile_transaction(app, &request).await?;
+        let ctx = app.begin_transaction_with_lock_timeout(&request).await?;
         if let Err(error) = expire_wait(app, ctx, wait, task).await {
             log_background_error(
                 "wait.expire_failed",
@@ -218,22 +206,12 @@ pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
         return Ok(true);
     }
     for (job, task) in overdue {
-        let ctx = begin_reconcile_transaction(app, &request).await?;
+        let ctx = app.begin_transaction_with_lock_timeout(&request).await?;
         if let Err(error) = reap_job(app, ctx, job, task).await {
             log_background_error("job.expire_failed", &error, "an expired job could not be ended");
         }
     }
     Ok(false)
-}
-
-/// A transaction that does not wait long for what somebody else holds.
-pub(crate) async fn begin_reconcile_transaction(
-    app: &App,
-    request: &OperationRequest,
-) -> Result<Ctx, Error> {
-    let mut ctx = app.begin_transaction(request).await?;
-    workflow::set_lock_timeout(ctx.conn(), LOCK_TIMEOUT_MS).await?;
-    Ok(ctx)
 }
 
 async fn expire_wait(app: &App, mut ctx: Ctx, wait: WaitId, task: TaskId) -> Result<(), Error> {

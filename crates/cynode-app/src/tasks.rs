@@ -61,8 +61,11 @@ pub async fn submit_task(
     request: &OperationRequest,
     mut body: CreateTask,
 ) -> Result<OperationAnswer, Error> {
-    inference::redact_prose(app, task_texts(&mut body.description, &mut body.acceptance_criteria))
-        .await?;
+    crate::redaction::redact_prose(
+        app,
+        task_texts(&mut body.description, &mut body.acceptance_criteria),
+    )
+    .await?;
     // A name to be found and dependencies to be looked at need a transaction of their own.
     // So do checks, which need a place to be run in.
     if body.name.is_some()
@@ -98,7 +101,7 @@ async fn submit_in_batch(
     let now = environment.now();
     let mut task =
         build_task(body.clone(), caller.user, TaskId::from_uuid(environment.new_uuid(now)), now)?;
-    task.budget = task.budget.or_default_limit(inference::default_task_budget(app).await?);
+    task.budget = task.budget.or_default_limit(app.default_task_budget().await?);
     let body = serde_json::to_vec(&TaskView::from(task.clone()));
     let body = body.map_err(|error| Error::Internal(error.into()))?;
     let kept = request.attempt.as_ref().map(|attempt| IdempotencyRecord {
@@ -423,12 +426,44 @@ pub async fn list_tasks(
     Ok(page.into_page(found, |task| task.id.as_uuid()))
 }
 
-/// Stops a task, and with it everything that depends on it.
-#[tracing::instrument(name = "app.tasks.cancel_task", skip_all, fields(task.id = %id))]
-pub async fn cancel_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
-    get_task(ctx, id).await?;
-    let locked = tasks::lock_task(ctx.conn(), id).await?;
-    let task = locked.ok_or_else(|| Error::not_found("task", id))?;
-    ctx.require_project_role(task.project, UserRole::Operator).await?;
-    crate::workflow::signals::cancel_with_dependents(ctx, task).await
+/// Whether a task is over.
+pub(crate) const fn has_ended(task: &Task) -> bool {
+    match task.state {
+        TaskState::Queued | TaskState::Running { .. } => false,
+        TaskState::Completed { .. } | TaskState::Failed { .. } | TaskState::Cancelled { .. } => {
+            true
+        }
+    }
+}
+
+/// Pauses a task that goes in circles, in the name of the user whose agent works on it. A person resumes it.
+pub(crate) async fn pause_task(
+    ctx: &mut Ctx,
+    id: TaskId,
+    by: UserId,
+    reason: &str,
+) -> Result<(), Error> {
+    let Some(task) = tasks::lock_task(ctx.conn(), id).await?.filter(|task| !has_ended(task)) else {
+        return Ok(());
+    };
+    let kind = InstructionKind::Pause;
+    let id = InstructionId::from_uuid(ctx.new_uuid());
+    let given =
+        instructions::Instruction { id, kind, text: Some(reason.to_owned()), by, job: None };
+    instructions::insert_instruction(ctx.conn(), task.id, &given).await?;
+    record_instruction(ctx, &task, kind, Some(given.id)).await.map(|_| ())
+}
+
+/// Wakes the run of a task that was given an instruction, and records the event.
+pub(crate) async fn record_instruction(
+    ctx: &mut Ctx,
+    task: &Task,
+    kind: InstructionKind,
+    instruction_id: Option<InstructionId>,
+) -> Result<InstructionReceipt, Error> {
+    ctx.wake_task(task.id);
+    let told =
+        EventDraft::new(EventKind::TaskInstructed, json!({ "name": task.name, "kind": kind }));
+    ctx.record_event(told.with_project(task.project).with_task(task.id)).await?;
+    Ok(InstructionReceipt { instruction_id, kind, state: task.state.state_name() })
 }

@@ -6,14 +6,14 @@ use cynode_core::{
     ids::UserId,
     roles::UserRole,
 };
-use cynode_db::{accounts, agent_tokens};
+use cynode_db::{accounts, agent_tokens, notices};
 use cynode_wire::{
     accounts::{CreateUser, UpdateUser},
     page::{Page, PageRequest},
 };
 use serde_json::json;
 
-use crate::{Ctx, Error, HashedPassword, api_keys, context::EventDraft, notices};
+use crate::{Ctx, Error, HashedPassword, api_keys, context::EventDraft};
 
 /// Makes an account.
 #[tracing::instrument(name = "app.users.create_user", skip_all)]
@@ -120,7 +120,7 @@ pub async fn update_user(
     let keys =
         if reset || body.revoke_keys { api_keys::revoke_all_api_keys(ctx, id).await? } else { 0 };
     let agents = if reset { agent_tokens::revoke_issued_by(ctx.conn(), id, now).await? } else { 0 };
-    let channels = if reset { notices::disable_user_channels(ctx, id).await? } else { 0 };
+    let channels = if reset { disable_notification_channels(ctx, id).await? } else { 0 };
     let data = json!({
         "user_id": id,
         "active": body.active,
@@ -132,4 +132,18 @@ pub async fn update_user(
     });
     ctx.record_event(EventDraft::new(EventKind::UserUpdated, data).with_subject(id)).await?;
     Ok(User { role: role.unwrap_or(user.role), ..user })
+}
+
+/// Disables the notification channels of a user, since somebody else may have created them.
+async fn disable_notification_channels(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+    let (now, reason) = (ctx.now, "an admin set a new password: switch it on if it is yours");
+    let disabled = notices::disable_user_channels(ctx.conn(), user, reason, now).await?;
+    for channel in &disabled {
+        let reason = "the channel was switched off";
+        notices::fail_pending_notifications(ctx.conn(), channel.id, reason).await?;
+        let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": "changed" });
+        let event = EventDraft::new(EventKind::NotificationChannelSet, data).with_subject(user);
+        ctx.record_event(event).await?;
+    }
+    Ok(disabled.len())
 }

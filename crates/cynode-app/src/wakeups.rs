@@ -31,7 +31,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{App, Error, error::log_background_error, sweep::ReconcileInterval};
+use crate::{App, Error, error::log_background_error};
+
+/// How often the reconciler looks, and when it dispatches again.
+#[derive(Clone, Copy, Debug)]
+pub struct ReconcileInterval {
+    /// How often it looks by itself.
+    pub every: Duration,
+    /// How long it waits for a run that it dispatched before it dispatches the run again.
+    pub redispatch_after: Duration,
+}
 
 /// How long somebody who waits rests while a look is made for the whole process.
 const FALLBACK_POLL_INTERVAL: Duration = Duration::from_mins(1);
@@ -443,7 +452,7 @@ async fn poll_queues(app: &App, pace: ReconcileInterval) -> Result<PendingWork, 
     if !beats.is_empty() {
         nodes::touch_nodes(&mut conn, &beats).await?;
     }
-    let silence_ms = crate::nodes::NODE_SILENCE_TIMEOUT_MS;
+    let silence_ms = cynode_core::placement::NODE_SILENCE_TIMEOUT_MS;
     let pending =
         pending::find_pending_work(&mut conn, now, redispatch_after_ms, silence_ms).await?;
     app.wake_for_pending(&pending);

@@ -36,24 +36,14 @@ use cynode_wire::workflow::{
 use serde_json::json;
 
 use self::steering::InstructionOutcome;
-use crate::{App, Ctx, Error, OperationAnswer, OperationRequest, context::EventDraft};
+use crate::{
+    App, Ctx, Error, OperationAnswer, OperationRequest,
+    context::EventDraft,
+    timeouts::{validate_ttl_ms, wait_timeout},
+};
 
 /// How long a lease lasts when its holder does not say.
 const DEFAULT_LEASE_TTL_SECONDS: u32 = 30;
-
-/// Longest lease.
-const MAX_LEASE_TTL_SECONDS: u32 = 3600;
-
-/// A lifetime in milliseconds.
-pub(crate) fn validate_ttl_ms(seconds: Option<u32>, default: u32) -> Result<i64, Error> {
-    let seconds = seconds.unwrap_or(default);
-    if !(1..=MAX_LEASE_TTL_SECONDS).contains(&seconds) {
-        return Err(Error::Invalid(format!(
-            "`expires_in_seconds` is 1 to {MAX_LEASE_TTL_SECONDS}"
-        )));
-    }
-    Ok(i64::from(seconds) * 1000)
-}
 
 fn validate_label<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
     if (1..=200).contains(&text.chars().count()) && !text.chars().any(char::is_control) {
@@ -330,11 +320,6 @@ pub async fn resume_workflow(
         happened?;
     }
     app.read(request, |ctx| Box::pin(load_standing(ctx, id))).await
-}
-
-/// Longest wait for something to happen.
-pub(crate) fn wait_timeout(wait_ms: Option<u32>) -> Duration {
-    Duration::from_millis(wait_ms.unwrap_or(0).min(20_000).into())
 }
 
 async fn until_run_changed(app: &App, id: TaskId, seen: i64, wait: Duration) -> Result<(), Error> {

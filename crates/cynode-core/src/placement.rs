@@ -1,6 +1,9 @@
 //! Placement: chooses the node of a job. Only capable nodes are candidates, a requested node is the only one, and round
 //! robin decides among equals.
 
+/// How long nothing may be heard of a node before it counts as away, in milliseconds.
+pub const NODE_SILENCE_TIMEOUT_MS: i64 = 20_000;
+
 /// What a job asks of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementRequirements<'a> {

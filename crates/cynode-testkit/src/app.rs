@@ -16,7 +16,7 @@ use cynode_app::{
     App, AppEnvironment, LifetimePolicy,
     audit::{self, AuditWriter, VerifyingKey},
     gate::GatewayParts,
-    inference::{self, InferenceRuntime, ManagerEndpoint},
+    inference::{self, InferenceRuntime, managing::ManagerEndpoint},
     keys::InstallationKeys,
     notices,
     repositories::RepositoryStore,
@@ -205,7 +205,10 @@ fn gated_app(
         },
     );
     let models = InferenceRuntime::open_runtime(&app, objects.path().join("cassettes")).unwrap();
-    let models = models.with_manager(manager);
+    let models = match manager {
+        Some(manager) => manager.connect_to(models),
+        None => models,
+    };
     let public_url = Some("https://people.example".parse().unwrap());
     let parts =
         notices::NotificationParts { courier: NotificationSender::new(mail).unwrap(), public_url };

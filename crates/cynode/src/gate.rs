@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use cynode_app::{
     App, AppEnvironment, audit,
     gate::GatewayParts,
-    inference::{self, InferenceRuntime, ManagerEndpoint},
+    inference::{self, InferenceRuntime, managing::ManagerEndpoint},
     keys::InstallationKeys,
     notices,
     repositories::RepositoryStore,
@@ -146,8 +146,11 @@ pub(crate) async fn start_gateway(
         audit_retention: config.retention.audit,
         transcript_retention: config.retention.transcripts,
     });
-    let models = InferenceRuntime::open_runtime(&app, directory.join("cassettes"))?
-        .with_manager(manager_endpoint(config)?);
+    let models = InferenceRuntime::open_runtime(&app, directory.join("cassettes"))?;
+    let models = match manager_endpoint(config)? {
+        Some(manager) => manager.connect_to(models),
+        None => models,
+    };
     let app = app.with_models(models).with_notifications(notification_parts(config)?);
     tasks.spawn(inference::run_reservation_upkeep(app.clone(), stop.clone()));
     tasks.spawn(notices::run_outbox_worker(

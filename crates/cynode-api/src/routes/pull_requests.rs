@@ -96,7 +96,7 @@ pub(crate) async fn comment_pull_request(
     call: MutationCall<NewComment>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    inference::redact_prose(&app, vec![&mut body.body]).await?;
+    cynode_app::redaction::redact_prose(&app, vec![&mut body.body]).await?;
     let answer = app.mutate(&request, |ctx| Box::pin(delivery::add_comment(ctx, id, body)));
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
@@ -112,7 +112,7 @@ pub(crate) async fn review_pull_request(
     let MutationCall { app, request, mut body } = call;
     let remarks = body.comments.iter_mut().map(|comment| &mut comment.body);
     let texts = body.note.iter_mut().chain(remarks).collect();
-    inference::redact_prose(&app, texts).await?;
+    cynode_app::redaction::redact_prose(&app, texts).await?;
     let answer = app.mutate(&request, |ctx| Box::pin(delivery::submit_review(ctx, id, body)));
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }

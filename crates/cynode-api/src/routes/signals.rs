@@ -21,7 +21,7 @@ pub(crate) async fn instruct_task(
     call: MutationCall<InstructTask>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    inference::redact_prose(&app, body.text.iter_mut().collect()).await?;
+    cynode_app::redaction::redact_prose(&app, body.text.iter_mut().collect()).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn approve_task(
     call: MutationCall<ApprovePlan>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    inference::redact_prose(&app, body.note.iter_mut().collect()).await?;
+    cynode_app::redaction::redact_prose(&app, body.note.iter_mut().collect()).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn answer_task(
     call: MutationCall<AnswerQuestion>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    inference::redact_prose(&app, vec![&mut body.text]).await?;
+    cynode_app::redaction::redact_prose(&app, vec![&mut body.text]).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;

@@ -166,7 +166,7 @@ pub(crate) async fn retry_task(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
     let texts = tasks::task_texts(&mut body.description, &mut body.acceptance_criteria);
-    inference::redact_prose(&app, texts).await?;
+    cynode_app::redaction::redact_prose(&app, texts).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
@@ -187,7 +187,7 @@ pub(crate) async fn cancel_task(
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
-            Ok(TaskView::from(tasks::cancel_task(ctx, id).await?))
+            Ok(TaskView::from(cynode_app::workflow::signals::cancel_task(ctx, id).await?))
         })
     });
     Ok(MutationResponse(StatusCode::OK, answer.await?))

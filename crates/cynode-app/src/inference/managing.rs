@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
-    InferenceAnswer, InferenceRequest, InferenceRuntime, ModelRegistry, PROVIDER_IDLE_TIMEOUT,
-    RequestDraft, answering::drain_stream, to_model_error,
+    InferenceAnswer, InferenceRequest, InferenceRuntime, ManagerChat, ManagerChatFuture,
+    ManagerChatRequest, ModelRegistry, PROVIDER_IDLE_TIMEOUT, answering::drain_stream,
+    to_model_error,
 };
 use crate::{
     App, Ctx, Error,
@@ -49,6 +50,12 @@ impl ManagerEndpoint {
         let (kind, dialect) = (ProviderKind::Compatible, Dialect::Chat);
         Self { place: UpstreamEndpoint { kind, dialect, base_url: url }, credential }
     }
+
+    /// Lets the project manager answer the chats of a runtime.
+    #[must_use]
+    pub fn connect_to(self, runtime: InferenceRuntime) -> InferenceRuntime {
+        runtime.with_manager_chat(Arc::new(self))
+    }
 }
 
 /// After so long without a word a new conversation begins.
@@ -70,24 +77,17 @@ const MAX_CHAT_CHUNKS: usize = 32;
 /// The name under which chats are claimed: whoever holds the line.
 const CHAT_HOLDER_NAME: &str = "orchestrator";
 
-/// Asks the project manager.
-pub(super) async fn ask_manager(
-    app: &App,
-    models: &Arc<InferenceRuntime>,
-    registry: &Arc<ModelRegistry>,
-    question: &InferenceRequest,
-    prepared: &mut RequestDraft,
-) -> Result<InferenceAnswer, ModelError> {
-    if question.who.agent.is_some() {
-        let told = "agents speak to the project manager with the tool `pm.report`";
-        return Err(ModelError::new(ModelErrorKind::Forbidden, told).with_code("model_not_allowed"));
+impl ManagerChat for ManagerEndpoint {
+    fn ask_manager<'a>(&'a self, request: ManagerChatRequest<'a>) -> ManagerChatFuture<'a> {
+        Box::pin(answer_chat(self, request))
     }
-    let Some(manager) = &models.manager else {
-        let told = "the project manager is not connected to this installation: set manager.url and manager.credential_file, or use \
-                    `cynode up`; other models of `GET /v1/models` can be asked";
-        return Err(ModelError::new(ModelErrorKind::Unavailable, told)
-            .with_code("project_manager_not_configured"));
-    };
+}
+
+async fn answer_chat(
+    manager: &ManagerEndpoint,
+    request: ManagerChatRequest<'_>,
+) -> Result<InferenceAnswer, ModelError> {
+    let ManagerChatRequest { app, models, registry, question, draft: prepared } = request;
     // Nothing is held back for a chat, so that nobody else notices when what is known of secrets has changed.
     let registry =
         models.refresh_registry(app, registry).await.map_err(|error| to_model_error(&error))?;

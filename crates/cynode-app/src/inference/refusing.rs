@@ -151,7 +151,7 @@ async fn pause_parked_task(
     }
     record_park_event(&mut ctx, Some(task.project), id, park).await?;
     let by = by.unwrap_or(task.created_by);
-    crate::workflow::signals::pause_task(&mut ctx, id, by, &park.reason).await?;
+    crate::tasks::pause_task(&mut ctx, id, by, &park.reason).await?;
     app.commit_operation(ctx).await
 }
 
@@ -165,7 +165,7 @@ pub(crate) async fn pause_parked_tasks(
     let untold = budgets::list_unnotified_parks(&mut conn, most).await?;
     drop(conn);
     for (task, park) in untold {
-        let ctx = crate::sweep::begin_reconcile_transaction(app, request).await?;
+        let ctx = app.begin_transaction_with_lock_timeout(request).await?;
         if let Err(error) = pause_parked_task(app, ctx, task, None, &park).await {
             log_background_error("task.pause_failed", &error, "a parked task could not be paused");
         }

@@ -47,16 +47,16 @@ use crate::{
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
 
 /// Everything that questions are routed by.
-pub(super) struct ModelRegistry {
+pub(crate) struct ModelRegistry {
     /// The number of the last change that is in it.
     pub(super) epoch: i64,
     pub(super) models: HashMap<String, RoutedModel>,
-    pub(super) redactor: Redactor,
+    pub(crate) redactor: Arc<Redactor>,
     pub(super) loop_guard: LoopGuardLimits,
     /// The model that is asked when a request names none.
     pub(super) default: Option<String>,
     /// The limit of a task that is asked for without one.
-    pub(super) task_default: Option<Amount>,
+    pub(crate) task_default: Option<Amount>,
     /// Projects in which nothing is asked any more.
     archived: HashSet<ProjectId>,
     /// When it was read.
@@ -280,6 +280,7 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     let key = FingerprintKey::new(keys.compute_tag(&[b"redaction"]));
     let redactor = Redactor::new(models.rules.clone(), key, secrets)
         .map_err(|error| Error::Internal(error.into()))?;
+    let redactor = Arc::new(redactor);
     let models = described
         .into_iter()
         .map(|model| (model.id.clone(), to_routed_model(model, &providers, think)));
@@ -324,7 +325,7 @@ async fn load_known_secrets(
         know("forge-webhook".into(), keys.webhook_secret(&remote));
     }
     for channel in notices::list_sealed_channels(conn).await? {
-        match crate::notices::unseal_channel_secrets(&channel, keys) {
+        match crate::keys::unseal_channel_secrets(&channel, keys) {
             Ok(opened) => {
                 for value in opened {
                     know("channel-secret".into(), Ok(value));

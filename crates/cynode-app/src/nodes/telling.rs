@@ -32,7 +32,7 @@ use crate::{
     artifacts::{decode_hex32, object_path as stored_at},
     evidence, inference,
     repositories::DiffStat,
-    workflow::wait_timeout,
+    timeouts::wait_timeout,
 };
 
 /// Most events in one message, and most bytes of one.
@@ -83,7 +83,7 @@ async fn redact_events(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>
             *event = json!({ "at_ms": event["at_ms"], "event": "truncated", "data": { "bytes": bytes } });
         }
     }
-    inference::redact_value(app, &mut value).await?;
+    crate::redaction::redact_value(app, &mut value).await?;
     replace_nul_chars(&mut value);
     serde_json::from_value(value).map_err(broken)
 }
@@ -141,7 +141,7 @@ pub async fn ask_permission(
     body: &AskPermission,
 ) -> Result<PermissionAnswer, Error> {
     let mut input = json!({ "title": body.title, "input": body.input });
-    inference::redact_value(app, &mut input).await?;
+    crate::redaction::redact_value(app, &mut input).await?;
     replace_nul_chars(&mut input);
     let words = input.to_string();
     if words.len() > MAX_EVENT_BYTES {
@@ -351,7 +351,7 @@ async fn validate_result(
         (None, _) => {}
     }
     let mut value = serde_json::to_value(&result).map_err(|e| Error::Internal(e.into()))?;
-    inference::redact_value(app, &mut value).await?;
+    crate::redaction::redact_value(app, &mut value).await?;
     replace_nul_chars(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);

@@ -19,13 +19,12 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    channel_associated_data,
-    compose::{ComposeOutcome, compose_notification},
-};
+use super::compose::{ComposeOutcome, compose_notification};
 use crate::{
-    App, Error, OperationRequest, context::EventDraft, error::log_background_error,
-    keys::InstallationKeys,
+    App, Error, OperationRequest,
+    context::EventDraft,
+    error::log_background_error,
+    keys::{InstallationKeys, channel_associated_data},
 };
 
 /// Most notices taken at once; they are told at the same moment.

@@ -421,9 +421,9 @@ async fn import_issue(
         may
     };
     let number = issue_number_of(issue);
-    let title = inference::redact_text(app, clean::sanitize_line(&issue.title)).await?;
+    let title = crate::redaction::redact_text(app, clean::sanitize_line(&issue.title)).await?;
     let mut body = clean::sanitize_text(&issue.body);
-    body.text = inference::redact_text(app, body.text).await?;
+    body.text = crate::redaction::redact_text(app, body.text).await?;
     let mut ctx = app.begin_transaction(&system_request(app)).await?;
     if remotes::lock_issue(ctx.conn(), remote, number).await?.is_some() {
         return Ok(false);

@@ -183,7 +183,7 @@ async fn follow_up_feedback(
         return Ok(());
     }
     for (_, remark) in &mut wanted {
-        remark.body = inference::redact_text(app, std::mem::take(&mut remark.body)).await?;
+        remark.body = crate::redaction::redact_text(app, std::mem::take(&mut remark.body)).await?;
     }
     let mut ctx = app.begin_transaction(&system_request(app)).await?;
     let now = ctx.now;

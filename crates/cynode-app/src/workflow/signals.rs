@@ -24,7 +24,12 @@ use cynode_wire::{
 };
 use serde_json::json;
 
-use crate::{Ctx, Error, context::EventDraft, environment::derive_uuid};
+use crate::{
+    Ctx, Error,
+    context::EventDraft,
+    environment::derive_uuid,
+    tasks::{has_ended, record_instruction},
+};
 
 /// Locks a task that the caller may steer.
 async fn lock_steerable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
@@ -33,15 +38,6 @@ async fn lock_steerable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
         tasks::lock_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
     ctx.require_project_role(task.project, UserRole::Operator).await?;
     Ok(task)
-}
-
-const fn has_ended(task: &Task) -> bool {
-    match task.state {
-        TaskState::Queued | TaskState::Running { .. } => false,
-        TaskState::Completed { .. } | TaskState::Failed { .. } | TaskState::Cancelled { .. } => {
-            true
-        }
-    }
 }
 
 /// Tells a task something. A stop and the end of a pause take effect at once, the rest at the next step.
@@ -172,36 +168,6 @@ fn reject_reserved_text(text: Option<&str>) -> Result<(), Error> {
     }
 }
 
-/// Pauses a task that goes in circles, in the name of whoever its agent works for. A person lets it go on.
-pub(crate) async fn pause_task(
-    ctx: &mut Ctx,
-    id: TaskId,
-    by: cynode_core::ids::UserId,
-    why: &str,
-) -> Result<(), Error> {
-    let Some(task) = tasks::lock_task(ctx.conn(), id).await?.filter(|task| !has_ended(task)) else {
-        return Ok(());
-    };
-    let kind = InstructionKind::Pause;
-    let id = InstructionId::from_uuid(ctx.new_uuid());
-    let given = instructions::Instruction { id, kind, text: Some(why.to_owned()), by, job: None };
-    instructions::insert_instruction(ctx.conn(), task.id, &given).await?;
-    record_instruction(ctx, &task, kind, Some(given.id)).await.map(|_| ())
-}
-
-async fn record_instruction(
-    ctx: &mut Ctx,
-    task: &Task,
-    kind: InstructionKind,
-    instruction_id: Option<InstructionId>,
-) -> Result<InstructionReceipt, Error> {
-    ctx.wake_task(task.id);
-    let told =
-        EventDraft::new(EventKind::TaskInstructed, json!({ "name": task.name, "kind": kind }));
-    ctx.record_event(told.with_project(task.project).with_task(task.id)).await?;
-    Ok(InstructionReceipt { instruction_id, kind, state: task.state.state_name() })
-}
-
 fn ended_task_error(task: &Task, verb: &'static str) -> Error {
     let state = task.state.state_name().as_str();
     Error::InvalidState(cynode_core::InvalidTransition { what: "task", state, verb })
@@ -261,8 +227,15 @@ pub async fn answer_task_question(
         .await
 }
 
-/// Stops a task and everything that depends on it: whoever drives them is shut out, their jobs are not wanted any more.
-pub(crate) async fn cancel_with_dependents(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
+/// Cancels a task and everything that depends on it.
+#[tracing::instrument(name = "app.workflow.signals.cancel_task", skip_all, fields(task.id = %id))]
+pub async fn cancel_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    let task = lock_steerable_task(ctx, id).await?;
+    cancel_with_dependents(ctx, task).await
+}
+
+/// Cancels tasks: their leases are revoked, their jobs are unwanted.
+async fn cancel_with_dependents(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
     let now = ctx.now;
     let state = task.state.clone().into_cancelled(now)?;
     let mut seen = BTreeSet::new();

@@ -152,7 +152,7 @@ fn every_preference_is_found_by_its_own_key_and_they_are_in_order() {
 
 #[test]
 fn the_reference_page_has_the_table_that_the_code_has() {
-    let page = include_str!("../../../../docs/preferences.md");
+    let page = include_str!("../../../../docs/reference/preferences.md");
     let table = known::render_table();
     assert!(page.contains(&table), "docs/reference/preferences.md must contain:\n{table}");
 }

@@ -100,7 +100,7 @@ fn every_node_is_reached_and_from_every_node_the_end_is_reached() {
 #[test]
 fn the_drawing_in_the_documents_is_the_graph() {
     let drawing = format!("```mermaid\n{}```", render_mermaid(None));
-    let page = include_str!("../../../../docs/workflow.md");
+    let page = include_str!("../../../../docs/explanation/workflow.md");
     assert!(page.contains(&drawing), "docs/explanation/workflow.md must hold:\n{drawing}");
 }
 
@@ -112,7 +112,7 @@ fn the_place_of_a_run_is_marked() {
 
 #[test]
 fn the_page_says_who_verifies_and_that_findings_go_into_the_state() {
-    let page = include_str!("../../../../docs/workflow.md");
+    let page = include_str!("../../../../docs/explanation/workflow.md");
     let said =
         "Verify Step Result: the project manager tasks the analyst, findings go into the state";
     assert!(page.contains(said), "docs/explanation/workflow.md must hold: {said}");
@@ -120,7 +120,7 @@ fn the_page_says_who_verifies_and_that_findings_go_into_the_state() {
 
 #[test]
 fn the_page_says_that_words_of_a_schedule_are_handed_over_and_nothing_is_enqueued() {
-    let page = include_str!("../../../../docs/schedules.md").replace('\n', " ");
+    let page = include_str!("../../../../docs/guides/schedules.md").replace('\n', " ");
     for said in [
         "Words are handed to the project manager as they are: it says which tasks they mean this time, makes them through the gate and \
          asks for their start.",

@@ -199,8 +199,10 @@ const DOCUMENTED: [&str; 8] = [
 #[tokio::test]
 async fn the_page_of_the_contract_says_the_exact_shape_of_every_table() {
     let db = TestDb::new().await;
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/workflow.md"));
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/explanation/workflow.md"
+    ));
     let page = page.unwrap();
     for table in DOCUMENTED {
         let query = "SELECT a.attname || ' ' || format_type(a.atttypid, a.atttypmod)

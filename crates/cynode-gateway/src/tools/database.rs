@@ -341,7 +341,7 @@ async fn update_task(call: ToolInvocation, body: UpdateTaskArgs) -> Result<Value
         .description
         .parse()
         .map_err(|error| ToolError::invalid_arguments(format!("`description`: {error}")))?;
-    inference::redact_prose(&call.app, vec![&mut description]).await?;
+    cynode_app::redaction::redact_prose(&call.app, vec![&mut description]).await?;
     let id = body.task_id;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
@@ -364,7 +364,9 @@ async fn cancel_task(
     TaskArgs { task_id }: TaskArgs,
 ) -> Result<Value, ToolError> {
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { Ok(TaskView::from(tasks::cancel_task(ctx, task_id).await?)) })
+        Box::pin(async move {
+            Ok(TaskView::from(cynode_app::workflow::signals::cancel_task(ctx, task_id).await?))
+        })
     });
     answer_value(&answer.await?)
 }
@@ -518,7 +520,7 @@ pub(super) async fn send_instruction(
     task: TaskId,
     mut body: cynode_wire::timeline::InstructTask,
 ) -> Result<Value, ToolError> {
-    inference::redact_prose(&call.app, body.text.iter_mut().collect()).await?;
+    cynode_app::redaction::redact_prose(&call.app, body.text.iter_mut().collect()).await?;
     let agent = call.agent.token;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move { signals::reply_to_report(ctx, agent, task, &body).await })

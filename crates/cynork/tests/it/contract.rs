@@ -205,7 +205,7 @@ fn no_flag_takes_a_secret() {
 
 #[test]
 fn the_table_of_commands_is_the_one_of_the_page() {
-    let page = read("cynork.md");
+    let page = read("reference/cynork.md");
     let written = page.split("<!-- commands -->\n").nth(1).unwrap();
     let written = written.split("<!-- end of commands -->").next().unwrap();
     assert_eq!(written.trim(), contract::commands_table().trim(), "renew it: just gen");

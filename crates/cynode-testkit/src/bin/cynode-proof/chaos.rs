@@ -543,9 +543,9 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
             let missing = open
                 .and_then(|open| usize::try_from(open).ok())
                 .map_or(0, |open| want.saturating_sub(open));
-            for _ in 0..missing.min(50) {
-                tasks.push(feeding.world.task("six-units").await);
-            }
+            // At once: tasks made one after the other would end as fast as they are made, and the flight would never be full.
+            let new = (0..missing.min(50)).map(|_| feeding.world.task("six-units"));
+            tasks.extend(futures::future::join_all(new).await);
             if missing == 0 {
                 pause(Duration::from_millis(50)).await;
             }

@@ -1,0 +1,45 @@
+//! Redaction: removes secrets that are known or recognised from values before they are stored.
+
+use cynode_core::names::{Prose, TextError};
+use serde_json::Value;
+
+use crate::{App, Error};
+
+/// Redacts a value. Without the secrets of the installation nothing can be redacted, and the value is refused.
+pub(crate) async fn redact_value(app: &App, value: &mut Value) -> Result<(), Error> {
+    app.inference_runtime()?;
+    if let Some(redactor) = app.redactor().await? {
+        redactor.redact_json(value);
+    }
+    Ok(())
+}
+
+/// Redacts a text.
+pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error> {
+    let mut value = Value::String(text);
+    redact_value(app, &mut value).await?;
+    Ok(match value {
+        Value::String(text) => text,
+        _ => String::new(),
+    })
+}
+
+/// Redacts texts that a caller handed in. It takes a connection of its own, so the caller has no transaction open yet.
+#[tracing::instrument(name = "app.redaction.redact_prose", skip_all)]
+pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let Some(redactor) = app.redactor().await? else { return Ok(()) };
+    for text in texts {
+        let mut value = Value::String(text.to_string());
+        if redactor.redact_json(&mut value).is_empty() {
+            continue;
+        }
+        let Value::String(left) = value else { continue };
+        *text = left.try_into().map_err(|error: TextError| {
+            Error::Invalid(format!("with marks in place of its secrets: {error}"))
+        })?;
+    }
+    Ok(())
+}
