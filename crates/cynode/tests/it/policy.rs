@@ -1,6 +1,11 @@
 //! Code as policy: `AGENTS.md` says the rules, these tests hold everybody to them.
 
-use std::{collections::BTreeMap, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+use serde::Deserialize;
 
 use crate::source::{exists, files, read, root, tests};
 
@@ -179,42 +184,128 @@ fn a_change_that_touches_one_side_only_is_found() {
     assert_eq!(lacks(&files(&["README.md"]), ""), Vec::<&str>::new());
 }
 
-#[test]
-fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
-    let table: toml::Table = read("docs/conformance.toml").parse().unwrap();
-    let tests = tests();
-    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+/// The documents of the specification with the number of their rows, in the order of `docs/conformance.toml`.
+const DOCUMENTS: [(&str, usize); 9] = [
+    ("S000", 108),
+    ("S001", 86),
+    ("S002", 66),
+    ("S003", 45),
+    ("S004", 165),
+    ("B001", 31),
+    ("B004", 65),
+    ("B023", 16),
+    ("X", 23),
+];
+
+/// One row of `docs/conformance.toml`. It has proofs, or it is planned.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConformanceRow {
+    #[serde(default)]
+    statement: String,
+    proofs: Option<Vec<String>>,
+    status: Option<String>,
+}
+
+/// How many rows of each document are proven and planned, or the errors of the table.
+fn count_rows(
+    table: &str,
+    tests: &BTreeSet<String>,
+) -> Result<BTreeMap<String, (usize, usize)>, Vec<String>> {
+    let documents: BTreeMap<String, BTreeMap<String, ConformanceRow>> =
+        toml::from_str(table).map_err(|e| vec![e.to_string()])?;
+    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (seed, rows) in &table {
-        let rows = rows.as_table().unwrap_or_else(|| panic!("{seed} is no table"));
-        for (id, proof) in rows {
-            if !id.starts_with(&format!("{seed}-")) {
-                wrong.push(format!("{id} does not belong under {seed}"));
+    for (document, rows) in documents {
+        let (proven, planned) = counts.entry(document.clone()).or_default();
+        for (id, row) in rows {
+            if !id.starts_with(&format!("{document}-")) {
+                wrong.push(format!("{id} does not belong under {document}"));
             }
-            let (proven, planned) = counts.entry(seed).or_default();
-            match proof {
-                toml::Value::String(word) if word == "planned" => *planned += 1,
-                toml::Value::Array(proofs) if !proofs.is_empty() => {
+            if row.statement.trim().is_empty() {
+                wrong.push(format!("{id} has no statement"));
+            }
+            match (row.proofs, row.status.as_deref()) {
+                (None, Some("planned")) => *planned += 1,
+                (Some(proofs), None) if !proofs.is_empty() => {
                     *proven += 1;
-                    let names = proofs.iter().map(|proof| proof.as_str().unwrap_or_default());
-                    let missing = names.filter(|name| !exists(name, &tests));
+                    let missing = proofs.iter().filter(|name| !exists(name, tests));
                     wrong.extend(
                         missing.map(|name| format!("{id} names {name}, which does not exist")),
                     );
                 }
-                _ => wrong.push(format!("{id} is neither `planned` nor a list of proofs")),
+                _ => wrong.push(format!("{id} needs a list of proofs or `status = \"planned\"`")),
             }
         }
     }
-    for (seed, (proven, planned)) in &counts {
-        println!("{seed}: {proven} proven, {planned} planned");
+    if wrong.is_empty() { Ok(counts) } else { Err(wrong) }
+}
+
+/// The counts as a table of Markdown, as `docs/reference/conformance.md` has it.
+fn render_counts(counts: &BTreeMap<String, (usize, usize)>) -> String {
+    let line = |name: &str, (proven, planned): (usize, usize)| {
+        format!("| {name} | {} | {proven} | {planned} |", proven + planned)
+    };
+    let mut lines = vec!["| document | rows | proven | planned |\n|---|---|---|---|".to_owned()];
+    let mut total = (0, 0);
+    for (document, _) in DOCUMENTS {
+        let (proven, planned) = counts.get(document).copied().unwrap_or_default();
+        total = (total.0 + proven, total.1 + planned);
+        lines.push(line(document, (proven, planned)));
     }
-    assert_eq!(wrong, Vec::<String>::new());
+    lines.push(line("total", total));
+    lines.join("\n")
+}
+
+#[test]
+fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
+    let counts = count_rows(&read("docs/conformance.toml"), &tests()).unwrap();
+    for (document, (proven, planned)) in &counts {
+        println!("{document}: {proven} proven, {planned} planned");
+    }
     // No row can quietly go missing.
-    let seeds = [("S000", 108), ("S001", 86), ("S002", 66), ("S003", 45), ("S004", 165)];
-    for (seed, rows) in seeds {
-        let (proven, planned) = counts[seed];
-        assert_eq!(proven + planned, rows, "{seed}");
+    let rows: BTreeMap<&str, usize> = counts
+        .iter()
+        .map(|(document, (proven, planned))| (document.as_str(), proven + planned))
+        .collect();
+    assert_eq!(rows, BTreeMap::from(DOCUMENTS));
+    let page = read("docs/reference/conformance.md");
+    let (_, written) = page.split_once("<!-- counts -->\n").unwrap();
+    let (written, _) = written.split_once("<!-- end of counts -->").unwrap();
+    assert_eq!(written.trim(), render_counts(&counts));
+}
+
+#[test]
+fn a_row_without_a_statement_or_with_neither_proofs_nor_a_status_is_refused() {
+    let tests = BTreeSet::from(["cynode::x".to_owned()]);
+    let count = |table: &str| count_rows(table, &tests);
+    let whole = r#"[X]
+X-1.statement = "The gateway fails closed."
+X-1.proofs = ["cynode::x"]
+X-2.statement = "The gateway has an edge mode."
+X-2.status = "planned"
+"#;
+    let counts = count(whole).unwrap();
+    assert_eq!(counts, BTreeMap::from([("X".to_owned(), (1, 1))]));
+    let table = render_counts(&counts);
+    assert!(table.ends_with("| X | 2 | 1 | 1 |\n| total | 2 | 1 | 1 |"), "{table}");
+    let both = "X-2.status = \"planned\"\nX-2.proofs = [\"cynode::x\"]";
+    let broken = [
+        ("X-1.statement = \"The gateway fails closed.\"\n", ""),
+        ("The gateway fails closed.", " "),
+        ("X-1.proofs = [\"cynode::x\"]\n", ""),
+        ("[\"cynode::x\"]", "[]"),
+        ("cynode::x", "cynode::y"),
+        ("planned", "done"),
+        ("X-2.status = \"planned\"", both),
+        ("X-2.status", "X-2.state"),
+        ("X-2.", "Y-2."),
+        ("X-2.", "X-1."),
+    ];
+    for (from, to) in broken {
+        let table = whole.replace(from, to);
+        assert_ne!(table, whole, "{from}");
+        assert!(count(&table).is_err(), "{table}");
     }
 }
 
