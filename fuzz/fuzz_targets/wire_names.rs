@@ -1,7 +1,7 @@
 //! Any text is a name or is refused; a name leads back to itself and never to another.
 #![no_main]
 
-use cynode_policy::names::{MAX_WIRE_NAME_LEN, ToolName};
+use cynode_policy::tool_names::{MAX_WIRE_NAME_LEN, ToolName};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -250,7 +250,7 @@ impl InferenceState {
                 ModelError::new(ModelErrorKind::Unavailable, error.to_string())
             }
             error => {
-                let cause = cynode_core::causes::format_error_chain(&error);
+                let cause = cynode_core::error_chain::format_error_chain(&error);
                 tracing::error!(
                     event = "caller.authentication_failed",
                     error = cause,

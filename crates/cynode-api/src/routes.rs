@@ -3,12 +3,11 @@
 mod accounts;
 mod answer;
 mod events;
-mod gate;
 mod groups;
 mod handoffs;
 mod models;
 mod nodes;
-mod notices;
+mod notifications;
 mod operation;
 mod preferences;
 mod projects;
@@ -20,6 +19,7 @@ mod settings;
 mod signals;
 mod skills;
 mod tasks;
+mod tools;
 mod workflow;
 
 use axum::{
@@ -116,34 +116,38 @@ fn task_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pull_requests::comment_pull_request))
         .routes(routes!(pull_requests::review_pull_request))
         .routes(routes!(pull_requests::close_pull_request))
-        .routes(routes!(notices::create_channel, notices::list_channels))
-        .routes(routes!(notices::get_channel, notices::update_channel, notices::delete_channel))
-        .routes(routes!(notices::test_channel))
-        .routes(routes!(notices::list_notifications))
-        .routes(routes!(notices::replay_notification))
+        .routes(routes!(notifications::create_channel, notifications::list_channels))
+        .routes(routes!(
+            notifications::get_channel,
+            notifications::update_channel,
+            notifications::delete_channel
+        ))
+        .routes(routes!(notifications::test_channel))
+        .routes(routes!(notifications::list_notifications))
+        .routes(routes!(notifications::replay_notification))
         .routes(routes!(answer::look, answer::answer))
 }
 
 /// Tools, models and machines.
 fn resource_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
-        .routes(routes!(gate::issue_agent_token, gate::list_agent_tokens))
-        .routes(routes!(gate::revoke_agent_token))
-        .routes(routes!(gate::list_tools))
-        .routes(routes!(gate::set_tool))
-        .routes(routes!(gate::list_allowlists))
-        .routes(routes!(gate::list_rules))
-        .routes(routes!(gate::set_rule, gate::delete_rule))
-        .routes(routes!(gate::explain))
-        .routes(routes!(gate::install_server, gate::list_servers))
-        .routes(routes!(gate::get_server, gate::update_server, gate::uninstall_server))
-        .routes(routes!(gate::refresh_server))
-        .routes(routes!(gate::accept_tools))
-        .routes(routes!(gate::annotate_tool))
-        .routes(routes!(gate::list_approvals))
-        .routes(routes!(gate::get_approval, gate::decide_approval))
-        .routes(routes!(gate::search_audit))
-        .routes(routes!(gate::list_images, gate::allow_image, gate::disallow_image))
+        .routes(routes!(tools::issue_agent_token, tools::list_agent_tokens))
+        .routes(routes!(tools::revoke_agent_token))
+        .routes(routes!(tools::list_tools))
+        .routes(routes!(tools::set_tool))
+        .routes(routes!(tools::list_allowlists))
+        .routes(routes!(tools::list_rules))
+        .routes(routes!(tools::set_rule, tools::delete_rule))
+        .routes(routes!(tools::explain))
+        .routes(routes!(tools::install_server, tools::list_servers))
+        .routes(routes!(tools::get_server, tools::update_server, tools::uninstall_server))
+        .routes(routes!(tools::refresh_server))
+        .routes(routes!(tools::accept_tools))
+        .routes(routes!(tools::annotate_tool))
+        .routes(routes!(tools::list_approvals))
+        .routes(routes!(tools::get_approval, tools::decide_approval))
+        .routes(routes!(tools::search_audit))
+        .routes(routes!(tools::list_images, tools::allow_image, tools::disallow_image))
         .routes(routes!(skills::create_skill, skills::list_skills))
         .routes(routes!(skills::get_skill, skills::update_skill, skills::delete_skill))
         .routes(routes!(models::list_providers))
@@ -200,8 +204,8 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pull_requests::diff_pull_request))
         .routes(routes!(pull_requests::pull_request_files))
         .routes(routes!(pull_requests::merge_pull_request))
-        .routes(routes!(gate::verify_audit))
-        .routes(routes!(gate::prove_call))
+        .routes(routes!(tools::verify_audit))
+        .routes(routes!(tools::prove_call))
 }
 
 /// Routes of the internal port that bring many bytes or wait for git.

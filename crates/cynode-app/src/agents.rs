@@ -18,7 +18,7 @@ use cynode_db::{
 };
 use cynode_policy::{
     agents::{AgentIdentity, AgentProfile},
-    names::ToolName,
+    tool_names::ToolName,
 };
 use cynode_wire::{
     accounts::SecretText,

@@ -4,7 +4,7 @@ use cynode_core::{
     accounts::CallerCredential,
     events::EventKind,
     ids::{NotificationId, ProjectId, TaskId, UserId},
-    notices::is_notifiable,
+    notifications::is_notifiable,
     roles::UserRole,
     trace::TraceId,
 };

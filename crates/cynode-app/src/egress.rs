@@ -1,6 +1,6 @@
 //! SSRF guard, first half: tells from a URL whether it can name a public address, before its host name is resolved.
 
-use cynode_core::addresses::is_globally_routable;
+use cynode_core::globally_routable::is_globally_routable;
 use url::{Host, Url};
 
 /// Whether an address names this machine, in any of the ways in which that is written.

@@ -193,5 +193,5 @@ pub(crate) fn log_background_error(
     error: &(dyn std::error::Error + 'static),
     message: &str,
 ) {
-    tracing::warn!(event, error = cynode_core::causes::format_error_chain(error), "{message}");
+    tracing::warn!(event, error = cynode_core::error_chain::format_error_chain(error), "{message}");
 }

@@ -26,9 +26,9 @@ use cynode_policy::{
         CatalogueEntry, CatalogueError, CatalogueTool, DefinitionPin, McpToolDefinition,
         ToolAudience, ToolCatalogue, ToolOrigin, ToolOverride,
     },
-    gate::PolicySnapshot,
-    names::ToolName,
+    decision::PolicySnapshot,
     rules::{PolicyRule, RuleMode, RuleSet},
+    tool_names::ToolName,
 };
 use cynode_wire::gate::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool, ToolView};
 use object_store::ObjectStore;

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use cynode_core::{
     agents::AgentRole,
+    decisions::{IssueScope, UnitKind, assign_unit},
     ids::ProjectId,
-    judgement::{IssueScope, UnitKind, assign_unit},
     models::{OFFER_COMMANDS, Tier},
     names::DottedKey,
     placement::{self, PlacementError, PlacementRequirements},

@@ -41,12 +41,12 @@ use cynode_db::{
     models,
 };
 use cynode_models::{
-    bound,
-    breaker::ProviderCircuitBreaker,
     cassette::ResponseCassette,
-    observe::ResponseObservation,
+    circuit_breaker::ProviderCircuitBreaker,
+    cost_bound,
     redact::RedactionRules,
-    shape::RequestRewrite,
+    request_rewrite::RequestRewrite,
+    stream_observer::ResponseObservation,
     upstream::{UpstreamClient, UpstreamFailure},
 };
 use serde_json::{Value, json};
@@ -55,8 +55,8 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use cynode_models::{
+    canonical::{ModelError, ModelErrorKind},
     dialect::{Dialect, DialectCodec, WireError},
-    talk::{ModelError, ModelErrorKind},
     upstream::FORWARDED_HEADERS,
 };
 pub use explain::{RoutingSubject, explain_routing};
@@ -548,7 +548,7 @@ fn to_model_error(error: &Error) -> ModelError {
     if matches!(kind, ModelErrorKind::Upstream) {
         tracing::error!(
             event = "model_call.failed",
-            error = cynode_core::causes::format_error_chain(error),
+            error = cynode_core::error_chain::format_error_chain(error),
             "a model could not be called"
         );
     }
@@ -700,7 +700,7 @@ async fn attempt_candidate(
             Cow::Borrowed(shaped.as_body())
         }
     };
-    let most_input = bound::max_input_tokens(&body, candidate.context);
+    let most_input = cost_bound::max_input_tokens(&body, candidate.context);
     let held = reserve_call(
         app,
         models,
@@ -785,7 +785,7 @@ fn caller_gone_error() -> ModelError {
 fn decode_canonical_request(
     question: &InferenceRequest,
     shaped: &RequestRewrite,
-) -> Result<cynode_models::talk::CanonicalRequest, ModelError> {
+) -> Result<cynode_models::canonical::CanonicalRequest, ModelError> {
     question.dialect.decode_request(shaped.as_body())
 }
 
@@ -908,7 +908,7 @@ async fn handle_provider_failure(
                 // The next key is tried by what holds now, or everybody rests.
                 Ok(()) => return CandidateError::Over(RouteError::Stale),
                 Err(failure) => {
-                    let failure = cynode_core::causes::format_error_chain(&failure);
+                    let failure = cynode_core::error_chain::format_error_chain(&failure);
                     tracing::error!(
                         event = "provider_key.park_failed",
                         error = failure,

@@ -8,7 +8,7 @@ use cynode_core::settings::registry::NOTIFICATIONS_ALLOW_PRIVATE_SETTING;
 use cynode_core::{
     events::EventKind,
     ids::{ChannelId, NotificationId, ProjectId, UserId},
-    notices::{
+    notifications::{
         ChannelKind, ChannelScope, NOTIFIABLE_EVENT_KINDS, NotificationState,
         TEST_NOTIFICATION_KIND,
     },

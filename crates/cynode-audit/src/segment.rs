@@ -9,11 +9,11 @@
 
 mod directory;
 mod frame;
-mod reading;
+mod reader;
 
 pub(crate) use directory::{OrphanedSegment, SegmentDirectory, quarantine_segment};
 pub(crate) use frame::{SegmentFrame, SegmentHeader, put_record};
-pub(crate) use reading::{SegmentContents, SegmentEnd, read_segment};
+pub(crate) use reader::{SegmentContents, SegmentEnd, read_segment};
 
 use std::{
     fs::File,

@@ -6,10 +6,10 @@
 //! [`AuditWriter::ship_records`] gives it to the store, and never before it is on the disk: a record that the
 //! store has and the file lost would leave its place to another one.
 
-mod book;
 mod recovery;
-mod shipping;
-mod syncing;
+mod shipper;
+mod state;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +31,9 @@ use crate::{
     AuditEntry, AuditStore, BadEntry, encode_entry, open_calls::CallStateError,
     segment::SegmentDirectory, truncate_to_micros,
 };
-use book::WriterState;
-use shipping::Shipper;
-use syncing::SyncProgress;
+use shipper::Shipper;
+use state::WriterState;
+use sync::SyncProgress;
 
 /// Where a writer takes the time from.
 pub type Now = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
@@ -261,7 +261,7 @@ impl AuditWriter {
             now,
             new_id,
         });
-        let thread = syncing::spawn_sync_thread(Arc::clone(&inner)).map_err(OpenError::Thread)?;
+        let thread = sync::spawn_sync_thread(Arc::clone(&inner)).map_err(OpenError::Thread)?;
         let shipper = tokio::sync::Mutex::new(Shipper::default());
         Ok((Self { inner, shipper, thread: Some(thread) }, recovered))
     }

@@ -7,18 +7,18 @@
 //! add an id, write one line in [`ids`].
 
 pub mod accounts;
-pub mod addresses;
 pub mod agents;
 pub mod budget;
-pub mod causes;
+pub mod decisions;
 pub mod delivery;
+pub mod error_chain;
 pub mod events;
 pub mod evidence;
+pub mod globally_routable;
 pub mod ids;
-pub mod judgement;
 pub mod models;
 pub mod names;
-pub mod notices;
+pub mod notifications;
 pub mod placement;
 pub mod preferences;
 pub mod projects;

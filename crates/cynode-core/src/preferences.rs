@@ -3,8 +3,6 @@
 //! Precedence is task > project > user > group > system. Among groups the greater id wins. `null` hides the value of
 //! the scopes below. A stored value of the wrong type is skipped and reported, so that it never overrides a valid one.
 
-pub mod known;
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -213,7 +211,7 @@ impl ValueKind {
 
 /// The kind of value that `key` takes; `None` for keys that nobody reads.
 pub fn value_kind_of(key: &DottedKey) -> Option<ValueKind> {
-    known::find_preference(key.as_str()).map(|known| known.kind)
+    registry::find_preference(key.as_str()).map(|known| known.kind)
 }
 
 /// Refuses a value that does not fit its key. `null` always fits: it hides the scopes below. A key that nobody reads, which an
@@ -232,7 +230,7 @@ pub fn validate_new_preference(key: &DottedKey, value: &Value) -> Result<(), Val
     if value_kind_of(key).is_none() {
         return Err(ValueError::Unknown {
             key: key.clone(),
-            nearest: known::nearest_key(key.as_str()),
+            nearest: registry::nearest_key(key.as_str()),
         });
     }
     validate_preference(key, value)
@@ -276,5 +274,6 @@ pub fn resolve_for_role(
     resolve_preferences(entries.into_iter().filter(|entry| applies_to(&entry.key, role)))
 }
 
+pub mod registry;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use cynode_core::{
 };
 use cynode_policy::{
     agents::{AgentIdentity, AgentProfile},
-    names::ToolName,
+    tool_names::ToolName,
 };
 use cynode_wire::page::PageRequest;
 use time::OffsetDateTime;

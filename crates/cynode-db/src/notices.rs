@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
-    notices::{ChannelKind, ChannelScope, NotificationState},
+    notifications::{ChannelKind, ChannelScope, NotificationState},
     trace::TraceId,
 };
 use cynode_wire::{events::EventPosition, page::PageRequest};
@@ -372,7 +372,7 @@ pub async fn queue_test_notification(
         ",
         id.as_uuid(),
         channel.as_uuid(),
-        cynode_core::notices::TEST_NOTIFICATION_KIND,
+        cynode_core::notifications::TEST_NOTIFICATION_KIND,
         trace.to_string(),
         now,
     )

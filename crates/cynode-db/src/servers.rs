@@ -4,7 +4,7 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ServerId, UserId},
 };
-use cynode_policy::{catalogue::ToolAudience, names::ToolName};
+use cynode_policy::{catalogue::ToolAudience, tool_names::ToolName};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;

@@ -81,9 +81,9 @@ impl ForgeHttpClient {
             }
             client = client.dns_resolver(Arc::new(PublicResolver));
         }
-        let client = client
-            .build()
-            .map_err(|error| ForgeError::Failed(cynode_core::causes::format_error_chain(&error)))?;
+        let client = client.build().map_err(|error| {
+            ForgeError::Failed(cynode_core::error_chain::format_error_chain(&error))
+        })?;
         let scheme = match pass {
             AuthScheme::Bearer => "Bearer",
             AuthScheme::Token => "token",
@@ -226,8 +226,10 @@ impl ForgeHttpClient {
 }
 
 fn unreachable_error(error: &reqwest::Error) -> ForgeError {
-    let why = std::error::Error::source(error)
-        .map_or_else(|| "the connection failed".into(), cynode_core::causes::format_error_chain);
+    let why = std::error::Error::source(error).map_or_else(
+        || "the connection failed".into(),
+        cynode_core::error_chain::format_error_chain,
+    );
     ForgeError::Retry {
         after: DEFAULT_RETRY_DELAY,
         why: format!("the forge could not be reached: {why}"),

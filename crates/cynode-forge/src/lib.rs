@@ -6,13 +6,13 @@
 //! **Invariant**: no database. A credential goes to the one host that an admin named and nowhere else, never into an argument or a
 //! file. What is not marked as private is reached at public addresses only, whatever its name leads to. Nothing here forces a branch, or writes to a default branch. Whatever is made is looked for first: done twice, it is there once.
 
-pub mod clean;
 pub mod git;
 mod gitea;
 mod github;
 mod gitlab;
 mod http;
 mod reach;
+pub mod sanitize;
 pub mod webhook;
 
 use std::{fmt, time::Duration};

@@ -3,7 +3,7 @@
 
 use std::{io, net::SocketAddr};
 
-use cynode_core::addresses::is_globally_routable;
+use cynode_core::globally_routable::is_globally_routable;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 

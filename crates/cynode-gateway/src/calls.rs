@@ -25,8 +25,8 @@ use cynode_core::{
 };
 use cynode_policy::{
     catalogue::{CatalogueTool, ToolOrigin},
+    decision::{self, decide},
     digest::Sha256Digest as Plain,
-    gate::{self, decide},
     reasons::RefusalReason,
 };
 use serde::{Deserialize, Serialize};
@@ -40,10 +40,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     GatewayShared,
-    answers::{self, ResultReader, RpcError, code},
     envelope::{self, ProtocolEra},
-    keeper::{CachedPolicy, CallWatch},
-    states::{self, StateKind},
+    policy_cache::{CachedPolicy, CallWatch},
+    responses::{self, ResultReader, RpcError, code},
+    signed_state::{self, StateKind},
     tools::{ToolError, ToolInvocation},
     upstream::{self, CallProgress, UpstreamError, UpstreamReply},
 };
@@ -172,7 +172,7 @@ impl GatewayShared {
         let loaded = &state.loaded;
         entry.policy = loaded.gate.policy_digest().0;
         entry.catalogue = loaded.gate.catalogue.version_digest().0;
-        let question = gate::CallRequest { tool: &call.name, arguments: &call.arguments };
+        let question = decision::CallRequest { tool: &call.name, arguments: &call.arguments };
         let decision = decide(&known.agent, &loaded.gate, question);
         entry.shadow = truncate_rule_names(decision.shadow);
         // What the caller left out and its token says. The record keeps what the caller wrote.
@@ -222,7 +222,7 @@ impl GatewayShared {
                     return no(entry, Some(tool), reason, None).await;
                 }
                 Err(MissingApproval::Asked(result)) => {
-                    let result = answers::fit_output_schema(&tool, result);
+                    let result = responses::fit_output_schema(&tool, result);
                     let asked = self.request_approval(entry, &request.id, result, rules);
                     return CallDecision::Over(asked.await);
                 }
@@ -309,11 +309,11 @@ impl GatewayShared {
             )
             .with_request_id(Some(id.clone()))),
             _ => {
-                let mut refusal = answers::refusal_result(era, reason, until, entry.at);
+                let mut refusal = responses::refusal_result(era, reason, until, entry.at);
                 if let Some(tool) = tool {
-                    refusal = answers::fit_output_schema(tool, refusal);
+                    refusal = responses::fit_output_schema(tool, refusal);
                 }
-                Ok(answers::render_result(id, &refusal.to_string()))
+                Ok(responses::render_result(id, &refusal.to_string()))
             }
         };
         self.finish_unforwarded(entry, said).await
@@ -330,7 +330,7 @@ impl GatewayShared {
         entry.decision = Verdict::NeedsApproval;
         entry.reason = "needs_approval".into();
         entry.rules = truncate_rule_names(rules);
-        let said = Ok(answers::render_result(id, &result.to_string()));
+        let said = Ok(responses::render_result(id, &result.to_string()));
         self.finish_unforwarded(entry, said).await
     }
 
@@ -385,7 +385,7 @@ impl GatewayShared {
                     asked.rules.join(", ")
                 );
                 if request.era == ProtocolEra::Modern
-                    && states::supports_url_elicitation(call.capabilities.as_deref())
+                    && signed_state::supports_url_elicitation(call.capabilities.as_deref())
                     && let Some(state) = self.seal_approval_state(round, approval.expires_at)
                 {
                     return Err(MissingApproval::Asked(json!({
@@ -404,10 +404,10 @@ impl GatewayShared {
                 let reason = RefusalReason::NeedsApproval(asked.rules.clone());
                 let text =
                     format!("{told} {} A person answers at {where_to}.", reason.caller_advice());
-                let mut refused = answers::refusal_details(&reason);
+                let mut refused = responses::refusal_details(&reason);
                 refused["approval_id"] = json!(approval.id);
                 refused["approve_at"] = json!(where_to);
-                Err(MissingApproval::Asked(answers::error_result(
+                Err(MissingApproval::Asked(responses::error_result(
                     request.era,
                     &text,
                     &json!({ "refused": refused }),
@@ -424,9 +424,14 @@ impl GatewayShared {
     /// else back. `None`: that is too much to be kept there.
     fn seal_approval_state(&self, round: &CallRound, until: OffsetDateTime) -> Option<String> {
         let inner = serde_json::to_string(&round.earlier).ok()?;
-        let state =
-            states::seal_state(&self.keys, StateKind::Approval, &round.binding, &inner, until);
-        (state.len() <= states::MAX_STATE_BYTES).then_some(state)
+        let state = signed_state::seal_state(
+            &self.keys,
+            StateKind::Approval,
+            &round.binding,
+            &inner,
+            until,
+        );
+        (state.len() <= signed_state::MAX_STATE_BYTES).then_some(state)
     }
 
     /// What a call brings of an earlier round, if that was given to this agent for this very call.
@@ -444,7 +449,7 @@ impl GatewayShared {
             return Ok(CallRound { binding, earlier: EarlierRound { state: None, responses } });
         };
         let now = self.app.environment().now();
-        let earlier = match states::open_state(&self.keys, state, &binding, now) {
+        let earlier = match signed_state::open_state(&self.keys, state, &binding, now) {
             Some((StateKind::Upstream, inner)) => {
                 Some(EarlierRound { state: to_raw_value(&inner).ok(), responses })
             }
@@ -645,16 +650,16 @@ impl AdmittedCall {
     }
 
     fn build_failure(&self, outcome: Outcome, reason: &'static str, text: &str) -> CallResult {
-        let result = answers::error_result(
+        let result = responses::error_result(
             self.era,
             text,
             &json!({ "error": { "code": reason, "detail": text } }),
         );
-        let result = answers::fit_output_schema(&self.tool, result);
+        let result = responses::fit_output_schema(&self.tool, result);
         CallResult {
             outcome,
             reason,
-            said: Ok(answers::render_result(&self.id, &result.to_string())),
+            said: Ok(responses::render_result(&self.id, &result.to_string())),
         }
     }
 
@@ -663,9 +668,9 @@ impl AdmittedCall {
         let said = if *reason == RefusalReason::StalePolicy {
             Err(RpcError::service_unavailable(format!("{reason}. {}", reason.caller_advice())))
         } else {
-            let result = answers::refusal_result(self.era, reason, None, now);
-            let result = answers::fit_output_schema(&self.tool, result);
-            Ok(answers::render_result(&self.id, &result.to_string()))
+            let result = responses::refusal_result(self.era, reason, None, now);
+            let result = responses::fit_output_schema(&self.tool, result);
+            Ok(responses::render_result(&self.id, &result.to_string()))
         };
         CallResult { outcome: Outcome::Revoked, reason: reason.reason_code(), said }
     }
@@ -701,8 +706,8 @@ impl AdmittedCall {
                 Ok(Ok(value)) => {
                     let program = self.known.service.is_some();
                     let reader = if program { ResultReader::Program } else { ResultReader::Model };
-                    let result = answers::success_result(self.era, value, reader);
-                    let said = Ok(answers::render_result(&self.id, &result.to_string()));
+                    let result = responses::success_result(self.era, value, reader);
+                    let said = Ok(responses::render_result(&self.id, &result.to_string()));
                     CallResult { outcome: Outcome::Success, reason: "ok", said }
                 }
                 Ok(Err(ToolError { code, detail, fix })) => {
@@ -711,8 +716,8 @@ impl AdmittedCall {
                         None => detail.clone(),
                     };
                     let structured = json!({ "error": { "code": code, "detail": detail } });
-                    let result = answers::error_result(self.era, &text, &structured);
-                    let said = Ok(answers::render_result(&self.id, &result.to_string()));
+                    let result = responses::error_result(self.era, &text, &structured);
+                    let said = Ok(responses::render_result(&self.id, &result.to_string()));
                     CallResult { outcome: Outcome::ToolError, reason: code, said }
                 }
                 Err(_) => self.build_failure(Outcome::ToolError, "internal", "something went wrong on our side"),
@@ -780,7 +785,7 @@ impl AdmittedCall {
     /// A result is passed on as it is, if it is what the tool promised.
     fn build_upstream_result(&self, result: &RawValue, is_error: bool) -> CallResult {
         if is_error {
-            let said = Ok(answers::render_result(&self.id, &self.mark_result_complete(result)));
+            let said = Ok(responses::render_result(&self.id, &self.mark_result_complete(result)));
             return CallResult { outcome: Outcome::ToolError, reason: "tool_error", said };
         }
         if self.tool.definition.output.is_some() {
@@ -795,7 +800,7 @@ impl AdmittedCall {
                 );
             }
         }
-        let said = Ok(answers::render_result(&self.id, &self.mark_result_complete(result)));
+        let said = Ok(responses::render_result(&self.id, &self.mark_result_complete(result)));
         CallResult { outcome: Outcome::Success, reason: "ok", said }
     }
 
@@ -835,9 +840,9 @@ impl AdmittedCall {
             let until = self.inner.app.environment().now() + time::Duration::minutes(30);
             let (keys, binding) = (&self.inner.keys, &self.round.binding);
             asked["requestState"] =
-                json!(states::seal_state(keys, StateKind::Upstream, binding, state, until));
+                json!(signed_state::seal_state(keys, StateKind::Upstream, binding, state, until));
         }
-        let said = Ok(answers::render_result(&self.id, &asked.to_string()));
+        let said = Ok(responses::render_result(&self.id, &asked.to_string()));
         CallResult { outcome: Outcome::Success, reason: "input_required", said }
     }
 

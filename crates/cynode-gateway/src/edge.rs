@@ -20,7 +20,7 @@ use cynode_core::{ids::CallId, sync::lock_unpoisoned, trace::TraceParent};
 use cynode_policy::{
     agents::AgentIdentity,
     catalogue::CatalogueTool,
-    gate::{check_tool_access, list_permitted_tools, optional_ids},
+    decision::{check_tool_access, list_permitted_tools, optional_ids},
     reasons::RefusalReason,
 };
 use serde_json::{Value, json};
@@ -29,10 +29,10 @@ use tracing::Instrument;
 
 use crate::{
     Gateway, GatewayShared, PendingCallKey,
-    answers::{self, RpcError, code, json_response},
     calls::{CallAnswer, CallDecision, Cancellation},
     envelope::{self, LEGACY_VERSIONS, McpMessage, ProtocolEra},
     headers,
+    responses::{self, RpcError, code, json_response},
 };
 
 /// How long a caller may go by a list it was given, in milliseconds. A call is decided anew in any case.
@@ -226,7 +226,7 @@ impl GatewayShared {
         {
             return failure.to_response(era);
         }
-        answers::with_call_id(unauthorized_response(headers, reason, id), call)
+        responses::with_call_id(unauthorized_response(headers, reason, id), call)
     }
 
     /// The handshake of the older era. Nothing is kept: the session's name is only given because some clients want one.
@@ -289,7 +289,7 @@ impl GatewayShared {
                 "{{\"resultType\":\"complete\",\"ttlMs\":{TOOL_LIST_TTL_MS},\"cacheScope\":\"private\",\"tools\":{tools}}}"
             ),
         };
-        let mut response = json_response(StatusCode::OK, answers::render_result(id, &result));
+        let mut response = json_response(StatusCode::OK, responses::render_result(id, &result));
         let private = HeaderValue::from_static("private, no-store");
         response.headers_mut().insert(header::CACHE_CONTROL, private);
         response
@@ -382,11 +382,11 @@ fn answer_response(answer: CallAnswer, era: ProtocolEra) -> Response {
         Ok(body) => json_response(StatusCode::OK, body),
         Err(failure) => failure.to_response(era),
     };
-    answers::with_call_id(response, answer.call)
+    responses::with_call_id(response, answer.call)
 }
 
 fn result_response(id: &Value, result: &Value) -> Response {
-    json_response(StatusCode::OK, answers::render_result(id, &result.to_string()))
+    json_response(StatusCode::OK, responses::render_result(id, &result.to_string()))
 }
 
 fn server_info() -> Value {
@@ -396,7 +396,7 @@ fn server_info() -> Value {
 fn discovery_result() -> Value {
     json!({
         "resultType": "complete",
-        "supportedVersions": answers::supported_versions(),
+        "supportedVersions": responses::supported_versions(),
         "capabilities": { "tools": {} },
         "ttlMs": 60_000,
         "cacheScope": "private",
@@ -432,7 +432,7 @@ fn render_tool(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
         "inputSchema": input_schema_of(agent, tool),
         "annotations": definition.annotations,
     });
-    if let Some(output) = answers::output_schema_of(tool) {
+    if let Some(output) = responses::output_schema_of(tool) {
         shown["outputSchema"] = output.clone();
     }
     shown
@@ -461,7 +461,7 @@ fn unauthorized_response(headers: &HeaderMap, reason: &RefusalReason, id: Value)
     let mut response = RpcError::new(status, word, told)
         .with_request_id(Some(id))
         .to_response(ProtocolEra::Modern);
-    let challenge = answers::auth_challenge(headers, error, scope);
+    let challenge = responses::auth_challenge(headers, error, scope);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
 }

@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use cynode_app::egress::may_be_public;
-use cynode_core::addresses::is_globally_routable;
+use cynode_core::globally_routable::is_globally_routable;
 use futures::StreamExt;
 use reqwest::{
     Client, Method, StatusCode,

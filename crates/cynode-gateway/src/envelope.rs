@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    answers::{RpcError, code},
-    headers, strict,
+    headers,
+    responses::{RpcError, code},
+    strict_json,
 };
 
 /// The revision in which every request stands alone.
@@ -112,8 +113,8 @@ struct RawCallMeta<'a> {
 
 /// Reads a message and compares it with its headers.
 pub(crate) fn parse_message(headers: &HeaderMap, body: &[u8]) -> Result<McpMessage, RpcError> {
-    let message = strict::parse_strict_json(body).map_err(|error| {
-        let why = strict::parse_error_message(&error);
+    let message = strict_json::parse_strict_json(body).map_err(|error| {
+        let why = strict_json::parse_error_message(&error);
         let kind = if why == "it is not JSON" { code::PARSE_ERROR } else { code::INVALID_REQUEST };
         RpcError::bad_request(kind, format!("the body is wrong: {why}"))
     })?;

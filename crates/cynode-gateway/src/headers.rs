@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::answers::{RpcError, code};
+use crate::responses::{RpcError, code};
 
 /// The value of a header that may be there once.
 pub(crate) fn single_header<'a>(

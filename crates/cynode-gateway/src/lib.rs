@@ -4,17 +4,17 @@
 //! identity and its scope come from its token. `cynode_policy::gate` and [`calls`] define the order of the checks, and
 //! no setting skips one.
 
-mod answers;
 mod calls;
 mod edge;
 mod egress;
 mod envelope;
 mod headers;
-mod keeper;
 mod limits;
-mod reach;
-mod states;
-mod strict;
+mod policy_cache;
+mod responses;
+mod signed_state;
+mod strict_json;
+mod tool_server_adapter;
 pub mod tools;
 pub mod upstream;
 
@@ -30,8 +30,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use edge::gateway_router;
 pub use egress::{EgressClient, EgressError, EgressRequest, EgressResponse};
 pub use headers::AllowedHosts;
-pub use keeper::{MAX_STALENESS, PolicyCache};
-pub use reach::build_tool_server_adapter;
+pub use policy_cache::{MAX_STALENESS, PolicyCache};
+pub use tool_server_adapter::build_tool_server_adapter;
 
 use calls::Cancellation;
 use limits::CallLimiter;
@@ -110,7 +110,7 @@ impl Gateway {
     /// Starts what works in the background until `stop`.
     pub fn spawn_background(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         tasks.spawn(self.inner.keeper.clone().run_refresh_loop(stop.clone()));
-        tasks.spawn(reach::run_tool_refresh(self.inner.app.clone(), stop.clone()));
+        tasks.spawn(tool_server_adapter::run_tool_refresh(self.inner.app.clone(), stop.clone()));
         let (upstreams, stop) = (self.inner.upstreams.clone(), stop.clone());
         tasks.spawn(async move {
             stop.cancelled().await;

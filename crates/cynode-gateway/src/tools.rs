@@ -10,13 +10,13 @@ mod database;
 mod delivery;
 mod handoffs;
 mod help;
-mod later;
 mod nodes;
-mod outside;
 mod repository;
 mod schedules;
 mod schema;
 mod skills;
+mod unavailable;
+mod web;
 mod workflow;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
@@ -26,15 +26,15 @@ use cynode_core::{agents::ToolScope, trace::TraceId};
 use cynode_policy::{
     agents::AgentIdentity,
     catalogue::{IdBinding, McpToolDefinition, ToolAnnotations, ToolOrigin},
-    gate::PolicySnapshot,
-    names::ToolName,
+    decision::PolicySnapshot,
+    tool_names::ToolName,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::{egress::EgressClient, keeper::CallPermit};
+use crate::{egress::EgressClient, policy_cache::CallPermit};
 
 /// Whether a call of that tool waits for work, and asks whether it is still permitted before it takes any.
 pub(crate) fn waits_for_work(tool: &McpToolDefinition) -> bool {
@@ -193,8 +193,8 @@ fn list_native_tools() -> Vec<NativeTool> {
         repository::repository_tools(),
         delivery::delivery_tools(),
         help::help_tools(),
-        outside::web_tools(),
-        later::unavailable_tools(),
+        web::web_tools(),
+        unavailable::unavailable_tools(),
     ]
     .into_iter()
     .flatten()

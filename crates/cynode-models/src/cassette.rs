@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::talk::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind};
+use crate::canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind};
 
 /// A directory of kept answers.
 #[derive(Clone, Debug)]
@@ -130,8 +130,8 @@ mod tests {
 
     use super::*;
     use crate::{
+        canonical::{ContentPart, StopReason},
         dialect::{Dialect, DialectCodec as _},
-        talk::{ContentPart, StopReason},
     };
 
     fn asked(text: &str, stream: bool) -> CanonicalRequest {

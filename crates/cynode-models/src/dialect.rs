@@ -25,7 +25,7 @@ pub use self::{
     stream::{StreamDecoder, StreamEncoder},
 };
 use crate::{
-    talk::{
+    canonical::{
         CanonicalRequest, CanonicalResponse, CanonicalTool, ExtrasLevel, FunctionTool, ModelError,
     },
     tools::{flat_tool_name, to_function_tool},

@@ -9,17 +9,17 @@
 //! **Invariant**: only [`upstream`] speaks to a network and only [`cassette`] to a disk; no input makes the rest panic. What
 //! a dialect cannot say is refused in words, or is one of the few things that the readme of the golden corpus lists.
 
-pub mod bound;
-pub mod breaker;
+pub mod canonical;
 pub mod cassette;
+pub mod circuit_breaker;
+pub mod cost_bound;
 pub mod dialect;
-pub mod observe;
 pub mod redact;
 pub mod relay;
+pub mod request_rewrite;
 pub mod routing;
 pub mod script;
-pub mod shape;
 pub mod sse;
-pub mod talk;
+pub mod stream_observer;
 pub mod tools;
 pub mod upstream;

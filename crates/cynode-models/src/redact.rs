@@ -15,7 +15,7 @@
 mod check;
 mod json;
 mod kinds;
-mod known;
+mod own_secrets;
 mod placeholder;
 mod rules;
 mod scan;
@@ -23,12 +23,12 @@ mod stream;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
-pub use known::KnownSecret;
+pub use own_secrets::KnownSecret;
 pub use placeholder::FingerprintKey;
 pub use rules::RedactionRules;
 pub use stream::StreamRedactor;
 
-use known::SecretLiterals;
+use own_secrets::SecretLiterals;
 use placeholder::PlaceholderLabels;
 use scan::{ScanView, SecretScanner};
 

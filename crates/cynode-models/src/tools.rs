@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::{
-    dialect::Dialect,
-    talk::{
+    canonical::{
         CanonicalEvent, CanonicalRequest, CanonicalResponse, CanonicalTool, ContentPart,
         CustomTool, CustomToolFormat, FunctionTool, PartStart, ToolCall, ToolInput,
     },
+    dialect::Dialect,
 };
 
 /// The one property of a function that stands for a free-text tool.

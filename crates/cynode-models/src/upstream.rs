@@ -25,8 +25,8 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
+    canonical::{ModelError, ModelErrorKind},
     dialect::DialectCodec as _,
-    talk::{ModelError, ModelErrorKind},
 };
 
 /// Longest time to connect.
@@ -291,9 +291,10 @@ fn transport_error(error: &reqwest::Error) -> ModelError {
 
 /// The causes of an error, without the address, which people may have written things into.
 fn describe_error(error: &reqwest::Error) -> String {
-    error
-        .source()
-        .map_or_else(|| "the connection failed".into(), cynode_core::causes::format_error_chain)
+    error.source().map_or_else(
+        || "the connection failed".into(),
+        cynode_core::error_chain::format_error_chain,
+    )
 }
 
 #[cfg(test)]

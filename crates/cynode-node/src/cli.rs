@@ -31,8 +31,8 @@ use crate::{
     },
     store::NodeStore,
     supervisor::supervise_node,
+    worker_factory::LocalWorkerFactory,
     workers::{AgentRecipes, install},
-    workshop::LocalWorkerFactory,
 };
 
 /// How many users one node has for its jobs.

@@ -4,13 +4,13 @@
 //! `turn.json` when its turn has ended, `result.json` when the result is complete. After a kill the node resumes behind
 //! the last of them.
 
-mod aside;
-mod asking;
+mod approval;
+mod check_workspace;
 mod finish;
-mod fit;
 mod merge;
-mod pins;
+mod result_size;
 mod runs;
+mod trusted_command;
 mod work;
 
 use std::{

@@ -7,6 +7,7 @@
 //! `supervisor` runs the node, `job` runs one job, `workspace` creates and exports its files, `sockets` are the only
 //! connections out of its sandbox, `outbox` delivers events, `store` is the state that survives a restart.
 
+mod chunking;
 pub mod cli;
 pub mod client;
 mod clock;
@@ -18,12 +19,11 @@ mod join;
 pub mod key;
 pub mod node;
 mod outbox;
-mod pieces;
 mod report;
 pub mod sandbox;
 mod sockets;
 pub mod store;
 pub mod supervisor;
+mod worker_factory;
 pub mod workers;
-mod workshop;
 mod workspace;

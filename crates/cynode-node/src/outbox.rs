@@ -23,9 +23,9 @@ use tokio::{
 
 use self::spool::{EventSpool, SpoolBacklog};
 use crate::{
+    chunking::{MAX_LINE_BYTES, safe_cut_length},
     client::{NodeClient, NodeClientError, call_with_retry},
     clock::PersistentInstant,
-    pieces::{MAX_LINE_BYTES, safe_cut_length},
 };
 
 /// How long an event waits for others to travel with.

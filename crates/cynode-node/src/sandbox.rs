@@ -11,12 +11,12 @@
 mod bubblewrap;
 mod cgroups;
 mod disk;
-mod ground;
+mod host_env;
 mod output;
 mod podman;
 mod running;
-mod show;
 mod users;
+mod visible_paths;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
@@ -25,11 +25,11 @@ use futures::future::BoxFuture;
 
 pub use self::{
     bubblewrap::BubblewrapBackend,
-    ground::{HostEnv, SandboxOptions},
+    host_env::{HostEnv, SandboxOptions},
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},
-    show::VisiblePaths,
+    visible_paths::VisiblePaths,
 };
 
 /// Something that makes sandboxes.

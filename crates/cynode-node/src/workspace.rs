@@ -3,9 +3,9 @@
 //! **Invariant**: on the host, git never runs in a workspace that a job has touched. A sandboxed run builds the bundle,
 //! and the node reads it as plain bytes.
 
-mod finishing;
-mod merging;
-mod pinning;
+mod finish;
+mod merge;
+mod pin;
 
 use std::{
     collections::BTreeMap,
@@ -22,9 +22,9 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;
 
 pub(crate) use self::{
-    finishing::{WorkBundle, digest_file, finish_argv, read_work_bundle},
-    merging::{MergeResult, merge_argv, read_merge_result},
-    pinning::{PinConflict, create_pin_source, pin_restore_argv, read_pin_conflicts},
+    finish::{WorkBundle, digest_file, finish_argv, read_work_bundle},
+    merge::{MergeResult, merge_argv, read_merge_result},
+    pin::{PinConflict, create_pin_source, pin_restore_argv, read_pin_conflicts},
 };
 use crate::{
     host::{self, HostCommandError, HostCommands},

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-use cynode_core::addresses::is_globally_routable;
+use cynode_core::globally_routable::is_globally_routable;
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
     message::{
@@ -111,7 +111,8 @@ impl MailSender {
                     let code: u16 = code.into();
                     (530..540).contains(&code)
                 });
-                let why = text::to_single_line(&cynode_core::causes::format_error_chain(&error));
+                let why =
+                    text::to_single_line(&cynode_core::error_chain::format_error_chain(&error));
                 Err(DeliveryError {
                     again: !error.is_permanent() || ours,
                     after: None,

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use cynode_core::addresses::is_globally_routable;
+use cynode_core::globally_routable::is_globally_routable;
 use reqwest::{
     Client, Response, StatusCode,
     dns::{Addrs, Name, Resolve, Resolving},

@@ -5,7 +5,7 @@
 //! asked or called.
 
 mod offer;
-mod reading;
+mod stream_reader;
 mod turn;
 
 use std::{convert::Infallible, sync::Arc};
@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use crate::{desk::DecisionError, office::RoleRuntime, role::PmaRole};
+use crate::{decision_context::DecisionError, role::PmaRole, role_runtime::RoleRuntime};
 use turn::{TurnEvent, TurnSummary, TurnUsage, run_turn};
 
 /// Most bytes of a handoff.

@@ -21,10 +21,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     chat,
     config::{PmaConfig, PmaEnvironment, SettingsLayer},
+    decisions,
     eval::EvalCommand,
-    instructions, judge,
-    office::RoleRuntime,
+    instructions,
     role::PmaRole,
+    role_runtime::RoleRuntime,
     service::{self, ServiceLimits},
 };
 
@@ -134,7 +135,7 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
     let working = service::run_service(
         Arc::new(office),
         pace,
-        |desk| Box::pin(judge::process_handoff(desk)),
+        |desk| Box::pin(decisions::process_handoff(desk)),
         stop.clone(),
     );
     let listening = async {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     instructions::{DEFAULT_INSTRUCTIONS_DIR, InstructionPaths},
-    office::RoleTuning,
     role::PmaRole,
+    role_runtime::RoleTuning,
 };
 
 /// How many handoffs are worked on at once.

@@ -32,9 +32,9 @@ use self::{
     score::{AskMethod, EvalAnswer, EvalReport, EvalRequirement, TokenPrices},
 };
 use crate::{
-    brain::LlmClient,
-    gate::RequestCredentials,
     instructions::{DEFAULT_INSTRUCTIONS_DIR, InstructionPaths},
+    llm::LlmClient,
+    mcp_client::RequestCredentials,
 };
 
 /// Evaluate the decisions of a model.

@@ -6,16 +6,16 @@
 //! continues.
 
 mod backoff;
-pub mod brain;
 pub mod chat;
 pub mod cli;
-pub mod compose;
 pub mod config;
-pub mod desk;
+pub mod decision_context;
+pub mod decisions;
 pub mod eval;
-pub mod gate;
 pub mod instructions;
-pub mod judge;
-pub mod office;
+pub mod llm;
+pub mod mcp_client;
+pub mod prompt_composition;
 pub mod role;
+pub mod role_runtime;
 pub mod service;

@@ -16,12 +16,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     backoff::JitteredBackoff,
-    brain::LiveBackend,
     chat,
-    desk::{BoxedFuture, DecisionContext, DecisionError},
-    gate::{McpToolClient, OrchestratorError},
-    judge::HandoffOutcome,
-    office::RoleRuntime,
+    decision_context::{BoxedFuture, DecisionContext, DecisionError},
+    decisions::HandoffOutcome,
+    llm::LiveBackend,
+    mcp_client::{McpToolClient, OrchestratorError},
+    role_runtime::RoleRuntime,
 };
 
 /// How long the orchestrator is waited at for a handoff.

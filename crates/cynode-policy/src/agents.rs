@@ -8,7 +8,7 @@ use cynode_core::{
 };
 use time::OffsetDateTime;
 
-use crate::names::ToolName;
+use crate::tool_names::ToolName;
 
 /// An agent, as its token says.
 #[derive(Clone, Debug, PartialEq, Eq)]

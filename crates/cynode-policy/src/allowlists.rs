@@ -2,7 +2,7 @@
 
 use cynode_core::agents::AgentRole;
 
-use crate::names::{ToolName, ToolPattern};
+use crate::tool_names::{ToolName, ToolPattern};
 
 /// One line of an allowlist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

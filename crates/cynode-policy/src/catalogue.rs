@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::{
     digest::Sha256Digest,
-    names::ToolName,
     schema::{ToolSchema, ToolSchemaError},
+    tool_names::ToolName,
 };
 
 /// What a tool is, before anybody switched anything.

@@ -14,7 +14,7 @@ use crate::{
         CatalogueEntry, DefinitionPin, IdBinding, McpToolDefinition, ToolAnnotations, ToolAudience,
         ToolCatalogue, ToolOrigin, ToolOverride,
     },
-    gate::PolicySnapshot,
+    decision::PolicySnapshot,
     rules::{PolicyRule, RuleSet},
 };
 

@@ -10,12 +10,12 @@
 pub mod agents;
 pub mod allowlists;
 pub mod catalogue;
+pub mod decision;
 pub mod digest;
-pub mod gate;
-pub mod names;
 pub mod reasons;
 pub mod rules;
 pub mod schema;
+pub mod tool_names;
 
 #[cfg(test)]
 mod fixtures;

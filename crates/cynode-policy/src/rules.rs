@@ -15,15 +15,15 @@ use std::{
 use cedar_policy::{
     Authorizer, Effect, Entities, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator,
 };
-use cynode_core::causes::format_error_chain;
+use cynode_core::error_chain::format_error_chain;
 use serde_json::{Value, json};
 
 use crate::{
     agents::AgentIdentity,
     catalogue::{CatalogueTool, ToolCatalogue},
     digest::Sha256Digest,
-    names::ToolName,
     reasons::RefusalReason,
+    tool_names::ToolName,
 };
 use subjects::{RuleScope, ToolRules};
 

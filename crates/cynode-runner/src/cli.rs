@@ -7,7 +7,7 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{RunnerOptions, mind::AgentBackend, serve_runner};
+use crate::{RunnerOptions, agent_backend::AgentBackend, serve_runner};
 
 /// Run the workflow of tasks: the engine calls the runner, and the runner calls the orchestrator.
 #[derive(Debug, Parser)]

@@ -18,9 +18,9 @@ use restate_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    agent_backend::AgentBackend,
     client::{WorkflowClient, WorkflowClientError},
-    mind::AgentBackend,
-    nodes::{self, CheckpointDraft, StepContext},
+    steps::{self, CheckpointDraft, StepContext},
 };
 
 /// How often one call takes the lease anew before it leaves the rest to the next call.
@@ -240,7 +240,7 @@ impl DriverCall {
         };
         let lease = LeaseRef { task_id: self.task, lease_id: self.lease_id.clone(), fencing_token };
         let begun = Instant::now();
-        let Some(step) = self.with_lease_renewal(&lease, nodes::run_step(at.node, &scene)).await
+        let Some(step) = self.with_lease_renewal(&lease, steps::run_step(at.node, &scene)).await
         else {
             return Ok(StepProgress::Lost);
         };
@@ -256,7 +256,7 @@ impl DriverCall {
             &stored
         {
             let handoff = position.handoff.as_ref();
-            let instead = nodes::refusal_fallbacks(at.node, *status, &state, handoff, detail);
+            let instead = steps::refusal_fallbacks(at.node, *status, &state, handoff, detail);
             for step in instead {
                 let body =
                     build_checkpoint(body.lease.clone(), at, step, seen_wakes, attempt, duration);
@@ -292,7 +292,7 @@ impl DriverCall {
         let moment = u32::try_from(self.shared.linger.as_millis()).unwrap_or(0);
         if moment == 0
             || at.node != WorkflowStep::CollectResult
-            || !nodes::is_awaiting_jobs(&known.position)
+            || !steps::is_awaiting_jobs(&known.position)
         {
             return known;
         }

@@ -11,14 +11,14 @@
 //! 2. A file in `nodes/` with its input, its output, a function between them, and `run_<name>_step`, which returns the checkpoint.
 //! 3. A line in `nodes::execute_step`.
 
+pub mod agent_backend;
 pub mod cli;
 mod client;
 mod driver;
-mod handed;
-pub mod mind;
-mod nodes;
+mod handoff_backend;
 mod serve;
+mod steps;
 
 pub use client::{WorkflowClient, WorkflowClientError};
-pub use handed::HandoffBackend;
+pub use handoff_backend::HandoffBackend;
 pub use serve::{RunnerOptions, serve_runner};

@@ -7,9 +7,9 @@ use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent_backend::AgentBackend,
     client::WorkflowClient,
     driver::{DriverContext, TaskDriver},
-    mind::AgentBackend,
 };
 
 /// How a runner is set up.

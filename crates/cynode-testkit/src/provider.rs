@@ -16,8 +16,8 @@ use axum::{
     routing::post,
 };
 use cynode_models::{
+    canonical::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
     dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
-    talk::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
 };
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};

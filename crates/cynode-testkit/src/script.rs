@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use cynode_core::workflow::plan::{Plan, PlanText};
-use cynode_runner::mind::{
+use cynode_runner::agent_backend::{
     AgentBackend, AgentFuture, AgentReply, PlanRequest, StepError, VerificationResult,
     VerifyRequest,
 };

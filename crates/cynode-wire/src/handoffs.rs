@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
+    decisions::{IssueScope, WorkClass},
     ids::{GroupId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
-    judgement::{IssueScope, WorkClass},
     names::DottedKey,
     tasks::Criterion,
     workflow::{

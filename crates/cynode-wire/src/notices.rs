@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
-    notices::{ChannelKind, ChannelScope, NotificationState},
+    notifications::{ChannelKind, ChannelScope, NotificationState},
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

@@ -6,7 +6,7 @@ mod cluster;
 mod commands;
 mod config;
 mod engine;
-mod gate;
+mod gateway;
 mod installation;
 mod output;
 mod redact;

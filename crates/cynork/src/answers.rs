@@ -8,7 +8,7 @@ use crate::{
     client::{ApiRequest, ListResponse},
     context::CliContext,
     failure::{CliError, Result},
-    look::{ValueFormatter, escape_invisible, escape_invisible_in_json, to_pretty_json},
+    format::{ValueFormatter, escape_invisible, escape_invisible_in_json, to_pretty_json},
     output::{
         CliOutput, CliOutputFormat, print_line, print_stderr_line, render_record, render_table,
     },

@@ -16,8 +16,8 @@ use crate::{
     config::{CliEnvironment, ConfigFile, DEFAULT_URL},
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    guesses,
     output::{self, CliOutput, CliOutputFormat},
+    suggestions,
 };
 
 /// Use CyNode from a terminal: request work, watch it, answer questions, administer the installation.
@@ -160,7 +160,7 @@ pub(crate) enum CynorkCommand {
     Metrics(commands::metrics::MetricsArgs),
     Api(commands::api::ApiArgs),
     #[command(flatten)]
-    Own(commands::own::MetaCommand),
+    Own(commands::meta::MetaCommand),
 }
 
 /// The command line as it is parsed; for help, completions, pages of the manual and tests.
@@ -237,7 +237,7 @@ fn suggest_command(error: &clap::Error, arguments: &[OsString]) -> Option<&'stat
     let end = words.iter().position(|word| word == unknown)?;
     let words: Vec<&str> =
         words[..=end].iter().copied().filter(|word| !word.starts_with('-')).collect();
-    guesses::find_command_hint(&words)
+    suggestions::find_command_hint(&words)
 }
 
 /// A client of the installation that is meant, with the session that is kept for it.

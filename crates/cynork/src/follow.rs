@@ -3,15 +3,13 @@
 //! The event stream says that something has happened, the task itself says what: whoever is killed on the way, the question is asked
 //! again, and the stream goes on behind the last event that was heard.
 
-mod seen;
-
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use cynode_core::{
-    judgement::{IssueScope, PipelineStage, WorkClass},
+    decisions::{IssueScope, PipelineStage, WorkClass},
     tasks::TaskStateName,
     workflow::waits::WaitReason,
 };
@@ -33,9 +31,9 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-pub use self::seen::job_name;
+pub use self::dedup::job_name;
 
-use self::seen::UpdateDedup;
+use self::dedup::UpdateDedup;
 use crate::{
     client::{
         ApiClient, ApiRequest, CliError, CliErrorKind, ListResponse, Result, STREAM_IDLE_TIMEOUT,
@@ -440,5 +438,6 @@ fn skip_inaccessible<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
+mod dedup;
 #[cfg(test)]
 mod tests;

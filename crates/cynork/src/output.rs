@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     failure::{CliError, Result},
-    look::escape_invisible,
+    format::escape_invisible,
     terminal::{self, Colorizer, TextStyle},
 };
 

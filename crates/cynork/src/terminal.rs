@@ -8,7 +8,7 @@ use rustix::termios::{
 };
 use tokio::sync::oneshot;
 
-use crate::{look::escape_invisible, output::write_stdout};
+use crate::{format::escape_invisible, output::write_stdout};
 
 /// Colours and weights, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

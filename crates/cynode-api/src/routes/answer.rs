@@ -151,7 +151,7 @@ fn render_refusal(refused: &LinkError) -> Response {
         LinkError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     if let LinkError::Failed(error) = refused {
-        let error = cynode_core::causes::format_error_chain(error);
+        let error = cynode_core::error_chain::format_error_chain(error);
         tracing::error!(event = "answer_link.failed", error, "an answer link could not be handled");
     }
     let next = match refused {

@@ -10,7 +10,7 @@ use cynode_wire::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{gate::UnpagedList, projects::ProjectName};
+use super::{projects::ProjectName, tools::UnpagedList};
 use crate::{
     error::ApiError,
     extract::{AuthenticatedCall, Json, PageQuery, Path, Query},

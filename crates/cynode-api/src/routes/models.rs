@@ -21,7 +21,7 @@ use cynode_wire::{
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::gate::UnpagedList;
+use super::tools::UnpagedList;
 use crate::{
     error::ApiError,
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},

@@ -14,7 +14,7 @@ use cynode_wire::{
 };
 use serde::Deserialize;
 
-use super::gate::UnpagedList;
+use super::tools::UnpagedList;
 use crate::{
     error::ApiError,
     extract::{

@@ -12,7 +12,7 @@ use cynode_app::{
 use cynode_core::{delivery::Destination, ids::ProjectId};
 use cynode_wire::remotes::{RemoteView, SetRemote, WantedIssueView};
 
-use super::{gate::UnpagedList, projects::ProjectName};
+use super::{projects::ProjectName, tools::UnpagedList};
 use crate::{
     AppState,
     error::ApiError,

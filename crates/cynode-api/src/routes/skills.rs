@@ -6,7 +6,7 @@ use cynode_core::ids::SkillId;
 use cynode_wire::skills::{CreateSkill, SkillSummary, SkillView, UpdateSkill};
 use serde::Deserialize;
 
-use super::{gate::UnpagedList, projects::ProjectName};
+use super::{projects::ProjectName, tools::UnpagedList};
 use crate::{
     error::ApiError,
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},

@@ -8,7 +8,7 @@ use cynode_app::{
 };
 use cynode_core::{
     ids::{CallId, ProjectId},
-    notices::NotificationState,
+    notifications::NotificationState,
     roles::UserRole,
 };
 use cynode_notify::MailServer;

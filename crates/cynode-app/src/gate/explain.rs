@@ -6,7 +6,7 @@ use cynode_core::{accounts::CallerCredential, roles::UserRole};
 use cynode_db::{agent_tokens, authentication};
 use cynode_policy::{
     agents::AgentIdentity,
-    gate::{CallRequest, PolicyDecision, PolicySnapshot, decide},
+    decision::{CallRequest, PolicyDecision, PolicySnapshot, decide},
     reasons::{DecisionStage, RefusalReason},
     rules::RuleSet,
 };

@@ -6,12 +6,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use cynode_core::models::{Basis, CallOutcome};
 use cynode_models::{
+    canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind},
     cassette::ResponseCassette,
     dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
-    observe::{ResponseObservation, ResponseObserver},
     relay::{StreamAssembler, StreamRelay},
-    shape::RequestRewrite,
-    talk::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind},
+    request_rewrite::RequestRewrite,
+    stream_observer::{ResponseObservation, ResponseObserver},
     tools::ToolRestorer,
     upstream::UpstreamResponse,
 };

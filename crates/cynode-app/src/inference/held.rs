@@ -11,8 +11,8 @@ use cynode_core::{
 };
 use cynode_db::budgets::CallSettlement;
 use cynode_models::{
-    observe::ResponseObservation,
-    talk::{ModelError, TokenUsage},
+    canonical::{ModelError, TokenUsage},
+    stream_observer::ResponseObservation,
 };
 use serde_json::json;
 

@@ -10,10 +10,10 @@ use cynode_core::{
 };
 use cynode_db::{chat, handoffs::HandoffRecord};
 use cynode_models::{
+    canonical::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
     dialect::{Dialect, DialectCodec as _, ResponseContext, StreamDecoder},
     relay::{ResponseMeter, StreamAssembler, StreamRelay},
     sse::SseEventParser,
-    talk::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
     upstream::{UpstreamEndpoint, UpstreamResponse},
 };
 use cynode_wire::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
@@ -141,7 +141,7 @@ async fn answer_chat(
 }
 
 /// The conversation as the project manager gets it: words only.
-fn to_chat_messages(request: &talk::CanonicalRequest) -> Result<Vec<ChatMessage>, ModelError> {
+fn to_chat_messages(request: &canonical::CanonicalRequest) -> Result<Vec<ChatMessage>, ModelError> {
     let words = |parts: &[ContentPart]| -> String {
         let texts = parts.iter().filter_map(|part| match part {
             ContentPart::Text(text) => Some(text.text.as_str()),
@@ -156,10 +156,10 @@ fn to_chat_messages(request: &talk::CanonicalRequest) -> Result<Vec<ChatMessage>
     }
     for message in &request.messages {
         let role = match message.role {
-            talk::MessageRole::System => "system",
-            talk::MessageRole::User => "user",
-            talk::MessageRole::Assistant => "assistant",
-            talk::MessageRole::Tool => continue,
+            canonical::MessageRole::System => "system",
+            canonical::MessageRole::User => "user",
+            canonical::MessageRole::Assistant => "assistant",
+            canonical::MessageRole::Tool => continue,
         };
         let content = words(&message.parts);
         if !content.trim().is_empty() {
@@ -433,7 +433,7 @@ async fn collect_chat_answer(
     line: ChatSession,
     accepted: UpstreamResponse,
     left: &CancellationToken,
-) -> Result<talk::CanonicalResponse, ModelError> {
+) -> Result<canonical::CanonicalResponse, ModelError> {
     let mut pieces = accepted.into_byte_stream().fuse();
     let (mut heard, mut gathering) = (ChatTranscript::new(), StreamAssembler::new(Dialect::Chat));
     let mut turn = tokio::time::interval(CHAT_RENEW_INTERVAL);

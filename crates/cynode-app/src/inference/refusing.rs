@@ -13,7 +13,7 @@ use cynode_db::{
     budgets::{self, TaskPark},
     tasks,
 };
-use cynode_models::talk::{ModelError, ModelErrorKind};
+use cynode_models::canonical::{ModelError, ModelErrorKind};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -41,7 +41,7 @@ pub(super) async fn park_for_quota(
         if let Err(error) = park_task(app, question, task, &park).await {
             tracing::error!(
                 event = "task.park_failed",
-                error = cynode_core::causes::format_error_chain(&error),
+                error = cynode_core::error_chain::format_error_chain(&error),
                 "a task could not be parked"
             );
         }
@@ -190,7 +190,7 @@ pub(super) async fn parked_task_error(
         if let Err(error) = paused.await {
             tracing::error!(
                 event = "task.pause_failed",
-                error = cynode_core::causes::format_error_chain(&error),
+                error = cynode_core::error_chain::format_error_chain(&error),
                 "a task could not be paused"
             );
         }

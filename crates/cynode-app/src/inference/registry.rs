@@ -23,11 +23,11 @@ use cynode_db::{
     settings,
 };
 use cynode_models::{
+    canonical::{ModelError, ModelErrorKind},
     dialect::{Dialect, ProviderCapabilities},
     redact::{FingerprintKey, KnownSecret, Redactor},
     routing::{ProviderRoute, RoutingPreferences},
     script::ModelScript,
-    talk::{ModelError, ModelErrorKind},
     upstream::UpstreamEndpoint as Address,
 };
 use secrecy::SecretString;

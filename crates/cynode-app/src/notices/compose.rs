@@ -3,7 +3,7 @@
 
 use cynode_core::{
     ids::{ApprovalId, WaitId},
-    notices::TEST_NOTIFICATION_KIND,
+    notifications::TEST_NOTIFICATION_KIND,
     roles::UserRole,
     workflow::waits::WaitReason,
 };

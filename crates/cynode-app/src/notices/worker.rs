@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cynode_core::{
     events::EventKind,
-    notices::{ChannelKind, NotificationState, next_attempt_delay},
+    notifications::{ChannelKind, NotificationState, next_attempt_delay},
 };
 use cynode_db::{
     DbError,

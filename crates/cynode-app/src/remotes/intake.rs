@@ -24,7 +24,7 @@ use cynode_db::{
     },
 };
 use cynode_forge::{
-    CommentTarget, Forge, ForgeError, ForgeKind, IssueFilter, IssueText, clean,
+    CommentTarget, Forge, ForgeError, ForgeKind, IssueFilter, IssueText, sanitize,
     webhook::{self, WebhookEvent},
 };
 use cynode_wire::tasks::CreateTask;
@@ -421,8 +421,8 @@ async fn import_issue(
         may
     };
     let number = issue_number_of(issue);
-    let title = crate::redaction::redact_text(app, clean::sanitize_line(&issue.title)).await?;
-    let mut body = clean::sanitize_text(&issue.body);
+    let title = crate::redaction::redact_text(app, sanitize::sanitize_line(&issue.title)).await?;
+    let mut body = sanitize::sanitize_text(&issue.body);
     body.text = crate::redaction::redact_text(app, body.text).await?;
     let mut ctx = app.begin_transaction(&system_request(app)).await?;
     if remotes::lock_issue(ctx.conn(), remote, number).await?.is_some() {
@@ -432,7 +432,7 @@ async fn import_issue(
     let mut kept = WantedIssue {
         number,
         url: issue.url.chars().take(2000).collect(),
-        author: clean::sanitize_line(&issue.author).chars().take(200).collect(),
+        author: sanitize::sanitize_line(&issue.author).chars().take(200).collect(),
         task: None,
         refused: None,
         removed: json!(body.removed),
@@ -483,9 +483,9 @@ fn build_description(
     remote: &ProjectRemote,
     issue: &IssueText,
     title: &str,
-    body: &clean::SanitizedText,
+    body: &sanitize::SanitizedText,
 ) -> Result<Prose, Error> {
-    let author = clean::sanitize_line(&issue.author);
+    let author = sanitize::sanitize_line(&issue.author);
     let mut from = format!(
         "This is issue {} of {}, written by {author}: {}",
         issue.number, remote.repository, issue.url

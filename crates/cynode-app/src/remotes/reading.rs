@@ -6,7 +6,7 @@ use cynode_db::{
     remotes::{self, OpenPullRequest, ProjectRemote, ReportedPullRequests},
 };
 use cynode_forge::{
-    CheckState, Forge, PullState, RemotePullRequest, ReviewComment, ReviewCommentKind, clean,
+    CheckState, Forge, PullState, RemotePullRequest, ReviewComment, ReviewCommentKind, sanitize,
 };
 use data_encoding::HEXLOWER;
 use serde_json::json;
@@ -164,7 +164,7 @@ async fn follow_up_feedback(
                     format!("check:{}:{}", ours.head, check.name).chars().take(300).collect();
                 if is_new(&id) {
                     let words = [&check.name, " failed: ", &check.summary]
-                        .map(clean::sanitize_line)
+                        .map(sanitize::sanitize_line)
                         .join(" ");
                     let link = check.url.as_deref().unwrap_or_default();
                     wanted.push((
@@ -231,12 +231,12 @@ fn requests_change(remote: &ProjectRemote, remark: &ReviewComment) -> bool {
 
 /// A remark without what hides in it.
 fn sanitize_remark(remark: &ReviewComment) -> delivery::ReviewRemark {
-    let body = clean::sanitize_text(&remark.body).text;
+    let body = sanitize::sanitize_text(&remark.body).text;
     let body = if body.trim().is_empty() { "changes were requested".to_owned() } else { body };
     delivery::ReviewRemark {
-        author: clean::sanitize_line(&remark.author),
+        author: sanitize::sanitize_line(&remark.author),
         body,
-        path: remark.path.as_deref().map(clean::sanitize_line).filter(|path| !path.is_empty()),
+        path: remark.path.as_deref().map(sanitize::sanitize_line).filter(|path| !path.is_empty()),
         line: remark.line.and_then(|line| u32::try_from(line).ok()),
     }
 }

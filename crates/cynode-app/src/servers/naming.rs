@@ -1,6 +1,6 @@
 //! Names of a server's tools: the server's own name where it is valid, and unique in any case.
 
-use cynode_policy::{digest::Sha256Digest, names::ToolName};
+use cynode_policy::{digest::Sha256Digest, tool_names::ToolName};
 
 use crate::Error;
 
@@ -26,7 +26,7 @@ pub(super) fn validate_server_name(name: &str, prefix: &str) -> Result<(), Error
 }
 
 fn is_native_prefix(prefix: &ToolName) -> bool {
-    cynode_policy::names::NATIVE_NAMESPACES.contains(&prefix.namespace())
+    cynode_policy::tool_names::NATIVE_NAMESPACES.contains(&prefix.namespace())
 }
 
 /// The name of a server's tool. `None` when there is none that fits.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     Now, RecoveryReport, SegmentCondition,
-    book::{ChainEnd, OutgoingChain, RecordSource},
+    state::{ChainEnd, OutgoingChain, RecordSource},
 };
 use crate::{
     AuditRecord, NewChain, chain, encode_entry,

@@ -135,17 +135,17 @@ fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
 
 #[test]
 fn every_preference_is_found_by_its_own_key_and_they_are_in_order() {
-    for pair in known::KNOWN.windows(2) {
+    for pair in registry::KNOWN.windows(2) {
         assert!(pair[0].key < pair[1].key, "{} {}", pair[0].key, pair[1].key);
     }
-    for one in known::KNOWN {
+    for one in registry::KNOWN {
         let words = ["<agent>", "<step>", "<worker>", "<name>"];
         let word = words.into_iter().find(|word| one.key.contains(word)).unwrap_or("<none>");
-        let mut values = known::placeholder_values(word);
+        let mut values = registry::placeholder_values(word);
         values.push(if word == "<name>" { "any.thing" } else { "" });
         for value in values.into_iter().filter(|value| word == "<none>" || !value.is_empty()) {
             let name = one.key.replace(word, value);
-            assert_eq!(known::find_preference(&name), Some(one), "{name}");
+            assert_eq!(registry::find_preference(&name), Some(one), "{name}");
         }
     }
 }
@@ -153,17 +153,17 @@ fn every_preference_is_found_by_its_own_key_and_they_are_in_order() {
 #[test]
 fn the_reference_page_has_the_table_that_the_code_has() {
     let page = include_str!("../../../../docs/reference/preferences.md");
-    let table = known::render_table();
+    let table = registry::render_table();
     assert!(page.contains(&table), "docs/reference/preferences.md must contain:\n{table}");
 }
 
 #[test]
 fn every_number_of_a_run_that_is_listed_is_read() {
-    let good = |one: &known::Preference| match one.kind {
+    let good = |one: &registry::Preference| match one.kind {
         ValueKind::Boolean => json!(false),
         _ => json!(7),
     };
-    for one in known::KNOWN.iter().filter(|one| one.key.starts_with("workflow.")) {
+    for one in registry::KNOWN.iter().filter(|one| one.key.starts_with("workflow.")) {
         let name = one.key.replace("<step>", "plan_steps");
         let set = BTreeMap::from([(key(&name), good(one))]);
         let (limits, notes) = crate::workflow::limits::RunLimits::from_preferences(&set);

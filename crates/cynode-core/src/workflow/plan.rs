@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    judgement::UnitKind,
+    decisions::UnitKind,
     names::{Prose, TaskName},
     tuning::PLANNER_MAX_STEPS,
     workflow::units::UnitState,

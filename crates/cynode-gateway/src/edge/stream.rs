@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::event_stream;
 use crate::{
     GatewayShared, PendingCallKey,
-    answers::with_call_id,
     calls::{AdmittedCall, Cancellation, ConnectionGuard},
+    responses::with_call_id,
     upstream::CallProgress,
 };
 

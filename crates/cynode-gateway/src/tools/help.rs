@@ -3,7 +3,7 @@
 use cynode_core::agents::ToolScope;
 use cynode_policy::{
     catalogue::{IdBinding, ToolAnnotations},
-    gate::{check_tool_access, list_permitted_tools},
+    decision::{check_tool_access, list_permitted_tools},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use cynode_policy::{
     catalogue::{CatalogueEntry, DefinitionPin, ToolCatalogue, ToolOverride},
-    names::NATIVE_NAMESPACES,
+    tool_names::NATIVE_NAMESPACES,
 };
 
 use super::*;

@@ -12,7 +12,7 @@ use cynode_policy::{
     agents::{AgentIdentity, AgentProfile},
     allowlists::EnabledSwitches,
     catalogue::{CatalogueEntry, DefinitionPin, McpToolDefinition, ToolCatalogue, ToolOverride},
-    gate::{CallRequest, PolicySnapshot, decide},
+    decision::{CallRequest, PolicySnapshot, decide},
     rules::RuleSet,
 };
 use serde_json::{Value, json};

@@ -1,17 +1,17 @@
 //! Anthropic Messages.
 
 mod answer;
-mod reading;
-mod stream_in;
-mod stream_out;
-mod writing;
+mod decode;
+mod decode_stream;
+mod encode;
+mod encode_stream;
 
 pub use self::{
     answer::{decode_response, encode_response},
-    reading::decode_request,
-    writing::encode_request,
+    decode::decode_request,
+    encode::encode_request,
 };
-pub(super) use self::{stream_in::MessagesStreamDecoder, stream_out::MessagesStreamEncoder};
+pub(super) use self::{decode_stream::MessagesStreamDecoder, encode_stream::MessagesStreamEncoder};
 
 /// The fewest tokens that a model may be given to think.
 const MIN_THINKING_BUDGET_TOKENS: u64 = 1024;

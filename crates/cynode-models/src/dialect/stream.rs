@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::{Dialect, ResponseContext, chat, messages, responses};
 use crate::{
+    canonical::{CanonicalEvent, ModelError},
     sse::SseEvent,
-    talk::{CanonicalEvent, ModelError},
 };
 
 /// Reads a provider's stream. Nothing comes after [`CanonicalEvent::Ended`] or [`CanonicalEvent::Failed`].
@@ -66,7 +66,7 @@ impl StreamDecoder {
             match &mut self.inner {
                 DialectStreamDecoder::Chat(reader) => reader.finish_stream(&mut out),
                 DialectStreamDecoder::Responses(_) | DialectStreamDecoder::Messages(_) => {
-                    out.push(CanonicalEvent::Failed(crate::talk::stream_cut_short_error()));
+                    out.push(CanonicalEvent::Failed(crate::canonical::stream_cut_short_error()));
                 }
             }
         }

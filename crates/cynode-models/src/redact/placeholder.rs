@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::{
-    known::SecretLiterals,
+    own_secrets::SecretLiterals,
     rules::RedactionRules,
     scan::{SecretSpan, SpanSource},
 };

@@ -8,7 +8,7 @@ use regex_automata::hybrid::dfa::Cache;
 use super::{
     RedactorBuildError,
     kinds::AnchorEdge,
-    known::SecretLiterals,
+    own_secrets::SecretLiterals,
     placeholder::{PLACEHOLDER_PREFIX, PlaceholderLabels, PlaceholderMatch},
     rules::{PatternVerdict, RedactionRules},
 };

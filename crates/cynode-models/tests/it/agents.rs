@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use cynode_models::{
+    canonical::{CanonicalRequest, MessageRole, ModelErrorKind},
     dialect::{Dialect, DialectCodec as _, ProviderCapabilities},
-    talk::{CanonicalRequest, MessageRole, ModelErrorKind},
 };
 use serde_json::Value;
 

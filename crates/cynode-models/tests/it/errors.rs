@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cynode_models::{
+    canonical::{CanonicalEvent, ModelError, ModelErrorKind},
     dialect::{Dialect, DialectCodec as _},
-    talk::{CanonicalEvent, ModelError, ModelErrorKind},
 };
 use serde_json::{Value, json};
 

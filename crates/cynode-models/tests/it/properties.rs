@@ -1,16 +1,16 @@
 //! What holds for every request, every answer and every cut of the bytes.
 
 use cynode_models::{
-    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder},
-    observe::ResponseObserver,
-    sse::{SseEvent, SseEventParser},
-    talk::{
+    canonical::{
         CanonicalEvent, CanonicalMessage, CanonicalRequest, CanonicalResponse, CanonicalTool,
         ContentPart, CustomTool, CustomToolFormat, DialectExtras, DocumentPart, DocumentSource,
         FunctionTool, ImagePart, ImageSource, MessageRole, OutputFormat, ReasoningEffort,
         ReasoningPart, ReasoningSeal, StopReason, TextPart, ThinkingConfig, ThinkingMode,
         TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
     },
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder},
+    sse::{SseEvent, SseEventParser},
+    stream_observer::ResponseObserver,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Number, Value, json};

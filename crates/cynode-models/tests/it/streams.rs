@@ -1,12 +1,12 @@
 //! Bytes of streams.
 
 use cynode_models::{
-    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
-    sse::{SseEvent, SseEventParser, SseEventTooLong},
-    talk::{
+    canonical::{
         CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
         ToolInput,
     },
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
+    sse::{SseEvent, SseEventParser, SseEventTooLong},
 };
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 use cynode_models::{
+    canonical::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
     dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
     sse::{SseEvent, SseEventParser},
-    talk::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
     tools::ToolRestorer,
 };
 use serde_json::{Value, json};

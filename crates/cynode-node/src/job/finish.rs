@@ -9,9 +9,8 @@ use cynode_wire::{
 };
 
 use super::{
-    NodeJob,
-    aside::{TrustedCommandError, run_trusted_command},
-    format_error_chain,
+    NodeJob, format_error_chain,
+    trusted_command::{TrustedCommandError, run_trusted_command},
 };
 use crate::{
     client::{NodeClientError, call_with_retry},

@@ -4,7 +4,7 @@ use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
 
 use super::{
     NodeJob,
-    aside::{TrustedCommandError, run_trusted_command},
+    trusted_command::{TrustedCommandError, run_trusted_command},
 };
 use crate::{
     node::NodeContext,

@@ -14,12 +14,12 @@ use tokio::{
 
 use super::{
     JobSandboxRunner, NodeJob,
-    aside::TrustedCommandError,
-    asking::PermissionRequester,
-    fit::truncate_step_outputs,
+    approval::PermissionRequester,
+    check_workspace::{self, JobCheckWorkspace},
     format_error_chain,
     merge::{self, MergeError},
-    pins::{self, JobCheckWorkspace},
+    result_size::truncate_step_outputs,
+    trusted_command::TrustedCommandError,
 };
 use crate::{
     client::{JitterBackoff, call_with_retry},
@@ -224,7 +224,7 @@ async fn prepare_from_mirror(
     let most = node.settings.job_limits.disk_bytes(&assignment.work.sandbox);
     workspace::create_workspace(host, store, &job.dir, assignment, mirror.as_deref(), most).await?;
     if let (Some((checks, from)), Some(mirror)) = (pinned_checks(job), &mirror) {
-        pins::prepare_pin_source(node, job, mirror, checks, from).await?;
+        check_workspace::prepare_pin_source(node, job, mirror, checks, from).await?;
     }
     if assignment.merge.is_empty() {
         return Ok(None);

@@ -16,7 +16,7 @@ use super::{
     Backend, BindMount, CleanupStats, ExitReason, HostEnv, IoContext, SandboxError, SandboxLimits,
     SandboxProcess, SandboxRun, capture_tail,
     disk::DiskQuota,
-    ground::{self, RunAllocation},
+    host_env::{self, RunAllocation},
     running::RunWatcher,
 };
 
@@ -324,23 +324,23 @@ fn system_bind_arguments() -> Vec<String> {
 
 /// Makes the directory that is /etc inside, with a place for each of the machine's settings that is shown in it.
 fn prepare_etc(etc: &Path) -> Result<Vec<String>, SandboxError> {
-    ground::create_traversable_dir(etc)?;
+    host_env::create_traversable_dir(etc)?;
     make_dir_listable(etc)?;
     for (name, text) in GENERATED_ETC_FILES {
-        ground::write_atomically(&etc.join(name), text.as_bytes(), 0o644)?;
+        host_env::write_atomically(&etc.join(name), text.as_bytes(), 0o644)?;
     }
     let mut all = bind_arguments("--ro-bind", etc, Path::new("/etc")).to_vec();
     for name in SHARED_ETC_FILES {
         let (host, place) = (Path::new("/etc").join(name), etc.join(name));
         let Ok(meta) = fs::metadata(&host) else { continue };
         if let Some(above) = place.parent() {
-            ground::create_traversable_dir(above)?;
+            host_env::create_traversable_dir(above)?;
             make_dir_listable(above)?;
         }
         if meta.is_dir() {
-            ground::create_traversable_dir(&place)?;
+            host_env::create_traversable_dir(&place)?;
         } else {
-            ground::write_atomically(&place, b"", 0o644)?;
+            host_env::write_atomically(&place, b"", 0o644)?;
         }
         all.extend(bind_arguments("--ro-bind", &host, &Path::new("/etc").join(name)));
     }

@@ -28,7 +28,7 @@ use super::{
     Backend, BindMount, CleanupStats, HostEnv, IoContext, SandboxError, SandboxProcess, SandboxRun,
     bubblewrap::{process_limits, run_probe, socket_inside, to_disk_quota, to_init_spec},
     cgroups::{CgroupUsage, RunCgroup},
-    ground::{self, RunAllocation},
+    host_env::{self, RunAllocation},
     running::RunWatcher,
     users,
 };
@@ -54,7 +54,7 @@ pub struct PodmanBackend {
 impl PodmanBackend {
     /// On the ground that the backends of a node share.
     pub fn new(ground: &Arc<HostEnv>) -> Result<Self, SandboxError> {
-        ground::create_traversable_dir(&ground.options.directory.join("life"))?;
+        host_env::create_traversable_dir(&ground.options.directory.join("life"))?;
         Ok(Self {
             ground: Arc::clone(ground),
             may_be: AtomicBool::new(true),

@@ -15,7 +15,7 @@ use super::{
     SandboxError,
     cgroups::{CgroupUsage, RunCgroup},
     disk::DiskQuota,
-    ground::HostEnv,
+    host_env::HostEnv,
     output::capture_tail,
     podman::PodmanContainer,
 };

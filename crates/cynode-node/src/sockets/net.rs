@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::addresses::is_globally_routable;
+use cynode_core::globally_routable::is_globally_routable;
 use cynode_wire::nodes::JobEventData;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Empty};

@@ -26,8 +26,9 @@ use self::wire::{AcpConnection, AgentMessage};
 use super::{
     AGENTS_DIR, AgentRecipe, JobWorker, PLACEHOLDER_KEY, PermissionPrompt, SessionStart, TOOLS_URL,
     TurnOutcome, WORKSPACE_DIR, WorkerError, WorkerInstruction, WorkerSession, WorkerTimeouts,
-    inside::{self, InstructionListener, base_environment, send_event},
-    install, recipes,
+    install,
+    process::{self, InstructionListener, base_environment, send_event},
+    recipes,
 };
 use crate::sandbox::{BindMount, SandboxExit, SandboxProcess};
 
@@ -68,7 +69,7 @@ impl AcpWorker {
             let mut ear = InstructionListener::new(&mut orders, start.events.clone());
             let sandbox = &*start.sandbox;
             let written =
-                inside::write_file(sandbox, &path, &text, until, &start.events, &mut ear).await?;
+                process::write_file(sandbox, &path, &text, until, &start.events, &mut ear).await?;
             if !written.is_success() {
                 return Err(WorkerError::Ended { agent: name(), told: written.output });
             }

@@ -16,7 +16,7 @@ use super::{
     JobWorker, SandboxRunner, SessionStart, TurnOutcome, WorkerError, WorkerInstruction,
     WorkerSession, combine_exits,
     command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
-    inside::{InstructionListener, ProgramEnd},
+    process::{InstructionListener, ProgramEnd},
     stops,
 };
 use crate::{sandbox::SandboxExit, workspace::PinConflict};

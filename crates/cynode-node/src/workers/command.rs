@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     JobWorker, SandboxRunner, SessionStart, TurnOutcome, WorkerError, WorkerInstruction,
     WorkerSession, combine_exits,
-    inside::{self, InstructionListener, ProgramEnd, ProgramOutcome, ProgramSpec},
+    process::{self, InstructionListener, ProgramEnd, ProgramOutcome, ProgramSpec},
     stops,
 };
 use crate::sandbox::{ExitReason, SandboxExit};
@@ -168,7 +168,7 @@ pub(super) async fn run_step(
         status: status.to_owned(),
         input,
     };
-    inside::send_event(events, told("in_progress", json!({ "argv": argv }))).await;
+    process::send_event(events, told("in_progress", json!({ "argv": argv }))).await;
     let (binds, input) = (&[][..], &[][..]);
     let program = ProgramSpec {
         argv,
@@ -179,9 +179,9 @@ pub(super) async fn run_step(
         keep: OUTPUT_TAIL_BYTES,
         expect,
     };
-    let finished = inside::run_to_completion(sandbox, program, events, ear).await;
+    let finished = process::run_to_completion(sandbox, program, events, ear).await;
     let good = finished.as_ref().is_ok_and(ProgramOutcome::is_success);
-    inside::send_event(events, told(if good { "completed" } else { "failed" }, Value::Null)).await;
+    process::send_event(events, told(if good { "completed" } else { "failed" }, Value::Null)).await;
     Ok(finished?)
 }
 

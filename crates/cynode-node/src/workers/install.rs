@@ -17,7 +17,7 @@ use tokio::{process::Command, sync::mpsc, time::Instant};
 
 use super::{
     AGENTS_DIR, AgentRecipe, AgentRecipes, SandboxRunner,
-    inside::{self, InstructionListener, ProgramSpec},
+    process::{self, InstructionListener, ProgramSpec},
 };
 use crate::sandbox::SandboxError;
 
@@ -99,7 +99,7 @@ pub async fn install_agent(recipe: &AgentRecipe, agents: &Path) -> Result<PathBu
         .output();
     let done = npm.await.map_err(InstallError::NoNpm)?;
     if !done.status.success() {
-        let mut told = inside::TailBuffer::new(2000);
+        let mut told = process::TailBuffer::new(2000);
         told.push_bytes(&done.stdout);
         told.push_bytes(&done.stderr);
         return Err(InstallError::Npm { agent: recipe.name.clone(), told: told.read_text() });
@@ -178,7 +178,7 @@ async fn probe_version(
     let (input, expect) = (&[][..], None);
     let program =
         ProgramSpec { argv: &argv, binds: &binds, input, until, most: 0, keep: 2000, expect };
-    let run = inside::run_to_completion(sandbox, program, &events, &mut ear);
+    let run = process::run_to_completion(sandbox, program, &events, &mut ear);
     let drain = async { while told.recv().await.is_some() {} };
     let finished = tokio::select! {
         finished = run => finished?,

@@ -20,8 +20,8 @@ use super::{
     JobWorker, SandboxRunner, SessionStart, TurnOutcome, WORKSPACE_DIR, WorkerError,
     WorkerInstruction, WorkerSession, combine_exits,
     command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
-    gate::{self, ToolCallError},
-    inside::{self, InstructionListener, ProgramOutcome},
+    mcp_client::{self, ToolCallError},
+    process::{self, InstructionListener, ProgramOutcome},
     stops,
 };
 use crate::{client::JitterBackoff, sandbox::SandboxExit};
@@ -135,14 +135,14 @@ impl ScriptedSession {
         match one {
             ScriptedMove::Say { text } => {
                 turn.said.clone_from(&text);
-                inside::send_event(&self.events, JobEventData::Said { text }).await;
+                process::send_event(&self.events, JobEventData::Said { text }).await;
                 Ok(None)
             }
             ScriptedMove::Write { path, text } => {
                 let Some(inside) = below_workspace(&path) else {
                     return Ok(Some(fail_turn(turn, format!("{path} is not in the workspace"))));
                 };
-                let written = inside::write_file(
+                let written = process::write_file(
                     &*self.sandbox,
                     &inside,
                     &text,
@@ -190,7 +190,11 @@ impl ScriptedSession {
         }
         let why =
             fail_turn(turn, format!("{what} {}: {}", describe_exit(finished), finished.output));
-        Some(if finished.how == inside::ProgramEnd::Itself { why } else { stop_reason(self.until) })
+        Some(if finished.how == process::ProgramEnd::Itself {
+            why
+        } else {
+            stop_reason(self.until)
+        })
     }
 
     /// Calls a tool of the gate through the job's socket.
@@ -222,19 +226,19 @@ impl ScriptedSession {
             status: status.to_owned(),
             input: arguments.clone(),
         };
-        inside::send_event(&self.events, told("in_progress")).await;
+        process::send_event(&self.events, told("in_progress")).await;
         let called = tokio::select! {
-            called = gate::call_tool(&self.gate, name, &arguments) => called,
+            called = mcp_client::call_tool(&self.gate, name, &arguments) => called,
             () = ear.wait_cancelled() => return Some(stops::CANCELLED.into()),
             () = sleep_until(self.until) => return Some(stops::TIMEOUT.into()),
         };
         match called {
             Ok(_) => {
-                inside::send_event(&self.events, told("completed")).await;
+                process::send_event(&self.events, told("completed")).await;
                 None
             }
             Err(error) => {
-                inside::send_event(&self.events, told("failed")).await;
+                process::send_event(&self.events, told("failed")).await;
                 Some(fail_turn(turn, format!("{name}: {error}")))
             }
         }
@@ -256,7 +260,7 @@ impl ScriptedSession {
         let mut left = MAX_LISTING_ATTEMPTS;
         let takes = loop {
             left -= 1;
-            match gate::fetch_tool_arguments(&self.gate, tool).await {
+            match mcp_client::fetch_tool_arguments(&self.gate, tool).await {
                 Ok(takes) => break takes,
                 Err(error) if left == 0 => return Err(error),
                 Err(_) => backoff.sleep_next_delay().await,

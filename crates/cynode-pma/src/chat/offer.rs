@@ -3,7 +3,7 @@
 use cynode_wire::handoffs::ChatMessage;
 use serde_json::{Value, json};
 
-use crate::{gate::McpTool, judge::rank};
+use crate::{decisions::rank, mcp_client::McpTool};
 
 /// Most tools of a chat.
 pub(super) const MAX_OFFERED_TOOLS: usize = 12;

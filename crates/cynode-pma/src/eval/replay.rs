@@ -6,7 +6,7 @@ use super::{
     score::AskMethod,
     think::{self, RecordedBackend},
 };
-use crate::brain;
+use crate::llm;
 
 /// Every difference between what was decided and what the same answers decide now, in words. None is the promise.
 pub async fn find_differences(recording: &EvalRecording) -> Vec<String> {
@@ -29,7 +29,7 @@ async fn replay_structured(recording: &EvalRecording, call: &RecordedCall) -> Re
     let brain = RecordedBackend::new(&call.answers);
     let decision = think::decide_row(&brain, table, system, &call.user).await.ok();
     let (ask, heard) = brain.take_request().ok_or("its form cannot be asked for")?;
-    if call.digest.as_deref() != Some(&brain::request_digest(&ask)) {
+    if call.digest.as_deref() != Some(&llm::request_digest(&ask)) {
         return Err("it is another question now: its words or its form have changed".into());
     }
     if decision != call.decision {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use cynode_core::{
     agents::AgentRole,
-    judgement::{IssueScope, WorkClass},
+    decisions::{IssueScope, WorkClass},
 };
 use cynode_wire::handoffs::{AnalysisStatus, FailureDecision};
 use serde::{Deserialize, Serialize};

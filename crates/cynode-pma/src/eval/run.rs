@@ -16,9 +16,9 @@ use super::{
     think::{self, CapturingBackend},
 };
 use crate::{
-    brain::{self, LlmClient},
-    compose,
     instructions::{self, InstructionPaths},
+    llm::{self, LlmClient},
+    prompt_composition,
     role::PmaRole,
 };
 
@@ -46,7 +46,7 @@ impl SystemPrompts {
     pub fn load_prompts(places: &InstructionPaths) -> anyhow::Result<Self> {
         let of = |role: PmaRole| -> anyhow::Result<String> {
             let bundle = instructions::load_bundle(role, &places.path_for_role(role)?)?;
-            Ok(compose::compose_system_prompt(&bundle, &HandoffContext::default()))
+            Ok(prompt_composition::compose_system_prompt(&bundle, &HandoffContext::default()))
         };
         Ok(Self { manager: of(PmaRole::ProjectManager)?, analyst: of(PmaRole::ProjectAnalyst)? })
     }
@@ -128,7 +128,7 @@ impl EvalRunner {
             build_answer(row, AskMethod::Structured, said, heard.attempts, used, heard.latency);
         Ok(RecordedCall {
             model: self.model.clone(),
-            digest: Some(brain::request_digest(&ask)),
+            digest: Some(llm::request_digest(&ask)),
             system: Some(ask.system),
             user: ask.user,
             answers: heard.texts,

@@ -14,15 +14,15 @@ use uuid::Uuid;
 
 use super::rows::{EvalRow, EvalTable, RowInput};
 use crate::{
-    brain::{self, AnswerSchema, AnswerValidator, LlmClient, StructuredCompletion},
-    desk::{
+    decision_context::{
         BoxedFuture, DecisionBackend, DecisionContext, DecisionError, DecisionOutput,
         DecisionRequest, ToolClient,
     },
-    judge::{
-        decisions::{Classified, FailureHandled, Reviewed, Routed, Scoped},
+    decisions::{
         prompts::{self, FailureQuestion, ReviewQuestion},
+        types::{Classified, FailureHandled, Reviewed, Routed, Scoped},
     },
+    llm::{self, AnswerSchema, AnswerValidator, LlmClient, StructuredCompletion},
     role::PmaRole,
 };
 
@@ -117,7 +117,7 @@ impl DecisionBackend for CapturingBackend<'_> {
     ) -> BoxedFuture<'a, Result<Value, DecisionError>> {
         Box::pin(async move {
             let form = AnswerSchema::from_schema(&ask.schema).map_err(DecisionError::Permanent)?;
-            let temperature = brain::temperature_for_kind(ask.kind, 0.0);
+            let temperature = llm::temperature_for_kind(ask.kind, 0.0);
             let insisted =
                 self.voice.complete_structured(&ask, &form, self.model, temperature, check).await;
             let answer = insisted.answer.clone();

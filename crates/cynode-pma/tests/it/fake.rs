@@ -20,8 +20,8 @@ use axum::{
 use cynode_core::sync::lock_unpoisoned;
 use cynode_pma::{
     instructions::InstructionBundle,
-    office::{RoleRuntime, RoleTuning},
     role::PmaRole,
+    role_runtime::{RoleRuntime, RoleTuning},
 };
 use cynode_wire::handoffs::HandoffAssignment;
 use serde_json::{Value, json};

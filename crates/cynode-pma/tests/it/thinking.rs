@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use cynode_core::models::Tier;
 use cynode_pma::{
-    brain::{AnswerValidator, LiveBackend, LlmClient, request_digest},
-    desk::{DecisionBackend as _, DecisionError, DecisionRequest},
-    gate::{self, McpClient, OrchestratorClient, RequestCredentials},
+    decision_context::{DecisionBackend as _, DecisionError, DecisionRequest},
+    llm::{AnswerValidator, LiveBackend, LlmClient, request_digest},
+    mcp_client::{self, McpClient, OrchestratorClient, RequestCredentials},
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn ask() -> DecisionRequest {
     let labels = json!({ "type": "object", "properties": { "class": { "enum": ["a", "b"] } }, "required": ["class"] });
     DecisionRequest {
         step: 0,
-        kind: cynode_pma::desk::DecisionKind::Classify,
+        kind: cynode_pma::decision_context::DecisionKind::Classify,
         tier: Tier::Deep,
         schema: labels,
         system: "SYSTEM".into(),
@@ -32,7 +32,7 @@ const FINE: AnswerValidator<'static> = &|_| Ok(());
 /// Asks with what the fake hands over.
 async fn think(fake: &Fake, handoff: &Value, patience: Duration) -> Result<Value, DecisionError> {
     let handoff = fake::read(handoff);
-    let http = gate::build_http_client().unwrap();
+    let http = mcp_client::build_http_client().unwrap();
     let host =
         OrchestratorClient::new(McpClient::new(http.clone(), &fake.base), HOST.to_owned().into());
     let endpoint = format!("{}/v1/chat/completions", fake.base);

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use cynode_pma::{
-    desk::{BoxedFuture, DecisionContext, DecisionError, DecisionKind, DecisionOutput},
-    judge::HandoffOutcome,
+    decision_context::{BoxedFuture, DecisionContext, DecisionError, DecisionKind, DecisionOutput},
+    decisions::HandoffOutcome,
     role::PmaRole,
     service::{self, ServiceLimits},
 };

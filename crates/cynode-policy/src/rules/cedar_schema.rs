@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cedar_policy::{RestrictedExpression, Schema};
-use cynode_core::{agents::AgentRole, causes::format_error_chain};
+use cynode_core::{agents::AgentRole, error_chain::format_error_chain};
 use serde_json::{Map, Value, json};
 
 use crate::catalogue::ToolCatalogue;

@@ -14,7 +14,7 @@ use super::{RuleError, cedar_schema::ArgumentShape};
 use crate::{
     agents::AgentIdentity,
     catalogue::{CatalogueTool, ToolCatalogue, ToolOrigin},
-    names::ToolName,
+    tool_names::ToolName,
 };
 
 /// Why a question cannot be put.

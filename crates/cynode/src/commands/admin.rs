@@ -12,7 +12,7 @@ use cynode_core::names::Title;
 use super::{block_on, bootstrap_link, open_app};
 use crate::{
     config::LoadedConfig,
-    gate,
+    gateway,
     installation::InstallationArgs,
     output, restate,
     telemetry::{self, LogSink},
@@ -81,7 +81,7 @@ pub(crate) fn run_admin(
         AdminCommand::Token { kind, name } => issue_service_token(loaded, *kind, name),
         AdminCommand::JoinToken { labels } => issue_join_token(loaded, labels.clone()),
         AdminCommand::MasterKey { file } => {
-            gate::create_master_key(file)?;
+            gateway::create_master_key(file)?;
             output::print_line(&format!("wrote {}", file.display()));
             Ok(ExitCode::SUCCESS)
         }

@@ -9,7 +9,7 @@ use cynode_core::ids::CallId;
 use super::{block_on, open_app};
 use crate::{
     config::LoadedConfig,
-    gate,
+    gateway,
     installation::InstallationArgs,
     output,
     telemetry::{self, LogSink},
@@ -41,10 +41,10 @@ pub(crate) fn run_audit(
     let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
     let asks_database = !matches!(command, CynodeAuditCommand::Key);
     // A master key that is named is enough to tell the public one.
-    if asks_database || !gate::has_key_location(&loaded.config) {
+    if asks_database || !gateway::has_key_location(&loaded.config) {
         installation.fill_config(&mut loaded.config, asks_database)?;
     }
-    let key = gate::load_keys(&loaded.config)?.verifying_key();
+    let key = gateway::load_keys(&loaded.config)?.verifying_key();
     let over = || open_app(&loaded.config, &loaded.config.database.pool_options()?);
     match command {
         CynodeAuditCommand::Verify { json } => {

@@ -1,8 +1,8 @@
 //! `cynode demo`: one task from its words to its merge, on this machine, without a key and without a network.
 
-mod house;
-mod place;
-mod story;
+mod installation;
+mod layout;
+mod script;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use self::{
-    house::{DemoInstallation, PROGRAM_NAMES},
-    place::DemoLayout,
-    story::{DemoOutcome, DemoScript},
+    installation::{DemoInstallation, PROGRAM_NAMES},
+    layout::DemoLayout,
+    script::{DemoOutcome, DemoScript},
 };
 use super::{block_on, doctor, serve, up};
 use crate::{config::CynodeConfig, output, restate, supervise};
@@ -72,7 +72,7 @@ pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<
             Ok(None) => screen.print_line("\nstopped"),
             Ok(Some(_)) => {}
             Err(_) => {
-                let last = house::read_log_tail(&place.dir);
+                let last = installation::read_log_tail(&place.dir);
                 screen.print_line(&format!("\nthe last words of `cynode up`:\n{last}"));
             }
         }
@@ -204,7 +204,7 @@ async fn log_in(
         if begun.elapsed().as_secs() > 120 {
             bail!("the server did not answer");
         }
-        if let Some(token) = house::find_bootstrap_token(&place.dir) {
+        if let Some(token) = installation::find_bootstrap_token(&place.dir) {
             let admin = json!({ "token": token, "handle": ADMIN_HANDLE, "display_name": "Demo", "password": password });
             // Killed in between, it may have been made already.
             let _: Result<Value, _> = client

@@ -14,7 +14,7 @@ use super::{block_on, open_app};
 use crate::{
     config::{CynodeConfig, LoadedConfig},
     engine::{EngineEndpoints, RestateClient},
-    gate,
+    gateway,
     telemetry::{self, LogSink},
 };
 
@@ -106,8 +106,8 @@ pub(crate) async fn serve_requests(
     let tasks = TaskTracker::new();
     // Records are shipped to the very end: the last calls are answered after `stop`.
     let records = CancellationToken::new();
-    let gate::RunningGateway { app, gateway } =
-        gate::start_gateway(config, app, &tasks, &stop, records.clone()).await?;
+    let gateway::RunningGateway { app, gateway } =
+        gateway::start_gateway(config, app, &tasks, &stop, records.clone()).await?;
     tasks.spawn(maintenance::run_maintenance(app.clone(), stop.clone()));
     tasks.spawn(run_metrics_upkeep(metrics.clone(), stop.clone()));
     let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn sweep::WorkflowEngine>);

@@ -58,7 +58,7 @@ pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<Ex
     let directory = storage.directory.get_or_insert_with(|| dir.join("storage")).clone();
     let key = storage.master_key_file.clone().unwrap_or_else(|| directory.join("master.key"));
     if !key.exists() {
-        crate::gate::create_master_key(&key)?;
+        crate::gateway::create_master_key(&key)?;
     }
     block_on(start_installation(&mut loaded.config, &dir))?;
     output::print_line("stopped; everything is kept");

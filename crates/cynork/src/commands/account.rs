@@ -11,8 +11,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given::{self, SecretPrompt},
-    look::{ValueFormatter, to_plain_text},
+    format::{ValueFormatter, to_plain_text},
+    input::{self, SecretPrompt},
     operations,
 };
 
@@ -97,7 +97,7 @@ fn parse_setup_link(link: &str) -> (Option<String>, String) {
 impl SetupArgs {
     async fn run(self, context: &mut CliContext) -> Result<()> {
         let link = if self.link == "-" {
-            given::read_stdin_line()?.expose_secret().to_owned()
+            input::read_stdin_line()?.expose_secret().to_owned()
         } else {
             self.link
         };
@@ -110,7 +110,7 @@ impl SetupArgs {
             flag: "--password-stdin",
             stdin: self.password_stdin,
         };
-        let password = given::read_new_password(context, ask)?;
+        let password = input::read_new_password(context, ask)?;
         let name = self.name.unwrap_or_else(|| self.handle.clone());
         let body = json!({ "token": token, "handle": self.handle, "display_name": name,
             "password": password.expose_secret() });
@@ -131,7 +131,7 @@ impl LoginArgs {
             context.file.kept.credential_helper = Some(helper);
         }
         if self.api_key_stdin {
-            let token = given::read_stdin_line()?;
+            let token = input::read_stdin_line()?;
             context.client = context.client.clone().with_token(token.clone());
             let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
             store_session_token(context, &token)?;
@@ -158,7 +158,7 @@ impl LoginArgs {
         // Whoever mistypes a password types it again; a program is told at once.
         let mut attempts = if self.password_stdin { 1 } else { MAX_LOGIN_ATTEMPTS };
         loop {
-            let password = given::read_secret(context, ask)?;
+            let password = input::read_secret(context, ask)?;
             attempts -= 1;
             match open_session(context, &handle, &password).await {
                 Err(failure) if failure.kind == CliErrorKind::Refused && attempts > 0 => {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::api_key::{render_secret_once, token_status};
 use crate::{
-    answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result, given,
+    answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result, input,
     names::ProjectSelector, operations,
 };
 
@@ -105,7 +105,7 @@ impl AgentTokenIssueArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let project = context.require_project(self.place.project)?;
         let task = context.optional_task_id(self.task.as_deref(), Some(&project)).await?;
-        let body = given::without_nulls(json!({
+        let body = input::without_nulls(json!({
             "role": self.role, "project_id": context.project_id(&project).await?, "task_id": task,
             "job_id": self.job, "profile": self.profile, "network": self.network,
             "tools": (!self.tool.is_empty()).then_some(self.tool), "models": self.model,

@@ -9,8 +9,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::{escape_invisible, escape_invisible_in_json, to_pretty_json},
+    format::{escape_invisible, escape_invisible_in_json, to_pretty_json},
+    input,
     operations::{self, Operation},
     output::{CliOutput, CliOutputFormat, print_line},
 };
@@ -31,7 +31,7 @@ pub(crate) struct ApiArgs {
     #[arg(long, value_name = "TYPE", default_value = "application/json")]
     content_type: String,
     /// Additional header; may be repeated.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = given::parse_name_value)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = input::parse_name_value)]
     header: Vec<(String, String)>,
 }
 
@@ -43,7 +43,7 @@ impl ApiArgs {
         }
         let mut call = ApiRequest::at_path(find_operation(&method, &self.path)?, self.path);
         if let Some(file) = &self.body {
-            call = call.with_file_body(given::read_file_bytes(file)?, &self.content_type);
+            call = call.with_file_body(input::read_file_bytes(file)?, &self.content_type);
         }
         for (name, value) in self.header {
             call = call.with_header(name, value);

@@ -6,8 +6,8 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::{
-    answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result, given,
-    look::ValueFormatter, names, operations, output::render_record,
+    answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result,
+    format::ValueFormatter, input, names, operations, output::render_record,
 };
 
 #[derive(Subcommand)]
@@ -66,7 +66,7 @@ impl ApiKeyCommand {
                 list_api_keys(context, user, &pages).await
             }
             Self::Create { name, days } => {
-                let body = given::without_nulls(json!({ "name": name, "expires_in_days": days }));
+                let body = input::without_nulls(json!({ "name": name, "expires_in_days": days }));
                 let value = context
                     .send_request(
                         &ApiRequest::for_operation(operations::CREATE_API_KEY)

@@ -8,7 +8,7 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::Result,
-    look::{ValueFormatter, to_pretty_json},
+    format::{ValueFormatter, to_pretty_json},
     operations,
     output::CliOutputFormat,
 };

@@ -11,8 +11,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given::{self, TimeArgument},
-    look::{ValueFormatter, group_digits, to_plain_text},
+    format::{ValueFormatter, group_digits, to_plain_text},
+    input::{self, TimeArgument},
     operations,
     output::{is_stdout_closed, render_record, write_stdout},
 };
@@ -68,10 +68,10 @@ pub(crate) struct AuditSearchArgs {
     #[arg(long, value_parser = ["allow", "deny", "needs_approval"])]
     decision: Option<String>,
     /// Start time: a time, a day, or a duration ago such as `2h` or `3d`.
-    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
     since: Option<TimeArgument>,
     /// End time, exclusive: a time, a day, or a duration ago such as `2h` or `3d`.
-    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
     until: Option<TimeArgument>,
 }
 

@@ -9,9 +9,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::{ValueFormatter, format_signed_amount, group_digits},
-    operations,
+    format::{ValueFormatter, format_signed_amount, group_digits},
+    input, operations,
     terminal::TextStyle,
 };
 
@@ -56,7 +55,7 @@ pub(crate) struct BudgetSetArgs {
     #[arg(long, default_value = "total", value_parser = ["total", "day", "month"])]
     period: String,
     /// Maximum cost, in the installation's currency.
-    #[arg(long, value_name = "AMOUNT", value_parser = given::parse_money, required_unless_present = "max_tokens")]
+    #[arg(long, value_name = "AMOUNT", value_parser = input::parse_money, required_unless_present = "max_tokens")]
     max_cost: Option<u64>,
     /// Maximum number of tokens, input and output together.
     #[arg(long, value_name = "N")]
@@ -190,7 +189,7 @@ impl BudgetSetArgs {
             CliError::new(CliErrorKind::Usage, "whose spending?")
                 .with_fix("say it with --installation, --user, --project or --task")
         })?;
-        let body = given::without_nulls(
+        let body = input::without_nulls(
             json!({ "scope_type": kind, "scope_id": id, "period": self.period,
             "max_cost_micros": self.max_cost, "max_tokens": self.max_tokens }),
         );

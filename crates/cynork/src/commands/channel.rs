@@ -10,8 +10,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::Result,
-    given::{self, SecretPrompt},
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input::{self, SecretPrompt},
     names, operations,
     output::render_record,
 };
@@ -211,17 +211,17 @@ impl ChannelSelector {
 impl ChannelCreateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let secret = match (self.kind.as_str(), self.secret_stdin) {
-            (_, true) => Some(given::read_stdin_line()?),
+            (_, true) => Some(input::read_stdin_line()?),
             ("ntfy", false) => {
                 let prompt = "Token of the topic (empty: it has none)";
-                given::read_optional_secret(
+                input::read_optional_secret(
                     context,
                     SecretPrompt { prompt, flag: "--secret-stdin", stdin: false },
                 )?
             }
             _ => None,
         };
-        let body = given::without_nulls(json!({
+        let body = input::without_nulls(json!({
             "name": self.name, "kind": self.kind, "address": self.address, "scope": self.scope,
             "project_id": context.optional_project_id(self.project.as_deref()).await?,
             "kinds": (!self.event.is_empty()).then_some(self.event), "min_gap_seconds": self.min_gap,
@@ -243,7 +243,7 @@ impl ChannelCreateArgs {
 impl ChannelUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let enabled = (self.enable || self.disable).then_some(self.enable);
-        let body = given::require_changes(json!({
+        let body = input::require_changes(json!({
             "name": self.name, "kinds": (!self.event.is_empty()).then_some(self.event),
             "min_gap_seconds": self.min_gap, "enabled": enabled, "rotate_secret": self.rotate_secret.then_some(true),
         }))?;

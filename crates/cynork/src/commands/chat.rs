@@ -16,8 +16,8 @@ use crate::{
     client::{ApiClient, ApiRequest, ListResponse},
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::escape_invisible,
+    format::escape_invisible,
+    input,
     names::ProjectSelector,
     operations,
     output::{
@@ -81,7 +81,7 @@ impl ChatArgs {
         let project = context.optional_project_id(named.as_deref()).await?;
         let mut talk = CliChatSession { context, model: self.model, project, messages: Vec::new() };
         match self.message {
-            Some(message) => talk.ask_once(&given::read_text_argument(&message)?).await,
+            Some(message) => talk.ask_once(&input::read_text_argument(&message)?).await,
             None if context.is_interactive() => talk.run_conversation().await,
             None if !std::io::stdin().is_terminal() => {
                 let mut question = String::new();

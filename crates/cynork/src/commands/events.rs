@@ -10,7 +10,7 @@ use crate::{
     client::{ApiRequest, STREAM_IDLE_TIMEOUT},
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    look::{ValueFormatter, escape_invisible_in_json, to_plain_text},
+    format::{ValueFormatter, escape_invisible_in_json, to_plain_text},
     operations,
     output::{CliOutputFormat, is_stdout_closed, print_line},
 };

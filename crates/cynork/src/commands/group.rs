@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     answers::PageArgs, client::ApiRequest, commands::ROLES_OR_NONE, context::CliContext,
-    failure::Result, given, names, operations,
+    failure::Result, input, names, operations,
 };
 
 #[derive(Subcommand)]
@@ -95,7 +95,7 @@ impl GroupUpdateArgs {
         }
         let [add, remove] = ids.map(|ids| (!ids.is_empty()).then_some(ids));
         let body =
-            given::require_changes(json!({ "add": add, "remove": remove, "role": self.role }))?;
+            input::require_changes(json!({ "add": add, "remove": remove, "role": self.role }))?;
         let call =
             ApiRequest::with_path_params(operations::UPDATE_GROUP, [group]).with_json_body(&body);
         context

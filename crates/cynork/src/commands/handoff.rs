@@ -11,7 +11,7 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::Result,
-    look::{ValueFormatter, escape_invisible_in_json, to_plain_text, to_pretty_json},
+    format::{ValueFormatter, escape_invisible_in_json, to_plain_text, to_pretty_json},
     names::ProjectSelector,
     operations,
     output::{render_record, render_table},

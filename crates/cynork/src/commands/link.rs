@@ -10,9 +10,8 @@ use crate::{
     client::{ApiClient, ApiRequest},
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::escape_invisible,
-    operations,
+    format::escape_invisible,
+    input, operations,
     output::render_record,
     page::{text_between, unescape_html},
     terminal::TextStyle,
@@ -118,7 +117,7 @@ async fn show_answer_page(context: &CliContext, link: &str) -> Result<()> {
 
 impl LinkAnswerArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let message = self.message.as_deref().map(given::read_text_argument).transpose()?;
+        let message = self.message.as_deref().map(input::read_text_argument).transpose()?;
         let (decision, said, words) = match (self.approve, self.refuse, &message) {
             (true, ..) => ("approve", "yes", "you said yes"),
             (_, true, _) => ("refuse", "no", "you said no"),

@@ -12,9 +12,8 @@ use crate::{
     context::CliContext,
     draw,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::{ValueFormatter, group_digits},
-    operations,
+    format::{ValueFormatter, group_digits},
+    input, operations,
     terminal::TextStyle,
 };
 
@@ -62,7 +61,7 @@ pub(crate) struct ModelSetArgs {
     /// Model id that clients use.
     model: String,
     /// Route to the model: a provider and the model's name there. May be repeated; the first route that works is used.
-    #[arg(long, value_name = "PROVIDER=NAME", value_parser = given::parse_name_value, required_unless_present_any = ["file", "think_seconds"])]
+    #[arg(long, value_name = "PROVIDER=NAME", value_parser = input::parse_name_value, required_unless_present_any = ["file", "think_seconds"])]
     route: Vec<(String, String)>,
     /// Context window, in tokens.
     #[arg(long, value_name = "TOKENS", required_unless_present_any = ["file", "think_seconds"])]
@@ -112,11 +111,11 @@ const NEW_MODEL_HINT: &str = "a new one is described with --route, --context and
 
 /// Parses `KIND=AMOUNT`.
 fn parse_price(text: &str) -> std::result::Result<(String, u64), String> {
-    let (of, amount) = given::parse_name_value(text)?;
+    let (of, amount) = input::parse_name_value(text)?;
     if !["input", "cached", "cache_write", "output"].contains(&of.as_str()) {
         return Err("a price is of `input`, `cached`, `cache_write` or `output`".to_owned());
     }
-    Ok((of, given::parse_money(&amount)?))
+    Ok((of, input::parse_money(&amount)?))
 }
 
 impl ModelCommand {
@@ -283,7 +282,7 @@ fn render_route(route: &RouteView, look: &ValueFormatter) -> String {
 impl ModelSetArgs {
     async fn build_request_body(&self, context: &CliContext) -> Result<Value> {
         if let Some(file) = &self.file {
-            let body = given::read_file_json(file)?;
+            let body = input::read_file_json(file)?;
             return if body.is_object() {
                 Ok(body)
             } else {
@@ -307,7 +306,7 @@ impl ModelSetArgs {
         let routes = self.route.iter().map(|(provider, upstream)| {
             json!({ "provider": provider, "upstream": upstream, "prices": prices })
         });
-        Ok(given::without_nulls(json!({
+        Ok(input::without_nulls(json!({
             "title": self.title, "tier": self.tier, "context_tokens": self.context,
             "max_output_tokens": self.max_output, "tools": self.tools, "images": self.images,
             "json_schema": self.json_schema, "skills": self.skills, "enabled": self.disabled.then_some(false),

@@ -8,9 +8,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::Result,
-    given,
-    look::{ValueFormatter, group_digits},
-    names, operations,
+    format::{ValueFormatter, group_digits},
+    input, names, operations,
     output::render_record,
     terminal::TextStyle,
 };
@@ -197,7 +196,7 @@ impl NodeSelector {
 
 impl JoinTokenArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let body = given::without_nulls(
+        let body = input::without_nulls(
             json!({ "labels": self.label, "expires_in_seconds": self.expires_in }),
         );
         let value = context

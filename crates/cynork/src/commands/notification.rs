@@ -5,7 +5,7 @@ use cynode_wire::notices::NotificationView;
 
 use crate::{
     answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result,
-    look::ValueFormatter, operations,
+    format::ValueFormatter, operations,
 };
 
 #[derive(Subcommand)]

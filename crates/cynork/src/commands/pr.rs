@@ -15,8 +15,8 @@ use crate::{
     context::CliContext,
     draw,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input,
     names::ProjectSelector,
     operations,
     output::render_record,
@@ -329,9 +329,9 @@ fn render_comment(comment: &CommentView, look: &ValueFormatter) -> String {
 impl PullRequestCommentArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let id = self.which.resolve_pull_request_id(context).await?;
-        let body = given::read_text_argument(&self.message)?;
+        let body = input::read_text_argument(&self.message)?;
         let body =
-            given::without_nulls(json!({ "body": body, "path": self.path, "line": self.line }));
+            input::without_nulls(json!({ "body": body, "path": self.path, "line": self.line }));
         let call = ApiRequest::with_path_params(operations::COMMENT_PULL_REQUEST, [id])
             .with_json_body(&body);
         context
@@ -347,8 +347,8 @@ impl PullRequestCommentArgs {
 impl PullRequestReviewArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let id = self.which.resolve_pull_request_id(context).await?;
-        let note = self.message.as_deref().map(given::read_text_argument).transpose()?;
-        let body = given::without_nulls(
+        let note = self.message.as_deref().map(input::read_text_argument).transpose()?;
+        let body = input::without_nulls(
             json!({ "verdict": self.verdict, "note": note, "comments": self.line_comment,
             "commit": self.commit }),
         );

@@ -9,7 +9,7 @@ use crate::{
     commands::values::{self, NewValue, OldValue},
     context::CliContext,
     failure::Result,
-    look::escape_invisible_in_json,
+    format::escape_invisible_in_json,
     names, operations,
     output::render_table,
 };

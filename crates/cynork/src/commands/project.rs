@@ -13,8 +13,8 @@ use crate::{
     commands::{ROLES, ROLES_OR_NONE},
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input,
     names::{self, ProjectSelector},
     operations,
 };
@@ -302,7 +302,7 @@ async fn list_projects(context: &CliContext, archived: bool, pages: &PageArgs) -
 impl ProjectCreateArgs {
     async fn run(self, context: &mut CliContext) -> Result<()> {
         let title = self.title.unwrap_or_else(|| self.name.clone());
-        let body = given::without_nulls(
+        let body = input::without_nulls(
             json!({ "slug": self.name, "title": title, "description": self.description }),
         );
         let call = ApiRequest::for_operation(operations::CREATE_PROJECT).with_json_body(&body);
@@ -321,7 +321,7 @@ impl ProjectCreateArgs {
 
 impl ProjectUpdateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let body = given::require_changes(
+        let body = input::require_changes(
             json!({ "title": self.title, "description": self.description }),
         )?;
         let call = ApiRequest::with_path_params(

@@ -9,8 +9,8 @@ use crate::{
     client::{ApiRequest, ListResponse},
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given::{self, SecretPrompt},
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input::{self, SecretPrompt},
     operations,
 };
 
@@ -89,7 +89,7 @@ impl ProviderCommand {
             Self::Set(set) => set.run(context).await,
             Self::AddKey { provider, label, key_stdin } => {
                 let ask = SecretPrompt { prompt: "Key", flag: "--key-stdin", stdin: key_stdin };
-                let key = given::read_secret(context, ask)?;
+                let key = input::read_secret(context, ask)?;
                 let call = ApiRequest::with_path_params(operations::ADD_PROVIDER_KEY, [&provider])
                     .with_json_body(&json!({ "label": label, "key": key.expose_secret() }));
                 let sentence = |it: &ProviderKeyView, _: &ValueFormatter| {
@@ -164,8 +164,8 @@ fn render_key_label(key: &ProviderKeyView, look: &ValueFormatter) -> String {
 
 impl ProviderSetArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let script = self.script.as_deref().map(given::read_file_json).transpose()?;
-        let body = given::without_nulls(json!({
+        let script = self.script.as_deref().map(input::read_file_json).transpose()?;
+        let body = input::without_nulls(json!({
             "kind": self.kind, "base_url": self.base_url, "dialect": self.dialect, "local": self.local,
             "enabled": self.disabled.then_some(false), "script": script, "recorded_provider": self.source,
             "cassette": self.cassette,

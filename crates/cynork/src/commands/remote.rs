@@ -9,8 +9,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given::{self, SecretPrompt},
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input::{self, SecretPrompt},
     names::ProjectSelector,
     operations,
 };
@@ -155,9 +155,9 @@ impl RemoteSetArgs {
             flag: "--token-stdin",
             stdin: self.token_stdin,
         };
-        let token = given::read_optional_secret(context, ask)?;
-        let signs = if self.webhook_secret_stdin { Some(given::read_stdin_line()?) } else { None };
-        let body = given::without_nulls(json!({
+        let token = input::read_optional_secret(context, ask)?;
+        let signs = if self.webhook_secret_stdin { Some(input::read_stdin_line()?) } else { None };
+        let body = input::without_nulls(json!({
             "forge": self.forge, "url": self.clone_url, "api": self.api_url, "repository": repository,
             "default_branch": self.branch,
             "credential": token.as_ref().map(|it| it.expose_secret()),

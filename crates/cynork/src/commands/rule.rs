@@ -8,9 +8,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::ValueFormatter,
-    operations,
+    format::ValueFormatter,
+    input, operations,
 };
 
 #[derive(Subcommand)]
@@ -82,7 +81,7 @@ impl RuleSetArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let text = match (self.text, self.file) {
             (Some(text), _) => text,
-            (None, Some(file)) => given::read_file_text(&file)?,
+            (None, Some(file)) => input::read_file_text(&file)?,
             (None, None) => {
                 return Err(CliError::new(CliErrorKind::Usage, "what does the rule say?")
                     .with_fix("say it with --text, or name a file with --file"));

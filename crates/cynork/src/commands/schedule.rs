@@ -9,8 +9,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given::{self, TimeArgument},
-    look::{ValueFormatter, to_plain_text},
+    format::{ValueFormatter, to_plain_text},
+    input::{self, TimeArgument},
     names::{ProjectSelector, SCHEDULE},
     operations,
 };
@@ -64,7 +64,7 @@ pub(crate) struct ScheduleTriggerArgs {
     #[arg(long, requires = "cron")]
     timezone: Option<String>,
     /// Time of a single run.
-    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
     at: Option<TimeArgument>,
 }
 
@@ -121,7 +121,7 @@ impl ScheduleTriggerArgs {
         Ok(match (self.cron, self.at) {
             (Some(expression), _) => {
                 let timezone = self.timezone;
-                Some(given::without_nulls(
+                Some(input::without_nulls(
                     json!({ "kind": "cron", "expression": expression, "timezone": timezone }),
                 ))
             }
@@ -135,10 +135,10 @@ impl ScheduleActionArgs {
     fn into_action_body(self) -> Result<Option<Value>> {
         Ok(match (self.words, self.task) {
             (Some(words), _) => {
-                Some(json!({ "kind": "words", "text": given::read_text_argument(&words)? }))
+                Some(json!({ "kind": "words", "text": input::read_text_argument(&words)? }))
             }
             (None, Some(task)) => {
-                Some(json!({ "kind": "task", "description": given::read_text_argument(&task)? }))
+                Some(json!({ "kind": "task", "description": input::read_text_argument(&task)? }))
             }
             (None, None) => None,
         })
@@ -245,7 +245,7 @@ impl ScheduleCreateArgs {
         let body = json!({ "project_id": project, "name": self.name, "trigger": trigger, "action": action,
             "missed_policy": self.missed });
         let call = ApiRequest::for_operation(operations::CREATE_SCHEDULE)
-            .with_json_body(&given::without_nulls(body));
+            .with_json_body(&input::without_nulls(body));
         let name = |it: &ScheduleView| it.schedule_id.to_string();
         let words = |it: &ScheduleView, look: &ValueFormatter| {
             format!("{} is due {}", it.name.as_str(), look.format_optional_time(it.next_at))
@@ -265,7 +265,7 @@ impl ScheduleUpdateArgs {
                 .take(),
         };
         let enabled = (self.enable || self.disable).then_some(self.enable);
-        let body = given::require_changes(
+        let body = input::require_changes(
             json!({ "trigger": self.trigger.into_trigger_body(&context.value_formatter())?,
             "action": self.action.into_action_body()?, "missed_policy": self.missed, "enabled": enabled }),
         )?;

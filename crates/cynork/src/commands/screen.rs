@@ -4,16 +4,16 @@
 //! is wanted, [`view`](view::view) draws. This file is the thin loop around it: keys, the clock, the stream of events and answers become
 //! messages; what is wanted becomes calls.
 
+mod cache;
+mod fetch;
 mod graph;
 mod input;
 mod keys;
-mod known;
 mod message;
-mod needs;
 mod prompt;
-mod reach;
-mod shelf;
 mod state;
+mod store;
+mod subscriptions;
 mod text;
 mod tty;
 mod update;
@@ -200,7 +200,7 @@ async fn show_in_viewer(
 ) -> io::Result<Result<()>> {
     let (ending, text) = match content {
         ViewerContent::Text(ending, text) => (ending, text),
-        ViewerContent::Diff(id) => match reach::fetch_diff(&context.client, id).await {
+        ViewerContent::Diff(id) => match fetch::fetch_diff(&context.client, id).await {
             Ok(text) => ("diff", text),
             Err(failure) => return Ok(Err(failure)),
         },
@@ -258,19 +258,19 @@ impl EffectRunner {
         match want {
             ScreenEffect::Fetch(topic, from) => {
                 self.tasks.spawn(async move {
-                    let answer = Box::pin(reach::fetch_topic(&client, &topic, from)).await;
+                    let answer = Box::pin(fetch::fetch_topic(&client, &topic, from)).await;
                     let _ = tell.send(ScreenMessage::Answered(topic, answer));
                 });
             }
             ScreenEffect::Do { number, key, deed, words } => {
                 self.tasks.spawn(async move {
-                    let done = reach::perform_action(&client, key, &deed, words.as_deref()).await;
+                    let done = fetch::perform_action(&client, key, &deed, words.as_deref()).await;
                     let _ = tell.send(ScreenMessage::Done(number, done));
                 });
             }
             ScreenEffect::LogIn { handle, password } => {
                 self.tasks.spawn(async move {
-                    let session = reach::create_session(&client, &handle, &password).await;
+                    let session = fetch::create_session(&client, &handle, &password).await;
                     let _ = tell.send(ScreenMessage::LoggedIn(session.map(Box::new)));
                 });
             }
@@ -283,7 +283,7 @@ impl EffectRunner {
             }
             ScreenEffect::Create { number, key, ended, body } => {
                 self.tasks.spawn(async move {
-                    let task = reach::submit_task(&client, key, ended, &body).await;
+                    let task = fetch::submit_task(&client, key, ended, &body).await;
                     let _ = tell.send(ScreenMessage::Created(number, task.map(Box::new)));
                 });
             }
@@ -294,7 +294,7 @@ impl EffectRunner {
                             tell.send(ScreenMessage::Replied(number, Ok(Some(words.to_owned()))));
                     };
                     let ended =
-                        Box::pin(reach::ask_manager(&client, project, &messages, said)).await;
+                        Box::pin(fetch::ask_manager(&client, project, &messages, said)).await;
                     let _ = tell.send(ScreenMessage::Replied(number, ended.map(|()| None)));
                 });
                 self.answer = Some(asking.abort_handle());
@@ -318,7 +318,7 @@ async fn stream_events(
     after: Option<String>,
     tell: UnboundedSender<ScreenMessage>,
 ) {
-    let call = reach::event_stream_call(after.as_ref());
+    let call = fetch::event_stream_call(after.as_ref());
     let opened = tokio::time::timeout(STREAM_OPEN_TIMEOUT, client.open_event_stream(&call)).await;
     let why = match opened {
         Err(_) => CliError::new(

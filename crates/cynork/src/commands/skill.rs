@@ -8,8 +8,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input,
     names::ProjectSelector,
     operations,
     output::render_record,
@@ -161,7 +161,7 @@ impl SkillCreateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let project = context.project_id(&context.require_project(self.place.project)?).await?;
         let body = json!({ "project_id": project, "name": self.name, "description": self.about,
-            "body": given::read_text_argument(&self.body)? });
+            "body": input::read_text_argument(&self.body)? });
         let call = ApiRequest::for_operation(operations::CREATE_SKILL).with_json_body(&body);
         context
             .show_outcome(
@@ -182,7 +182,7 @@ impl SkillUpdateArgs {
         let version = self.expected_version.map_or_else(|| now["version"].take(), |it| json!(it));
         let about = self.about.map_or_else(|| now["description"].take(), |it| json!(it));
         let body = match self.body {
-            Some(body) => json!(given::read_text_argument(&body)?),
+            Some(body) => json!(input::read_text_argument(&body)?),
             None => now["body"].take(),
         };
         let body = json!({ "expected_version": version, "description": about, "body": body });

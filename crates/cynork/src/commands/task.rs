@@ -2,7 +2,7 @@
 
 mod create;
 mod logs;
-mod look;
+mod show;
 mod steer;
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use cynode_wire::{accounts::MeView, projects::ProjectView, tasks::TaskView};
 
 pub(crate) use self::{
     create::{TaskDraft, TaskRequestArgs, create_task},
-    look::{budget_text, fetch_newest_plan, fetch_timeline},
+    show::{budget_text, fetch_newest_plan, fetch_timeline},
     steer::{
         RetryAction, build_retry_task, retry_action, send_answer, send_approval, send_instruction,
     },
@@ -53,16 +53,16 @@ pub(crate) enum TaskCommand {
     Watch(TaskWatchArgs),
     /// Show the plan as a tree, with the state of each unit.
     #[command(after_help = "Example: cynork task plan last --mermaid")]
-    Plan(look::TaskPlanArgs),
+    Plan(show::TaskPlanArgs),
     /// Show the timeline of a task, step by step.
     #[command(after_help = "Example: cynork task timeline fix-login --project web")]
-    Timeline(look::TaskTimelineArgs),
+    Timeline(show::TaskTimelineArgs),
     /// Show the logs of a task: agent messages, tool calls and program output.
     #[command(after_help = "Example: cynork task logs last --follow --unit review")]
     Logs(logs::TaskLogsArgs),
     /// Show the diff of a task; not at a terminal, in the format of `git apply`.
     #[command(after_help = "Example: cynork task diff last --stat")]
-    Diff(look::TaskDiffShowArgs),
+    Diff(show::TaskDiffShowArgs),
     /// Show the results of independent checks and the findings of reviews.
     #[command(after_help = "Example: cynork task evidence last")]
     Evidence(TaskSelector),
@@ -150,7 +150,7 @@ impl TaskCommand {
         match self {
             Self::Create(create) => create.run(context).await,
             Self::List(list) => list.run(context).await,
-            Self::Show(named) => look::show_task(&named, context).await,
+            Self::Show(named) => show::show_task(&named, context).await,
             Self::Watch(watch) => {
                 let task = watch.named.fetch_task(context).await?;
                 Box::pin(run::watch_task(context, &task, watch.plain)).await
@@ -159,9 +159,9 @@ impl TaskCommand {
             Self::Timeline(timeline) => timeline.run(context).await,
             Self::Logs(logs) => logs.run(context).await,
             Self::Diff(diff) => diff.run(context).await,
-            Self::Evidence(named) => look::show_evidence(&named, context).await,
-            Self::Cost(named) => look::show_cost(&named, context).await,
-            Self::Reports(named) => look::show_reports(&named, context).await,
+            Self::Evidence(named) => show::show_evidence(&named, context).await,
+            Self::Cost(named) => show::show_cost(&named, context).await,
+            Self::Reports(named) => show::show_reports(&named, context).await,
             Self::Approve(approve) => approve.run(context).await,
             Self::Answer(answer) => answer.run(context).await,
             Self::Pause(maybe) => maybe.pause_task(context).await,

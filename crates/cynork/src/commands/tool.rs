@@ -8,9 +8,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
-    look::ValueFormatter,
-    operations,
+    format::ValueFormatter,
+    input, operations,
     output::render_record,
 };
 
@@ -98,7 +97,7 @@ pub(crate) struct ToolExplainArgs {
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
     /// Rule to evaluate instead of the stored ones, with mode `refuse`; may be repeated.
-    #[arg(long, value_name = "NAME=FILE", value_parser = given::parse_name_value)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = input::parse_name_value)]
     rule: Vec<(String, String)>,
 }
 
@@ -194,7 +193,7 @@ async fn list_allowlists(context: &CliContext) -> Result<()> {
 
 impl ToolExplainArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let arguments = self.arguments.as_deref().map(given::read_text_argument).transpose()?;
+        let arguments = self.arguments.as_deref().map(input::read_text_argument).transpose()?;
         let arguments: Option<Value> =
             arguments.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| {
                 CliError::new(CliErrorKind::Usage, format!("the arguments are not JSON: {error}"))
@@ -203,11 +202,11 @@ impl ToolExplainArgs {
         for (name, file) in &self.rule {
             rules.insert(
                 name.clone(),
-                json!({ "mode": "refuse", "text": given::read_file_text(file)? }),
+                json!({ "mode": "refuse", "text": input::read_file_text(file)? }),
             );
         }
         let rules = (!rules.is_empty()).then_some(rules);
-        let body = given::without_nulls(json!({ "agent_token_id": self.agent, "tool": self.tool,
+        let body = input::without_nulls(json!({ "agent_token_id": self.agent, "tool": self.tool,
             "arguments": arguments, "rules": rules }));
         let call = ApiRequest::for_operation(operations::EXPLAIN).with_json_body(&body);
         let value = context.send_request(&call).await?;

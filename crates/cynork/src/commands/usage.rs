@@ -8,8 +8,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::Result,
-    given::{self, TimeArgument},
-    look::{ValueFormatter, group_digits},
+    format::{ValueFormatter, group_digits},
+    input::{self, TimeArgument},
     operations,
 };
 
@@ -49,10 +49,10 @@ pub(crate) struct UsageFilterArgs {
     #[arg(long)]
     task: Option<String>,
     /// Start time: a time, a day, or a duration ago such as `2h` or `3d`.
-    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
     since: Option<TimeArgument>,
     /// End time, exclusive: a time, a day, or a duration ago such as `2h` or `3d`.
-    #[arg(long, value_name = "TIME", value_parser = given::parse_time_argument)]
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
     until: Option<TimeArgument>,
 }
 

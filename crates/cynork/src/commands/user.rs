@@ -11,8 +11,8 @@ use crate::{
     commands::{ROLES, ROLES_OR_NONE},
     context::CliContext,
     failure::Result,
-    given::{self, SecretPrompt},
-    look::ValueFormatter,
+    format::ValueFormatter,
+    input::{self, SecretPrompt},
     operations,
 };
 
@@ -152,12 +152,12 @@ async fn list_users(context: &CliContext, pages: &PageArgs) -> Result<()> {
 
 impl UserCreateArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let password = given::read_new_password(
+        let password = input::read_new_password(
             context,
             SecretPrompt { stdin: self.password_stdin, ..PASSWORD_PROMPT },
         )?;
         let name = self.name.unwrap_or_else(|| self.handle.clone());
-        let body = given::without_nulls(
+        let body = input::without_nulls(
             json!({ "handle": self.handle, "display_name": name, "email": self.email,
             "role": self.role, "password": password.expose_secret() }),
         );
@@ -178,7 +178,7 @@ impl UserUpdateArgs {
             context.confirm_action(&format!("Revoke every API key of {}?", self.user))?;
         }
         let password = if self.new_password || self.password_stdin {
-            Some(given::read_new_password(
+            Some(input::read_new_password(
                 context,
                 SecretPrompt { stdin: self.password_stdin, ..PASSWORD_PROMPT },
             )?)
@@ -188,7 +188,7 @@ impl UserUpdateArgs {
         let active = (self.enable || self.disable).then_some(self.enable);
         let password = password.as_ref().map(|it| it.expose_secret());
         let revoke_keys = self.revoke_keys.then_some(true);
-        let body = given::require_changes(
+        let body = input::require_changes(
             json!({ "active": active, "role": self.role, "password": password,
             "revoke_keys": revoke_keys }),
         )?;

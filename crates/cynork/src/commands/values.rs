@@ -8,8 +8,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliErrorKind, Result},
-    given,
-    look::{ValueFormatter, to_plain_text},
+    format::{ValueFormatter, to_plain_text},
+    input,
 };
 
 /// A value to set.
@@ -100,7 +100,7 @@ pub(crate) async fn write_value(
     put: ApiRequest,
     set: &NewValue,
 ) -> Result<()> {
-    let value = given::parse_json_or_text(&given::read_text_argument(&set.value)?);
+    let value = input::parse_json_or_text(&input::read_text_argument(&set.value)?);
     let version = set.expect.resolve_version(context, get).await?;
     let call = put.with_json_body(&json!({ "value": value, "expected_version": version }));
     let sentence = |it: &ValueView, _: &ValueFormatter| {

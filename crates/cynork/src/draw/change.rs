@@ -3,7 +3,7 @@
 use cynode_wire::{delivery::ChangedFiles, reports::ReviewFeedback, workflow::FindingSeverity};
 
 use crate::{
-    look::escape_invisible,
+    format::escape_invisible,
     terminal::{Colorizer, TextStyle, display_width, escape_for_terminal},
 };
 

@@ -1,14 +1,14 @@
 use serde_json::{Map, Value, json};
 
-use super::reading::decode_tool_call;
+use super::decode::decode_tool_call;
 use crate::{
+    canonical::{
+        CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart, StopReason,
+        TokenUsage, ToolCall, ToolInput,
+    },
     dialect::{
         Dialect, DialectCodec as _, ResponseContext,
         fields::{JsonFields, text_field, token_count_at},
-    },
-    talk::{
-        CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart, StopReason,
-        TokenUsage, ToolCall, ToolInput,
     },
 };
 

@@ -1,16 +1,16 @@
 use serde_json::{Map, Value, json};
 
-use super::reading::decode_thinking_block;
+use super::decode::decode_thinking_block;
 use crate::{
+    canonical::{
+        CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningSeal, StopReason,
+        TokenUsage, ToolCall, ToolInput,
+    },
     dialect::{
         Dialect, DialectCodec as _, ResponseContext,
         chat::response_id,
         fields::{JsonFields, text_field, token_count_at},
         seals,
-    },
-    talk::{
-        CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningSeal, StopReason,
-        TokenUsage, ToolCall, ToolInput,
     },
 };
 

@@ -1,20 +1,20 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    reading::{decode_reasoning, decode_tool_call},
-    writing,
+    decode::{decode_reasoning, decode_tool_call},
+    encode,
 };
 use crate::{
+    canonical::{
+        CanonicalRequest, CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart,
+        StopReason, TokenUsage, ToolCall, ToolInput,
+    },
     dialect::{
         Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
         chat::{resolve_effort, response_id},
         errors::openai_error_code,
         fields::{JsonFields, text_field, token_count_at},
         seals,
-    },
-    talk::{
-        CanonicalRequest, CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart,
-        StopReason, TokenUsage, ToolCall, ToolInput,
     },
 };
 
@@ -307,9 +307,9 @@ fn encode_usage(usage: &TokenUsage) -> Value {
 pub(in crate::dialect) fn echo_request_fields(request: &CanonicalRequest) -> Map<String, Value> {
     let target =
         ProviderCapabilities { drop_foreign_tools: true, ..ProviderCapabilities::default() };
-    let tools = writing::encode_tools(&request.tools, &target).unwrap_or_default();
+    let tools = encode::encode_tools(&request.tools, &target).unwrap_or_default();
     let choice = request.tool_choice.as_ref();
-    let choice = choice.and_then(|choice| writing::encode_tool_choice(choice, &request.tools).ok());
+    let choice = choice.and_then(|choice| encode::encode_tool_choice(choice, &request.tools).ok());
     let effort = request.thinking.as_ref().and_then(resolve_effort).map(|effort| effort.as_str());
     let summary = request.thinking.as_ref().and_then(|thinking| thinking.summary.as_deref());
     let mut out = Map::new();

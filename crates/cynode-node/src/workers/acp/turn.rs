@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    super::{RepetitionDetector, TurnOutcome, WorkerInstruction, inside::send_event, stops},
+    super::{RepetitionDetector, TurnOutcome, WorkerInstruction, process::send_event, stops},
     AcpSession,
     updates::UpdateCollector,
     wire::AgentMessage,

@@ -12,7 +12,7 @@ use agent_client_protocol_schema::v1::{
 use cynode_wire::nodes::JobEventData;
 use serde_json::{Value, json};
 
-use crate::pieces::{MAX_LINE_BYTES, safe_cut_length};
+use crate::chunking::{MAX_LINE_BYTES, safe_cut_length};
 
 /// From this many bytes on, words are not waited with.
 const TEXT_FLUSH_BYTES: usize = 4 * 1024;

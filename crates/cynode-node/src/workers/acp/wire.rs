@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::super::inside::{OutputStream, TailBuffer, read_some};
+use super::super::process::{OutputStream, TailBuffer, read_some};
 
 /// The longest line that is read. Whole files may be in one.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;

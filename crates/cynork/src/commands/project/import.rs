@@ -16,7 +16,7 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given,
+    input,
     names::ProjectSelector,
     operations,
     terminal::TextStyle,
@@ -85,7 +85,7 @@ pub(super) fn current_branch(path: &Path) -> Option<String> {
 /// A bundle of every branch of a repository, or the bundle itself.
 fn load_bundle(path: &Path) -> Result<Vec<u8>> {
     if path.as_os_str() == "-" || is_bundle(path) {
-        return given::read_file_bytes(&path.to_string_lossy());
+        return input::read_file_bytes(&path.to_string_lossy());
     }
     if !path.is_dir() {
         let what = format!("{} is neither a repository nor a git bundle", path.display());

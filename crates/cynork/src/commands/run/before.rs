@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     budget::Currency,
-    judgement::{IssueScope, PipelineStage, StageUnits, UnitAssignment, UnitKind, assign_unit},
+    decisions::{IssueScope, PipelineStage, StageUnits, UnitAssignment, UnitKind, assign_unit},
     workflow::plan::Plan,
 };
 use cynode_wire::{
@@ -259,7 +259,7 @@ fn render_estimate(past: &CostHistory, currency: Currency) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cynode_core::judgement::{WorkClass, workflow_stages};
+    use cynode_core::decisions::{WorkClass, workflow_stages};
     use serde_json::json;
 
     use super::*;

@@ -12,9 +12,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{
-    known::TopicAnswer,
-    shelf::FetchTopic,
+    cache::FetchTopic,
     state::{ScreenAction, ScreenLayout, TerminalSize},
+    store::TopicAnswer,
 };
 use crate::failure::Result;
 

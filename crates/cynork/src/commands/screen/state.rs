@@ -20,9 +20,9 @@ use ratatui::layout::Rect;
 use time::OffsetDateTime;
 
 use super::{
+    cache::{FetchCache, TaskListQuery},
     input::LineInput,
-    known::{InboxItem, ScreenStore},
-    shelf::{FetchCache, TaskListQuery},
+    store::{InboxItem, ScreenStore},
 };
 use crate::failure::CliError;
 

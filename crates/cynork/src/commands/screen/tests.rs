@@ -15,10 +15,10 @@ use ratatui::{
 use time::{Duration, OffsetDateTime, macros::datetime};
 
 use super::{
-    known::TopicAnswer,
+    cache::FetchTopic,
     message::{ScreenEffect, ScreenMessage},
-    shelf::FetchTopic,
     state::{ScreenState, TerminalSize},
+    store::TopicAnswer,
     update::{self, update_state},
     view::render_frame,
 };

@@ -2,7 +2,7 @@
 
 use time::{Duration, OffsetDateTime};
 
-use crate::look::escape_invisible;
+use crate::format::escape_invisible;
 pub(super) use crate::{draw::render_bar, terminal::display_width};
 
 /// A text without what a terminal would obey or a reader would not see: each such character is written out.

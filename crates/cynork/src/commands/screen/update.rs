@@ -1,11 +1,11 @@
 //! What the screen makes of what it is told. Pure: what it wants is given back.
 
+mod actions;
 mod chat;
-mod deeds;
 mod form;
-mod moves;
+mod navigation;
 mod prompt;
-mod reading;
+mod text_view;
 
 use ratatui::{
     crossterm::event::{
@@ -16,17 +16,16 @@ use ratatui::{
 use time::{Duration, OffsetDateTime};
 
 use super::{
+    cache::FetchTopic,
     input::LineInput,
     keys::{self, KeyCommand},
-    known::TopicAnswer,
     message::{ExternalViewer, ScreenEffect, ScreenMessage},
-    needs,
-    shelf::FetchTopic,
     state::{
         ClickTarget, ConnectionState, Focus, LoginForm, Pane, ScreenState, ScrollArea,
         SearchDirection, TerminalSize,
     },
-    text,
+    store::TopicAnswer,
+    subscriptions, text,
 };
 use crate::failure::{CliError, CliErrorKind, Result};
 
@@ -49,14 +48,14 @@ pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> V
         }
         ScreenMessage::Pasted(text) => {
             state.changed = true;
-            moves::paste_text(state, &text);
+            navigation::paste_text(state, &text);
         }
         ScreenMessage::Mouse(mouse) => handle_mouse(state, mouse, &mut wants),
         ScreenMessage::Resized(size) => (state.size, state.changed) = (size, true),
         ScreenMessage::Drawn(drawn) => {
             state.offsets.extend(&drawn.tops);
             state.drawn = drawn;
-            reading::resolve_search(state);
+            text_view::resolve_search(state);
         }
         ScreenMessage::Listening => handle_connected(state),
         ScreenMessage::Heard(event) => {
@@ -66,7 +65,7 @@ pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> V
         }
         ScreenMessage::Deaf(failure) => handle_disconnected(state, failure),
         ScreenMessage::Answered(topic, answer) => handle_answer(state, &topic, answer),
-        ScreenMessage::Done(number, result) => deeds::handle_done(state, number, result),
+        ScreenMessage::Done(number, result) => actions::handle_done(state, number, result),
         ScreenMessage::LoggedIn(result) => handle_login(state, result.map(drop), &mut wants),
         ScreenMessage::Created(number, result) => form::handle_created(state, number, result),
         ScreenMessage::Replied(number, result) => chat::handle_reply(state, number, result),
@@ -78,8 +77,8 @@ pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> V
         }
     }
     state.keep_selection();
-    deeds::close_stale_dialog(state);
-    needs::request_needed_topics(state, &mut wants);
+    actions::close_stale_dialog(state);
+    subscriptions::request_needed_topics(state, &mut wants);
     wants
 }
 
@@ -88,7 +87,7 @@ pub(super) fn initial_effects(state: &mut ScreenState, has_token: bool) -> Vec<S
     let mut wants = Vec::new();
     if has_token {
         wants.push(ScreenEffect::Listen(None));
-        needs::request_needed_topics(state, &mut wants);
+        subscriptions::request_needed_topics(state, &mut wants);
     } else {
         state.login = Some(LoginForm::default());
     }
@@ -250,25 +249,25 @@ fn handle_key(state: &mut ScreenState, mut key: KeyEvent, wants: &mut Vec<Screen
         return;
     }
     if state.login.is_some() {
-        return moves::handle_login_key(state, key, wants);
+        return navigation::handle_login_key(state, key, wants);
     }
     if state.dialog.is_some() {
-        return deeds::handle_dialog_key(state, key, wants);
+        return actions::handle_dialog_key(state, key, wants);
     }
     if state.form.is_some() {
         return form::handle_form_key(state, key, wants);
     }
     if state.help {
-        return moves::handle_help_key(state, command);
+        return navigation::handle_help_key(state, command);
     }
     if state.prompt.is_some() {
         return prompt::handle_prompt_key(state, key, wants);
     }
     if state.filter.typing {
-        return moves::handle_filter_key(state, key);
+        return navigation::handle_filter_key(state, key);
     }
     if state.search.typing {
-        return reading::handle_search_key(state, key);
+        return text_view::handle_search_key(state, key);
     }
     if state.pane == Pane::Chat && state.focus == Focus::Detail {
         return chat::handle_chat_key(state, key, wants);
@@ -289,22 +288,22 @@ fn execute_command(state: &mut ScreenState, command: KeyCommand, wants: &mut Vec
         KeyCommand::Filter
             if state.focus == Focus::Detail && state.visible_text_area().is_some() =>
         {
-            reading::begin_search(state);
+            text_view::begin_search(state);
         }
-        KeyCommand::Filter => moves::begin_filter(state),
+        KeyCommand::Filter => navigation::begin_filter(state),
         KeyCommand::NextMatch | KeyCommand::PreviousMatch => {
             let next = command == KeyCommand::NextMatch;
-            reading::go_to_match(
+            text_view::go_to_match(
                 state,
                 if next { SearchDirection::Next } else { SearchDirection::Previous },
             );
         }
-        KeyCommand::Wrap => reading::toggle_wrap(state),
+        KeyCommand::Wrap => text_view::toggle_wrap(state),
         KeyCommand::ShiftLeft | KeyCommand::ShiftRight => {
-            reading::shift_sideways(state, command == KeyCommand::ShiftRight);
+            text_view::shift_sideways(state, command == KeyCommand::ShiftRight);
         }
-        KeyCommand::Edit => reading::open_in_viewer(state, ExternalViewer::Editor, wants),
-        KeyCommand::Page => reading::open_in_viewer(state, ExternalViewer::Pager, wants),
+        KeyCommand::Edit => text_view::open_in_viewer(state, ExternalViewer::Editor, wants),
+        KeyCommand::Page => text_view::open_in_viewer(state, ExternalViewer::Pager, wants),
         KeyCommand::Prompt => state.prompt = Some(LineInput::default()),
         KeyCommand::NewTask => form::open_form(state, None),
         KeyCommand::Pane(Pane::Chat) => chat::open_chat(state, None),
@@ -315,8 +314,8 @@ fn execute_command(state: &mut ScreenState, command: KeyCommand, wants: &mut Vec
         | KeyCommand::Revise
         | KeyCommand::Cancel
         | KeyCommand::Retry
-        | KeyCommand::Merge => deeds::begin_action(state, command),
-        _ => moves::execute_navigation(state, command),
+        | KeyCommand::Merge => actions::begin_action(state, command),
+        _ => navigation::execute_navigation(state, command),
     }
 }
 
@@ -347,13 +346,13 @@ fn handle_mouse(state: &mut ScreenState, mouse: MouseEvent, wants: &mut Vec<Scre
     match mouse.kind {
         MouseEventKind::Down(MouseButton::Left) => match hit {
             ClickTarget::Yes if state.form.is_some() => form::submit_form(state, wants),
-            ClickTarget::Yes => deeds::confirm_dialog(state, wants),
+            ClickTarget::Yes => actions::confirm_dialog(state, wants),
             ClickTarget::No => (state.dialog, state.form) = (None, None),
             ClickTarget::Pane(Pane::Chat) => chat::open_chat(state, None),
-            other => moves::handle_click(state, other),
+            other => navigation::handle_click(state, other),
         },
-        MouseEventKind::ScrollDown => moves::handle_wheel(state, hit, WHEEL_LINES),
-        MouseEventKind::ScrollUp => moves::handle_wheel(state, hit, -WHEEL_LINES),
+        MouseEventKind::ScrollDown => navigation::handle_wheel(state, hit, WHEEL_LINES),
+        MouseEventKind::ScrollUp => navigation::handle_wheel(state, hit, -WHEEL_LINES),
         _ => {}
     }
 }

@@ -4,7 +4,7 @@ mod chat;
 mod inbox;
 mod models;
 mod nodes;
-mod over;
+mod overlay;
 mod parts;
 mod projects;
 mod pulls;
@@ -27,13 +27,13 @@ pub(super) use inbox::{call_lines, plan_summary};
 pub(super) use parts::part_text;
 
 use super::{
+    cache::FetchTopic,
     keys::{self, KeyCommand},
-    known::InboxItem,
     prompt,
-    shelf::FetchTopic,
     state::{
         ClickTarget, ConnectionState, Focus, Pane, ScreenLayout, ScreenState, ScrollArea, TaskPart,
     },
+    store::InboxItem,
     text,
 };
 use crate::failure::CliError;

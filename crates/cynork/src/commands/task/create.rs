@@ -17,7 +17,7 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given, operations,
+    input, operations,
 };
 
 /// Description of a task and its acceptance criteria.
@@ -60,7 +60,7 @@ pub(crate) struct TaskCreateArgs {
 
 /// Money as people write it, in millionths.
 pub(super) fn parse_amount(text: &str) -> Result<Amount, String> {
-    Amount::try_from(given::parse_money(text)?).map_err(|error| error.to_string())
+    Amount::try_from(input::parse_money(text)?).map_err(|error| error.to_string())
 }
 
 /// What is wanted, as it is sent.

@@ -19,7 +19,7 @@ use crate::{
     context::CliContext,
     draw,
     failure::{CliError, CliErrorKind, Result},
-    look::escape_invisible,
+    format::escape_invisible,
     operations,
     output::{CliOutputFormat, print_line},
     terminal::{TextStyle, escape_for_terminal, first_line},

@@ -12,8 +12,8 @@ use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
-    given::{self, SecretPrompt},
-    look::{ValueFormatter, escape_invisible, to_pretty_json},
+    format::{ValueFormatter, escape_invisible, to_pretty_json},
+    input::{self, SecretPrompt},
     names, operations,
     output::{CliOutputFormat, print_line, render_record, render_table},
     terminal::first_line,
@@ -259,7 +259,7 @@ impl ToolServerInstallArgs {
             }),
             (None, None) => None,
         };
-        let server_json = self.server_json.as_deref().map(given::read_file_json).transpose()?;
+        let server_json = self.server_json.as_deref().map(input::read_file_json).transpose()?;
         if transport.is_none() && server_json.is_none() {
             return Err(CliError::new(CliErrorKind::Usage, "how is it reached?")
                 .with_fix("say it with --http URL, --stdio PROGRAM … or --server-json FILE"));
@@ -268,9 +268,9 @@ impl ToolServerInstallArgs {
         for name in &self.with {
             let ask =
                 SecretPrompt { prompt: name, flag: "--values-stdin", stdin: self.values_stdin };
-            values.insert(name.clone(), given::read_secret(context, ask)?.expose_secret().into());
+            values.insert(name.clone(), input::read_secret(context, ask)?.expose_secret().into());
         }
-        let body = given::without_nulls(json!({
+        let body = input::without_nulls(json!({
             "name": self.name, "title": self.title, "transport": transport, "server_json": server_json,
             "secrets": values, "audience": self.audience, "scope": self.scope, "prefix": self.prefix,
             "project_id": context.optional_project_id(self.project.as_deref()).await?,
@@ -287,7 +287,7 @@ impl ToolServerInstallArgs {
 impl ToolServerUpdateArgs {
     pub(super) async fn run(self, context: &CliContext) -> Result<()> {
         let enabled = (self.enable || self.disable).then_some(self.enable);
-        let body = given::require_changes(
+        let body = input::require_changes(
             json!({ "title": self.title, "enabled": enabled, "scope": self.scope,
             "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight }),
         )?;

@@ -22,8 +22,8 @@ use axum::{
 };
 use clap::Args;
 use cynode_models::{
+    canonical::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
     dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
-    talk::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
 };
 use futures::{Stream, StreamExt, stream};
 use serde::Deserialize;

@@ -10,7 +10,7 @@ use crate::{
     commands::task::{send_answer, send_approval, send_instruction},
     draw,
     failure::{CliErrorKind, Result},
-    look::escape_invisible,
+    format::escape_invisible,
     operations,
     output::print_stderr_line,
     terminal::{Colorizer, TextStyle, first_line},

@@ -1,6 +1,6 @@
 use super::{world::*, *};
 use crate::{
-    commands::screen::{shelf::TaskListQuery, state::ScreenAction},
+    commands::screen::{cache::TaskListQuery, state::ScreenAction},
     failure::CliErrorKind,
 };
 use cynode_core::workflow::instructions::InstructionKind;

@@ -1,7 +1,7 @@
 use super::{world::*, *};
 use crate::{
     commands::screen::{
-        shelf::TaskListQuery,
+        cache::TaskListQuery,
         state::{ConnectionState, Focus, Pane, TaskPart},
     },
     failure::CliErrorKind,

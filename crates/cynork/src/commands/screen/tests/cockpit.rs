@@ -1,8 +1,8 @@
 use super::{world::*, *};
 use crate::{
     commands::screen::{
+        cache::TaskListQuery,
         message::{ExternalViewer, ViewerContent},
-        shelf::TaskListQuery,
         state::{ChatSpeaker, Focus, Pane, ScreenAction, TaskPart},
     },
     failure::CliErrorKind,

@@ -1,5 +1,5 @@
 use super::{world::*, *};
-use crate::{commands::screen::shelf::TaskListQuery, failure::CliErrorKind};
+use crate::{commands::screen::cache::TaskListQuery, failure::CliErrorKind};
 
 /// Compares what is shown with what is kept.
 fn same(name: &str, stage: &mut Stage) {

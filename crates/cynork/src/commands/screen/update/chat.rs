@@ -8,7 +8,7 @@ use super::super::{
     message::ScreenEffect,
     state::{ChatSpeaker, Focus, Pane, ScreenState, ScrollArea},
 };
-use super::moves;
+use super::navigation;
 use crate::failure::Result;
 
 /// Opens the pane; what is typed goes to the project manager.
@@ -19,7 +19,7 @@ pub(super) fn open_chat(state: &mut ScreenState, project: Option<ProjectId>) {
         (state.chat.turns, state.chat.failure) = (Vec::new(), None);
         state.chat.project = project;
     }
-    moves::switch_to_pane(state, Pane::Chat);
+    navigation::switch_to_pane(state, Pane::Chat);
     state.focus = Focus::Detail;
 }
 
@@ -35,9 +35,9 @@ pub(super) fn handle_chat_key(
         KeyCode::Enter => send_message(state, wants),
         KeyCode::PageUp | KeyCode::PageDown => {
             let by = if key.code == KeyCode::PageDown { 5 } else { -5 };
-            moves::scroll_by(state, ScrollArea::Chat, by);
+            navigation::scroll_by(state, ScrollArea::Chat, by);
         }
-        KeyCode::Tab => moves::switch_to_pane(state, Pane::Tasks),
+        KeyCode::Tab => navigation::switch_to_pane(state, Pane::Tasks),
         _ => {
             state.chat.input.handle_key(key);
         }

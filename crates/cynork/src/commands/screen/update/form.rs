@@ -5,17 +5,17 @@ use cynode_wire::tasks::TaskView;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::super::{
+    cache::FetchTopic,
     input::LineInput,
     message::ScreenEffect,
     prompt,
-    shelf::FetchTopic,
     state::{ScreenState, TaskForm},
 };
-use super::moves;
+use super::navigation;
 use crate::{
     commands::task::TaskDraft,
     failure::{CliError, Result},
-    given,
+    input,
 };
 
 /// Opens the form, for a project if one is named.
@@ -117,7 +117,7 @@ fn build_create_task(
     let max_cost_micros = if text.is_empty() {
         None
     } else {
-        let amount = given::parse_money(text)
+        let amount = input::parse_money(text)
             .and_then(|micros| Amount::try_from(micros).map_err(|error| error.to_string()));
         Some(amount.map_err(|why| (form.field_count() - 1, CliError::invalid_input(why)))?)
     };
@@ -140,7 +140,7 @@ pub(super) fn handle_created(state: &mut ScreenState, number: u64, result: Resul
                 .mark_stale(|topic| matches!(topic, FetchTopic::Tasks(_) | FetchTopic::Running));
             let (id, name) = (task.id, task.name.as_str().to_owned());
             state.known.add_created_task(*task);
-            moves::show_task(state, id);
+            navigation::show_task(state, id);
             state.show_note(format!("{name} was accepted"), true);
         }
         Err(failure) => {

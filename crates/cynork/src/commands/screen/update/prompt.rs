@@ -10,7 +10,7 @@ use super::{
         prompt::{self, ParsedPrompt, PromptAction},
         state::{Pane, ScreenState},
     },
-    chat, deeds, form, moves,
+    actions, chat, form, navigation,
 };
 
 /// A key while a command is typed.
@@ -64,18 +64,18 @@ fn run_prompt_command(
     };
     match action {
         PromptAction::Pane(Pane::Tasks) => match argument {
-            Some(name) => moves::list_project(state, &name),
-            None => moves::switch_to_pane(state, Pane::Tasks),
+            Some(name) => navigation::list_project(state, &name),
+            None => navigation::switch_to_pane(state, Pane::Tasks),
         },
         PromptAction::Pane(Pane::PullRequests) => {
             (state.scope, state.pull) = (project, None);
-            moves::switch_to_pane(state, Pane::PullRequests);
+            navigation::switch_to_pane(state, Pane::PullRequests);
         }
         PromptAction::Pane(Pane::Chat) => chat::open_chat(state, project),
-        PromptAction::Pane(pane) => moves::switch_to_pane(state, pane),
-        PromptAction::Part(part) => moves::switch_to_part(state, part),
+        PromptAction::Pane(pane) => navigation::switch_to_pane(state, pane),
+        PromptAction::Part(part) => navigation::switch_to_part(state, part),
         PromptAction::New => form::open_form(state, project),
-        PromptAction::Retry => deeds::begin_action(state, KeyCommand::Retry),
+        PromptAction::Retry => actions::begin_action(state, KeyCommand::Retry),
         PromptAction::Help => state.help = true,
         PromptAction::Refresh => super::execute_command(state, KeyCommand::Refresh, wants),
         PromptAction::Quit => wants.push(ScreenEffect::Quit),
@@ -87,7 +87,7 @@ fn show_task(state: &mut ScreenState, name: &str) {
     let tasks = state.known.tasks.values().rev();
     let found = tasks.filter(|task| task.name.as_str() == name).map(|task| task.id).next();
     match found {
-        Some(id) => moves::show_task(state, id),
+        Some(id) => navigation::show_task(state, id),
         None => state.show_note(format!("there is no task {name} in the list"), false),
     }
 }

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     commands::screen::{
-        known::InboxItem,
-        shelf::FetchTopic,
+        cache::FetchTopic,
         state::{Focus, ScreenState, ScrollArea},
+        store::InboxItem,
         text,
     },
     draw,

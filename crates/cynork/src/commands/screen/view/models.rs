@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     commands::screen::{
-        shelf::FetchTopic,
+        cache::FetchTopic,
         state::{Focus, ScrollArea},
         text,
     },

@@ -29,10 +29,10 @@ use super::{
 };
 use crate::{
     commands::screen::{
+        cache::FetchTopic,
         graph::{self, GraphUnit},
-        known::{LogLine, LogSource},
-        shelf::FetchTopic,
         state::{ClickTarget, Focus, ScreenState, ScrollArea, TaskPart},
+        store::{LogLine, LogSource},
         text,
     },
     draw,

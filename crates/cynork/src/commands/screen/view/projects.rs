@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     commands::screen::{
-        shelf::FetchTopic,
+        cache::FetchTopic,
         state::{Focus, ScrollArea},
         text,
     },

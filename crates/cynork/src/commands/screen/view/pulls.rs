@@ -9,7 +9,7 @@ use super::{
     column_line, line_from_spans, styled_span, wrap_lines,
 };
 use crate::commands::screen::{
-    shelf::FetchTopic,
+    cache::FetchTopic,
     state::{Focus, ScrollArea},
     text,
 };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     commands::screen::{
-        shelf::FetchTopic,
+        cache::FetchTopic,
         state::{ClickTarget, ScrollArea, TaskPart},
         text,
     },

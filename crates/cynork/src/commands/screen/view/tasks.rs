@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     commands::screen::{
-        shelf::FetchTopic,
+        cache::FetchTopic,
         state::{Focus, ScrollArea},
         text,
     },

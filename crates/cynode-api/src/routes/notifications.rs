@@ -1,0 +1,144 @@
+//! What people are told, and by which ways.
+
+use axum::http::StatusCode;
+use cynode_app::notices;
+use cynode_core::{
+    ids::{ChannelId, NotificationId},
+    notifications::NotificationState,
+};
+use cynode_wire::{
+    notices::{ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel},
+    page::Page,
+};
+use serde::Deserialize;
+
+use crate::{
+    error::ApiError,
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
+};
+
+/// Whose channels and notices are wanted.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AllOwnersQuery {
+    /// Everybody's, for an admin of the installation; your own and those of your projects when it is left out.
+    #[serde(default)]
+    all: bool,
+}
+
+/// Which notices are wanted.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NotificationStateQuery {
+    /// `pending`, `sent`, `failed` or `dropped`.
+    #[param(value_type = Option<String>)]
+    state: Option<NotificationState>,
+}
+
+/// Add a way to be told: a webhook, a mailbox or a topic of ntfy.
+#[utoipa::path(post, path = "/v1/notification-channels", tag = "notifications", request_body = CreateChannel,
+    responses((status = CREATED, body = ChannelWithSecret)))]
+pub(crate) async fn create_channel(
+    call: MutationCall<CreateChannel>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let (gate, parts) = (app.gateway_parts()?.clone(), app.notification_parts()?.clone());
+    let made = app.run_secret_mutation(&request, |ctx| {
+        Box::pin(async move { notices::create_channel(ctx, (&gate, &parts), body).await })
+    });
+    Ok(MutationResponse(StatusCode::CREATED, made.await?))
+}
+
+/// The ways to be told.
+#[utoipa::path(get, path = "/v1/notification-channels", tag = "notifications", params(AllOwnersQuery, PageQuery),
+    responses((status = OK, body = Page<ChannelView>)))]
+pub(crate) async fn list_channels(
+    call: AuthenticatedCall,
+    Query(AllOwnersQuery { all }): Query<AllOwnersQuery>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<ChannelView>>, ApiError> {
+    let page = page.to_page_request()?;
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(notices::list_channels(ctx, all, page)));
+    Ok(Json(found.await?))
+}
+
+/// One way to be told.
+#[utoipa::path(get, path = "/v1/notification-channels/{channel}", tag = "notifications",
+    params(("channel" = String, Path)), responses((status = OK, body = ChannelView)))]
+pub(crate) async fn get_channel(
+    call: AuthenticatedCall,
+    Path(channel): Path<ChannelId>,
+) -> Result<Json<ChannelView>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(notices::get_channel(ctx, channel)));
+    Ok(Json(found.await?))
+}
+
+/// Change a way to be told: its name, what it is told of, its quiet, its secret; switch it on or off.
+#[utoipa::path(patch, path = "/v1/notification-channels/{channel}", tag = "notifications",
+    params(("channel" = String, Path)), request_body = UpdateChannel,
+    responses((status = OK, body = ChannelWithSecret)))]
+pub(crate) async fn update_channel(
+    Path(channel): Path<ChannelId>,
+    call: MutationCall<UpdateChannel>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let gate = app.gateway_parts()?.clone();
+    let set = app.run_secret_mutation(&request, |ctx| {
+        Box::pin(async move { notices::update_channel(ctx, &gate, channel, body).await })
+    });
+    Ok(MutationResponse(StatusCode::OK, set.await?))
+}
+
+/// Remove a way to be told, with what was to be told by it.
+#[utoipa::path(delete, path = "/v1/notification-channels/{channel}", tag = "notifications",
+    params(("channel" = String, Path)), responses((status = NO_CONTENT)))]
+pub(crate) async fn delete_channel(
+    Path(channel): Path<ChannelId>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let done =
+        call.app.mutate(&call.request, |ctx| Box::pin(notices::delete_channel(ctx, channel)));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// Try a way to be told. What comes of it is with the notices.
+#[utoipa::path(post, path = "/v1/notification-channels/{channel}/test", tag = "notifications",
+    params(("channel" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
+pub(crate) async fn test_channel(
+    Path(channel): Path<ChannelId>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let queued =
+        call.app.mutate(&call.request, |ctx| Box::pin(notices::test_channel(ctx, channel)));
+    Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
+}
+
+/// What was told and what is to be told, newest first, with every attempt.
+#[utoipa::path(get, path = "/v1/notifications", tag = "notifications", params(AllOwnersQuery, NotificationStateQuery, PageQuery),
+    responses((status = OK, body = Page<NotificationView>)))]
+pub(crate) async fn list_notifications(
+    call: AuthenticatedCall,
+    Query(AllOwnersQuery { all }): Query<AllOwnersQuery>,
+    Query(NotificationStateQuery { state }): Query<NotificationStateQuery>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<NotificationView>>, ApiError> {
+    let page = page.to_page_request()?;
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(notices::list_notifications(ctx, all, state, page)));
+    Ok(Json(found.await?))
+}
+
+/// Tell something once more, under the same id.
+#[utoipa::path(post, path = "/v1/notifications/{notification}/replay", tag = "notifications",
+    params(("notification" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
+pub(crate) async fn replay_notification(
+    Path(notification): Path<NotificationId>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let queued = call
+        .app
+        .mutate(&call.request, |ctx| Box::pin(notices::redeliver_notification(ctx, notification)));
+    Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
+}

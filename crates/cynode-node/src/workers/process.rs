@@ -1,0 +1,496 @@
+//! Runs a program inside the sandbox from start to exit.
+
+use std::{collections::BTreeMap, pin::pin, time::Duration};
+
+use cynode_wire::nodes::JobEventData;
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use super::{HOME_DIR, SandboxRunner, WorkerInstruction};
+use crate::{
+    chunking::{MAX_LINE_BYTES, safe_cut_length},
+    sandbox::{BindMount, SandboxError, SandboxExit},
+};
+
+/// The most bytes that are read at once.
+const READ_BUFFER_BYTES: usize = 8 * 1024;
+
+/// The environment that every program gets.
+pub(super) fn base_environment() -> BTreeMap<String, String> {
+    [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", HOME_DIR),
+        ("USER", "agent"),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+        ("NO_PROXY", "127.0.0.1,localhost"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// A program to run, and what is wanted of it.
+pub(super) struct ProgramSpec<'a> {
+    pub(super) argv: &'a [String],
+    /// What it sees beside the job's own folders.
+    pub(super) binds: &'a [BindMount],
+    /// What it reads.
+    pub(super) input: &'a [u8],
+    /// When it must have ended.
+    pub(super) until: Instant,
+    /// How many bytes of each stream are passed on.
+    pub(super) most: usize,
+    /// How many bytes of the end are kept.
+    pub(super) keep: usize,
+    /// Words that are looked for in all that it writes.
+    pub(super) expect: Option<&'a str>,
+}
+
+/// What came of a program.
+#[derive(Debug)]
+pub(super) struct ProgramOutcome {
+    pub(super) ended: SandboxExit,
+    pub(super) how: ProgramEnd,
+    /// The end of what it wrote.
+    pub(super) output: String,
+    /// Whether that is not all.
+    pub(super) truncated: bool,
+    /// The SHA-256 of all that it wrote, as it came.
+    pub(super) sha256: String,
+    /// Whether the words that were looked for are in what it wrote to one of its streams.
+    pub(super) expected: Option<bool>,
+    pub(super) took: Duration,
+}
+
+/// How a program came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProgramEnd {
+    /// By itself, or by a limit of its sandbox.
+    Itself,
+    /// Its time was up.
+    Late,
+    /// People wanted it to stop.
+    Cancelled,
+}
+
+impl ProgramOutcome {
+    pub(super) fn is_success(&self) -> bool {
+        self.how == ProgramEnd::Itself && self.ended.exit_code == Some(0)
+    }
+}
+
+/// Listens to orders for workers that cannot be told anything in the middle.
+pub(super) struct InstructionListener<'a> {
+    orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+    events: mpsc::Sender<JobEventData>,
+    paused: bool,
+    deaf: bool,
+}
+
+impl<'a> InstructionListener<'a> {
+    pub(super) fn new(
+        orders: &'a mut mpsc::Receiver<WorkerInstruction>,
+        events: mpsc::Sender<JobEventData>,
+    ) -> Self {
+        Self { orders, events, paused: false, deaf: false }
+    }
+
+    /// Returns when it is to stop, and never otherwise.
+    pub(super) async fn wait_cancelled(&mut self) {
+        loop {
+            if self.deaf {
+                std::future::pending::<()>().await;
+            }
+            match self.orders.recv().await {
+                Some(WorkerInstruction::Cancel) => return,
+                Some(WorkerInstruction::Pause) => self.paused = true,
+                Some(WorkerInstruction::Resume) => self.paused = false,
+                Some(WorkerInstruction::Tell(text)) => {
+                    let text = format!("This worker follows its list and cannot be told: {text}");
+                    send_event(&self.events, JobEventData::Note { text }).await;
+                }
+                None => self.deaf = true,
+            }
+        }
+    }
+
+    /// Waits while there is a pause; whether it may go on.
+    pub(super) async fn wait_while_paused(&mut self, until: Instant) -> bool {
+        loop {
+            let order = match self.orders.try_recv() {
+                Ok(order) => Some(order),
+                Err(_) if !self.paused => return true,
+                Err(_) => tokio::select! {
+                    order = self.orders.recv() => order,
+                    () = sleep_until(until) => return false,
+                },
+            };
+            match order {
+                Some(WorkerInstruction::Pause) => self.paused = true,
+                Some(WorkerInstruction::Resume | WorkerInstruction::Tell(_)) => {
+                    self.paused = false;
+                }
+                Some(WorkerInstruction::Cancel) | None => return false,
+            }
+        }
+    }
+}
+
+/// Tells what happened. When nobody listens any more, nobody needs to know.
+pub(super) async fn send_event(events: &mpsc::Sender<JobEventData>, happened: JobEventData) {
+    let _ = events.send(happened).await;
+}
+
+/// Runs a program to its end and passes on what it writes.
+pub(super) async fn run_to_completion(
+    sandbox: &dyn SandboxRunner,
+    program: ProgramSpec<'_>,
+    events: &mpsc::Sender<JobEventData>,
+    ear: &mut InstructionListener<'_>,
+) -> Result<ProgramOutcome, SandboxError> {
+    let started = Instant::now();
+    let mut running = sandbox.run_program(program.argv, &base_environment(), program.binds).await?;
+    let (mut stdin, mut stdout, mut stderr) =
+        (running.stdin.take(), running.stdout.take(), running.stderr.take());
+    let killer = running.kill_handle();
+    let mut end = pin!(running.wait_for_exit());
+    let mut ended = None;
+    let mut tail = TailBuffer::new(program.keep);
+    let mut digest = Sha256::new();
+    // One for each stream: what is written to both at once comes in any order.
+    let mut sought =
+        program.expect.map(|words| [StreamSearch::new(words), StreamSearch::new(words)]);
+    let mut seek = |stream: usize, bytes: &[u8]| {
+        if let Some(sought) = &mut sought {
+            sought[stream].feed_bytes(bytes);
+        }
+    };
+    let mut out = OutputStream::new("stdout", program.most);
+    let mut err = OutputStream::new("stderr", program.most);
+    let (mut first, mut second) = (vec![0; READ_BUFFER_BYTES], vec![0; READ_BUFFER_BYTES]);
+    let mut input = program.input;
+    let how = loop {
+        if input.is_empty() {
+            stdin = None;
+        }
+        // One that has closed both may go on all the same, as long as it may.
+        let silent = stdout.is_none() && stderr.is_none();
+        let happened = tokio::select! {
+            read = read_some(&mut stdout, &mut first) => match read {
+                Some(length) => {
+                    digest.update(&first[..length]);
+                    seek(0, &first[..length]);
+                    tail.push_bytes(&first[..length]);
+                    out.push_bytes(&first[..length])
+                }
+                None => {
+                    stdout = None;
+                    out.finish_stream()
+                }
+            },
+            read = read_some(&mut stderr, &mut second) => match read {
+                Some(length) => {
+                    digest.update(&second[..length]);
+                    seek(1, &second[..length]);
+                    tail.push_bytes(&second[..length]);
+                    err.push_bytes(&second[..length])
+                }
+                None => {
+                    stderr = None;
+                    err.finish_stream()
+                }
+            },
+            written = async {
+                match &mut stdin {
+                    Some(stdin) => stdin.write(input).await.unwrap_or(0),
+                    None => std::future::pending().await,
+                }
+            } => {
+                // A program that does not read to the end is its own affair.
+                input = if written == 0 { &[] } else { &input[written..] };
+                Vec::new()
+            }
+            last = &mut end, if silent => {
+                ended = Some(last);
+                break ProgramEnd::Itself;
+            }
+            () = ear.wait_cancelled() => break ProgramEnd::Cancelled,
+            () = sleep_until(program.until) => break ProgramEnd::Late,
+        };
+        for happened in happened {
+            send_event(events, happened).await;
+        }
+    };
+    if how != ProgramEnd::Itself {
+        killer.kill();
+    }
+    for happened in out.finish_stream().into_iter().chain(err.finish_stream()) {
+        send_event(events, happened).await;
+    }
+    let ended = match ended {
+        Some(ended) => ended,
+        None => end.await,
+    };
+    let truncated = tail.lost || out.left_out + err.left_out > 0;
+    let sha256 = HEXLOWER.encode(&digest.finalize());
+    let expected = sought.map(|sought| sought.iter().any(StreamSearch::is_match));
+    let (output, took) = (tail.read_text(), started.elapsed());
+    Ok(ProgramOutcome { ended, how, output, truncated, sha256, expected, took })
+}
+
+/// Writes a file, with the folders above it. The path is below the sandbox's own root: no link of the sandbox leads out of it.
+pub(super) async fn write_file(
+    sandbox: &dyn SandboxRunner,
+    path: &str,
+    text: &str,
+    until: Instant,
+    events: &mpsc::Sender<JobEventData>,
+    ear: &mut InstructionListener<'_>,
+) -> Result<ProgramOutcome, SandboxError> {
+    const WRITE_FILE_SCRIPT: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+    let argv = ["/bin/sh", "-c", WRITE_FILE_SCRIPT, "sh", path].map(str::to_owned);
+    let (input, binds) = (text.as_bytes(), &[][..]);
+    let program = ProgramSpec {
+        argv: &argv,
+        binds,
+        input,
+        until,
+        most: READ_BUFFER_BYTES,
+        keep: READ_BUFFER_BYTES,
+        expect: None,
+    };
+    run_to_completion(sandbox, program, events, ear).await
+}
+
+/// Reads some bytes; none at the end. Waits for ever when there is nothing to read from.
+pub(super) async fn read_some<R: AsyncRead + Unpin>(
+    from: &mut Option<R>,
+    into: &mut [u8],
+) -> Option<usize> {
+    match from {
+        Some(from) => from.read(into).await.ok().filter(|length| *length > 0),
+        None => std::future::pending().await,
+    }
+}
+
+/// Words that are looked for in what comes in pieces, however much that is: each byte is looked at once, and none is kept.
+#[derive(Debug)]
+pub(super) struct StreamSearch {
+    words: Vec<u8>,
+    /// For each beginning of the words, how long the longest shorter one is that it ends with.
+    falls: Vec<usize>,
+    /// How much of the words the end of what came is.
+    so_far: usize,
+}
+
+impl StreamSearch {
+    pub(super) fn new(words: &str) -> Self {
+        let words = words.as_bytes().to_vec();
+        let mut falls = vec![0; words.len()];
+        let mut length = 0;
+        for at in 1..words.len() {
+            while length > 0 && words[at] != words[length] {
+                length = falls[length - 1];
+            }
+            length += usize::from(words[at] == words[length]);
+            falls[at] = length;
+        }
+        Self { words, falls, so_far: 0 }
+    }
+
+    pub(super) fn feed_bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.is_match() {
+                return;
+            }
+            while self.so_far > 0 && self.words[self.so_far] != *byte {
+                self.so_far = self.falls[self.so_far - 1];
+            }
+            self.so_far += usize::from(self.words[self.so_far] == *byte);
+        }
+    }
+
+    pub(super) fn is_match(&self) -> bool {
+        self.so_far == self.words.len()
+    }
+}
+
+/// The end of what was written.
+#[derive(Debug)]
+pub(super) struct TailBuffer {
+    bytes: Vec<u8>,
+    keep: usize,
+    lost: bool,
+}
+
+impl TailBuffer {
+    pub(super) fn new(keep: usize) -> Self {
+        Self { bytes: Vec::new(), keep, lost: false }
+    }
+
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        // Let it grow to twice the size, so that bytes are moved seldom.
+        if self.bytes.len() > 2 * self.keep {
+            self.trim_front();
+        }
+    }
+
+    fn trim_front(&mut self) {
+        if let Some(over) = self.bytes.len().checked_sub(self.keep).filter(|over| *over > 0) {
+            self.bytes.drain(..over);
+            self.lost = true;
+        }
+    }
+
+    pub(super) fn read_text(&mut self) -> String {
+        self.trim_front();
+        String::from_utf8_lossy(&self.bytes).trim_start_matches('\u{fffd}').to_owned()
+    }
+}
+
+/// What a program writes to one stream, passed on in whole lines where there are any, and not more than is wanted.
+#[derive(Debug)]
+pub(super) struct OutputStream {
+    stream: &'static str,
+    pending: Vec<u8>,
+    room: usize,
+    left_out: u64,
+    noted: bool,
+}
+
+impl OutputStream {
+    pub(super) fn new(stream: &'static str, most: usize) -> Self {
+        Self { stream, pending: Vec::new(), room: most, left_out: 0, noted: false }
+    }
+
+    /// Takes what was written; gives what is to be told now.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> Vec<JobEventData> {
+        let kept = bytes.len().min(self.room);
+        self.room -= kept;
+        self.left_out += (bytes.len() - kept) as u64;
+        self.pending.extend_from_slice(&bytes[..kept]);
+        self.emit_until(safe_cut_length(&self.pending, MAX_LINE_BYTES)).into_iter().collect()
+    }
+
+    /// What has waited for the end of its line, when that is not waited for any more. A character that is not all there yet goes
+    /// on waiting.
+    pub(super) fn flush(&mut self) -> Option<JobEventData> {
+        self.emit_until(self.pending.len())
+    }
+
+    fn emit_until(&mut self, end: usize) -> Option<JobEventData> {
+        let whole = match std::str::from_utf8(&self.pending[..end]) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => end,
+        };
+        let rest = self.pending.split_off(whole);
+        let told = self.take_event();
+        self.pending = rest;
+        told
+    }
+
+    /// What is left at the end, and whether something is missing.
+    pub(super) fn finish_stream(&mut self) -> Vec<JobEventData> {
+        if self.left_out > 0 {
+            // Half a line may be half a secret.
+            let whole = safe_cut_length(&self.pending, MAX_LINE_BYTES);
+            self.left_out += (self.pending.len() - whole) as u64;
+            self.pending.truncate(whole);
+        }
+        let mut told: Vec<_> = self.take_event().into_iter().collect();
+        if self.left_out > 0 && !self.noted {
+            self.noted = true;
+            told.push(JobEventData::Truncated { bytes: self.left_out });
+        }
+        told
+    }
+
+    fn take_event(&mut self) -> Option<JobEventData> {
+        let bytes = std::mem::take(&mut self.pending);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        (!text.is_empty()).then(|| JobEventData::Output { stream: self.stream.to_owned(), text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> JobEventData {
+        JobEventData::Output { stream: "stdout".into(), text: text.into() }
+    }
+
+    #[test]
+    fn output_is_told_in_whole_lines_and_the_rest_when_asked_for() {
+        let mut out = OutputStream::new("stdout", 1000);
+        assert_eq!(out.push_bytes(b"one\ntwo\nth"), [output("one\ntwo\n")]);
+        assert_eq!(out.push_bytes(b"re"), []);
+        assert_eq!(out.flush(), Some(output("three".get(..4).unwrap())));
+        assert_eq!(out.push_bytes(b"e"), []);
+        assert_eq!(out.finish_stream(), [output("e")]);
+    }
+
+    #[test]
+    fn a_character_in_two_pieces_is_told_whole() {
+        let mut out = OutputStream::new("stdout", 1000);
+        let bytes = "é".as_bytes();
+        assert_eq!(out.push_bytes(&bytes[..1]), []);
+        assert_eq!(out.flush(), None);
+        assert_eq!(out.push_bytes(&bytes[1..]), []);
+        assert_eq!(out.flush(), Some(output("é")));
+    }
+
+    #[test]
+    fn too_much_output_is_cut_and_said_to_be() {
+        let mut out = OutputStream::new("stdout", 4);
+        assert_eq!(out.push_bytes(b"ab\ncdef"), [output("ab\n")]);
+        assert_eq!(out.push_bytes(b"gh"), []);
+        assert_eq!(out.finish_stream(), [JobEventData::Truncated { bytes: 6 }]);
+        assert_eq!(out.finish_stream(), []);
+        let mut out = OutputStream::new("stdout", 4);
+        assert_eq!(out.push_bytes(b"abcd"), []);
+        assert_eq!(out.finish_stream(), [output("abcd")]);
+    }
+
+    #[test]
+    fn a_line_that_comes_over_several_reads_is_told_in_one_piece() {
+        let mut out = OutputStream::new("stdout", 100_000);
+        let line = format!("{}\n", "words and ".repeat(400));
+        let (first, second) = line.split_at(3000);
+        assert_eq!(out.push_bytes(first.as_bytes()), []);
+        assert_eq!(out.push_bytes(second.as_bytes()), [output(&line)]);
+        let long = "words and ".repeat(800);
+        assert_eq!(out.push_bytes(long.as_bytes()), [output(&long)]);
+        assert_eq!(out.push_bytes(b"key-abc"), []);
+        assert_eq!(out.push_bytes(b"def\n"), [output("key-abcdef\n")]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn words_are_found_wherever_they_are_and_however_they_come(
+            words in "[ab]{0,6}",
+            pieces in proptest::collection::vec("[ab]{0,5}", 0..12),
+        ) {
+            let mut sought = StreamSearch::new(&words);
+            for piece in &pieces {
+                sought.feed_bytes(piece.as_bytes());
+            }
+            proptest::prop_assert_eq!(sought.is_match(), pieces.concat().contains(&words));
+        }
+    }
+
+    #[test]
+    fn the_tail_is_the_end_and_knows_that_it_is_not_all() {
+        let mut tail = TailBuffer::new(4);
+        tail.push_bytes(b"abc");
+        assert_eq!((tail.read_text(), tail.lost), ("abc".into(), false));
+        tail.push_bytes(b"defghi");
+        assert_eq!((tail.read_text(), tail.lost), ("fghi".into(), true));
+    }
+}

@@ -1,0 +1,262 @@
+//! Project context before any decision: its files, its own instructions for agents, or a description.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cynode_core::ids::TaskId;
+use cynode_wire::handoffs::ProjectContext;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{fence, prompts, types::ProjectAnalysis, unit::is_repository_path};
+use crate::decision_context::{DecisionContext, DecisionError};
+
+pub mod words;
+
+/// The name of a brief.
+const BRIEF_FILE_NAME: &str = "PROJECT-BRIEF.md";
+/// The files in which a project tells agents about itself; the first that is there is read.
+const AGENT_GUIDE_FILES: [&str; 2] = ["CLAUDE.md", "AGENTS.md"];
+/// Files that say what a project is made with, the most telling first.
+const BUILD_FILES: [&str; 16] = [
+    "Cargo.toml",
+    "package.json",
+    "pyproject.toml",
+    "go.mod",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "composer.json",
+    "Gemfile",
+    "mix.exs",
+    "CMakeLists.txt",
+    "requirements.txt",
+    "Makefile",
+    "justfile",
+    "README.md",
+    "README",
+];
+/// Most build files that are read.
+const MAX_BUILD_FILES: usize = 3;
+/// Most lines of a listing.
+const MAX_LISTING_LINES: usize = 120;
+
+/// The files of a repository, as `git.tree` tells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct RepositoryTree {
+    /// The commit.
+    #[serde(default)]
+    pub commit: String,
+    /// What is there.
+    #[serde(default)]
+    pub entries: Vec<RepositoryEntry>,
+    /// Whether there is more.
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// A file or a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct RepositoryEntry {
+    /// Where.
+    pub path: String,
+    /// `file` or `directory`.
+    pub kind: String,
+}
+
+impl RepositoryTree {
+    fn file_paths(&self) -> impl Iterator<Item = &str> {
+        let files = self.entries.iter().filter(|entry| entry.kind == "file");
+        files.map(|entry| entry.path.as_str())
+    }
+
+    /// Whether there is a file of exactly that path.
+    pub fn has_file(&self, path: &str) -> bool {
+        self.file_paths().any(|file| file == path)
+    }
+
+    /// Whether a path is there, as a file or as what files are in.
+    fn has_path(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        self.entries.iter().any(|entry| {
+            entry.path == path
+                || entry.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+        })
+    }
+
+    /// Whether nothing was built yet: words about the project, and what surrounds them, but no code.
+    pub fn has_no_code(&self) -> bool {
+        !self.truncated
+            && self.file_paths().all(|path| {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                let words = [".md", ".txt", ".rst", ".adoc", ".png", ".jpg", ".svg", ".pdf"];
+                path.starts_with('.')
+                    || name.starts_with('.')
+                    || words.iter().any(|ending| name.to_lowercase().ends_with(ending))
+                    || matches!(name, "LICENSE" | "NOTICE" | "README" | "CODEOWNERS" | "COPYING")
+            })
+    }
+
+    /// The files, those near the root first, as many as a question bears.
+    pub fn render_listing(&self) -> String {
+        let mut files: Vec<&str> = self.file_paths().collect();
+        files.sort_by_key(|path| (path.matches('/').count(), *path));
+        let mut lines: Vec<String> = files
+            .iter()
+            .take(MAX_LISTING_LINES)
+            .map(|path| fence::sanitize_line(path, 200))
+            .collect();
+        let more = files.len().saturating_sub(MAX_LISTING_LINES);
+        if self.truncated {
+            lines.push("… and more than could be listed".to_owned());
+        } else if more > 0 {
+            lines.push(format!("… and {more} more"));
+        }
+        lines.join("\n")
+    }
+}
+
+/// What a tool that was let through says when something is not there.
+fn is_not_found(trouble: &DecisionError, tool: &str) -> bool {
+    failed_with(trouble, tool, "not_found")
+}
+
+/// Whether a tool came to nothing for that reason. See `McpError::trouble`, which writes these words.
+pub(super) fn failed_with(trouble: &DecisionError, tool: &str, code: &str) -> bool {
+    match trouble {
+        DecisionError::Permanent(told) => told.starts_with(&format!("`{tool}` failed ({code})")),
+        DecisionError::Transient(_)
+        | DecisionError::Late(_)
+        | DecisionError::Paused
+        | DecisionError::Refused { .. } => false,
+    }
+}
+
+/// The answer of a tool, or nothing when what was asked for is not there.
+async fn call_optional(
+    desk: &DecisionContext<'_>,
+    tool: &str,
+    arguments: Value,
+) -> Result<Option<Value>, DecisionError> {
+    match desk.call_tool(tool, arguments).await {
+        Ok(value) => Ok(Some(value)),
+        Err(trouble) if is_not_found(&trouble, tool) => Ok(None),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// The files of the project; none when it has no repository.
+pub async fn load_tree(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+) -> Result<RepositoryTree, DecisionError> {
+    let project = desk.handoff.context.project.as_ref();
+    if project.is_none_or(|project| project.head.is_none()) {
+        return Ok(RepositoryTree::default());
+    }
+    let Some(value) = call_optional(desk, "git.tree", json!({ "task_id": task })).await? else {
+        return Ok(RepositoryTree::default());
+    };
+    let mut tree: RepositoryTree = serde_json::from_value(value).map_err(|error| {
+        DecisionError::Transient(format!("`git.tree` gave something else: {error}"))
+    })?;
+    // Names are data too: those that cannot be pointed to are not looked at.
+    tree.entries.retain(|entry| is_repository_path(&entry.path));
+    Ok(tree)
+}
+
+/// One file of the project.
+async fn read_file(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+    path: &str,
+) -> Result<Option<String>, DecisionError> {
+    let found = call_optional(desk, "git.read", json!({ "task_id": task, "path": path })).await?;
+    Ok(found.and_then(|value| Some(value.get("text")?.as_str()?.to_owned())))
+}
+
+/// What a brief for a new project says: the file of that name while nothing else was built, or the input itself.
+pub async fn find_brief(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+    tree: &RepositoryTree,
+    input: &str,
+) -> Result<Option<String>, DecisionError> {
+    if is_brief(input) {
+        return Ok(Some(String::new()));
+    }
+    if tree.has_file(BRIEF_FILE_NAME) && tree.has_no_code() {
+        return Ok(Some(read_file(desk, task, BRIEF_FILE_NAME).await?.unwrap_or_default()));
+    }
+    Ok(None)
+}
+
+/// Whether a text calls itself a project brief in its first line.
+pub fn is_brief(input: &str) -> bool {
+    let first = input.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let title = first.trim_start_matches(['#', ' ', '*', '`']).to_lowercase();
+    title.starts_with("project brief") || title.starts_with("project-brief")
+}
+
+/// What is known of the project: its own words where it has some, else a description that is thought up from its files.
+pub async fn gather_project_context(
+    desk: &DecisionContext<'_>,
+    task: TaskId,
+    tree: &RepositoryTree,
+) -> Result<ProjectContext, DecisionError> {
+    for name in AGENT_GUIDE_FILES {
+        if tree.has_file(name)
+            && let Some(text) = read_file(desk, task, name).await?
+            && !text.trim().is_empty()
+        {
+            return Ok(words::parse_agent_guide(&text));
+        }
+    }
+    if tree.has_no_code() {
+        return Ok(ProjectContext::default());
+    }
+    let mut files = Vec::new();
+    for name in BUILD_FILES {
+        if files.len() == MAX_BUILD_FILES {
+            break;
+        }
+        if tree.has_file(name)
+            && let Some(text) = read_file(desk, task, name).await?
+        {
+            files.push((name.to_owned(), text));
+        }
+    }
+    let analysed = desk
+        .make_decision::<ProjectAnalysis>(&prompts::analyse_project_prompt(
+            &tree.render_listing(),
+            &files,
+        ))
+        .await?;
+    Ok(to_project_context(analysed, tree))
+}
+
+/// A description as everybody else has it; places that are not there are left out.
+fn to_project_context(analysed: ProjectAnalysis, tree: &RepositoryTree) -> ProjectContext {
+    let ProjectAnalysis { architecture, key_paths, patterns, build_commands } = analysed;
+    let key_paths: BTreeMap<_, _> = key_paths
+        .into_iter()
+        .filter(|place| is_repository_path(&place.path) && tree.has_path(&place.path))
+        .map(|place| (place.path, fence::sanitize_line(&place.what, 300)))
+        .collect();
+    let patterns = patterns
+        .into_iter()
+        .map(|pattern| {
+            (fence::sanitize_line(&pattern.name, 60), fence::sanitize_line(&pattern.how, 300))
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    let build_commands = build_commands
+        .iter()
+        .map(|command| fence::sanitize_line(command, 300))
+        .filter(|command| !command.is_empty() && seen.insert(command.clone()))
+        .collect();
+    let architecture = fence::truncate_middle(architecture.trim(), 2_000);
+    ProjectContext { claude_md: None, architecture, key_paths, patterns, build_commands }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Decisions of the project manager. Code decides where a table or a rule knows the answer; a model is asked for the
+//! rest, one independent question at a time.
+
+use std::collections::BTreeMap;
+
+use cynode_core::{agents::AgentRole, decisions::review::ReviewOptions, names::DottedKey};
+use cynode_wire::{
+    handoffs::{HandoffAnswer, HandoffRequest, ProjectContext, TaskFacts},
+    reports::{ReportKind, ReportView},
+};
+use serde_json::Value;
+
+use super::{HandoffOutcome, fence};
+use crate::decision_context::{DecisionContext, DecisionError};
+
+mod delivery;
+mod dispatch;
+mod failure;
+mod plan;
+mod report;
+mod summary;
+mod trace;
+mod verify;
+
+pub use dispatch::{DEFAULT_WORKER, design_path, spec_path};
+pub use verify::TESTS_REQUIRED_PREFIX;
+
+/// Works on a handoff of the project manager.
+pub async fn process_manager_handoff(
+    desk: &DecisionContext<'_>,
+) -> Result<HandoffOutcome, DecisionError> {
+    match &desk.handoff.request {
+        HandoffRequest::Plan { previous_plan, feedback, answer, attempt, started_units } => {
+            let request = plan::PlanningRequest {
+                before: previous_plan.as_ref(),
+                feedback,
+                answer: answer.as_ref(),
+                attempt: *attempt,
+                begun: started_units,
+            };
+            plan::plan_task(desk, request).await.map(to_outcome)
+        }
+        HandoffRequest::Dispatch { units } => {
+            dispatch::assign_ready_units(desk, units).map(to_outcome)
+        }
+        HandoffRequest::Verify(judge) => verify::verify_result(desk, judge).await,
+        HandoffRequest::Failure { .. } => failure::decide_failure(desk).await.map(to_outcome),
+        HandoffRequest::Report { report } => {
+            report::answer_report(desk, report).await.map(to_outcome)
+        }
+        HandoffRequest::Summarise { units, answer } => {
+            summary::summarize_task(desk, units, answer.as_ref()).await.map(to_outcome)
+        }
+        HandoffRequest::Schedule { schedule, text } => {
+            summary::create_scheduled_tasks(desk, schedule, text).await.map(to_outcome)
+        }
+        HandoffRequest::Analyse(_) => {
+            Err(DecisionError::Permanent("a project manager does not analyse".into()))
+        }
+        HandoffRequest::Chat { .. } => {
+            Err(DecisionError::Permanent("a chat is answered as it goes, and not here".into()))
+        }
+    }
+}
+
+fn to_outcome(answer: HandoffAnswer) -> HandoffOutcome {
+    HandoffOutcome::Answer(Box::new(answer))
+}
+
+/// The task that a handoff is about.
+pub(super) fn handoff_task<'a>(
+    desk: &'a DecisionContext<'_>,
+) -> Result<&'a TaskFacts, DecisionError> {
+    desk.handoff
+        .context
+        .task
+        .as_ref()
+        .ok_or_else(|| DecisionError::Permanent("the handoff names no task".into()))
+}
+
+/// What must be shown for the task to be done.
+pub(super) fn criterion_texts(task: &TaskFacts) -> Vec<String> {
+    task.acceptance_criteria.iter().map(|criterion| criterion.text.to_string()).collect()
+}
+
+/// What was learned of the project when the plan was made.
+fn planned_project(desk: &DecisionContext<'_>) -> ProjectContext {
+    desk.handoff.context.planned.as_ref().map(|planned| planned.project.clone()).unwrap_or_default()
+}
+
+/// How strict reviews are. What cannot be used is said in the log.
+fn review_options(desk: &DecisionContext<'_>) -> ReviewOptions {
+    let (options, notes) = ReviewOptions::from_preferences(&desk.handoff.context.preferences);
+    for note in notes {
+        tracing::warn!(event = "preference.invalid", note = %note, "a preference cannot be used as it is");
+    }
+    options
+}
+
+fn find_preference<'a>(
+    preferences: &'a BTreeMap<DottedKey, Value>,
+    key: &str,
+) -> Option<&'a Value> {
+    preferences.get(&key.parse::<DottedKey>().ok()?)
+}
+
+/// The last report of that kind by an agent of that role about a unit. Roles come from tokens; everything else is a claim.
+fn last_report<'a>(
+    desk: &'a DecisionContext<'_>,
+    unit: &str,
+    by: impl Fn(AgentRole) -> bool,
+    of: impl Fn(ReportKind) -> bool,
+) -> Option<&'a ReportView> {
+    desk.handoff.context.reports.iter().rev().find(|report| {
+        report.unit.as_deref().is_none_or(|about| about == unit)
+            && by(report.agent_role)
+            && of(report.kind)
+    })
+}
+
+/// A report in one line.
+pub(super) fn render_report_line(report: &ReportView) -> String {
+    let details = if report.details.is_null() { String::new() } else { report.details.to_string() };
+    let summary = fence::sanitize_line(&report.summary, 500);
+    format!("{} ({}): {summary} {details}", report.kind.as_str(), report.agent_role.as_str())
+}

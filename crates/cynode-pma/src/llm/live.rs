@@ -1,0 +1,177 @@
+use cynode_core::models::no_model_message;
+use cynode_wire::handoffs::{
+    BeginDecision, DecisionPermit, HandoffAssignment, ModelDecision, RecordDecision,
+};
+use serde_json::Value;
+
+use super::{
+    AnswerSchema, AnswerValidator, LlmClient, StructuredCompletion, build_completion_request,
+    decision_kind_name, find_recorded_answer, request_digest, schema_digest, select_model,
+};
+use crate::{
+    backoff::JitteredBackoff,
+    decision_context::{BoxedFuture, DecisionBackend, DecisionError, DecisionRequest},
+    mcp_client::{OrchestratorClient, OrchestratorError},
+};
+
+/// How often the orchestrator is told of a decision that it cannot take.
+const MAX_RECORD_ATTEMPTS: u32 = 3;
+
+/// Thinks for one handoff, at the orchestrator's model egress.
+#[derive(Debug)]
+pub struct LiveBackend<'a> {
+    handoff: &'a HandoffAssignment,
+    voice: LlmClient,
+    host: OrchestratorClient,
+    temperature: f64,
+}
+
+impl<'a> LiveBackend<'a> {
+    /// A brain for a handoff: its models through `voice`, its decisions recorded by `host`.
+    pub const fn new(
+        handoff: &'a HandoffAssignment,
+        voice: LlmClient,
+        host: OrchestratorClient,
+        temperature: f64,
+    ) -> Self {
+        Self { handoff, voice, host, temperature }
+    }
+
+    async fn resolve_decision(
+        &self,
+        ask: &DecisionRequest,
+        check: AnswerValidator<'_>,
+    ) -> Result<Value, DecisionError> {
+        let form = AnswerSchema::from_schema(&ask.schema)
+            .map_err(|why| DecisionError::Permanent(format!("a form cannot be used: {why}")))?;
+        let digest = request_digest(ask);
+        if let Some(known) = find_recorded_answer(&self.handoff.decisions, ask, &digest)
+            && let Ok(known) = form.validate_answer(known.clone(), check)
+        {
+            tracing::info!(event = "think_call.replayed", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step);
+            return Ok(known);
+        }
+        let model = select_model(&self.handoff.models, ask.tier).ok_or_else(|| {
+            // One may be offered again at any moment, and whoever takes the handoff then has it.
+            DecisionError::Transient(no_model_message())
+        })?;
+        self.announce_decision().await?;
+        let temperature = super::temperature_for_kind(ask.kind, self.temperature);
+        let insisted = self.voice.complete_structured(ask, &form, model, temperature, check).await;
+        tracing::info!(
+            event = "think_call.completed", handoff = %self.handoff.handoff_id, kind = decision_kind_name(ask.kind), step = ask.step, model,
+            attempts = insisted.attempts, input_tokens = insisted.input_tokens, output_tokens = insisted.output_tokens,
+            milliseconds = insisted.latency.as_millis(), answered = insisted.answer.is_ok(),
+        );
+        // Nobody was heard: there is nothing to keep.
+        if insisted.texts.is_empty() {
+            return insisted.answer;
+        }
+        let prompt = build_completion_request(ask, &form, model, temperature, None);
+        let recorded = self
+            .record_decision(
+                build_decision_record(ask, digest, model, &insisted),
+                prompt,
+                &insisted,
+            )
+            .await;
+        match insisted.answer {
+            // An answer that could not be kept is not used: another process might get another.
+            Ok(value) => recorded.map(|()| value),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Says that a model is about to be asked; it is not while a person has paused the task.
+    async fn announce_decision(&self) -> Result<(), DecisionError> {
+        let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
+        let begin = BeginDecision { handoff_id, fencing_token };
+        let (mut tries, mut backoff) = (0, JitteredBackoff::default());
+        loop {
+            tries += 1;
+            match self.host.begin_decision(&self.handoff.context.trace_id, &begin).await {
+                Ok(DecisionPermit { paused: false }) => return Ok(()),
+                Ok(DecisionPermit { paused: true }) => return Err(DecisionError::Paused),
+                Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
+                    backoff.sleep_next().await;
+                }
+                Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
+                    return Err(DecisionError::Transient(format!(
+                        "a decision could not be begun: {why}"
+                    )));
+                }
+                Err(OrchestratorError::Refused(why)) => {
+                    return Err(DecisionError::Permanent(format!(
+                        "a decision could not be begun: {why}"
+                    )));
+                }
+            }
+        }
+    }
+
+    async fn record_decision(
+        &self,
+        decision: ModelDecision,
+        prompt: Value,
+        insisted: &StructuredCompletion,
+    ) -> Result<(), DecisionError> {
+        let record = RecordDecision {
+            handoff_id: self.handoff.handoff_id,
+            fencing_token: self.handoff.fencing_token,
+            decision,
+            prompt,
+            calls: insisted.calls.clone(),
+        };
+        let (mut tries, mut backoff) = (0, JitteredBackoff::default());
+        loop {
+            tries += 1;
+            match self.host.record_decision(&self.handoff.context.trace_id, &record).await {
+                Ok(()) => return Ok(()),
+                Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
+                    backoff.sleep_next().await;
+                }
+                Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
+                    return Err(DecisionError::Transient(format!(
+                        "a decision could not be recorded: {why}"
+                    )));
+                }
+                Err(OrchestratorError::Refused(why)) => {
+                    return Err(DecisionError::Permanent(format!(
+                        "a decision could not be recorded: {why}"
+                    )));
+                }
+            }
+        }
+    }
+}
+
+fn build_decision_record(
+    ask: &DecisionRequest,
+    prompt_digest: String,
+    model: &str,
+    insisted: &StructuredCompletion,
+) -> ModelDecision {
+    ModelDecision {
+        step: ask.step,
+        kind: decision_kind_name(ask.kind).to_owned(),
+        prompt_digest,
+        schema_digest: schema_digest(&ask.schema),
+        model: model.to_owned(),
+        output: insisted.answer.as_ref().ok().cloned(),
+        attempts: insisted.attempts,
+        validation_errors: insisted.complaints.clone(),
+        input_tokens: insisted.input_tokens,
+        output_tokens: insisted.output_tokens,
+        latency_ms: u64::try_from(insisted.latency.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+impl DecisionBackend for LiveBackend<'_> {
+    fn request_decision<'b>(
+        &'b self,
+        ask: DecisionRequest,
+        check: AnswerValidator<'b>,
+    ) -> BoxedFuture<'b, Result<Value, DecisionError>> {
+        Box::pin(async move { self.resolve_decision(&ask, check).await })
+    }
+}

@@ -1,0 +1,313 @@
+//! Steps of the workflow: each decides from its input and returns what to store. No step stores anything itself.
+
+mod base_checks;
+mod collect;
+mod dispatch;
+mod fail;
+mod finalize;
+mod load;
+mod pending_checks;
+mod plan;
+mod verify;
+
+use cynode_core::{
+    delivery::ANSWER_RETRY,
+    workflow::{
+        StepVerdict, WorkflowStep,
+        limits::{RunLimits, backoff_delay},
+        plan::UnitKey,
+        waits::{ANSWER_STOP, WaitReason, is_stop_answer},
+    },
+};
+use cynode_wire::{
+    handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
+    workflow::{
+        EndedWait, NewWait, RunState, StepEffect, TaskContext, WaitResolution, WorkflowPosition,
+    },
+};
+
+use crate::agent_backend::{AgentBackend, StepError};
+
+/// How long a run waits for an agent to be connected before it looks again.
+const UNATTENDED_RECHECK_MS: u64 = 600_000;
+
+/// What a node is given.
+pub(crate) struct StepContext<'a> {
+    pub(crate) task: &'a TaskContext,
+    pub(crate) position: &'a WorkflowPosition,
+    pub(crate) state: &'a RunState,
+    pub(crate) limits: &'a RunLimits,
+    pub(crate) mind: &'a dyn AgentBackend,
+}
+
+/// What a node did, to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CheckpointDraft {
+    pub(crate) verdict: StepVerdict,
+    pub(crate) state: RunState,
+    pub(crate) effects: Vec<StepEffect>,
+    pub(crate) wait: Option<NewWait>,
+    pub(crate) unit: Option<UnitKey>,
+    pub(crate) note: Option<String>,
+    pub(crate) cost_micros: u64,
+}
+
+impl CheckpointDraft {
+    /// A step that only says what follows.
+    pub(crate) const fn new(verdict: StepVerdict, state: RunState) -> Self {
+        Self {
+            verdict,
+            state,
+            effects: Vec::new(),
+            wait: None,
+            unit: None,
+            note: None,
+            cost_micros: 0,
+        }
+    }
+
+    /// The run waits.
+    pub(crate) fn with_wait(state: RunState, wait: NewWait, note: Option<String>) -> Self {
+        Self { wait: Some(wait), note, ..Self::new(StepVerdict::Wait, state) }
+    }
+
+    /// The task is given up.
+    pub(crate) fn fail_task(mut state: RunState, why: String) -> Self {
+        state.failure = Some(why.clone());
+        Self { note: Some(why), ..Self::new(StepVerdict::Fail, state) }
+    }
+}
+
+/// Waits for `reason`, without an end.
+pub(crate) const fn open_ended_wait(reason: WaitReason) -> NewWait {
+    NewWait { reason, question: None, wake_in_ms: None, expires_in_seconds: None }
+}
+
+/// Asks a person.
+pub(crate) fn ask_person(state: RunState, question: String, cost_micros: u64) -> CheckpointDraft {
+    let wait = NewWait { question: Some(question), ..open_ended_wait(WaitReason::HumanInput) };
+    CheckpointDraft { cost_micros, ..CheckpointDraft::with_wait(state, wait, None) }
+}
+
+/// Hands something off and waits for the answer.
+pub(crate) fn hand_off(state: RunState, request: HandoffRequest, about: String) -> CheckpointDraft {
+    let note = Some(format!("asked the project manager: {}", request.handoff_kind().as_str()));
+    let effects = vec![StepEffect::HandOff { about, request: Box::new(request) }];
+    CheckpointDraft { effects, note, ..await_answer(state) }
+}
+
+/// Waits for an answer that was asked for.
+pub(crate) fn await_answer(state: RunState) -> CheckpointDraft {
+    let wait =
+        NewWait { wake_in_ms: Some(UNATTENDED_RECHECK_MS), ..open_ended_wait(WaitReason::Agent) };
+    CheckpointDraft::with_wait(state, wait, None)
+}
+
+/// Asks a person about a unit.
+pub(crate) fn ask_about_unit(
+    mut state: RunState,
+    unit: &UnitKey,
+    question: String,
+    cost_micros: u64,
+) -> CheckpointDraft {
+    state.question_unit = Some(unit.clone());
+    CheckpointDraft { unit: Some(unit.clone()), ..ask_person(state, question, cost_micros) }
+}
+
+/// What a person answered about a unit, if that is what the run was woken by and it is what they were asked about.
+pub(crate) fn unit_answer<'a>(scene: &StepContext<'a>, unit: &UnitKey) -> Option<&'a EndedWait> {
+    let is_about = |asked: &UnitKey| asked == unit;
+    person_answer(scene).filter(|_| scene.state.question_unit.as_ref().is_none_or(is_about))
+}
+
+/// What a person answered, if that is what the run was woken by.
+pub(crate) fn person_answer<'a>(scene: &StepContext<'a>) -> Option<&'a EndedWait> {
+    // A question that a pause cut off was not answered.
+    let spoke = |wait: &&EndedWait| {
+        matches!(wait.reason, WaitReason::HumanInput | WaitReason::Approval)
+            && !matches!(wait.resolution, WaitResolution::Cancelled | WaitResolution::Woken)
+    };
+    scene.position.ended_wait.as_ref().filter(spoke)
+}
+
+/// Whether a person who was asked wants something done once more.
+pub(crate) fn requests_retry(answer: Option<&EndedWait>) -> bool {
+    let words = answer.filter(|wait| wait.reason == WaitReason::HumanInput);
+    words
+        .and_then(|wait| wait.answer.as_deref())
+        .is_some_and(|words| normalize_answer(words) == ANSWER_RETRY)
+}
+
+/// An answer without marks and capital letters.
+pub(crate) fn normalize_answer(words: &str) -> String {
+    let plain = words.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' });
+    let plain: String = plain.collect::<String>().to_lowercase();
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Why a person who was asked wants the task given up, if they do.
+pub(crate) fn abandonment_reason(scene: &StepContext<'_>) -> Option<&'static str> {
+    let wait = person_answer(scene).filter(|wait| wait.reason == WaitReason::HumanInput)?;
+    match wait.resolution {
+        WaitResolution::Expired => Some("nobody answered in time"),
+        WaitResolution::Rejected => Some("a person gave it up"),
+        _ => wait.answer.as_deref().is_some_and(is_stop_answer).then_some("a person gave it up"),
+    }
+}
+
+/// The answer that a step has used up: it is taken in the same checkpoint. A step that asks anew drops what was asked before.
+fn consume_handoff(handoff: Option<&RunHandoff>, step: &mut CheckpointDraft) {
+    let answered =
+        handoff.filter(|it| matches!(it.state, HandoffState::Done | HandoffState::Failed));
+    let asks = step.effects.iter().any(|effect| matches!(effect, StepEffect::HandOff { .. }));
+    if let Some(handoff) = answered.filter(|_| !asks) {
+        step.effects.insert(0, StepEffect::TakeHandoff { handoff_id: handoff.handoff_id });
+    }
+}
+
+/// Whether the task may try something once more.
+pub(crate) fn may_retry(scene: &StepContext<'_>, attempts: u32) -> bool {
+    attempts < scene.limits.step_attempts && scene.position.retries_used < scene.limits.retry_budget
+}
+
+/// How often a unit may be tried again after that many attempts.
+pub(crate) fn attempts_left(scene: &StepContext<'_>, attempts: u32) -> u32 {
+    let left = scene.limits.step_attempts.saturating_sub(attempts);
+    if may_retry(scene, attempts) { left } else { 0 }
+}
+
+/// Whether collecting would find nothing but jobs that are out.
+pub(crate) fn is_awaiting_jobs(position: &WorkflowPosition) -> bool {
+    collect::has_only_open_jobs(&position.units)
+}
+
+/// Whether somebody must say who does this unit.
+pub(crate) fn needs_assignment(unit: &ReadyUnit) -> bool {
+    dispatch::lacks_assignment(unit)
+}
+
+/// Runs a node; what comes to nothing becomes a step too: a wait for the next attempt or for a person, or the end.
+pub(crate) async fn run_step(node: WorkflowStep, scene: &StepContext<'_>) -> CheckpointDraft {
+    if scene.state.undecided {
+        return Box::pin(retry_undecided_step(node, scene)).await;
+    }
+    execute_step(node, scene).await
+}
+
+/// Runs a node about which a person was asked, since nobody could decide it. What they answered is about that: any word but `stop` has
+/// it tried once more.
+async fn retry_undecided_step(node: WorkflowStep, scene: &StepContext<'_>) -> CheckpointDraft {
+    let state = RunState { undecided: false, ..scene.state.clone() };
+    if let Some(why) = abandonment_reason(scene) {
+        return CheckpointDraft::fail_task(state, format!("{}: {why}", node.step_title()));
+    }
+    let position = WorkflowPosition { ended_wait: None, ..scene.position.clone() };
+    let StepContext { task, limits, mind, .. } = *scene;
+    execute_step(node, &StepContext { task, position: &position, state: &state, limits, mind })
+        .await
+}
+
+async fn execute_step(node: WorkflowStep, scene: &StepContext<'_>) -> CheckpointDraft {
+    let timeout = scene.limits.step_timeout(node);
+    let work = async {
+        match node {
+            WorkflowStep::LoadTaskContext => Ok(load::run_load_step(scene)),
+            WorkflowStep::PlanSteps => plan::run_plan_step(scene).await,
+            WorkflowStep::DispatchStep => dispatch::run_dispatch_step(scene).await,
+            WorkflowStep::CollectResult => collect::run_collect_step(scene).await,
+            WorkflowStep::VerifyStepResult => verify::run_verify_step(scene).await,
+            WorkflowStep::FinalizeSummary => finalize::run_finalize_step(scene).await,
+            WorkflowStep::MarkFailed => Ok(fail::run_fail_step(scene)),
+        }
+    };
+    let done = tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
+        Err(StepError::Transient(format!("{} took longer than {timeout:?}", node.step_title())))
+    });
+    let mut step = match done {
+        Ok(mut step) => {
+            // Whoever waits for an answer has neither failed nor done it yet.
+            let waits_for = step.wait.as_ref().map(|wait| wait.reason);
+            if waits_for != Some(WaitReason::Agent) {
+                step.state.node_failures = 0;
+            }
+            // Whoever waits on has not used the answer up yet.
+            if !matches!(
+                waits_for,
+                Some(WaitReason::Agent | WaitReason::HumanInput | WaitReason::Job)
+            ) {
+                step.state.question_unit = None;
+            }
+            step
+        }
+        Err(error) => handle_step_error(node, scene, &error),
+    };
+    consume_handoff(scene.position.handoff.as_ref(), &mut step);
+    step
+}
+
+/// What is stored when the orchestrator will never take what a node did, best first. Work that was done is not given up because it may not
+/// end yet: a person is asked. The last is always to give the task up, without the state, which may be what was too large.
+pub(crate) fn refusal_fallbacks(
+    node: WorkflowStep,
+    status: u16,
+    state: &RunState,
+    handoff: Option<&RunHandoff>,
+    detail: &str,
+) -> Vec<CheckpointDraft> {
+    let mut instead = Vec::new();
+    if node == WorkflowStep::FinalizeSummary && status == 422 {
+        let question = format!(
+            "Everything is done, and yet the task may not end: {detail}\nAnswer `{ANSWER_RETRY}` when that is mended, or cancel the task."
+        );
+        let mut asking = ask_person(state.clone(), question, 0);
+        // What was said before is used up: whoever answers has it done once more.
+        consume_handoff(handoff, &mut asking);
+        instead.push(asking);
+    }
+    let little = RunState { runner: state.runner.clone(), ..RunState::default() };
+    instead.push(CheckpointDraft::fail_task(little, format!("{}: {detail}", node.step_title())));
+    instead
+}
+
+fn handle_step_error(
+    node: WorkflowStep,
+    scene: &StepContext<'_>,
+    error: &StepError,
+) -> CheckpointDraft {
+    let mut state = scene.state.clone();
+    let why = format!("{}: {error}", node.step_title());
+    let delay = match error {
+        StepError::Unattended => {
+            let wait = NewWait {
+                wake_in_ms: Some(UNATTENDED_RECHECK_MS),
+                ..open_ended_wait(WaitReason::Agent)
+            };
+            return CheckpointDraft::with_wait(state, wait, Some(why));
+        }
+        // What was done so far is not lost because somebody could not think.
+        StepError::Undecided(_) => {
+            let question = format!(
+                "{why}\nAnswer `{ANSWER_RETRY}` to have it tried once more, or `{ANSWER_STOP}` to give the task up."
+            );
+            (state.undecided, state.node_failures) = (true, 0);
+            return ask_person(state, question, 0);
+        }
+        StepError::Permanent(_) => return CheckpointDraft::fail_task(state, why),
+        StepError::Transient(_) => backoff_delay(state.node_failures + 1).as_millis(),
+        StepError::Domain(_) => 0,
+    };
+    state.node_failures += 1;
+    let left = state.node_failures < scene.limits.node_attempts
+        && scene.position.retries_used < scene.limits.retry_budget;
+    if !left {
+        let why =
+            format!("{why} (attempt {} of {})", state.node_failures, scene.limits.node_attempts);
+        return CheckpointDraft::fail_task(state, why);
+    }
+    let wake_in_ms = Some(u64::try_from(delay).unwrap_or(u64::MAX));
+    let wait = NewWait { wake_in_ms, ..open_ended_wait(WaitReason::Retry) };
+    CheckpointDraft::with_wait(state, wait, Some(why))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! Collect Result: collects the next finished result, or waits.
+
+use cynode_core::workflow::instructions::InstructionKind;
+use cynode_core::workflow::{
+    StepVerdict,
+    plan::UnitKey,
+    units::{JobState, UnitState},
+    waits::{ANSWER_STOP, WaitReason},
+};
+use cynode_wire::{
+    handoffs::{FailureDecision, PlanRevision, UnitsConflict},
+    workflow::{
+        FindingSeverity, PlanFeedback, RunState, StepEffect, StepResult, UnitView,
+        VerificationFinding,
+    },
+};
+use serde_json::Value;
+
+use super::{
+    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer, hand_off, may_retry,
+    open_ended_wait,
+    pending_checks::{CheckProgress, check_progress, gather_evidence},
+    unit_answer,
+};
+use crate::agent_backend::{AgentReply, FailureRemedy, FailureRequest, StepError};
+
+/// Most characters of a worker's output that are repeated.
+const MAX_OUTPUT_CHARS: usize = 2000;
+
+struct CollectInput<'a> {
+    units: &'a [UnitView],
+    /// The unit that a person or the project manager was asked about: it comes first, so that what they answered is used.
+    asked: Option<&'a UnitKey>,
+}
+
+#[derive(Debug, PartialEq)]
+enum CollectOutput {
+    Result { unit: UnitKey, attempt: u32, output: Value },
+    Nothing { unit: UnitKey, attempt: u32, why: String, lost: bool },
+    Apart { unit: UnitKey, attempt: u32, conflict: UnitsConflict },
+    Await,
+    NothingOut,
+}
+
+/// What has come. `ready` says whether a result can be judged; one that cannot is left where it is.
+fn find_result(
+    input: &CollectInput<'_>,
+    mut ready: impl FnMut(&UnitKey, u32, &Value) -> bool,
+) -> CollectOutput {
+    let out = input.units.iter().filter(|unit| unit.state == UnitState::Dispatched);
+    let mut out: Vec<_> = out.collect();
+    out.sort_by_key(|unit| input.asked.is_some_and(|asked| *asked != unit.key));
+    let mut any = false;
+    for unit in out {
+        any = true;
+        let Some(job) = unit.job.as_ref().filter(|job| job.state.is_final() && !job.collected)
+        else {
+            continue;
+        };
+        let (unit, attempt) = (unit.key.clone(), job.attempt);
+        let output = job.result.clone().unwrap_or_default();
+        let why = match job.state {
+            JobState::Succeeded if !ready(&unit, attempt, &output) => continue,
+            JobState::Succeeded => return CollectOutput::Result { unit, attempt, output },
+            JobState::Failed if output["stop_reason"] == "conflict" => {
+                match parse_conflict(&output) {
+                    Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
+                    None => format!("the job failed: {}", excerpt_output(&output)),
+                }
+            }
+            JobState::Failed => format!("the job failed: {}", excerpt_output(&output)),
+            JobState::Lost => "nothing was heard of the job any more".to_owned(),
+            JobState::Cancelled | JobState::Queued | JobState::Running => continue,
+        };
+        return CollectOutput::Nothing { unit, attempt, why, lost: job.state == JobState::Lost };
+    }
+    if any { CollectOutput::Await } else { CollectOutput::NothingOut }
+}
+
+/// The units that do not fit together, as the orchestrator names them.
+fn parse_conflict(output: &Value) -> Option<UnitsConflict> {
+    let conflict = &output["conflict"];
+    Some(UnitsConflict {
+        unit: serde_json::from_value(conflict["unit"].clone()).ok()?,
+        merged_units: serde_json::from_value(conflict["merged_units"].clone()).ok()?,
+        files: serde_json::from_value(conflict["files"].clone()).ok()?,
+    })
+}
+
+/// Enough of a worker's words to see what was wrong.
+fn excerpt_output(output: &Value) -> String {
+    let text = describe_failure(output).unwrap_or_else(|| output.to_string());
+    let words: String = text.chars().take(MAX_OUTPUT_CHARS).collect();
+    if words.len() < text.len() { format!("{words} …") } else { words }
+}
+
+/// What a node says of a job that failed, in words: a person may read it.
+fn describe_failure(output: &Value) -> Option<String> {
+    let summary = output["summary"].as_str().filter(|text| !text.trim().is_empty())?;
+    let stop_reason = output["stop_reason"].as_str().unwrap_or("failed");
+    let steps = output["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    let failing = steps.iter().rev().find(|step| step["exit_code"] != 0);
+    let wrote = failing.and_then(|step| step["output"].as_str()).unwrap_or_default().trim();
+    let from = wrote.char_indices().rev().nth(MAX_OUTPUT_CHARS / 2).map_or(0, |(at, _)| at);
+    let wrote = wrote[from..].trim();
+    let end = if wrote.is_empty() { String::new() } else { format!("\nIt wrote: {wrote}") };
+    Some(format!("{} ({stop_reason}){end}", summary.trim()))
+}
+
+/// Whether there is nothing to collect yet.
+pub(super) fn has_only_open_jobs(units: &[UnitView]) -> bool {
+    find_result(&CollectInput { units, asked: None }, |_, _, _| true) == CollectOutput::Await
+}
+
+pub(super) async fn run_collect_step(
+    scene: &StepContext<'_>,
+) -> Result<CheckpointDraft, StepError> {
+    let mut state = scene.state.clone();
+    // Checks of whatever has come are begun at once, so that units beside each other do not wait for each other.
+    let mut checks: Vec<StepEffect> = Vec::new();
+    let asked = state.question_unit.as_ref();
+    let input = CollectInput { units: &scene.position.units, asked };
+    let output = find_result(&input, |unit, attempt, output| {
+        match check_progress(scene, unit, attempt, output) {
+            CheckProgress::Known(_) | CheckProgress::Unable(_) => true,
+            CheckProgress::Gathering => false,
+            CheckProgress::Missing(due) => {
+                checks.push(gather_evidence(scene, unit, attempt, due));
+                false
+            }
+        }
+    });
+    let step = apply_collect_output(scene, &mut state, output).await?;
+    Ok(CheckpointDraft { effects: [checks, step.effects].concat(), ..step })
+}
+
+async fn apply_collect_output(
+    scene: &StepContext<'_>,
+    state: &mut RunState,
+    output: CollectOutput,
+) -> Result<CheckpointDraft, StepError> {
+    let mut state = std::mem::take(state);
+    Ok(match output {
+        CollectOutput::Apart { unit, attempt, conflict } => {
+            let files = conflict.files.join(", ");
+            let merged: Vec<_> =
+                conflict.merged_units.iter().map(|key| format!("`{key}`")).collect();
+            let merged = merged.join(", ");
+            let why = format!("`{}` does not fit to {merged}: {files}", conflict.unit);
+            let findings = vec![VerificationFinding::new(FindingSeverity::Major, why.clone())];
+            let revision = PlanRevision {
+                unit: unit.clone(),
+                findings: findings.clone(),
+                recommended_actions: Vec::new(),
+                conflict: Some(conflict),
+            };
+            state.feedback.push(revision.to_feedback());
+            let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
+            let step = CheckpointDraft::new(StepVerdict::Revise, state);
+            CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
+        }
+        CollectOutput::Result { unit, attempt, mut output } => {
+            // Only whoever runs the checks needs it, and there may be much of it.
+            if let Some(fields) = output.as_object_mut() {
+                fields.remove("restored_tests");
+            }
+            state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
+            let effects = vec![StepEffect::CollectJob { unit: unit.clone(), attempt }];
+            CheckpointDraft {
+                effects,
+                unit: Some(unit),
+                ..CheckpointDraft::new(StepVerdict::Pass, state)
+            }
+        }
+        CollectOutput::Nothing { unit, attempt, why, lost } => {
+            let mut findings =
+                vec![VerificationFinding::new(FindingSeverity::Critical, why.clone())];
+            let reply =
+                if lost { None } else { Some(request_remedy(scene, &unit, attempt, &why).await?) };
+            let (remedy, cost_micros) = match reply {
+                // A machine that is not heard of says nothing about the work.
+                None => {
+                    let (decision, note, by_person) = (FailureDecision::Retry, None, false);
+                    (FailureRemedy { decision, note, by_person }, 0)
+                }
+                Some(AgentReply::Done(remedy, cost)) => (remedy, cost),
+                Some(AgentReply::Ask(question, cost)) => {
+                    return Ok(ask_about_unit(state, &unit, question, cost));
+                }
+                Some(AgentReply::Later(request, about)) => {
+                    state.question_unit = Some(unit);
+                    return Ok(hand_off(state, *request, about));
+                }
+                Some(AgentReply::Waiting) => return Ok(await_answer(state)),
+            };
+            let FailureRemedy { decision, note, by_person } = remedy;
+            // What is planned smaller is another unit with attempts of its own: it must end at some time.
+            let reduces = decision == FailureDecision::ReduceScope && !by_person;
+            if reduces && !may_retry(scene, state.scope_reductions) {
+                let question =
+                    reduction_limit_question(&unit, attempt, &why, state.scope_reductions);
+                return Ok(ask_about_unit(state, &unit, question, cost_micros));
+            }
+            findings.extend(
+                note.iter()
+                    .map(|text| VerificationFinding::new(FindingSeverity::Note, text.clone())),
+            );
+            let why = note.filter(|_| decision != FailureDecision::Retry).unwrap_or(why);
+            let step = if decision == FailureDecision::ReduceScope {
+                let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
+                let kind = InstructionKind::ReduceScope;
+                state.scope_reductions += 1;
+                state.feedback.push(PlanFeedback { kind, text: format!("unit `{unit}`: {why}") });
+                let step = CheckpointDraft::new(StepVerdict::Revise, state);
+                CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
+            } else if decision == FailureDecision::Retry && (by_person || may_retry(scene, attempt))
+            {
+                let effects = vec![StepEffect::RetryUnit { unit: unit.clone(), attempt, findings }];
+                let step = CheckpointDraft::new(StepVerdict::Redo, state);
+                CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
+            } else {
+                let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
+                let step = CheckpointDraft::fail_task(state, format!("unit `{unit}`: {why}"));
+                CheckpointDraft { effects, unit: Some(unit), ..step }
+            };
+            CheckpointDraft { cost_micros, ..step }
+        }
+        CollectOutput::Await => {
+            CheckpointDraft::with_wait(state, open_ended_wait(WaitReason::Job), None)
+        }
+        CollectOutput::NothingOut => CheckpointDraft::new(StepVerdict::Done, state),
+    })
+}
+
+/// Asks what is to be done about a unit for which nothing smaller is planned any more.
+fn reduction_limit_question(unit: &UnitKey, attempt: u32, why: &str, reduced: u32) -> String {
+    let why: String = why.chars().take(MAX_OUTPUT_CHARS / 2).collect();
+    let limit = match reduced {
+        0 => "The task has used up what may be tried again.".to_owned(),
+        times => format!("Less was planned {times} times already."),
+    };
+    format!(
+        "Unit `{unit}` came to nothing in attempt {attempt}: {why}\n{limit} Answer `{ANSWER_STOP}` to give the \
+         task up, or say what is to be done otherwise: then it is tried again."
+    )
+}
+
+/// What is to be done about a unit whose job failed.
+async fn request_remedy(
+    scene: &StepContext<'_>,
+    key: &UnitKey,
+    attempt: u32,
+    why: &str,
+) -> Result<AgentReply<FailureRemedy>, StepError> {
+    let unit = scene.position.units.iter().find(|unit| unit.key == *key);
+    let Some(unit) = unit else {
+        return Err(StepError::Permanent(format!("unit `{key}` is not there")));
+    };
+    let request = FailureRequest {
+        unit,
+        payload: super::dispatch::unit_payload(scene, key),
+        attempt,
+        attempts_left: attempts_left(scene, attempt),
+        why,
+        answer: unit_answer(scene, key),
+        handed: scene.position.handoff.as_ref(),
+    };
+    scene.mind.handle_unit_failure(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_in_words_and_what_has_none_as_it_is() {
+        let plain = json!({ "summary": "Nothing was changed. ", "stop_reason": "unverified", "anomalies": [], "base": "c" });
+        assert_eq!(excerpt_output(&plain), "Nothing was changed. (unverified)");
+        let steps = json!([{ "exit_code": 0, "output": "fine" }, { "exit_code": 2, "output": "1 of 3 failed\n" }]);
+        let ran =
+            json!({ "summary": "Command 2 of 2 failed.", "stop_reason": "failed", "steps": steps });
+        assert_eq!(
+            excerpt_output(&ran),
+            "Command 2 of 2 failed. (failed)\nIt wrote: 1 of 3 failed"
+        );
+        assert_eq!(excerpt_output(&json!({ "error": "no" })), r#"{"error":"no"}"#);
+    }
+}
