@@ -1,6 +1,6 @@
 //! The OpenAPI document: what the routes say, and what holds for all of them.
 
-use cynode_wire::problem::{PROBLEM_JSON, ProblemDetails};
+use cynode_wire::platform::problem::{PROBLEM_JSON, ProblemDetails};
 use utoipa::{
     OpenApi, ToSchema,
     openapi::{

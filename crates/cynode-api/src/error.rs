@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_app::Error;
-use cynode_wire::problem::ProblemDetails;
+use cynode_wire::platform::problem::ProblemDetails;
 
 /// A failed request: it never became an operation, or the operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -159,7 +159,7 @@ mod tests {
     use std::time::Duration;
 
     use cynode_app::Error;
-    use cynode_wire::problem::ProblemDetails;
+    use cynode_wire::platform::problem::ProblemDetails;
 
     use super::*;
 

@@ -12,14 +12,14 @@ use axum::{
 };
 use cynode_app::{
     App, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
+    identity::service_tokens::{ServiceIdentity, ServiceKind},
     nodes::{self, AuthenticatedNode},
-    services::{ServiceIdentity, ServiceKind},
-    tokens::{self, PresentedToken},
+    platform::tokens::{self, PresentedToken},
 };
 use cynode_core::trace::TraceId;
 use cynode_wire::{
     nodes::NodeHeartbeat,
-    page::{Cursor, PageRequest},
+    platform::page::{Cursor, PageRequest},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 

@@ -14,12 +14,12 @@ use axum::{
 };
 use cynode_app::{
     Error, OperationRequest,
-    inference::{
+    models::inference::{
         self, Dialect, DialectCodec as _, FORWARDED_HEADERS, InferenceAnswer, InferenceCaller,
         InferenceRequest, ModelError, ModelErrorKind, OfferedModel, WireError,
     },
-    projects::ProjectRef,
-    tokens,
+    platform::tokens,
+    tasks::projects::ProjectRef,
 };
 use cynode_core::trace::TraceId;
 use futures::stream;

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_core::trace::{TraceId, TraceParent};
-use cynode_wire::problem::{PROBLEM_JSON, ProblemDetails};
+use cynode_wire::platform::problem::{PROBLEM_JSON, ProblemDetails};
 use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt, TraceFlags, TraceState},

@@ -7,60 +7,16 @@
 //! An operation is a free function in the module of its aggregate. Time and randomness come from [`AppEnvironment`],
 //! never from the system.
 
-pub mod agents;
-pub mod api_keys;
-pub mod approvals;
-pub mod artifacts;
-pub mod audit;
-mod batch;
-pub mod bootstrap;
-pub mod budgets;
-pub mod chat;
-mod context;
+pub mod background;
 pub mod delivery;
-pub mod egress;
-mod environment;
-mod error;
-pub mod events;
-pub mod evidence;
-pub mod gate;
-pub mod groups;
-mod guesses;
-pub mod handoffs;
-pub mod health;
-mod idempotency;
-pub mod inference;
-pub mod jobs;
-pub mod keys;
-mod leftovers;
-pub mod links;
-pub mod liveness;
-pub mod maintenance;
+pub mod identity;
+pub mod manager;
 pub mod models;
 pub mod nodes;
-pub mod notices;
-mod passwords;
-mod placement;
-pub mod preferences;
-pub mod projects;
-pub mod redaction;
-pub mod remotes;
-pub mod reports;
-pub mod repositories;
-pub mod schedules;
-pub mod servers;
-pub mod services;
-pub mod sessions;
-pub mod settings;
-pub mod skills;
-pub mod sweep;
+pub mod notifications;
+pub mod platform;
 pub mod tasks;
-pub mod timeline;
-mod timeouts;
-pub mod tokens;
-pub mod usage;
-pub mod users;
-pub mod wakeups;
+pub mod tools;
 pub mod workflow;
 
 use std::sync::Arc;
@@ -71,12 +27,12 @@ use time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-pub use context::{Ctx, OperationFuture, OperationRequest};
-pub use cynode_db::authentication::{AgentRestrictions, AuthenticatedCaller};
-pub use environment::{AppEnvironment, Clock, RandomSource, SystemClock, SystemRandom};
-pub use error::Error;
-pub use idempotency::{IdempotentAttempt, OperationAnswer};
-pub use passwords::HashedPassword;
+pub use cynode_db::identity::authentication::{AgentRestrictions, AuthenticatedCaller};
+pub use platform::context::{Ctx, OperationFuture, OperationRequest};
+pub use platform::environment::{AppEnvironment, Clock, RandomSource, SystemClock, SystemRandom};
+pub use platform::error::Error;
+pub use platform::idempotency::{IdempotentAttempt, OperationAnswer};
+pub use platform::password_hashing::HashedPassword;
 
 /// What an installation decides about its operations.
 #[derive(Clone, Copy, Debug)]
@@ -102,17 +58,17 @@ impl Default for LifetimePolicy {
 /// The parts of a process that serves the gateway.
 pub struct GatewayParts {
     /// The keys of the installation.
-    pub keys: keys::InstallationKeys,
+    pub keys: platform::keys::InstallationKeys,
     /// The product's own tools.
-    pub native: Arc<[cynode_wire::gate::McpToolDefinition]>,
+    pub native: Arc<[cynode_wire::tools::McpToolDefinition]>,
     /// The way to servers that people installed.
-    pub reach: Arc<dyn servers::ToolServerClient>,
+    pub reach: Arc<dyn tools::tool_servers::ToolServerClient>,
     /// Where the bytes of artifacts are.
     pub objects: Arc<dyn object_store::ObjectStore>,
     /// Where that is on disk: the store itself does not show what was left half written.
     pub objects_directory: std::path::PathBuf,
     /// Where the repositories of projects are.
-    pub repositories: repositories::RepositoryStore,
+    pub repositories: delivery::repositories::RepositoryStore,
     /// How long audit records of tool calls are kept.
     pub audit_retention: Duration,
     /// How long transcripts are kept: what agents said and did in their jobs.
@@ -128,32 +84,32 @@ pub struct App {
     /// Counts commits, so that event streams of this process need not wait for their next look.
     commits: watch::Sender<u64>,
     /// What this process knows of before others do.
-    signs: Arc<wakeups::Wakeups>,
-    hashing: passwords::PasswordHashing,
+    signs: Arc<platform::wakeups::Wakeups>,
+    hashing: platform::password_hashing::PasswordHashing,
     /// Work of several requests done at once.
     shared: Arc<SharedState>,
     /// What the gate needs; a process that only speaks to the database has none.
     gate: Option<Arc<GatewayParts>>,
     /// The way to models; as above.
-    models: Option<Arc<inference::InferenceRuntime>>,
+    models: Option<Arc<models::inference::InferenceRuntime>>,
     /// The way to people; as above.
-    notices: Option<Arc<notices::NotificationParts>>,
+    notices: Option<Arc<notifications::NotificationParts>>,
     /// What drives runs; none where a runner asks by itself.
-    engine: Option<Arc<dyn sweep::WorkflowEngine>>,
+    engine: Option<Arc<dyn background::reconciler::WorkflowEngine>>,
 }
 
 struct SharedState {
-    callers: sessions::CallerBatcher,
-    services: services::ServiceBatcher,
+    callers: identity::sessions::CallerBatcher,
+    services: identity::service_tokens::ServiceBatcher,
     new_tasks: tasks::NewTaskBatcher,
-    epochs: inference::EpochBatcher,
-    guesses: guesses::LoginThrottle,
+    epochs: models::inference::EpochBatcher,
+    guesses: identity::login_throttle::LoginThrottle,
     /// Held while all records of tool calls are checked.
     checking: tokio::sync::Mutex<()>,
     /// Held while nodes are chosen for jobs.
     placing: tokio::sync::Mutex<()>,
     node_tokens: nodes::NodeTokenCache,
-    readiness_log: health::ReadinessLog,
+    readiness_log: background::health::ReadinessLog,
 }
 
 impl App {
@@ -163,17 +119,18 @@ impl App {
         let (commits, _) = watch::channel(0);
         let lanes = TaskTracker::new();
         let shared = SharedState {
-            callers: sessions::spawn_caller_batcher(&lanes, &pool, &environment),
-            services: services::spawn_service_batcher(&lanes, &pool),
+            callers: identity::sessions::spawn_caller_batcher(&lanes, &pool, &environment),
+            services: identity::service_tokens::spawn_service_batcher(&lanes, &pool),
             new_tasks: tasks::spawn_new_task_batcher(&lanes, &pool),
-            epochs: inference::spawn_epoch_batcher(&lanes, &pool),
-            guesses: guesses::LoginThrottle::default(),
-            readiness_log: health::ReadinessLog::default(),
+            epochs: models::inference::spawn_epoch_batcher(&lanes, &pool),
+            guesses: identity::login_throttle::LoginThrottle::default(),
+            readiness_log: background::health::ReadinessLog::default(),
             checking: tokio::sync::Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             node_tokens: nodes::NodeTokenCache::default(),
         };
-        let (hashing, shared) = (passwords::PasswordHashing::default(), Arc::new(shared));
+        let (hashing, shared) =
+            (platform::password_hashing::PasswordHashing::default(), Arc::new(shared));
         let signs = Arc::default();
         Self {
             pool,
@@ -199,44 +156,46 @@ impl App {
 
     /// The same, with the way to models.
     #[must_use]
-    pub fn with_models(mut self, models: inference::InferenceRuntime) -> Self {
+    pub fn with_models(mut self, models: models::inference::InferenceRuntime) -> Self {
         self.models = Some(Arc::new(models));
         self
     }
 
     /// The same, with the way to people.
     #[must_use]
-    pub fn with_notifications(mut self, parts: notices::NotificationParts) -> Self {
+    pub fn with_notifications(mut self, parts: notifications::NotificationParts) -> Self {
         self.notices = Some(Arc::new(parts));
         self
     }
 
     /// The same, with what drives runs.
     #[must_use]
-    pub fn with_engine(mut self, engine: Arc<dyn sweep::WorkflowEngine>) -> Self {
+    pub fn with_engine(mut self, engine: Arc<dyn background::reconciler::WorkflowEngine>) -> Self {
         self.engine = Some(engine);
         self
     }
 
     /// Which checks of readiness were seen to fail.
-    pub(crate) fn readiness_log(&self) -> &health::ReadinessLog {
+    pub(crate) fn readiness_log(&self) -> &background::health::ReadinessLog {
         &self.shared.readiness_log
     }
 
     /// What drives runs, if this process tells it of them.
-    pub(crate) fn engine(&self) -> Option<&dyn sweep::WorkflowEngine> {
+    pub(crate) fn engine(&self) -> Option<&dyn background::reconciler::WorkflowEngine> {
         self.engine.as_deref()
     }
 
     /// The way to people.
-    pub fn notification_parts(&self) -> Result<&Arc<notices::NotificationParts>, Error> {
+    pub fn notification_parts(&self) -> Result<&Arc<notifications::NotificationParts>, Error> {
         self.notices.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a way to people"))
         })
     }
 
     /// The way to models.
-    pub(crate) fn inference_runtime(&self) -> Result<&Arc<inference::InferenceRuntime>, Error> {
+    pub(crate) fn inference_runtime(
+        &self,
+    ) -> Result<&Arc<models::inference::InferenceRuntime>, Error> {
         self.models.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a way to models"))
         })
@@ -255,7 +214,7 @@ impl App {
     ) -> Result<Option<Arc<cynode_models::redact::Redactor>>, Error> {
         match &self.models {
             Some(models) => {
-                Ok(Some(inference::latest_registry(self, models).await?.redactor.clone()))
+                Ok(Some(models::inference::latest_registry(self, models).await?.redactor.clone()))
             }
             None => Ok(None),
         }
@@ -264,11 +223,13 @@ impl App {
     /// The budget of a task that is created without one.
     pub(crate) async fn default_task_budget(&self) -> Result<Option<Amount>, Error> {
         match &self.models {
-            Some(models) => Ok(inference::latest_registry(self, models).await?.task_default),
+            Some(models) => {
+                Ok(models::inference::latest_registry(self, models).await?.task_default)
+            }
             // A process without models has no registry.
             None => {
                 let mut conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
-                settings::default_task_budget(&mut conn).await
+                platform::settings::default_task_budget(&mut conn).await
             }
         }
     }

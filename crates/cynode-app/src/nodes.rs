@@ -2,7 +2,7 @@
 //!
 //! **Invariant**: this module is the only place that chooses a node for a job.
 
-pub(crate) mod telling;
+pub(crate) mod job_reports;
 
 use std::{
     collections::HashMap,
@@ -19,19 +19,22 @@ use cynode_core::{
     workflow::units::JobState,
 };
 use cynode_db::{
-    DbError, jobs,
+    DbError,
     nodes::{self, ClaimedNodeJob, NewNode, NodeRecord, PendingInstruction, TokenPurpose},
+    workflow::jobs,
 };
 use cynode_wire::{
-    accounts::SecretText,
+    identity::accounts::SecretText,
     nodes::{
         AskChallenge, AskNodeToken, ChangeNode, ClaimAssignments, HeartbeatAnswer, IssueJoinToken,
         IssuedJoinToken, JobAssignment, JobAssignments, JobInstruction, JoinNode, JoinedNode,
         NodeChallenge, NodeHeartbeat, NodeReport, NodeState, NodeToken, NodeView, StopJob,
         VerifiedNode, VerifyNode, signed_bytes,
     },
-    work::{CommitRule, JobSpec, RevisionFeedback, SandboxBackend, WorkerChoice},
-    workflow::VerificationFinding,
+    workflow::{
+        VerificationFinding,
+        work::{CommitRule, JobSpec, RevisionFeedback, SandboxBackend, WorkerChoice},
+    },
 };
 use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -39,23 +42,26 @@ use serde_json::json;
 use time::Duration;
 use uuid::Uuid;
 
-pub use telling::{
+pub use job_reports::{
     ask_permission, list_job_events, store_blob, store_job_events, store_job_result,
 };
 
 use crate::{
     App, Ctx, Error, OperationRequest,
-    agents::{self, JobTokenRequest},
-    artifacts,
-    context::EventDraft,
-    delivery,
-    environment::derive_uuid,
-    error::log_background_error,
-    placement::{is_alive, placement_needs, takes_jobs, to_candidate},
-    repositories,
-    timeouts::wait_timeout,
-    tokens::{self, PresentedToken, TokenKind},
-    wakeups,
+    delivery::{pull_requests, repositories},
+    platform::{
+        context::EventDraft,
+        environment::derive_uuid,
+        error::log_background_error,
+        timeouts::wait_timeout,
+        tokens::{self, PresentedToken, TokenKind},
+        wakeups,
+    },
+    tools::{
+        agent_tokens::{self, JobTokenRequest},
+        artifacts,
+    },
+    workflow::placement::{is_alive, placement_needs, takes_jobs, to_candidate},
 };
 
 /// For how long a challenge may be signed.
@@ -602,7 +608,7 @@ async fn claim_and_assign(
         match build_assignment(app, request, job).await {
             Ok(assignment) => given.push(assignment),
             Err(Error::Invalid(why)) => {
-                telling::fail_job(app, node, id, fencing_token, &why).await?;
+                job_reports::fail_job(app, node, id, fencing_token, &why).await?;
             }
             // The others need not wait for it: unheard of, it is given up and tried again.
             Err(error) => log_background_error(
@@ -644,7 +650,7 @@ async fn build_assignment(
     let mut ctx = app.begin_transaction(request).await?;
     nodes::set_job_base(ctx.conn(), job.job, base.as_deref(), &merge).await?;
     if let Some(commit) = base.as_ref().filter(|_| job.payload.unit["base"] == true) {
-        cynode_db::evidence::set_base_commit(ctx.conn(), job.job, commit).await?;
+        cynode_db::delivery::evidence::set_base_commit(ctx.conn(), job.job, commit).await?;
     }
     let seconds_left = u32::try_from(job.seconds_left).unwrap_or(u32::MAX);
     let for_job = JobTokenRequest {
@@ -660,7 +666,7 @@ async fn build_assignment(
         seconds: seconds_left.saturating_add(60),
     };
     let (agent_token_id, agent_token): (_, SecretText) =
-        agents::issue_for_job(&mut ctx, for_job).await?;
+        agent_tokens::issue_for_job(&mut ctx, for_job).await?;
     app.commit_operation(ctx).await?;
     Ok(JobAssignment {
         job_id: job.job,
@@ -685,7 +691,7 @@ async fn build_assignment(
 /// Refuses an image that is not among those that sandboxes may be made from. While none is named, each may be.
 async fn require_allowed_image(app: &App, image: &str) -> Result<(), Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let allowed = cynode_db::agents::list_allowed_images(&mut conn).await?;
+    let allowed = cynode_db::manager::reports::list_allowed_images(&mut conn).await?;
     if allowed.is_empty() || allowed.iter().any(|there| there == image) {
         return Ok(());
     }
@@ -714,20 +720,25 @@ async fn base_commits_of(
         [] => {
             // What begins later begins where the first of the task began: a change is measured from there.
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-            let earlier = cynode_db::evidence::get_task_continuation(&mut conn, job.task).await?;
+            let earlier =
+                cynode_db::delivery::evidence::get_task_continuation(&mut conn, job.task).await?;
             let first = match earlier {
                 Some(earlier) => Some(earlier.start_commit),
-                None => cynode_db::evidence::load_change_baseline(&mut conn, job.task).await?.base,
+                None => {
+                    cynode_db::delivery::evidence::load_change_baseline(&mut conn, job.task)
+                        .await?
+                        .base
+                }
             };
             drop(conn);
             if first.is_some() {
                 return Ok((first, Vec::new()));
             }
-            let continued = delivery::continuation_base(app, job.task).await?;
+            let continued = pull_requests::continuation_base(app, job.task).await?;
             let head = match continued {
                 Some(head) => Some(head),
                 None => {
-                    crate::remotes::refresh_stale_commits(app, job.project).await;
+                    crate::delivery::forges::refresh_stale_commits(app, job.project).await;
                     repositories::project_head(app, job.project).await?
                 }
             };

@@ -1,5 +1,9 @@
 //! Tasks: create, read, retry, cancel.
 
+pub mod events;
+pub mod preferences;
+pub mod projects;
+
 use cynode_core::{
     events::EventKind,
     ids::{ProjectId, RunId, TaskId, UserId},
@@ -9,13 +13,13 @@ use cynode_core::{
 };
 use cynode_db::{
     Pool,
-    evidence::TaskContinuation,
-    idempotency::IdempotencyRecord,
+    delivery::evidence::TaskContinuation,
+    platform::idempotency::IdempotencyRecord,
     tasks::{self, NewTaskRecord, TaskFilter, TaskInsertOutcome},
     workflow,
 };
 use cynode_wire::{
-    page::{Page, PageRequest},
+    platform::page::{Page, PageRequest},
     tasks::{CreateTask, TaskView},
 };
 use serde_json::json;
@@ -24,9 +28,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
-    batch::{Batcher, LaneConnection},
-    context::EventDraft,
-    inference, preferences, settings,
+    models::inference,
+    platform::{
+        batch::{Batcher, LaneConnection},
+        context::EventDraft,
+        settings,
+    },
+    tasks::preferences,
 };
 
 /// How often a name made by us is tried with the next number, when others take names meanwhile.
@@ -61,7 +69,7 @@ pub async fn submit_task(
     request: &OperationRequest,
     mut body: CreateTask,
 ) -> Result<OperationAnswer, Error> {
-    crate::redaction::redact_prose(
+    crate::platform::redaction::redact_prose(
         app,
         task_texts(&mut body.description, &mut body.acceptance_criteria),
     )
@@ -164,17 +172,23 @@ pub async fn retry_task(
     }
     let task = create_task(ctx, body).await?;
     if let Some(from) = from {
-        cynode_db::evidence::insert_task_continuation(ctx.conn(), task.id, earlier, &from).await?;
+        cynode_db::delivery::evidence::insert_task_continuation(
+            ctx.conn(),
+            task.id,
+            earlier,
+            &from,
+        )
+        .await?;
     }
     Ok(task)
 }
 
 /// The newest of the commits of a task whose checks went furthest, and where the work began.
 async fn best_continuation(ctx: &mut Ctx, task: TaskId) -> Result<Option<TaskContinuation>, Error> {
-    let left = cynode_db::evidence::list_attempt_commits(ctx.conn(), task).await?;
+    let left = cynode_db::delivery::evidence::list_attempt_commits(ctx.conn(), task).await?;
     // Of equals the last is taken: they come oldest first.
     let best = left.into_iter().max_by_key(|it| it.held);
-    let base = cynode_db::evidence::load_change_baseline(ctx.conn(), task).await?.base;
+    let base = cynode_db::delivery::evidence::load_change_baseline(ctx.conn(), task).await?.base;
     Ok(best
         .zip(base)
         .map(|(best, base_commit)| TaskContinuation { start_commit: best.commit, base_commit }))
@@ -226,8 +240,8 @@ pub(crate) async fn accept_named_task(
 async fn require_checkable(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     let project = task.project;
     if task.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
-        || cynode_db::repositories::get_repository(ctx.conn(), project).await?.is_some()
-        || cynode_db::remotes::get_remote(ctx.conn(), project).await?.is_some()
+        || cynode_db::delivery::repositories::get_repository(ctx.conn(), project).await?.is_some()
+        || cynode_db::delivery::forges::get_remote(ctx.conn(), project).await?.is_some()
     {
         return Ok(());
     }
@@ -313,7 +327,7 @@ async fn store_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
             Err(Error::not_found("project", task.project))
         }
         Err(error) if error.is_refused_by("tasks_project_archived") => {
-            Err(Error::Conflict(crate::projects::ARCHIVED_MESSAGE))
+            Err(Error::Conflict(crate::tasks::projects::ARCHIVED_MESSAGE))
         }
         result => match result? {
             TaskInsertOutcome::Stored => Ok(()),

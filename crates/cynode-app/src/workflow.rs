@@ -4,8 +4,13 @@
 //! checkpoint that follows the last one. State, history and effects of a step are one transaction.
 
 mod effects;
+mod instructions;
+pub mod jobs;
+pub mod liveness;
+pub(crate) mod placement;
+pub mod schedules;
 pub mod signals;
-mod steering;
+pub mod timeline;
 
 use std::{
     sync::Arc,
@@ -22,10 +27,13 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    DbError, evidence, handoffs, tasks, units, waits,
+    DbError,
+    delivery::evidence,
+    manager::handoffs,
+    tasks,
     workflow::{
         self, LeaseClaimant, LeaseGrant, LeaseHandle, RunCounters, RunStatus, StepRecord,
-        SuspendPoint,
+        SuspendPoint, units, waits,
     },
 };
 use cynode_wire::workflow::{
@@ -35,11 +43,13 @@ use cynode_wire::workflow::{
 };
 use serde_json::json;
 
-use self::steering::InstructionOutcome;
+use self::instructions::InstructionOutcome;
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
-    context::EventDraft,
-    timeouts::{validate_ttl_ms, wait_timeout},
+    platform::{
+        context::EventDraft,
+        timeouts::{validate_ttl_ms, wait_timeout},
+    },
 };
 
 /// How long a lease lasts when its holder does not say.
@@ -148,14 +158,14 @@ async fn admit_run(
         }
     };
     let Some(next) = checkpoint.next_node else { return Err(Error::TaskEnded) };
-    let mut at = steering::RunPosition {
+    let mut at = instructions::RunPosition {
         sequence: checkpoint.sequence,
         next,
         state: parse_run_state(checkpoint.state)?,
     };
     let counters = to_counters(&standing);
     let open = standing.open_wait.as_ref();
-    match (steering::apply_pending(ctx, id, &counters, &mut at, open).await?, open) {
+    match (instructions::apply_pending(ctx, id, &counters, &mut at, open).await?, open) {
         (InstructionOutcome::Paused, _) => return shut("a person paused it"),
         (InstructionOutcome::No, Some(wait)) if wait.reason.blocks_start() => {
             return shut(blocking_reason(wait.reason));
@@ -171,7 +181,7 @@ async fn admit_run(
         | (InstructionOutcome::No, None) => {}
     }
     let preferences = if at.next == WorkflowStep::FIRST {
-        crate::preferences::workflow_preferences(ctx, &task).await?
+        crate::tasks::preferences::workflow_preferences(ctx, &task).await?
     } else {
         at.state.preferences_effective.clone()
     };
@@ -360,7 +370,7 @@ async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult
     }
     position.handoff = handoffs::handoff_of_run(ctx.conn(), id).await?;
     let preferences = if checkpoint.next_node == Some(WorkflowStep::FIRST) {
-        crate::preferences::workflow_preferences(ctx, &task).await?
+        crate::tasks::preferences::workflow_preferences(ctx, &task).await?
     } else {
         state.preferences_effective.clone()
     };
@@ -514,8 +524,8 @@ async fn apply_instructions(
         return build_position(ctx, id, counters, body.sequence, next).await;
     };
     let (sequence, state) = (body.sequence, body.state.clone());
-    let mut at = steering::RunPosition { sequence, next: node, state };
-    let next = match steering::apply_pending(ctx, id, &counters, &mut at, None).await? {
+    let mut at = instructions::RunPosition { sequence, next: node, state };
+    let next = match instructions::apply_pending(ctx, id, &counters, &mut at, None).await? {
         InstructionOutcome::No | InstructionOutcome::Resumed => {
             return build_position(ctx, id, counters, body.sequence, next).await;
         }
@@ -661,19 +671,20 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
             let left = "a task with units that are not done cannot be completed";
             return Err(Error::Invalid(left.into()));
         }
-        crate::evidence::require_evidence(ctx.conn(), id, &task.acceptance_criteria).await?;
-        crate::delivery::require_delivered(ctx, &task).await?;
+        crate::delivery::evidence::require_evidence(ctx.conn(), id, &task.acceptance_criteria)
+            .await?;
+        crate::delivery::pull_requests::require_delivered(ctx, &task).await?;
         (task.state.into_completed(now)?, EventKind::TaskCompleted, None)
     } else {
         let reason = body.note.clone().unwrap_or_else(|| "it was given up".to_owned());
         units::cancel_task_units(ctx.conn(), id).await?;
-        cynode_db::jobs::cancel_unwanted_jobs(ctx.conn(), id).await?;
+        cynode_db::workflow::jobs::cancel_unwanted_jobs(ctx.conn(), id).await?;
         (task.state.into_failed(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
     };
     tasks::set_task_state(ctx.conn(), id, &state, now).await?;
-    crate::handoffs::cancel_task_handoffs(ctx, id).await?;
+    crate::manager::handoffs::cancel_task_handoffs(ctx, id).await?;
     // Whoever still works on it works for nothing, and calls no more tools.
-    cynode_db::agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
+    cynode_db::tools::agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
     if well && ended.has_dependents {
         workflow::wake_dependents(ctx.conn(), id).await?;
         ctx.wake_task(id);

@@ -10,53 +10,20 @@
 //!    [`DbError::Corrupt`], not a panic and not a default.
 //! 3. Run `just sqlx`, which checks the query against a real schema, and commit `.sqlx/`.
 
-pub mod accounts;
-pub mod agent_tokens;
-pub mod agents;
-pub mod approvals;
-pub mod artifacts;
-pub mod audit;
-pub mod authentication;
-pub mod budgets;
-pub mod chat;
-pub mod deliveries;
-mod error;
-pub mod events;
-pub mod evidence;
-pub mod gate;
-pub mod groups;
-pub mod handoffs;
-pub mod health;
-pub mod idempotency;
-pub mod instructions;
-pub mod jobs;
-pub mod liveness;
+pub mod background;
+pub mod delivery;
+pub mod identity;
+pub mod manager;
 pub mod models;
 pub mod nodes;
-pub mod notices;
-pub mod pending;
-mod pool;
-pub mod preferences;
-pub mod projects;
-pub mod pull_requests;
-pub mod remotes;
-pub mod repositories;
-pub mod schedules;
-pub mod schema;
-pub mod servers;
-pub mod service_tokens;
-pub mod settings;
-pub mod skills;
+pub mod notifications;
+pub mod platform;
 pub mod tasks;
-pub mod timeline;
-pub mod units;
-pub mod usage;
-pub mod waits;
-pub mod wakeups;
+pub mod tools;
 pub mod workflow;
 
-pub use error::DbError;
-pub use pool::{ConnectError, DbOptions, connect_pool};
+pub use platform::error::DbError;
+pub use platform::pool::{ConnectError, DbOptions, connect_pool};
 
 /// A pool of connections.
 pub type Pool = sqlx::PgPool;

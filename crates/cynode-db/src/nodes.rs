@@ -5,14 +5,14 @@ use cynode_core::{
     workflow::{instructions::InstructionKind, plan::UnitKey},
 };
 use cynode_wire::{
-    jobs::JobPayload,
     nodes::{JobEvent, JobPhase, NodeJobStatus, NodeReport, NodeState},
+    workflow::jobs::JobPayload,
 };
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt_column};
+use crate::{Conn, DbError, platform::error::corrupt_column};
 
 /// A node, as it is stored.
 #[derive(Clone, Debug, PartialEq)]

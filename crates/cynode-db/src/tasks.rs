@@ -1,5 +1,9 @@
 //! Tasks and their dependencies.
 
+pub mod events;
+pub mod preferences;
+pub mod projects;
+
 use cynode_core::{
     budget::{Amount, Budget},
     ids::{ProjectId, RunId, TaskId, UserId},
@@ -7,13 +11,15 @@ use cynode_core::{
     tasks::{Task, TaskState, TaskStateName},
     trace::TraceId,
 };
-use cynode_wire::page::PageRequest;
+use cynode_wire::platform::page::PageRequest;
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    Conn, DbError, error::corrupt_column, events::NewEvent, idempotency::IdempotencyRecord,
+    Conn, DbError,
+    platform::{error::corrupt_column, idempotency::IdempotencyRecord},
+    tasks::events::NewEvent,
 };
 
 struct TaskRow {

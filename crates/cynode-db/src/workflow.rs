@@ -3,6 +3,13 @@
 //! Lock order against deadlocks, for a transaction that locks several rows of one task: task, lease, checkpoint, run,
 //! wait, units, jobs.
 
+pub mod instructions;
+pub mod jobs;
+pub mod schedules;
+pub mod timeline;
+pub mod units;
+pub mod waits;
+
 use cynode_core::{
     ids::{RunId, TaskId},
     tasks::TaskStateName,
@@ -13,7 +20,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt_column};
+use crate::{Conn, DbError, platform::error::corrupt_column};
 
 /// Asks for a task to be driven: from now on if `due`, else when something wakes it. Asked again, nothing changes.
 #[tracing::instrument(name = "db.workflow.request_run", skip_all, fields(task.id = %task))]
@@ -271,7 +278,7 @@ pub struct RunStatus {
     /// The last checkpoint, if it was ever driven.
     pub checkpoint: Option<RunCheckpointRow>,
     /// The wait that is open.
-    pub open_wait: Option<crate::waits::OpenWait>,
+    pub open_wait: Option<crate::workflow::waits::OpenWait>,
 }
 
 /// A checkpoint as it is stored.
@@ -340,7 +347,7 @@ pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunS
         ended: row.ended_at.is_some(),
         task_state,
         checkpoint,
-        open_wait: crate::waits::to_open_wait(row.wait_id, row.reason.as_deref())?,
+        open_wait: crate::workflow::waits::to_open_wait(row.wait_id, row.reason.as_deref())?,
     }))
 }
 

@@ -14,10 +14,12 @@ use std::{
 
 use cynode_app::{
     OperationRequest,
-    agents::ResolvedAgentToken,
-    approvals::{self, ApprovalOutcome, ApprovalRequest},
-    audit::{AgentFacts, AppendError, AuditEntry, KeyedDigest, Outcome, Phase, Verdict},
-    tokens::PresentedToken,
+    platform::tokens::PresentedToken,
+    tools::{
+        agent_tokens::ResolvedAgentToken,
+        approvals::{self, ApprovalOutcome, ApprovalRequest},
+        audit::{AgentFacts, AppendError, AuditEntry, KeyedDigest, Outcome, Phase, Verdict},
+    },
 };
 use cynode_core::{
     ids::CallId,

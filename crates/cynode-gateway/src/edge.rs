@@ -13,8 +13,8 @@ use axum::{
     routing::{get, post},
 };
 use cynode_app::{
-    agents::ResolvedAgentToken,
-    tokens::{self, PresentedToken},
+    platform::tokens::{self, PresentedToken},
+    tools::agent_tokens::ResolvedAgentToken,
 };
 use cynode_core::{ids::CallId, sync::lock_unpoisoned, trace::TraceParent};
 use cynode_policy::{

@@ -4,7 +4,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use cynode_app::egress::may_be_public;
+use cynode_app::platform::outbound::may_be_public;
 use cynode_core::globally_routable::is_globally_routable;
 use futures::StreamExt;
 use reqwest::{

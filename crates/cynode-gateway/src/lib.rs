@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_app::{App, Error, audit::AuditWriter, keys::InstallationKeys};
+use cynode_app::{App, Error, platform::keys::InstallationKeys, tools::audit::AuditWriter};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use edge::gateway_router;

@@ -10,7 +10,7 @@ use std::{
 
 use cynode_app::{
     App,
-    gate::{self, CallLimits, QuotaOwner},
+    tools::catalogue::{self, CallLimits, QuotaOwner},
 };
 use cynode_core::ids::AgentTokenId;
 use cynode_policy::{agents::AgentIdentity, digest::Sha256Digest, reasons::RefusalReason};
@@ -301,7 +301,8 @@ impl CallLimiter {
             return Ok(());
         }
         let taken =
-            gate::take_call_quota(app, whose, QUOTA_BATCH_SIZE, limits.per_task_hour.into()).await;
+            catalogue::take_call_quota(app, whose, QUOTA_BATCH_SIZE, limits.per_task_hour.into())
+                .await;
         let Ok((taken, ends)) = taken else {
             return Err(LimitExceeded { reason: RefusalReason::StalePolicy, until: None });
         };

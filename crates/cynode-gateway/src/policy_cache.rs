@@ -18,9 +18,11 @@ use std::{
 use arc_swap::ArcSwap;
 use cynode_app::{
     App, Error,
-    agents::{self, ResolvedAgentToken, TokenState},
-    gate::{self, GatewaySnapshot},
-    tokens::{PresentedToken, TokenKind},
+    platform::tokens::{PresentedToken, TokenKind},
+    tools::{
+        agent_tokens::{self, ResolvedAgentToken, TokenState},
+        catalogue::{self, GatewaySnapshot},
+    },
 };
 use cynode_core::{error_chain::format_error_chain, ids::ServerId, sync::lock_unpoisoned};
 use cynode_policy::{
@@ -172,7 +174,7 @@ impl PolicyCache {
     /// Reads the gate for the first time.
     pub async fn load_initial(app: App) -> Result<Arc<Self>, Error> {
         let confirmed = Instant::now();
-        let loaded = gate::load_gateway_snapshot(&app).await?;
+        let loaded = catalogue::load_gateway_snapshot(&app).await?;
         let state = CachedPolicy::new(loaded, confirmed);
         Ok(Arc::new(Self {
             app,
@@ -353,11 +355,11 @@ impl PolicyCache {
         shown.extend_from_slice(more);
         shown.sort_unstable_by_key(|shown| shown.hash);
         shown.dedup();
-        let epoch = gate::load_policy_epoch(&self.app).await?;
+        let epoch = catalogue::load_policy_epoch(&self.app).await?;
         let found = if shown.is_empty() {
             Vec::new()
         } else {
-            agents::resolve_agent_tokens(&self.app, &shown).await?
+            agent_tokens::resolve_agent_tokens(&self.app, &shown).await?
         };
         self.refresh_tokens(asked, &shown, found);
         if self.state.load().loaded.epoch == epoch {
@@ -374,7 +376,7 @@ impl PolicyCache {
 
     async fn reload_policy(&self) -> Result<(), Error> {
         let asked = Instant::now();
-        let fresh = CachedPolicy::new(gate::load_gateway_snapshot(&self.app).await?, asked);
+        let fresh = CachedPolicy::new(catalogue::load_gateway_snapshot(&self.app).await?, asked);
         let before = self.state.rcu(|state| {
             if fresh.loaded.epoch < state.loaded.epoch {
                 // Somebody else has loaded a newer one meanwhile.

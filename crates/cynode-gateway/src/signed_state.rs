@@ -1,7 +1,7 @@
 //! Signed state that goes out with a question and comes back with the answer. It holds no secret, is bound to one
 //! agent, one tool and its arguments, and expires.
 
-use cynode_app::keys::InstallationKeys;
+use cynode_app::platform::keys::InstallationKeys;
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use cynode_app::{
     App,
-    servers::{self, CallableServer, OfferedTool, ServerToolListing, ToolServerClient},
+    tools::tool_servers::{self, CallableServer, OfferedTool, ServerToolListing, ToolServerClient},
 };
 use cynode_core::ids::ServerId;
-use cynode_wire::gate::ServerTransport;
+use cynode_wire::tools::ServerTransport;
 use tokio_util::sync::CancellationToken;
 
 use crate::upstream::{UpstreamPool, UpstreamServer, UpstreamTransport};
@@ -66,11 +66,11 @@ pub(crate) async fn run_tool_refresh(app: App, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = turn.tick() => {}
         }
-        let Ok(servers) = servers::list_enabled_servers(&app).await else { continue };
+        let Ok(servers) = tool_servers::list_enabled_servers(&app).await else { continue };
         let asking = servers.into_iter().map(|server| {
             let app = app.clone();
             async move {
-                if let Err(error) = servers::refresh_tools(&app, server).await {
+                if let Err(error) = tool_servers::refresh_tools(&app, server).await {
                     tracing::warn!(event = "tool_server.refresh_failed", %error, server.id = %server, "the tools of a server could not be refreshed");
                 }
             }

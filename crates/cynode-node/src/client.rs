@@ -12,7 +12,7 @@ use cynode_wire::{
         NodeHeartbeat, NodeReport, NodeResult, NodeToken, PermissionAnswer, StoredBlob,
         VerifiedNode, VerifyNode,
     },
-    problem::ProblemDetails,
+    platform::problem::ProblemDetails,
 };
 use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};

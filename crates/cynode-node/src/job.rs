@@ -28,8 +28,8 @@ use cynode_core::{
     workflow::instructions::{InstructionEffect, InstructionKind},
 };
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{JobAssignment, JobEventData, JobPhase, NodeJobStatus, NodeResult, WorkResult},
+    workflow::jobs::JobOutcome,
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use cynode_wire::{
-    accounts::SecretText,
+    identity::accounts::SecretText,
     nodes::{JoinNode, NodeReport},
 };
 use secrecy::{ExposeSecret, SecretString};

@@ -12,7 +12,7 @@ use std::{
 
 use cynode_wire::{
     nodes::{CommandOutcome, JobAssignment, JobEventData},
-    work::WorkerChoice,
+    workflow::work::WorkerChoice,
 };
 use futures::future::BoxFuture;
 use serde_json::Value;

@@ -19,7 +19,7 @@ use axum::{
     routing::{get, post},
 };
 use cynode_core::models::PROJECT_MANAGER_MODEL_ID;
-use cynode_wire::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
+use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
 use futures::stream;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin};
 
 use cynode_core::models::Tier;
-use cynode_wire::handoffs::HandoffAssignment;
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

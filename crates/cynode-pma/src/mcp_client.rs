@@ -5,7 +5,7 @@ mod host;
 use std::time::Duration;
 
 use cynode_core::trace::TraceId;
-use cynode_wire::handoffs::HandoffAssignment;
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use reqwest::{RequestBuilder, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cynode_wire::handoffs::HandoffAssignment;
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use secrecy::SecretString;
 
 use crate::{

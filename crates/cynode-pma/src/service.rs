@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cynode_wire::handoffs::{
+use cynode_wire::manager::handoffs::{
     ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, HandoffAnswer, HandoffAssignment,
     HandoffRequest, RenewHandoff,
 };

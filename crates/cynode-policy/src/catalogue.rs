@@ -9,7 +9,7 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ServerId, UserId},
 };
-pub use cynode_wire::gate::ToolAnnotations;
+pub use cynode_wire::tools::ToolAnnotations;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -8,11 +8,11 @@ use cynode_core::{
     workflow::plan::{Plan, UnitKey},
 };
 use cynode_wire::{
-    delivery::PullRequestRef,
-    evidence::Evidence,
-    handoffs::{FailureDecision, HandoffRequest, ReadyUnit, RunHandoff, VerifyOutcome},
-    work::JobSpec,
-    workflow::{EndedWait, PlanFeedback, TaskContext, UnitView, VerificationFinding},
+    delivery::{PullRequestRef, evidence::Evidence},
+    manager::handoffs::{FailureDecision, HandoffRequest, ReadyUnit, RunHandoff, VerifyOutcome},
+    workflow::{
+        EndedWait, PlanFeedback, TaskContext, UnitView, VerificationFinding, work::JobSpec,
+    },
 };
 use serde_json::Value;
 

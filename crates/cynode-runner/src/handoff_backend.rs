@@ -2,10 +2,10 @@
 
 use cynode_core::workflow::plan::{Plan, UnitKey};
 use cynode_wire::{
-    handoffs::{
+    manager::handoffs::{
         EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, ResultVerification, VerifyAnswer,
     },
-    work::JobSpec,
+    workflow::work::JobSpec,
 };
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -214,7 +214,7 @@ fn to_verification_result(judged: VerifyAnswer) -> VerificationResult {
 mod tests {
     use cynode_core::{ids::HandoffId, workflow::waits::WaitReason};
     use cynode_wire::{
-        handoffs::{FailureDecision, RunHandoff},
+        manager::handoffs::{FailureDecision, RunHandoff},
         workflow::{EndedWait, WaitResolution},
     };
     use serde_json::json;

@@ -20,7 +20,7 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
+    manager::handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
     workflow::{
         EndedWait, NewWait, RunState, StepEffect, TaskContext, WaitResolution, WorkflowPosition,
     },

@@ -14,14 +14,19 @@ use axum::{
 use cynode_api::{AppState, RequestLimits};
 use cynode_app::{
     App, AppEnvironment, LifetimePolicy,
-    audit::{self, AuditWriter, VerifyingKey},
-    gate::GatewayParts,
-    inference::{self, InferenceRuntime, managing::ManagerEndpoint},
-    keys::InstallationKeys,
-    notices,
-    repositories::RepositoryStore,
-    services::{self, ServiceKind},
-    tokens::{self, TokenKind},
+    delivery::repositories::RepositoryStore,
+    identity::service_tokens::{self, ServiceKind},
+    manager::chat::ManagerEndpoint,
+    models::inference::{self, InferenceRuntime},
+    notifications,
+    platform::{
+        keys::InstallationKeys,
+        tokens::{self, TokenKind},
+    },
+    tools::{
+        audit::{self, AuditWriter, VerifyingKey},
+        catalogue::GatewayParts,
+    },
 };
 use cynode_core::{
     accounts::{User, UserState},
@@ -210,8 +215,10 @@ fn gated_app(
         None => models,
     };
     let public_url = Some("https://people.example".parse().unwrap());
-    let parts =
-        notices::NotificationParts { courier: NotificationSender::new(mail).unwrap(), public_url };
+    let parts = notifications::NotificationParts {
+        courier: NotificationSender::new(mail).unwrap(),
+        public_url,
+    };
     (app.with_models(models).with_notifications(parts), objects)
 }
 
@@ -405,8 +412,9 @@ impl TestApp {
 
     /// A program of that kind and name, at the internal port.
     pub async fn service(&self, kind: ServiceKind, name: &str) -> Client {
-        let token =
-            services::issue_service_token(&self.app, kind, &name.parse().unwrap()).await.unwrap();
+        let token = service_tokens::issue_service_token(&self.app, kind, &name.parse().unwrap())
+            .await
+            .unwrap();
         self.at_internal_port().with_token(&token.0)
     }
 
@@ -434,11 +442,13 @@ impl TestApp {
         let (token, hash) = tokens::issue_token(TokenKind::Session, &self.environment);
         let session = SessionId::from_uuid(self.environment.new_uuid(NOW));
         let mut tx = self.db.begin().await;
-        cynode_db::accounts::insert_user(&mut tx, &user).await.unwrap();
+        cynode_db::identity::accounts::insert_user(&mut tx, &user).await.unwrap();
         let expires_at = NOW + time::Duration::hours(12);
-        cynode_db::accounts::insert_session(&mut tx, session, user.id, &hash, NOW, expires_at)
-            .await
-            .unwrap();
+        cynode_db::identity::accounts::insert_session(
+            &mut tx, session, user.id, &hash, NOW, expires_at,
+        )
+        .await
+        .unwrap();
         tx.commit().await.unwrap();
         let mut client = self.anonymous().with_token(&token.0);
         client.user = Some(user.id);
@@ -456,7 +466,9 @@ impl TestApp {
             created_at: NOW,
             archived_at: None,
         };
-        cynode_db::projects::insert_project(&mut *self.db.conn().await, &project).await.unwrap();
+        cynode_db::tasks::projects::insert_project(&mut *self.db.conn().await, &project)
+            .await
+            .unwrap();
         project.id
     }
 
@@ -464,7 +476,7 @@ impl TestApp {
     pub async fn member(&self, project: ProjectId, client: &Client, role: UserRole) {
         let mut conn = self.db.conn().await;
         let user = client.user.unwrap();
-        cynode_db::projects::set_member(&mut conn, project, user, role, NOW).await.unwrap();
+        cynode_db::tasks::projects::set_member(&mut conn, project, user, role, NOW).await.unwrap();
     }
 }
 

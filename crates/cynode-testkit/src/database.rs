@@ -1,6 +1,6 @@
 use std::str::FromStr;
 
-use cynode_db::{Conn, Pool, schema};
+use cynode_db::{Conn, Pool, platform::schema};
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection,
     postgres::{PgConnectOptions, PgPoolOptions},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_wire::jobs::{ClaimJobs, ClaimedJob, ClaimedJobs, JobReport};
+use cynode_wire::workflow::jobs::{ClaimJobs, ClaimedJob, ClaimedJobs, JobReport};
 use reqwest::StatusCode;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;

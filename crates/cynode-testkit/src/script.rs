@@ -10,9 +10,8 @@ use cynode_runner::agent_backend::{
     VerifyRequest,
 };
 use cynode_wire::{
-    handoffs::VerifyOutcome,
-    jobs::JobOutcome,
-    workflow::{FindingSeverity, VerificationFinding, WaitResolution},
+    manager::handoffs::VerifyOutcome,
+    workflow::{FindingSeverity, VerificationFinding, WaitResolution, jobs::JobOutcome},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,5 +1,8 @@
 //! Pull requests on the wire.
 
+pub mod evidence;
+pub mod forges;
+
 use cynode_core::{
     agents::AgentRole,
     delivery::{Destination, PullRequestState, ReviewVerdict},

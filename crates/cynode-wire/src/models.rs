@@ -10,7 +10,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::accounts::SecretText;
+use crate::identity::accounts::SecretText;
 
 /// Describes a provider of models.
 #[derive(Clone, Debug, Deserialize, ToSchema)]

@@ -18,9 +18,11 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    accounts::SecretText,
-    jobs::JobOutcome,
-    work::{JobSpec, SandboxBackend},
+    identity::accounts::SecretText,
+    workflow::{
+        jobs::JobOutcome,
+        work::{JobSpec, SandboxBackend},
+    },
 };
 
 /// What a node signs to show that it has its key: this text, the node's id and the challenge, each on a line.

@@ -1,5 +1,9 @@
 //! Tasks on the wire.
 
+pub mod events;
+pub mod preferences;
+pub mod projects;
+
 use cynode_core::{
     budget::{Amount, Budget},
     ids::{ProjectId, TaskId, UserId},

@@ -1,5 +1,10 @@
 //! The contract between the orchestrator and whoever drives a task, in any language. `docs/explanation/workflow.md` is its page.
 
+pub mod jobs;
+pub mod schedules;
+pub mod timeline;
+pub mod work;
+
 use std::collections::BTreeMap;
 
 use cynode_core::{
@@ -21,10 +26,10 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::{
-    evidence::{BaseChecks, EvidenceView},
-    handoffs::{HandoffRequest, RunHandoff},
+    delivery::evidence::{BaseChecks, EvidenceView},
+    manager::handoffs::{HandoffRequest, RunHandoff},
     tasks::CriterionView,
-    work::JobSpec,
+    workflow::work::JobSpec,
 };
 
 /// Asks for the lease of a task, and for everything needed to drive it.
@@ -614,7 +619,7 @@ pub struct UnitJob {
     /// Which attempt it is.
     pub attempt: u32,
     /// Where it stands.
-    #[schema(value_type = crate::jobs::JobStateView)]
+    #[schema(value_type = crate::workflow::jobs::JobStateView)]
     pub state: JobState,
     /// Whether its result was taken.
     pub collected: bool,

@@ -340,7 +340,7 @@ impl PostgresCluster {
         };
         let Ok(pool) = cynode_db::connect_pool(&options) else { return false };
         let answers = match pool.acquire().await {
-            Ok(mut conn) => cynode_db::health::ping_database(&mut conn).await.is_ok(),
+            Ok(mut conn) => cynode_db::platform::health::ping_database(&mut conn).await.is_ok(),
             Err(_) => false,
         };
         pool.close().await;

@@ -6,7 +6,7 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use anyhow::{Context, bail};
-use cynode_app::sweep::{DueRun, EngineError, EngineHealth, WorkflowEngine};
+use cynode_app::background::reconciler::{DueRun, EngineError, EngineHealth, WorkflowEngine};
 use reqwest::StatusCode;
 use serde_json::json;
 use tokio::{net::TcpStream, sync::Mutex};

@@ -9,12 +9,13 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use cynode_app::{
-    App, AppEnvironment, audit,
-    gate::GatewayParts,
-    inference::{self, InferenceRuntime, managing::ManagerEndpoint},
-    keys::InstallationKeys,
-    notices,
-    repositories::RepositoryStore,
+    App, AppEnvironment,
+    delivery::repositories::RepositoryStore,
+    manager::chat::ManagerEndpoint,
+    models::inference::{self, InferenceRuntime},
+    notifications,
+    platform::keys::InstallationKeys,
+    tools::{audit, catalogue::GatewayParts},
 };
 use cynode_gateway::{
     AllowedHosts, EgressClient, Gateway, GatewayOptions, tools,
@@ -92,7 +93,7 @@ fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpo
 }
 
 /// How people are told, and where they answer.
-fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notices::NotificationParts> {
+fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notifications::NotificationParts> {
     let courier = NotificationSender::new(config.mail.mail_server()?).context("in [mail]")?;
     let public = config.server.public_url.as_ref().or(config.gateway.public_url.as_ref());
     let public_url = public.map(|text| -> anyhow::Result<Url> {
@@ -102,7 +103,7 @@ fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notices::Notifica
         Ok(url)
     });
     let public_url = public_url.transpose().context("in server.public_url")?;
-    Ok(notices::NotificationParts { courier, public_url })
+    Ok(notifications::NotificationParts { courier, public_url })
 }
 
 /// What runs behind the gate of this process.
@@ -153,9 +154,9 @@ pub(crate) async fn start_gateway(
     };
     let app = app.with_models(models).with_notifications(notification_parts(config)?);
     tasks.spawn(inference::run_reservation_upkeep(app.clone(), stop.clone()));
-    tasks.spawn(notices::run_outbox_worker(
+    tasks.spawn(notifications::run_outbox_worker(
         app.clone(),
-        notices::OutboxTiming::default(),
+        notifications::OutboxTiming::default(),
         stop.clone(),
     ));
     // Unlike any other replica: of two chains of one writer the older one must have been closed.

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use cynode_wire::health::{ReadinessCheck, ReadinessStatus};
+use cynode_wire::platform::health::{ReadinessCheck, ReadinessStatus};
 
 /// Whether something could not be printed that somebody waits for.
 static STDOUT_FAILED: AtomicBool = AtomicBool::new(false);

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use cynode_core::trace::{TraceId, TraceParent};
-use cynode_wire::{events::STREAM_FAILED_KIND, problem::ProblemDetails};
+use cynode_wire::{platform::problem::ProblemDetails, tasks::events::STREAM_FAILED_KIND};
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

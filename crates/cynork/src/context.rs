@@ -9,7 +9,9 @@ use std::{
 
 use cynode_core::{budget::Currency, ids::ProjectId};
 use cynode_wire::{
-    accounts::MeView, delivery::PullRequestView, projects::ProjectView, tasks::TaskView,
+    delivery::PullRequestView,
+    identity::accounts::MeView,
+    tasks::{TaskView, projects::ProjectView},
 };
 use dialoguer::console::{Key, Term};
 use serde_json::Value;

@@ -13,10 +13,12 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    evidence::{BaseChecks, CheckResult, EvidenceState, EvidenceView},
-    reports::ReportView,
-    timeline::{StepEntry, TaskTimeline},
-    workflow::UnitView,
+    delivery::evidence::{BaseChecks, CheckResult, EvidenceState, EvidenceView},
+    manager::reports::ReportView,
+    workflow::{
+        UnitView,
+        timeline::{StepEntry, TaskTimeline},
+    },
 };
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cynode_wire::problem::ProblemDetails;
+use cynode_wire::platform::problem::ProblemDetails;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -14,14 +14,16 @@ use cynode_core::{
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
-    evidence::{BaseChecks, EvidenceView, TaskEvidence},
-    gate::ApprovalView,
-    handoffs::{HandoffView, PlanAnswer, WorkAssignment},
+    delivery::evidence::{BaseChecks, EvidenceView, TaskEvidence},
+    manager::{
+        handoffs::{HandoffView, PlanAnswer, WorkAssignment},
+        reports::ReportView,
+    },
     models::UsageSum,
     nodes::JobEventView,
-    reports::ReportView,
     tasks::TaskView,
-    timeline::{JobEntry, PullRequestEntry, StepEntry, TaskTimeline, WaitEntry},
+    tools::ApprovalView,
+    workflow::timeline::{JobEntry, PullRequestEntry, StepEntry, TaskTimeline, WaitEntry},
 };
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;

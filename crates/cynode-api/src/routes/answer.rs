@@ -9,9 +9,9 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{Html, IntoResponse, Response},
 };
-use cynode_app::{
-    links::{self, AnswerPage, LinkAnswer, LinkError},
-    notices::QuestionRef,
+use cynode_app::notifications::{
+    QuestionRef,
+    answer_links::{self, AnswerPage, LinkAnswer, LinkError},
 };
 use data_encoding::BASE64;
 use sha2::{Digest, Sha256};
@@ -34,7 +34,7 @@ static PAGE_SECURITY_POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
 #[utoipa::path(get, path = "/answer/{token}", tag = "notifications", params(("token" = String, Path)),
     responses((status = OK, content_type = "text/html")))]
 pub(crate) async fn look(State(state): State<AppState>, Path(token): Path<String>) -> Response {
-    match links::load_answer_page(&state.app, &token).await {
+    match answer_links::load_answer_page(&state.app, &token).await {
         Ok(sheet) => render_page(StatusCode::OK, &sheet.question.title, &render_form(&sheet)),
         Err(refused) => render_refusal(&refused),
     }
@@ -57,7 +57,7 @@ pub(crate) async fn answer(
         LinkAnswer::No(_) => "You said no.",
         LinkAnswer::Words(_) => "Your answer was passed on.",
     };
-    match links::answer_link(&state.app, &token, said).await {
+    match answer_links::answer_link(&state.app, &token, said).await {
         Ok(()) => {
             let text = format!(
                 "<h1>Thank you</h1><p>{done} This link works no more; you can close the page.</p>"

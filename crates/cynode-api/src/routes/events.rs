@@ -5,9 +5,9 @@ use axum::{
     http::HeaderMap,
     response::sse::{Event, KeepAlive, Sse},
 };
-use cynode_app::events::{self, EventSelection, StreamStart};
+use cynode_app::tasks::events::{self, EventSelection, StreamStart};
 use cynode_core::ids::{ProjectId, TaskId};
-use cynode_wire::events::{EventPosition, EventView, STREAM_FAILED_KIND};
+use cynode_wire::tasks::events::{EventPosition, EventView, STREAM_FAILED_KIND};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 
@@ -61,7 +61,7 @@ fn parse_stream_start(
 ) -> Result<StreamStart, ApiError> {
     let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
     let last: Option<EventPosition> = last.map(str::parse).transpose().map_err(
-        |error: cynode_wire::events::EventPositionError| {
+        |error: cynode_wire::tasks::events::EventPositionError| {
             ApiError::Malformed(format!("Last-Event-ID: {error}"))
         },
     )?;

@@ -1,9 +1,9 @@
 use axum::http::StatusCode;
-use cynode_app::groups;
+use cynode_app::identity::groups;
 use cynode_core::ids::GroupId;
 use cynode_wire::{
-    accounts::{CreateGroup, GroupView, UpdateGroup},
-    page::Page,
+    identity::accounts::{CreateGroup, GroupView, UpdateGroup},
+    platform::page::Page,
 };
 
 use crate::{

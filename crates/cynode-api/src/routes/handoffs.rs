@@ -1,11 +1,16 @@
 //! What was given to the project manager and to analysts, and conversations with the manager, for people who look.
 
-use cynode_app::{chat, handoffs, projects};
+use cynode_app::{
+    manager::{conversations, handoffs},
+    tasks::projects,
+};
 use cynode_core::ids::{HandoffId, TaskId, ThreadId};
 use cynode_wire::{
-    handoffs::{ChatTurn, HandoffView, ThreadView},
-    page::Page,
-    reports::ReportView,
+    manager::{
+        handoffs::{ChatTurn, HandoffView, ThreadView},
+        reports::ReportView,
+    },
+    platform::page::Page,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -86,7 +91,8 @@ pub(crate) async fn list_threads(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ThreadView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(chat::list_threads(ctx, page)));
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(conversations::list_threads(ctx, page)));
     Ok(Json(found.await?))
 }
 
@@ -97,6 +103,6 @@ pub(crate) async fn list_messages(
     Path(id): Path<ThreadId>,
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ChatTurn>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(chat::list_messages(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(conversations::list_messages(ctx, id)));
     Ok(Json(UnpagedList::new(found.await?)))
 }

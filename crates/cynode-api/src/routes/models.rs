@@ -1,10 +1,10 @@
 //! Models, for people who run the installation: providers, keys, models, ceilings, usage.
 
 use axum::http::StatusCode;
-use cynode_app::{
+use cynode_app::models::{
     budgets,
     inference::{self, RoutingSubject},
-    models, usage,
+    registry, usage,
 };
 use cynode_core::{
     agents::AgentRole,
@@ -16,7 +16,7 @@ use cynode_wire::{
         AddProviderKey, BudgetScopeType, BudgetStatusView, ModelChoices, ModelView, ParkView,
         ProviderKeyView, ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsageSum,
     },
-    page::Page,
+    platform::page::Page,
 };
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -32,7 +32,7 @@ use crate::{
 pub(crate) async fn list_providers(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ProviderView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(models::list_providers(ctx)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(registry::list_providers(ctx)));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn set_provider(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
     let set = app.mutate(&request, |ctx| {
-        Box::pin(async move { models::set_provider(ctx, &name, body).await })
+        Box::pin(async move { registry::set_provider(ctx, &name, body).await })
     });
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
@@ -58,7 +58,7 @@ pub(crate) async fn delete_provider(
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { models::delete_provider(ctx, &name).await })
+        Box::pin(async move { registry::delete_provider(ctx, &name).await })
     });
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
@@ -73,7 +73,7 @@ pub(crate) async fn add_provider_key(
     let MutationCall { app, request, body } = call;
     let parts = app.gateway_parts()?.clone();
     let added = app.mutate(&request, |ctx| {
-        Box::pin(async move { models::add_provider_key(ctx, &parts, &name, body).await })
+        Box::pin(async move { registry::add_provider_key(ctx, &parts, &name, body).await })
     });
     Ok(MutationResponse(StatusCode::CREATED, added.await?))
 }
@@ -86,7 +86,7 @@ pub(crate) async fn delete_provider_key(
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { models::delete_provider_key(ctx, &name, key).await })
+        Box::pin(async move { registry::delete_provider_key(ctx, &name, key).await })
     });
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
@@ -96,7 +96,7 @@ pub(crate) async fn delete_provider_key(
 pub(crate) async fn list_registry(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ModelView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(models::list_models(ctx)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(registry::list_models(ctx)));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn set_model(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
     let set = app
-        .mutate(&request, |ctx| Box::pin(async move { models::set_model(ctx, &id, body).await }));
+        .mutate(&request, |ctx| Box::pin(async move { registry::set_model(ctx, &id, body).await }));
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
@@ -120,9 +120,9 @@ pub(crate) async fn delete_model(
     Path(id): Path<String>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(async move { models::delete_model(ctx, &id).await }));
+    let done = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { registry::delete_model(ctx, &id).await })
+    });
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 

@@ -4,13 +4,13 @@ use axum::{body::Body, http::StatusCode};
 use cynode_app::nodes;
 use cynode_core::ids::{JobId, NodeId};
 use cynode_wire::{
-    jobs::JobStatusView,
     nodes::{
         AskChallenge, AskNodeToken, AskPermission, ChangeNode, ClaimAssignments, EventsReceipt,
         HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobAssignments, JobEventView, JobEvents,
         JoinNode, JoinedNode, NodeChallenge, NodeHeartbeat, NodeReport, NodeResult, NodeToken,
         NodeView, PermissionAnswer, StoredBlob, VerifiedNode, VerifyNode,
     },
+    workflow::jobs::JobStatusView,
 };
 use serde::Deserialize;
 

@@ -1,14 +1,16 @@
 //! What people are told, and by which ways.
 
 use axum::http::StatusCode;
-use cynode_app::notices;
+use cynode_app::notifications;
 use cynode_core::{
     ids::{ChannelId, NotificationId},
     notifications::NotificationState,
 };
 use cynode_wire::{
-    notices::{ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel},
-    page::Page,
+    notifications::{
+        ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
+    },
+    platform::page::Page,
 };
 use serde::Deserialize;
 
@@ -44,7 +46,7 @@ pub(crate) async fn create_channel(
     let MutationCall { app, request, body } = call;
     let (gate, parts) = (app.gateway_parts()?.clone(), app.notification_parts()?.clone());
     let made = app.run_secret_mutation(&request, |ctx| {
-        Box::pin(async move { notices::create_channel(ctx, (&gate, &parts), body).await })
+        Box::pin(async move { notifications::create_channel(ctx, (&gate, &parts), body).await })
     });
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
@@ -59,7 +61,7 @@ pub(crate) async fn list_channels(
 ) -> Result<Json<Page<ChannelView>>, ApiError> {
     let page = page.to_page_request()?;
     let found =
-        call.app.read(&call.request, |ctx| Box::pin(notices::list_channels(ctx, all, page)));
+        call.app.read(&call.request, |ctx| Box::pin(notifications::list_channels(ctx, all, page)));
     Ok(Json(found.await?))
 }
 
@@ -70,7 +72,8 @@ pub(crate) async fn get_channel(
     call: AuthenticatedCall,
     Path(channel): Path<ChannelId>,
 ) -> Result<Json<ChannelView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(notices::get_channel(ctx, channel)));
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(notifications::get_channel(ctx, channel)));
     Ok(Json(found.await?))
 }
 
@@ -85,7 +88,7 @@ pub(crate) async fn update_channel(
     let MutationCall { app, request, body } = call;
     let gate = app.gateway_parts()?.clone();
     let set = app.run_secret_mutation(&request, |ctx| {
-        Box::pin(async move { notices::update_channel(ctx, &gate, channel, body).await })
+        Box::pin(async move { notifications::update_channel(ctx, &gate, channel, body).await })
     });
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
@@ -98,7 +101,7 @@ pub(crate) async fn delete_channel(
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
     let done =
-        call.app.mutate(&call.request, |ctx| Box::pin(notices::delete_channel(ctx, channel)));
+        call.app.mutate(&call.request, |ctx| Box::pin(notifications::delete_channel(ctx, channel)));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -110,7 +113,7 @@ pub(crate) async fn test_channel(
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
     let queued =
-        call.app.mutate(&call.request, |ctx| Box::pin(notices::test_channel(ctx, channel)));
+        call.app.mutate(&call.request, |ctx| Box::pin(notifications::test_channel(ctx, channel)));
     Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }
 
@@ -124,9 +127,9 @@ pub(crate) async fn list_notifications(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NotificationView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(notices::list_notifications(ctx, all, state, page)));
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(notifications::list_notifications(ctx, all, state, page))
+    });
     Ok(Json(found.await?))
 }
 
@@ -137,8 +140,8 @@ pub(crate) async fn replay_notification(
     Path(notification): Path<NotificationId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let queued = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(notices::redeliver_notification(ctx, notification)));
+    let queued = call.app.mutate(&call.request, |ctx| {
+        Box::pin(notifications::redeliver_notification(ctx, notification))
+    });
     Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }

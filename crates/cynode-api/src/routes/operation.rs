@@ -3,9 +3,9 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{Html, IntoResponse},
 };
-use cynode_app::{Error, health};
+use cynode_app::{Error, background::health};
 use cynode_core::{ids::ProjectId, roles::UserRole};
-use cynode_wire::health::{HealthStatus, Readiness};
+use cynode_wire::platform::health::{HealthStatus, Readiness};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -1,5 +1,5 @@
 use axum::http::StatusCode;
-use cynode_app::preferences::{self, PreferenceSubject};
+use cynode_app::tasks::preferences::{self, PreferenceSubject};
 use cynode_core::{
     agents::AgentRole,
     ids::{ProjectId, TaskId},
@@ -7,8 +7,8 @@ use cynode_core::{
     preferences::{PreferenceScope, ScopeType},
 };
 use cynode_wire::{
-    preferences::EffectiveView,
-    settings::{ChangeView, SetValue, ValueHistory, ValueList, ValueView},
+    platform::settings::{ChangeView, SetValue, ValueHistory, ValueList, ValueView},
+    tasks::preferences::EffectiveView,
 };
 use serde::Deserialize;
 

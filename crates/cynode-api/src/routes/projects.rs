@@ -1,12 +1,14 @@
 use axum::http::StatusCode;
 use cynode_app::{
-    groups,
-    projects::{self, ProjectRef},
+    identity::groups,
+    tasks::projects::{self, ProjectRef},
 };
 use cynode_core::ids::{GroupId, UserId};
 use cynode_wire::{
-    page::Page,
-    projects::{CreateProject, MemberView, ProjectView, SetGroupRole, SetMember, UpdateProject},
+    platform::page::Page,
+    tasks::projects::{
+        CreateProject, MemberView, ProjectView, SetGroupRole, SetMember, UpdateProject,
+    },
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 

@@ -1,14 +1,14 @@
 //! Pull requests: what tasks brought, and what people make of it.
 
 use axum::http::StatusCode;
-use cynode_app::{delivery, inference, projects};
+use cynode_app::{delivery::pull_requests, models::inference, tasks::projects};
 use cynode_core::{delivery::PullRequestState, ids::PullRequestId};
 use cynode_wire::{
     delivery::{
         ChangedFiles, CommentView, DiffView, NewComment, NewReview, PullRequestDetail,
         PullRequestStateView, PullRequestView, ReviewReceipt,
     },
-    page::Page,
+    platform::page::Page,
 };
 use serde::Deserialize;
 
@@ -40,7 +40,7 @@ pub(crate) async fn list_pull_requests(
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let id = projects::resolve_project(ctx, &project).await?;
-            delivery::list_pull_requests(ctx, id, wanted.state, page).await
+            pull_requests::list_pull_requests(ctx, id, wanted.state, page).await
         })
     });
     Ok(Json(found.await?))
@@ -53,7 +53,8 @@ pub(crate) async fn get_pull_request(
     Path(id): Path<PullRequestId>,
     call: AuthenticatedCall,
 ) -> Result<Json<PullRequestDetail>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(delivery::get_pull_request(ctx, id)));
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(pull_requests::get_pull_request(ctx, id)));
     Ok(Json(found.await?))
 }
 
@@ -74,7 +75,7 @@ pub(crate) async fn diff_pull_request(
     Query(of): Query<DiffQuery>,
 ) -> Result<Json<DiffView>, ApiError> {
     let path = of.path.as_deref();
-    Ok(Json(delivery::diff_pull_request(&call.app, &call.request, id, path).await?))
+    Ok(Json(pull_requests::diff_pull_request(&call.app, &call.request, id, path).await?))
 }
 
 /// The files that a pull request would change.
@@ -84,7 +85,7 @@ pub(crate) async fn pull_request_files(
     Path(id): Path<PullRequestId>,
     call: AuthenticatedCall,
 ) -> Result<Json<ChangedFiles>, ApiError> {
-    Ok(Json(delivery::list_changed_files(&call.app, &call.request, id).await?))
+    Ok(Json(pull_requests::list_changed_files(&call.app, &call.request, id).await?))
 }
 
 /// Say something about a pull request.
@@ -96,8 +97,8 @@ pub(crate) async fn comment_pull_request(
     call: MutationCall<NewComment>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    cynode_app::redaction::redact_prose(&app, vec![&mut body.body]).await?;
-    let answer = app.mutate(&request, |ctx| Box::pin(delivery::add_comment(ctx, id, body)));
+    cynode_app::platform::redaction::redact_prose(&app, vec![&mut body.body]).await?;
+    let answer = app.mutate(&request, |ctx| Box::pin(pull_requests::add_comment(ctx, id, body)));
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
@@ -112,8 +113,8 @@ pub(crate) async fn review_pull_request(
     let MutationCall { app, request, mut body } = call;
     let remarks = body.comments.iter_mut().map(|comment| &mut comment.body);
     let texts = body.note.iter_mut().chain(remarks).collect();
-    cynode_app::redaction::redact_prose(&app, texts).await?;
-    let answer = app.mutate(&request, |ctx| Box::pin(delivery::submit_review(ctx, id, body)));
+    cynode_app::platform::redaction::redact_prose(&app, texts).await?;
+    let answer = app.mutate(&request, |ctx| Box::pin(pull_requests::submit_review(ctx, id, body)));
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
@@ -124,7 +125,7 @@ pub(crate) async fn merge_pull_request(
     Path(id): Path<PullRequestId>,
     call: AuthenticatedCall,
 ) -> Result<Json<PullRequestView>, ApiError> {
-    Ok(Json(delivery::merge_pull_request(&call.app, &call.request, id).await?))
+    Ok(Json(pull_requests::merge_pull_request(&call.app, &call.request, id).await?))
 }
 
 /// Do not want a pull request any more.
@@ -135,6 +136,6 @@ pub(crate) async fn close_pull_request(
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
     let answer =
-        call.app.mutate(&call.request, |ctx| Box::pin(delivery::close_pull_request(ctx, id)));
+        call.app.mutate(&call.request, |ctx| Box::pin(pull_requests::close_pull_request(ctx, id)));
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }

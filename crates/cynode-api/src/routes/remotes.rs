@@ -6,11 +6,11 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use cynode_app::{
-    projects,
-    remotes::{self, intake},
+    delivery::forges::{self, issue_sync},
+    tasks::projects,
 };
 use cynode_core::{delivery::Destination, ids::ProjectId};
-use cynode_wire::remotes::{RemoteView, SetRemote, WantedIssueView};
+use cynode_wire::delivery::forges::{RemoteView, SetRemote, WantedIssueView};
 
 use super::{projects::ProjectName, tools::UnpagedList};
 use crate::{
@@ -29,7 +29,7 @@ pub(crate) async fn get_remote(
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let id = projects::resolve_project(ctx, &project).await?;
-            remotes::get_remote(ctx, id).await
+            forges::get_remote(ctx, id).await
         })
     });
     Ok(Json(found.await?))
@@ -48,7 +48,7 @@ pub(crate) async fn set_remote(
         Box::pin(async move { projects::resolve_project(ctx, &project).await })
     });
     let project = found.await?;
-    Ok(MutationResponse(StatusCode::OK, remotes::set_remote(&app, &request, project, body).await?))
+    Ok(MutationResponse(StatusCode::OK, forges::set_remote(&app, &request, project, body).await?))
 }
 
 /// Take it away, with its credential. What is on the forge stays there.
@@ -61,7 +61,7 @@ pub(crate) async fn delete_remote(
     let done = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let id = projects::resolve_project(ctx, &project).await?;
-            remotes::delete_remote(ctx, id).await
+            forges::delete_remote(ctx, id).await
         })
     });
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
@@ -77,7 +77,7 @@ pub(crate) async fn list_issues(
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let id = projects::resolve_project(ctx, &project).await?;
-            remotes::list_wanted_issues(ctx, id).await
+            forges::list_wanted_issues(ctx, id).await
         })
     });
     Ok(Json(UnpagedList::new(found.await?)))
@@ -94,10 +94,10 @@ pub(crate) async fn receive_hook(
     body: Body,
 ) -> Result<StatusCode, ApiError> {
     let app = state.app;
-    let expected = intake::find_webhook_target(&app, project, forge).await?;
-    let body = axum::body::to_bytes(body, intake::MAX_DELIVERY_BYTES).await;
+    let expected = issue_sync::find_webhook_target(&app, project, forge).await?;
+    let body = axum::body::to_bytes(body, issue_sync::MAX_DELIVERY_BYTES).await;
     let body =
         body.map_err(|_| ApiError::Malformed("the delivery is too large or was cut off".into()))?;
-    intake::receive_webhook(&app, &expected, &headers, &body).await?;
+    issue_sync::receive_webhook(&app, &expected, &headers, &body).await?;
     Ok(StatusCode::ACCEPTED)
 }

@@ -8,9 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_app::{
-    App, nodes,
-    projects::{self, ProjectRef},
-    repositories::{self, RefVisibility},
+    App,
+    delivery::repositories::{self, RefVisibility},
+    nodes,
+    tasks::projects::{self, ProjectRef},
 };
 use cynode_core::ids::{JobId, ProjectId};
 use cynode_wire::nodes::RepositoryView;

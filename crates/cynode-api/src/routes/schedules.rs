@@ -1,11 +1,11 @@
 //! Schedules: work that is asked for at its time.
 
 use axum::http::StatusCode;
-use cynode_app::{projects, schedules};
+use cynode_app::{tasks::projects, workflow::schedules};
 use cynode_core::ids::ScheduleId;
 use cynode_wire::{
-    page::Page,
-    schedules::{CreateSchedule, FiringView, ScheduleView, UpdateSchedule},
+    platform::page::Page,
+    workflow::schedules::{CreateSchedule, FiringView, ScheduleView, UpdateSchedule},
 };
 use serde::Deserialize;
 

@@ -1,7 +1,7 @@
 use axum::http::StatusCode;
-use cynode_app::settings;
+use cynode_app::platform::settings;
 use cynode_core::names::DottedKey;
-use cynode_wire::settings::{ChangeView, SetValue, ValueHistory, ValueList, ValueView};
+use cynode_wire::platform::settings::{ChangeView, SetValue, ValueHistory, ValueList, ValueView};
 use serde::Deserialize;
 
 use crate::{

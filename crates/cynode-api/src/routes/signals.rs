@@ -1,9 +1,15 @@
 use axum::http::StatusCode;
-use cynode_app::{evidence, inference, timeline, workflow::signals};
+use cynode_app::{
+    delivery::evidence,
+    models::inference,
+    workflow::{signals, timeline},
+};
 use cynode_wire::{
-    evidence::TaskEvidence,
+    delivery::evidence::TaskEvidence,
     tasks::TaskView,
-    timeline::{AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt, TaskTimeline},
+    workflow::timeline::{
+        AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt, TaskTimeline,
+    },
 };
 
 use crate::{
@@ -21,7 +27,7 @@ pub(crate) async fn instruct_task(
     call: MutationCall<InstructTask>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    cynode_app::redaction::redact_prose(&app, body.text.iter_mut().collect()).await?;
+    cynode_app::platform::redaction::redact_prose(&app, body.text.iter_mut().collect()).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
@@ -40,7 +46,7 @@ pub(crate) async fn approve_task(
     call: MutationCall<ApprovePlan>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    cynode_app::redaction::redact_prose(&app, body.note.iter_mut().collect()).await?;
+    cynode_app::platform::redaction::redact_prose(&app, body.note.iter_mut().collect()).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
@@ -59,7 +65,7 @@ pub(crate) async fn answer_task(
     call: MutationCall<AnswerQuestion>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
-    cynode_app::redaction::redact_prose(&app, vec![&mut body.text]).await?;
+    cynode_app::platform::redaction::redact_prose(&app, vec![&mut body.text]).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;

@@ -1,9 +1,9 @@
 //! Skills, for people: the same operations as the tools of agents.
 
 use axum::http::StatusCode;
-use cynode_app::{projects, skills};
+use cynode_app::{manager::skills, tasks::projects};
 use cynode_core::ids::SkillId;
-use cynode_wire::skills::{CreateSkill, SkillSummary, SkillView, UpdateSkill};
+use cynode_wire::manager::skills::{CreateSkill, SkillSummary, SkillView, UpdateSkill};
 use serde::Deserialize;
 
 use super::{projects::ProjectName, tools::UnpagedList};

@@ -1,13 +1,17 @@
 use axum::http::StatusCode;
 use cynode_app::{
-    Ctx, Error, delivery, inference,
-    projects::{self, ProjectRef},
-    tasks::{self, TaskRef},
+    Ctx, Error,
+    delivery::pull_requests,
+    models::inference,
+    tasks::{
+        self, TaskRef,
+        projects::{self, ProjectRef},
+    },
 };
 use cynode_core::{ids::TaskId, names::TaskName, tasks::TaskStateName};
 use cynode_wire::{
     delivery::TaskDiff,
-    page::Page,
+    platform::page::Page,
     tasks::{CreateTask, TaskView},
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -143,7 +147,7 @@ pub(crate) async fn task_diff(
         Box::pin(async move { resolve_task(ctx, task, project.map(|name| name.0)).await })
     });
     let (id, path) = (id.await?, of.path.as_deref());
-    Ok(Json(delivery::diff_of_latest_commit(&call.app, &call.request, id, path).await?))
+    Ok(Json(pull_requests::diff_of_latest_commit(&call.app, &call.request, id, path).await?))
 }
 
 /// How a task is tried again.
@@ -166,7 +170,7 @@ pub(crate) async fn retry_task(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
     let texts = tasks::task_texts(&mut body.description, &mut body.acceptance_criteria);
-    cynode_app::redaction::redact_prose(&app, texts).await?;
+    cynode_app::platform::redaction::redact_prose(&app, texts).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;

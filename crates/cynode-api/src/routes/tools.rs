@@ -1,16 +1,19 @@
 //! The gate, for people: tokens of agents, tools, rules, servers, approvals, records.
 
 use axum::http::StatusCode;
-use cynode_app::{agents, approvals, audit, gate, reports, servers};
+use cynode_app::{
+    manager::reports,
+    tools::{agent_tokens, approvals, audit, catalogue, tool_servers},
+};
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
 use cynode_wire::{
-    gate::{
+    platform::page::{Page, RecordCursor},
+    tools::{
         AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof,
         AuditReport, DecideApproval, ExplainRequest, InstallServer, IssueAgentToken,
         IssuedAgentToken, PolicyExplanation, RuleView, ServerView, SetRule, SetTool,
         ToolAnnotations, ToolView, UpdateServer,
     },
-    page::{Page, RecordCursor},
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -40,8 +43,8 @@ pub(crate) async fn issue_agent_token(
     call: MutationCall<IssueAgentToken>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
-    let issued =
-        app.run_secret_mutation(&request, |ctx| Box::pin(agents::issue_agent_token(ctx, body)));
+    let issued = app
+        .run_secret_mutation(&request, |ctx| Box::pin(agent_tokens::issue_agent_token(ctx, body)));
     Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
 
@@ -63,10 +66,10 @@ pub(crate) async fn list_agent_tokens(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<AgentTokenView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(agents::list_agent_tokens(ctx, of.project_id, page)));
-    Ok(Json(found.await?.map(|token| agents::to_agent_token_view(&token))))
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(agent_tokens::list_agent_tokens(ctx, of.project_id, page))
+    });
+    Ok(Json(found.await?.map(|token| agent_tokens::to_agent_token_view(&token))))
 }
 
 /// End an agent's token, at once and everywhere.
@@ -76,8 +79,9 @@ pub(crate) async fn revoke_agent_token(
     Path(token): Path<AgentTokenId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done =
-        call.app.mutate(&call.request, |ctx| Box::pin(agents::revoke_agent_token(ctx, token)));
+    let done = call
+        .app
+        .mutate(&call.request, |ctx| Box::pin(agent_tokens::revoke_agent_token(ctx, token)));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -87,9 +91,9 @@ pub(crate) async fn list_tools(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ToolView>>, ApiError> {
     let parts = call.app.gateway_parts()?.clone();
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(async move { gate::list_tools(ctx, &parts).await }));
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { catalogue::list_tools(ctx, &parts).await })
+    });
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
@@ -103,7 +107,7 @@ pub(crate) async fn set_tool(
     let MutationCall { app, request, body } = call;
     let parts = app.gateway_parts()?.clone();
     let set = app.mutate(&request, |ctx| {
-        Box::pin(async move { gate::set_tool(ctx, &parts, &name, body).await })
+        Box::pin(async move { catalogue::set_tool(ctx, &parts, &name, body).await })
     });
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
@@ -111,7 +115,7 @@ pub(crate) async fn set_tool(
 /// The allowlists of all roles.
 #[utoipa::path(get, path = "/v1/allowlists", tag = "gate", responses((status = OK, body = UnpagedList<AllowlistView>)))]
 pub(crate) async fn list_allowlists(_call: AuthenticatedCall) -> Json<UnpagedList<AllowlistView>> {
-    Json(UnpagedList { items: gate::list_allowlists() })
+    Json(UnpagedList { items: catalogue::list_allowlists() })
 }
 
 /// The rules.
@@ -119,7 +123,7 @@ pub(crate) async fn list_allowlists(_call: AuthenticatedCall) -> Json<UnpagedLis
 pub(crate) async fn list_rules(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<RuleView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(gate::list_rules(ctx)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(catalogue::list_rules(ctx)));
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
@@ -133,7 +137,7 @@ pub(crate) async fn set_rule(
     let MutationCall { app, request, body } = call;
     let parts = app.gateway_parts()?.clone();
     let set = app.mutate(&request, |ctx| {
-        Box::pin(async move { gate::set_rule(ctx, &parts, &name, &body).await })
+        Box::pin(async move { catalogue::set_rule(ctx, &parts, &name, &body).await })
     });
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
@@ -145,9 +149,9 @@ pub(crate) async fn delete_rule(
     Path(name): Path<String>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(async move { gate::delete_rule(ctx, &name).await }));
+    let done = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { catalogue::delete_rule(ctx, &name).await })
+    });
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -160,7 +164,7 @@ pub(crate) async fn explain(
     let MutationCall { app, request, body } = call;
     let parts = app.gateway_parts()?.clone();
     let told = app.read(&request, |ctx| {
-        Box::pin(async move { gate::explain_call(ctx, &parts, &body).await })
+        Box::pin(async move { catalogue::explain_call(ctx, &parts, &body).await })
     });
     Ok(Json(told.await?))
 }
@@ -176,8 +180,8 @@ pub(crate) async fn install_server(
     let answer = app
         .mutate(&request, |ctx| {
             Box::pin(async move {
-                let server = servers::install_server(ctx, &parts, body).await?;
-                servers::get_server(ctx, server.id).await
+                let server = tool_servers::install_server(ctx, &parts, body).await?;
+                tool_servers::get_server(ctx, server.id).await
             })
         })
         .await?;
@@ -189,7 +193,7 @@ pub(crate) async fn install_server(
 pub(crate) async fn list_servers(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ServerView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(servers::list_servers(ctx)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(tool_servers::list_servers(ctx)));
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
@@ -200,7 +204,7 @@ pub(crate) async fn get_server(
     call: AuthenticatedCall,
     Path(server): Path<ServerId>,
 ) -> Result<Json<ServerView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(servers::get_server(ctx, server)));
+    let found = call.app.read(&call.request, |ctx| Box::pin(tool_servers::get_server(ctx, server)));
     Ok(Json(found.await?))
 }
 
@@ -213,7 +217,7 @@ pub(crate) async fn update_server(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
     let set = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::update_server(ctx, server, body).await })
+        Box::pin(async move { tool_servers::update_server(ctx, server, body).await })
     });
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
@@ -228,7 +232,7 @@ pub(crate) async fn uninstall_server(
     let MutationCall { app, request, .. } = call;
     let parts = app.gateway_parts()?.clone();
     let done = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::delete_server(ctx, &parts, server).await })
+        Box::pin(async move { tool_servers::delete_server(ctx, &parts, server).await })
     });
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
@@ -242,9 +246,10 @@ pub(crate) async fn refresh_server(
 ) -> Result<Json<ServerView>, ApiError> {
     let MutationCall { app, request, .. } = call;
     // Whoever may change it may have it asked.
-    app.read(&request, |ctx| Box::pin(servers::require_changeable_server(ctx, server))).await?;
-    servers::refresh_tools(&app, server).await?;
-    let found = app.read(&request, |ctx| Box::pin(servers::get_server(ctx, server)));
+    app.read(&request, |ctx| Box::pin(tool_servers::require_changeable_server(ctx, server)))
+        .await?;
+    tool_servers::refresh_tools(&app, server).await?;
+    let found = app.read(&request, |ctx| Box::pin(tool_servers::get_server(ctx, server)));
     Ok(Json(found.await?))
 }
 
@@ -258,7 +263,7 @@ pub(crate) async fn accept_tools(
     let MutationCall { app, request, body } = call;
     let parts = app.gateway_parts()?.clone();
     let done = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::accept_tools(ctx, &parts, server, &body).await })
+        Box::pin(async move { tool_servers::accept_tools(ctx, &parts, server, &body).await })
     });
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }
@@ -273,7 +278,7 @@ pub(crate) async fn annotate_tool(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
     let done = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::annotate_tool(ctx, server, &tool, body).await })
+        Box::pin(async move { tool_servers::annotate_tool(ctx, server, &tool, body).await })
     });
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }

@@ -1,14 +1,12 @@
 //! The internal port: the contract with runners and workers.
 
 use axum::http::StatusCode;
-use cynode_app::{jobs, workflow};
+use cynode_app::workflow::{self, jobs};
 use cynode_core::ids::JobId;
-use cynode_wire::{
+use cynode_wire::workflow::{
+    LeaseRef, LeaseView, RenewLease, ResumeWorkflow, ResumeWorkflowResult, StartWorkflow,
+    StartWorkflowResult, StepCheckpoint, WorkflowPosition,
     jobs::{ClaimJobs, ClaimedJobs, JobHeartbeat, JobReport, JobStatusView},
-    workflow::{
-        LeaseRef, LeaseView, RenewLease, ResumeWorkflow, ResumeWorkflowResult, StartWorkflow,
-        StartWorkflowResult, StepCheckpoint, WorkflowPosition,
-    },
 };
 
 use crate::{

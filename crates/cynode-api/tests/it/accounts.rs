@@ -1,7 +1,7 @@
-use cynode_app::{OperationRequest, bootstrap};
+use cynode_app::{OperationRequest, identity::bootstrap};
 use cynode_core::roles::UserRole;
 use cynode_testkit::TestApp;
-use cynode_wire::accounts::{SecretText, UserView};
+use cynode_wire::identity::accounts::{SecretText, UserView};
 use serde_json::json;
 use time::Duration;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cynode_app::{Error, OperationRequest, delivery, tokens};
+use cynode_app::{Error, OperationRequest, delivery::pull_requests, platform::tokens};
 use cynode_core::roles::UserRole;
 use cynode_forge::ForgeKind;
 use cynode_testkit::{
@@ -108,8 +108,14 @@ impl Desk {
     /// What the project manager's tool does.
     async fn open(&self, task: &str) -> Result<Option<PullRequestView>, Error> {
         let (request, id) = (self.request().await, task.parse().unwrap());
-        delivery::open_pull_request(&self.drive.app.app, &request, id, "Say two", "It says *two*.")
-            .await
+        pull_requests::open_pull_request(
+            &self.drive.app.app,
+            &request,
+            id,
+            "Say two",
+            "It says *two*.",
+        )
+        .await
     }
 
     /// A task that brought these files and whose pull request is open.

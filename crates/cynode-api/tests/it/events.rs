@@ -55,7 +55,7 @@ impl Stream {
 
 /// Writes an event that is seen when its transaction is committed.
 pub(crate) async fn write_one(conn: &mut cynode_db::Conn) {
-    let event = cynode_db::events::NewEvent {
+    let event = cynode_db::tasks::events::NewEvent {
         kind: cynode_core::events::EventKind::SettingSet,
         actor: None,
         subject: None,
@@ -64,7 +64,7 @@ pub(crate) async fn write_one(conn: &mut cynode_db::Conn) {
         data: json!({ "slow": true }),
     };
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
-    cynode_db::events::insert_event(conn, &event, trace, cynode_testkit::NOW).await.unwrap();
+    cynode_db::tasks::events::insert_event(conn, &event, trace, cynode_testkit::NOW).await.unwrap();
 }
 
 async fn make_project(client: &Client, slug: &str) {

@@ -140,7 +140,7 @@ async fn an_answer_is_forgotten_after_its_time() {
     app.clock.advance(Duration::hours(24));
     program.post("/v1/projects", json!({ "slug": "b", "title": "B" })).await.expect(201);
     app.clock.advance(Duration::hours(24));
-    cynode_app::maintenance::run_maintenance_once(&app.app).await.unwrap();
+    cynode_app::background::maintenance::run_maintenance_once(&app.app).await.unwrap();
     assert_eq!(app.db.number("SELECT count(*) FROM idempotency_keys").await, 0);
 }
 

@@ -1,6 +1,6 @@
 //! Jobs, as whoever works on them sees them.
 
-use cynode_app::services::ServiceKind;
+use cynode_app::identity::service_tokens::ServiceKind;
 use cynode_testkit::Client;
 use serde_json::{Value, json};
 

@@ -1,7 +1,10 @@
 //! Work that nobody takes is told in words, with what to type; and whether work can be done at all.
 
-use cynode_app::{liveness::StallLog, services, services::ServiceKind};
-use cynode_wire::timeline::{StallKind, TaskTimeline};
+use cynode_app::{
+    identity::service_tokens::{self, ServiceKind},
+    workflow::liveness::StallLog,
+};
+use cynode_wire::workflow::timeline::{StallKind, TaskTimeline};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,7 +16,7 @@ use crate::{
 async fn stalls(drive: &Drive) -> Vec<(StallKind, String, String)> {
     let path = format!("/v1/tasks/{}/timeline", drive.task);
     let timeline: TaskTimeline = drive.admin.get(&path).await.expect(200).parse();
-    let told = |stall: cynode_wire::timeline::StallView| {
+    let told = |stall: cynode_wire::workflow::timeline::StallView| {
         (stall.kind, stall.detail, stall.commands.first().cloned().unwrap_or_default())
     };
     timeline.stalls.into_iter().map(told).collect()
@@ -106,7 +109,7 @@ async fn a_question_that_nobody_takes_is_told_and_one_behind_others_is_not() {
     let nobody = "no project manager process takes the question: none is running";
     assert_eq!(stalls(&drive).await, one(StallKind::UnclaimedHandoff, nobody, "cynork status"));
     drive.app.service(ServiceKind::Manager, "up").await;
-    services::record_presence(&drive.app.app, ServiceKind::Manager, "up").await;
+    service_tokens::record_presence(&drive.app.app, ServiceKind::Manager, "up").await;
     let there =
         "the project manager is connected and has not taken the question for more than 10 seconds";
     assert_eq!(stalls(&drive).await, one(StallKind::UnclaimedHandoff, there, "cynork status"));
@@ -115,7 +118,7 @@ async fn a_question_that_nobody_takes_is_told_and_one_behind_others_is_not() {
         SELECT gen_random_uuid(), 'schedule', role, 'claimed', user_id, project_id, false, '', request, gen_random_uuid(), now(), trace_id, now() FROM handoffs";
     assert_eq!(drive.app.db.execute(other).await, 1);
     assert_eq!(stalls(&drive).await, []);
-    services::record_departure(&drive.app.app, ServiceKind::Manager, "up").await;
+    service_tokens::record_departure(&drive.app.app, ServiceKind::Manager, "up").await;
     assert_eq!(stalls(&drive).await, one(StallKind::UnclaimedHandoff, nobody, "cynork status"));
 }
 
@@ -200,7 +203,7 @@ async fn a_project_with_scripted_models_and_workers_of_its_own_is_ready() {
     bare.client.post("/v1/nodes/report", report).await.expect(200);
     for (kind, name) in [(ServiceKind::Manager, "m"), (ServiceKind::Analyst, "a")] {
         drive.app.service(kind, name).await;
-        services::record_presence(&drive.app.app, kind, name).await;
+        service_tokens::record_presence(&drive.app.app, kind, name).await;
     }
     let provider =
         json!({ "kind": "scripted", "script": { "rules": [{ "answer": { "text": "x" } }] } });

@@ -648,7 +648,7 @@ async fn a_parked_task_of_which_nobody_was_told_is_told_of_by_the_sweep_when_nob
     agent(&app, &admin, &[]).await;
     app.db.execute(UNTOLD).await;
     for _ in 0..2 {
-        cynode_app::sweep::reap_expired(&app.app, false).await.unwrap();
+        cynode_app::background::reconciler::reap_expired(&app.app, false).await.unwrap();
     }
     assert_eq!(app.db.texts(TOLD).await, ["task.instructed", "task.parked"]);
     let paused = app.db.texts("SELECT kind FROM task_instructions").await;
@@ -754,7 +754,7 @@ async fn a_call_of_which_nothing_was_heard_counts_as_the_worst_it_could_have_cos
     assert!(held > 1000, "{held}");
     // As if the process had died: nobody renews what is held.
     app.db.execute("UPDATE model_reservations SET expires_at = now() - interval '1 second'").await;
-    assert_eq!(cynode_app::inference::settle_lost_calls(&app.app).await.unwrap(), 1);
+    assert_eq!(cynode_app::models::inference::settle_lost_calls(&app.app).await.unwrap(), 1);
     assert_eq!(spent(&admin, "?scope_type=installation").await, [(held, 0)]);
     // The answer comes after all: what was settled stays.
     provider.go_on();

@@ -273,7 +273,8 @@ async fn jobs_are_shared_in_turns_and_given_once() {
     let second = right.claim(2, 10).await;
     assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"]);
     // Whoever works without a sandbox gets none of them.
-    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let worker =
+        drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
     let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 5 });
     let none = worker.post("/v1/jobs/claim", body).await.expect(200).json();
     assert_eq!(none["jobs"], json!([]));
@@ -789,9 +790,9 @@ async fn what_agents_said_is_forgotten_after_its_time() {
         "events": [{ "at_ms": 1, "event": "said", "data": { "text": "hello" } }] });
     node.client.post(&path(&job, "events"), told).await.expect(200);
     let kept = "SELECT count(*) FROM job_events";
-    cynode_app::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();
+    cynode_app::background::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();
     assert_eq!(drive.app.db.number(kept).await, 1);
     drive.app.clock.advance(Duration::days(200));
-    cynode_app::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();
+    cynode_app::background::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();
     assert_eq!(drive.app.db.number(kept).await, 0);
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cynode_app::{
-    approvals::{self, ApprovalOutcome, ApprovalRequest},
-    notices,
+    notifications,
+    tools::approvals::{self, ApprovalOutcome, ApprovalRequest},
 };
 use cynode_core::{
     ids::{CallId, ProjectId},
@@ -70,7 +70,7 @@ impl Scene {
 
     /// Tells what is due; gives how many were taken.
     async fn turn(&self) -> usize {
-        notices::deliver_due(&self.drive.app.app, LEASE).await.unwrap()
+        notifications::deliver_due(&self.drive.app.app, LEASE).await.unwrap()
     }
 
     /// The path of the link in the last notice.
@@ -417,19 +417,26 @@ async fn what_a_dead_worker_had_taken_comes_back_and_its_late_word_counts_for_no
     scene.plan_waits().await;
     let db = &scene.drive.app.db;
     let dead = scene.ada.user.unwrap().as_uuid();
-    let taken = cynode_db::notices::claim_notifications(&mut *db.conn().await, dead, 60_000, 10)
-        .await
-        .unwrap();
+    let taken =
+        cynode_db::notifications::claim_notifications(&mut *db.conn().await, dead, 60_000, 10)
+            .await
+            .unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(scene.turn().await, 0, "whoever has it is left alone");
     // The worker is dead: its claim ends by the clock of the database.
     scene.later().await;
     assert_eq!(scene.turn().await, 1);
-    let ended =
-        cynode_db::notices::NotificationOutcome::Ended(NotificationState::Failed, Some("late"));
-    let late =
-        cynode_db::notices::finish_notification(&mut *db.conn().await, taken[0].id, dead, ended)
-            .await;
+    let ended = cynode_db::notifications::NotificationOutcome::Ended(
+        NotificationState::Failed,
+        Some("late"),
+    );
+    let late = cynode_db::notifications::finish_notification(
+        &mut *db.conn().await,
+        taken[0].id,
+        dead,
+        ended,
+    )
+    .await;
     assert!(!late.unwrap());
     assert_eq!(
         (scene.hooks.taken().len(), scene.listed().await[0]["state"].clone()),
@@ -461,8 +468,8 @@ async fn a_receiver_that_does_not_answer_keeps_nobody_else_waiting() {
     let made = scene.ada.post("/v1/notification-channels", body).await.expect(201).json();
     let slow = made["channel"]["channel_id"].as_str().unwrap();
     let stop = CancellationToken::new();
-    let pace = notices::OutboxTiming::default();
-    let run = notices::run_outbox_worker(scene.drive.app.app.clone(), pace, stop.clone());
+    let pace = notifications::OutboxTiming::default();
+    let run = notifications::run_outbox_worker(scene.drive.app.app.clone(), pace, stop.clone());
     let telling = TaskTracker::new().spawn(run);
     let tried = |channel: &str| format!("/v1/notification-channels/{channel}/test");
     scene.ada.post(&tried(slow), json!(null)).await.expect(202);
@@ -584,7 +591,7 @@ async fn a_channel_leads_only_to_public_places_unless_an_admin_says_otherwise() 
     let listed = ada.get("/v1/notification-channels").await.expect(200).json();
     let last = listed["items"][2]["channel_id"].as_str().unwrap().to_owned();
     ada.post(&format!("/v1/notification-channels/{last}/test"), json!(null)).await.expect(202);
-    notices::deliver_due(&drive.app.app, LEASE).await.unwrap();
+    notifications::deliver_due(&drive.app.app, LEASE).await.unwrap();
     let told = ada.get("/v1/notifications").await.expect(200).json();
     assert_eq!(
         (&told["items"][0]["state"], &told["items"][0]["reason"]),
@@ -954,7 +961,7 @@ async fn mail_and_ntfy_bear_the_same_words_and_the_same_link() {
         ada.post("/v1/notification-channels", body).await.expect(201);
     }
     let approval = asked(&drive, &json!({ "command": "rm -rf build" })).await;
-    assert_eq!(notices::deliver_due(&drive.app.app, LEASE).await.unwrap(), 2);
+    assert_eq!(notifications::deliver_due(&drive.app.app, LEASE).await.unwrap(), 2);
     let (letters, published) = (mail.taken(), ntfy.taken());
     assert_eq!((letters.len(), published.len()), (1, 1));
     assert!(letters[0].text().contains("git.push\ncommand: rm -rf build\n"));

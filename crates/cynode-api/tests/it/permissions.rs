@@ -6,8 +6,8 @@ use cynode_api::document::{
     IDEMPOTENCY_EXEMPT_ENDPOINTS, NODE_JOIN_ENDPOINTS, PUBLIC_ENDPOINTS, path_operations,
 };
 use cynode_app::{
-    approvals::{self, ApprovalOutcome, ApprovalRequest},
-    services::ServiceKind,
+    identity::service_tokens::ServiceKind,
+    tools::approvals::{self, ApprovalOutcome, ApprovalRequest},
 };
 use cynode_core::{
     ids::{CallId, ProjectId},
@@ -847,9 +847,12 @@ async fn an_anonymous_caller_gets_nowhere_and_changes_nothing() {
         // Well-formed, and of nobody.
         world.app.anonymous().with_token(&{
             let environment = cynode_app::AppEnvironment::from_system();
-            cynode_app::tokens::issue_token(cynode_app::tokens::TokenKind::Session, &environment)
-                .0
-                .0
+            cynode_app::platform::tokens::issue_token(
+                cynode_app::platform::tokens::TokenKind::Session,
+                &environment,
+            )
+            .0
+            .0
         }),
     ];
     for case in cases() {

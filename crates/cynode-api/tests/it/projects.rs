@@ -1,4 +1,4 @@
-use cynode_app::maintenance;
+use cynode_app::background::maintenance;
 use cynode_core::roles::UserRole;
 use cynode_testkit::TestApp;
 use serde_json::json;

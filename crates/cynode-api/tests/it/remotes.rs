@@ -1,7 +1,7 @@
 //! Remotes: a project's repository on a forge, what comes in from there, and what is read back.
 
 use axum::http::Method;
-use cynode_app::remotes::{self, intake};
+use cynode_app::delivery::forges::{self, issue_sync};
 use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{
     Client, Reply, TestApp,
@@ -49,7 +49,7 @@ impl World {
     }
 
     async fn look(&self) -> bool {
-        intake::sync_remote(&self.app.app, Some(self.project)).await.unwrap()
+        issue_sync::sync_remote(&self.app.app, Some(self.project)).await.unwrap()
     }
 
     /// A delivery of the forge, as somebody sends it.
@@ -348,7 +348,7 @@ async fn a_delivery_that_was_dealt_with_and_is_sent_again_is_looked_at_again() {
         assert!(world.look().await);
         assert_eq!(world.tasks().await.len(), 1, "{kind}");
         assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
-        assert!(intake::sync_remote(&world.app.app, None).await.unwrap(), "{kind}: it is due");
+        assert!(issue_sync::sync_remote(&world.app.app, None).await.unwrap(), "{kind}: it is due");
         assert_eq!(world.tasks().await.len(), 2, "{kind}");
         assert_eq!(world.app.db.number("SELECT count(*) FROM webhook_deliveries").await, 1);
     }
@@ -398,7 +398,7 @@ async fn two_who_look_at_once_make_one_task_and_one_comment() {
         let world = World::new(kind).await;
         world.forge.issue("ann", "Fix it", "", &["cynode"]);
         let app = &world.app.app;
-        let looks = (0..6).map(|_| intake::sync_remote(app, Some(world.project)));
+        let looks = (0..6).map(|_| issue_sync::sync_remote(app, Some(world.project)));
         let looked = futures::future::join_all(looks).await;
         let had = looked.into_iter().filter(|looked| *looked.as_ref().unwrap()).count();
         assert!((1..=6).contains(&had));
@@ -449,7 +449,7 @@ async fn a_forge_that_has_had_enough_is_left_alone_for_as_long_as_it_says() {
     assert!(failure.as_str().unwrap().contains("rate limit"), "{failure}");
     let wait = "SELECT extract(epoch FROM due_at - clock_timestamp())::bigint FROM project_remotes";
     assert!((900..=1000).contains(&world.app.db.number(wait).await));
-    assert!(!intake::sync_remote(&world.app.app, None).await.unwrap(), "it is not due");
+    assert!(!issue_sync::sync_remote(&world.app.app, None).await.unwrap(), "it is not due");
     assert!(world.look().await);
     assert_eq!((world.failure().await, world.tasks().await.len()), (Value::Null, 1));
 }
@@ -484,7 +484,7 @@ async fn a_forge_that_does_not_answer_keeps_no_other_waiting() {
     connect_unasked(&world.app, &world.admin, "stuck", port).await;
     let stop = CancellationToken::new();
     let looking =
-        TaskTracker::new().spawn(intake::run_issue_sync(world.app.app.clone(), stop.clone()));
+        TaskTracker::new().spawn(issue_sync::run_issue_sync(world.app.app.clone(), stop.clone()));
     let _asked = silent.accept().await.unwrap();
     until(&world.app, "SELECT count(*) FROM project_remotes WHERE polled_at IS NOT NULL").await;
     let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
@@ -505,7 +505,7 @@ async fn looks_that_hang_leave_git_to_those_who_work() {
     }
     let app = &world.app.app;
     let hanging = futures::future::join_all(
-        stuck.iter().map(|project| intake::sync_remote(app, Some(*project))),
+        stuck.iter().map(|project| issue_sync::sync_remote(app, Some(*project))),
     );
     let work = async {
         let mut asked = Vec::new();
@@ -533,7 +533,7 @@ async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() 
     let minutes = "SELECT round(extract(epoch FROM due_at - clock_timestamp()) / 60)::bigint FROM project_remotes";
     let mut waits = Vec::new();
     for _ in 0..7 {
-        assert!(intake::sync_remote(&app.app, Some(first)).await.unwrap());
+        assert!(issue_sync::sync_remote(&app.app, Some(first)).await.unwrap());
         waits.push(app.db.number(minutes).await);
     }
     assert_eq!(waits, [1, 4, 8, 16, 32, 60, 60]);
@@ -544,9 +544,9 @@ async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() 
          WHERE project_id = $1::uuid",
         &first.as_uuid().to_string(),
     ).await;
-    assert!(!intake::sync_remote(&app.app, None).await.unwrap());
+    assert!(!issue_sync::sync_remote(&app.app, None).await.unwrap());
     app.db.execute("UPDATE project_remotes SET failed_polls = 0 WHERE lease_id IS NULL").await;
-    assert!(intake::sync_remote(&app.app, None).await.unwrap());
+    assert!(issue_sync::sync_remote(&app.app, None).await.unwrap());
 }
 
 #[tokio::test]
@@ -637,7 +637,7 @@ async fn a_forge_that_may_not_be_private_is_not_asked_where_it_is() {
     assert!(world.look().await);
     let failure = world.failure().await;
     assert!(failure.as_str().unwrap().contains("private network"), "{failure}");
-    remotes::fetch_commits(&world.app.app, world.project).await.unwrap_err();
+    forges::fetch_commits(&world.app.app, world.project).await.unwrap_err();
     assert_eq!(world.forge.asked().len(), asked);
 }
 
@@ -651,7 +651,7 @@ async fn newer_commits_are_brought_and_the_head_moves_forward_only() {
     let first = head().await;
     let second = world.forge.commit("main", "a", "more\n");
     assert_eq!(
-        remotes::fetch_commits(&world.app.app, world.project).await.unwrap(),
+        forges::fetch_commits(&world.app.app, world.project).await.unwrap(),
         Some(second.clone())
     );
     assert_eq!(head().await, second);

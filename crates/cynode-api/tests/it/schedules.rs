@@ -1,6 +1,8 @@
 //! Schedules: made by people, fired once, whoever is there and whatever dies. (S000-028, S002-21, S002-49, B023-16)
 
-use cynode_app::{App, AppEnvironment, LifetimePolicy, maintenance, schedules};
+use cynode_app::{
+    App, AppEnvironment, LifetimePolicy, background::maintenance, workflow::schedules,
+};
 use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{Client, SeededRandom, TestApp};
 use serde_json::{Value, json};
@@ -160,7 +162,7 @@ async fn a_process_that_dies_while_it_fires_leaves_nothing_behind_and_another_do
     // While another holds it, nobody waits for it.
     let mut holder = scene.app.db.begin().await;
     let id = path.rsplit('/').next().unwrap().parse().unwrap();
-    cynode_db::schedules::lock_schedule(&mut holder, id).await.unwrap();
+    cynode_db::workflow::schedules::lock_schedule(&mut holder, id).await.unwrap();
     assert_eq!(schedules::fire_due_schedules(&replica(&scene.app, 9)).await.unwrap(), 0);
     drop(holder);
     scene.app.db.execute("ALTER TABLE schedules DROP CONSTRAINT dies").await;

@@ -76,7 +76,8 @@ async fn a_result_that_comes_during_a_pause_waits_and_does_not_wake() {
     drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
     drive.tell(json!({ "kind": "pause" })).await;
     assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
-    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let worker =
+        drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
     let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f708", "max_jobs": 1 });
     let job = worker.post("/v1/jobs/claim", claim).await.expect(200).json()["jobs"][0].clone();
     let path = format!("/v1/jobs/{}/result", job["job_id"].as_str().unwrap());

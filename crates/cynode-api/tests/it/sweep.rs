@@ -13,9 +13,11 @@ use std::{
 };
 
 use cynode_app::{
-    maintenance,
-    services::ServiceKind,
-    sweep::{self, DueRun, EngineError, WorkflowEngine},
+    background::{
+        maintenance,
+        reconciler::{self, DueRun, EngineError, WorkflowEngine},
+    },
+    identity::service_tokens::ServiceKind,
 };
 use cynode_core::ids::TaskId;
 use cynode_testkit::{NOW, TestApp};
@@ -49,7 +51,7 @@ const LATER: Duration = Duration::from_mins(1);
 
 impl Listener {
     async fn hears(&self, drive: &Drive, redispatch_after: Duration) -> Vec<String> {
-        sweep::dispatch_due(&drive.app.app, self, redispatch_after).await.unwrap();
+        reconciler::dispatch_due(&drive.app.app, self, redispatch_after).await.unwrap();
         let told = std::mem::take(&mut *self.told.lock().unwrap());
         told.into_iter().map(|due| due.task.to_string()).collect()
     }
@@ -123,11 +125,11 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     let job = workers(&drive, 1).await.remove(0);
     drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
     // A job that was just claimed has its time.
-    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     assert_eq!(states(&drive).await, ["running"]);
     let silent = "UPDATE jobs SET lease_expires_at = now() - interval '1 second'";
     drive.app.db.execute(silent).await;
-    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     assert_eq!(states(&drive).await, ["lost"]);
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
     assert_eq!(drive.app.db.number(due).await, 1);
@@ -144,7 +146,7 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 1 });
     let again = worker.post("/v1/jobs/claim", body).await.expect(200).json();
     assert_eq!(again["jobs"][0]["attempt"], 2);
-    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     let running = "SELECT count(*) FROM jobs WHERE state = 'running'";
     assert_eq!(drive.app.db.number(running).await, 1);
 }
@@ -158,7 +160,7 @@ async fn a_job_past_its_deadline_is_given_up_however_alive_it_is() {
     let worker = drive.app.service(ServiceKind::Worker, "w0").await;
     let alive = format!("/v1/jobs/{}/alive", job["job_id"].as_str().unwrap());
     worker.post(&alive, json!({ "fencing_token": 1 })).await.expect(200);
-    sweep::reap_expired(&drive.app.app, false).await.unwrap();
+    reconciler::reap_expired(&drive.app.app, false).await.unwrap();
     assert_eq!(states(&drive).await, ["lost"]);
 }
 
@@ -170,9 +172,9 @@ async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks
     let silent =
         "UPDATE jobs SET lease_expires_at = now() - interval '1 second' WHERE worker <> 'w2'";
     assert_eq!(drive.app.db.execute(silent).await, 2);
-    assert!(sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    assert!(reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     // Said once, not at every turn.
-    assert!(sweep::reap_expired(&drive.app.app, true).await.unwrap());
+    assert!(reconciler::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["running", "running", "running"]);
     let alerts = "SELECT kind FROM events WHERE kind LIKE 'reconciler.%' ORDER BY xact, seq";
     assert_eq!(drive.app.db.texts(alerts).await, ["reconciler.halted"]);
@@ -182,7 +184,7 @@ async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks
         .db
         .execute("UPDATE jobs SET lease_expires_at = now() + interval '1 hour' WHERE worker = 'w1'")
         .await;
-    assert!(!sweep::reap_expired(&drive.app.app, true).await.unwrap());
+    assert!(!reconciler::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["lost", "running", "running"]);
     assert_eq!(drive.app.db.texts(alerts).await, ["reconciler.halted", "reconciler.resumed"]);
 }
@@ -193,10 +195,10 @@ async fn an_admin_who_looked_can_let_the_sweep_act() {
     drive.dispatched(&["a", "b", "c"]).await;
     workers(&drive, 3).await;
     drive.app.db.execute("UPDATE jobs SET lease_expires_at = now() - interval '1 second'").await;
-    assert!(sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    assert!(reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     let path = format!("/v1/settings/{}", cynode_core::settings::registry::FORCE_RECLAIM_SETTING);
     drive.admin.put(&path, json!({ "value": true, "expected_version": 0 })).await.expect(200);
-    assert!(!sweep::reap_expired(&drive.app.app, true).await.unwrap());
+    assert!(!reconciler::reap_expired(&drive.app.app, true).await.unwrap());
     assert_eq!(states(&drive).await, ["lost", "lost", "lost"]);
 }
 
@@ -206,10 +208,10 @@ async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
     let held = drive.start().await;
     let ask = json!({ "wait": { "reason": "human_input", "question": "Which?", "expires_in_seconds": 60 } });
     drive.step(&held, "wait", ask).await.expect(200);
-    sweep::reap_expired(&drive.app.app, false).await.unwrap();
+    reconciler::reap_expired(&drive.app.app, false).await.unwrap();
     drive.start_as(&drive.task, "runner", "early").await.expect(409);
     drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
-    sweep::reap_expired(&drive.app.app, false).await.unwrap();
+    reconciler::reap_expired(&drive.app.app, false).await.unwrap();
     let held = drive.start().await;
     let ended = json!({ "reason": "human_input", "resolution": "expired", "question": "Which?" });
     assert_eq!(held.position["ended_wait"], ended);
@@ -230,13 +232,15 @@ async fn a_run_that_somebody_holds_keeps_the_sweep_from_no_other() {
     let mut slow = drive.app.db.begin().await;
     cynode_db::workflow::lock_run(&mut slow, first).await.unwrap();
     let ended = "SELECT resolution FROM waits WHERE resolution IS NOT NULL";
-    let turn =
-        tokio::time::timeout(Duration::from_secs(20), sweep::reap_expired(&drive.app.app, false));
+    let turn = tokio::time::timeout(
+        Duration::from_secs(20),
+        reconciler::reap_expired(&drive.app.app, false),
+    );
     assert!(!turn.await.expect("it waits for nobody").unwrap());
     assert_eq!(states(&drive).await, ["lost"]);
     assert_eq!(drive.app.db.texts(ended).await, Vec::<String>::new());
     slow.rollback().await.unwrap();
-    assert!(!sweep::reap_expired(&drive.app.app, false).await.unwrap());
+    assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     assert_eq!(drive.app.db.texts(ended).await, ["expired"]);
 }
 

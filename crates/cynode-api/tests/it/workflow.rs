@@ -425,7 +425,8 @@ async fn what_happens_while_a_run_is_about_to_wait_makes_it_due_at_once() {
     let drive = Drive::new().await;
     let held = drive.dispatched(&["a"]).await;
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
-    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let worker =
+        drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
     let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f708", "max_jobs": 1 });
     let job = worker.post("/v1/jobs/claim", claim).await.expect(200).json()["jobs"][0].clone();
     // The runner has looked and seen nothing; now the result comes.

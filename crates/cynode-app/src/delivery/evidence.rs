@@ -1,54 +1,747 @@
-//! Evidence gate of delivery: the one place that checks evidence before anything is delivered.
+//! Evidence: checks that the orchestrator runs over the commits of units, in sandboxes that no agent has touched.
+//!
+//! **Invariant**: a result with failing evidence is accepted only with a recorded reason. A task completes only when
+//! the commit that it leaves was itself checked as its criteria ask.
 
-use cynode_core::{evidence::CheckTally, tasks::Task};
-use cynode_db::{DbError, evidence, pull_requests::PullRequestRecord};
-use cynode_wire::{delivery::PullRequestCheck, evidence::EvidenceView};
+use std::collections::{BTreeSet, HashMap};
 
-use crate::{App, Ctx, Error};
+use cynode_core::{
+    agents::AgentRole,
+    evidence::{
+        ChangeAnomaly, CheckRunResult, CheckTally, EvidenceCheck, FileAnomaly, FileChangeKind,
+        MAX_CHECKS,
+        base::{BASE_CHECK_CLAIM_SECONDS, BaseOutcome, MAX_BASE_CHECK_SECONDS, MAX_BASE_CHECKS},
+        find_script_paths, is_script_path, is_test_file,
+    },
+    ids::{EvidenceId, JobId, ProjectId, TaskId},
+    tasks::Criterion,
+    workflow::{
+        plan::{UnitKey, find_final_units},
+        units::UnitState,
+    },
+};
+use cynode_db::{
+    Conn,
+    delivery::evidence::{self, EvidenceSubject, LockedEvidence, NewCheckRun, NewEvidenceJob},
+    workflow::units,
+};
+use cynode_wire::{
+    delivery::evidence::{Evidence, EvidenceState, EvidenceView, TaskEvidence},
+    manager::reports::ReviewFeedback,
+    nodes::{CommandOutcome, WorkResult},
+    workflow::{
+        UnitView, VerificationFinding,
+        jobs::JobOutcome,
+        work::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
+    },
+};
+use serde_json::{Value, json};
 
-/// Refuses to deliver a commit for which there is no fresh evidence: what speaks against it, or was never checked, stays here.
-pub(super) async fn require_fresh_evidence(
-    app: &App,
-    task: &Task,
-    commit: &str,
+use crate::{Ctx, Error};
+
+/// What was shown of a task, and what everybody found about its units as they stand.
+#[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
+pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
+    crate::tasks::get_task(ctx, task).await?;
+    let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;
+    let units = units::list_task_units(ctx.conn(), task, true).await?;
+    let standing = |unit: &&UnitView| unit.state != UnitState::Cancelled;
+    // The anomalies of a result are there before anybody has judged it, and all of them.
+    let anomalies: Vec<VerificationFinding> =
+        units.iter().filter(standing).flat_map(anomalies_of_unit).collect();
+    let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings).chain(&anomalies);
+    let good = |it: &&EvidenceView| it.state == EvidenceState::Passed;
+    let summary =
+        format!("{} of {} results checked well", shown.iter().filter(good).count(), shown.len());
+    let feedback = ReviewFeedback::from_findings(findings, summary);
+    let base = evidence::get_base_checks(ctx.conn(), task).await?;
+    Ok(TaskEvidence { evidence: shown, base, feedback })
+}
+
+/// The anomalies of the result of a unit.
+fn anomalies_of_unit(unit: &UnitView) -> Vec<VerificationFinding> {
+    let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
+    let found = result.map(|result| parse_anomalies(&result["anomalies"])).unwrap_or_default();
+    let anomalies = found.into_iter().map(|one| one.anomaly).collect();
+    Evidence { anomalies, ..Evidence::default() }.to_findings()
+}
+
+/// Checks that are to be run over what a unit brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckRequest<'a> {
+    /// The checks.
+    pub(crate) checks: &'a [EvidenceCheck],
+    /// Most seconds from claim to result.
+    pub(crate) timeout_seconds: u32,
+    /// Whether those that could not run on the machine are run again.
+    pub(crate) rerun: bool,
+}
+
+/// Has checks run over what a unit brought. What is known stays; what came to nothing is begun anew.
+pub(crate) async fn schedule_checks(
+    ctx: &mut Ctx,
+    task: TaskId,
+    unit: &UnitKey,
+    attempt: u32,
+    CheckRequest { checks: wanted, timeout_seconds, rerun }: CheckRequest<'_>,
 ) -> Result<(), Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    crate::evidence::require_evidence(&mut conn, task.id, &task.acceptance_criteria).await?;
-    let shown = evidence::list_task_evidence(&mut conn, task.id, true).await?;
-    let wanted = task.acceptance_criteria.iter().any(|criterion| criterion.check.is_some());
-    // Whatever came after the checks was not checked.
-    let fresh = |it: &EvidenceView| it.commit.as_deref() == Some(commit);
-    if wanted && !shown.iter().any(fresh) {
-        return Err(Error::Invalid("the commit that is to be delivered was not checked".into()));
+    if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
+        return Err(Error::Invalid(why));
+    }
+    let subject = evidence::find_evidence_subject(ctx.conn(), task, unit, attempt).await?;
+    let subject = subject.filter(|subject| subject.open).ok_or_else(|| {
+        Error::Invalid(format!("unit `{unit}` has no result of that attempt to be checked"))
+    })?;
+    if subject.commit.is_none() {
+        let why =
+            format!("unit `{unit}` has no commit, and started from none: nothing can be checked");
+        return Err(Error::Invalid(why));
+    }
+    let id = EvidenceId::from_uuid(ctx.new_uuid());
+    let mut known = evidence::open_evidence(ctx.conn(), id, task, attempt, &subject).await?;
+    let fresh = known.checks.is_empty();
+    for check in wanted {
+        if !known.checks.contains(check) && known.checks.len() < MAX_CHECKS {
+            known.checks.push(check.clone());
+            known.rounds.push((None, Vec::new()));
+        }
+    }
+    if known.alive {
+        // What was added is run when the job at work has ended.
+        return Ok(evidence::update_evidence(
+            ctx.conn(),
+            known.id,
+            &known.checks,
+            EvidenceState::Gathering,
+            None,
+            known.attempts,
+        )
+        .await?);
+    }
+    if rerun {
+        let unrunnable = |(_, rounds): &(Option<CheckRunResult>, Vec<CheckRunResult>)| {
+            rounds.last().is_some_and(|ran| !ran.holds && ran.is_program_missing())
+        };
+        let numbers: Vec<usize> = known
+            .rounds
+            .iter()
+            .enumerate()
+            .filter(|(_, rounds)| unrunnable(rounds))
+            .map(|(number, _)| number)
+            .collect();
+        evidence::delete_check_runs(ctx.conn(), known.id, &numbers).await?;
+        for number in numbers {
+            known.rounds[number] = (None, Vec::new());
+        }
+    }
+    let attempts = if fresh { known.attempts } else { known.attempts + 1 };
+    let next = plan_next_check(
+        ctx.conn(),
+        &known,
+        &CheckJobContext { subject, timeout_seconds, attempts },
+    )
+    .await?;
+    if let Some(payload) = next {
+        let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
+        evidence::queue_evidence_job(ctx.conn(), &job).await?;
+        ctx.mark_job_queued();
+    } else {
+        // Nothing is left to be run, and so nobody else would wake the run that asked.
+        cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
+        ctx.wake_task(task);
     }
     Ok(())
 }
 
-/// What was checked about the work that is offered.
-pub(super) async fn list_pull_request_checks(
+/// Has checks tried on the base commit, before any change, in one job. What is known stays; what could not run, or was not reached, is tried
+/// again.
+pub(crate) async fn schedule_base_checks(
     ctx: &mut Ctx,
-    found: &PullRequestRecord,
-) -> Result<Vec<PullRequestCheck>, Error> {
-    let shown = evidence::list_task_evidence(ctx.conn(), found.task, true).await?;
-    let fresh = shown.into_iter().filter(|it| !it.stale);
-    let each = fresh.flat_map(|it| {
-        let waived = it.waived.clone();
-        it.checks.into_iter().map(move |result| PullRequestCheck {
-            name: result.check.command_line(),
-            state: match result.tally {
-                CheckTally::Passed | CheckTally::Flaky => "passed",
-                CheckTally::Failed | CheckTally::Before => "failed",
-                CheckTally::Again => "pending",
-            }
-            .to_owned(),
-            url: None,
-            summary: match (result.tally, &waived) {
-                (CheckTally::Flaky, _) => Some("holds only sometimes".to_owned()),
-                (CheckTally::Before, _) => Some("did not hold before the change either".to_owned()),
-                (CheckTally::Failed, Some(why)) => Some(format!("taken all the same: {why}")),
-                (CheckTally::Passed | CheckTally::Failed | CheckTally::Again, _) => None,
-            },
+    task: TaskId,
+    wanted: &[EvidenceCheck],
+) -> Result<(), Error> {
+    if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
+        return Err(Error::Invalid(why));
+    }
+    let found = cynode_db::tasks::get_task(ctx.conn(), task).await?;
+    let found = found.ok_or_else(|| Error::not_found("task", task))?;
+    let id = EvidenceId::from_uuid(ctx.new_uuid());
+    let mut known = evidence::open_base_evidence(ctx.conn(), id, task).await?;
+    let fresh = known.checks.is_empty();
+    for check in wanted {
+        if !known.checks.contains(check) && known.checks.len() < MAX_BASE_CHECKS {
+            known.checks.push(check.clone());
+        }
+    }
+    let attempts = if fresh { known.attempts } else { known.attempts + 1 };
+    let state = EvidenceState::Gathering;
+    evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, None, attempts).await?;
+    if known.alive {
+        // Whoever waits for it sees what is still missing then.
+        return Ok(());
+    }
+    let shown = evidence::get_base_checks(ctx.conn(), task).await?;
+    let open = |outcome| matches!(outcome, BaseOutcome::NotTried | BaseOutcome::CannotRun);
+    let numbers: Vec<usize> = shown
+        .iter()
+        .flat_map(|base| &base.checks)
+        .enumerate()
+        .filter(|(_, it)| wanted.contains(&it.check) && open(it.outcome))
+        .map(|(number, _)| number)
+        .collect();
+    let nowhere = cynode_db::delivery::repositories::get_repository(ctx.conn(), found.project)
+        .await?
+        .is_none();
+    if nowhere {
+        let error = Some("the project has no repository");
+        let state = EvidenceState::Unable;
+        evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, error, attempts)
+            .await?;
+    }
+    if nowhere || numbers.is_empty() {
+        if !nowhere {
+            close_base_checks(ctx.conn(), &known, task, attempts).await?;
+        }
+        // Nothing is run, and so nobody else would wake the run that asked.
+        cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
+        ctx.wake_task(task);
+        return Ok(());
+    }
+    let payload = trial_payload(&known, &numbers);
+    let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
+    evidence::queue_evidence_job(ctx.conn(), &job).await?;
+    ctx.mark_job_queued();
+    Ok(())
+}
+
+/// What a job is given that tries checks before any change.
+fn trial_payload(known: &LockedEvidence, numbers: &[usize]) -> Value {
+    let checks: Vec<EvidenceCheck> = numbers
+        .iter()
+        .filter_map(|number| known.checks.get(*number))
+        .map(|check| EvidenceCheck {
+            time_limit_seconds: Some(check.timeout_seconds().min(MAX_BASE_CHECK_SECONDS)),
+            ..check.clone()
         })
+        .collect();
+    let seconds: u32 =
+        checks.iter().map(EvidenceCheck::timeout_seconds).fold(0, u32::saturating_add);
+    let work = JobSpec {
+        role: AgentRole::Tester,
+        worker: WorkerChoice::Checks { checks, pinned_from: None },
+        context: StructuredContext::default(),
+        models: Vec::new(),
+        tools: Some(Vec::new()),
+        sandbox: SandboxNeeds::default(),
+        placement: PlacementSpec::default(),
+        commit: CommitRule::Never,
+    };
+    json!({
+        "title": "Checks before any change",
+        "unit": { "work": work, "commit": known.commit, "numbers": numbers, "base": true },
+        "remedy": {},
+        "timeout_seconds": seconds.min(MAX_TRIAL_SECONDS).saturating_add(CHECK_PREPARATION_SECONDS),
+    })
+}
+
+/// Longest time of all checks together that are tried before any change.
+const MAX_TRIAL_SECONDS: u32 = 1800;
+
+/// Stores that all checks were tried, and whether each holds already.
+async fn close_base_checks(
+    conn: &mut Conn,
+    known: &LockedEvidence,
+    task: TaskId,
+    attempts: u32,
+) -> Result<(), Error> {
+    let shown = evidence::get_base_checks(conn, task).await?;
+    let passes = |base: &cynode_wire::delivery::evidence::BaseChecks| {
+        base.checks.iter().all(|it| it.outcome == BaseOutcome::Passes)
+    };
+    let good = shown.as_ref().is_some_and(passes);
+    let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
+    Ok(evidence::update_evidence(conn, known.id, &known.checks, state, None, attempts).await?)
+}
+
+/// Checks that no node has taken need not be tried any more: the work goes on without. Those that run are left to end.
+pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), Error> {
+    let Some(known) = evidence::lock_base_evidence(ctx.conn(), task).await? else { return Ok(()) };
+    if known.state != EvidenceState::Gathering
+        || evidence::cancel_queued_jobs(ctx.conn(), known.id).await?
+    {
+        return Ok(());
+    }
+    let why =
+        format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s: see `cynork node list`");
+    let state = EvidenceState::Unable;
+    Ok(evidence::update_evidence(
+        ctx.conn(),
+        known.id,
+        &known.checks,
+        state,
+        Some(&why),
+        known.attempts,
+    )
+    .await?)
+}
+
+/// Notes what checks came to before any change.
+async fn record_base_checks(
+    conn: &mut Conn,
+    job: JobId,
+    known: &LockedEvidence,
+    numbers: &[usize],
+    result: &Value,
+) -> Result<(), Error> {
+    let steps: Vec<CommandOutcome> =
+        serde_json::from_value(result["steps"].clone()).unwrap_or_default();
+    if steps.is_empty() {
+        let said = result["summary"].as_str().filter(|said| !said.is_empty());
+        let error = said.unwrap_or("the checks were not run to an end");
+        let state = EvidenceState::Unable;
+        return Ok(evidence::update_evidence(
+            conn,
+            known.id,
+            &known.checks,
+            state,
+            Some(error),
+            known.attempts,
+        )
+        .await?);
+    }
+    let unreached = CommandOutcome {
+        argv: Vec::new(),
+        exit_code: None,
+        output: "It was not reached: the checks before it took all the time.".to_owned(),
+        expected: None,
+        sha256: String::new(),
+        truncated: false,
+        milliseconds: 0,
+    };
+    for (at, number) in numbers.iter().enumerate() {
+        let Some(check) = known.checks.get(*number) else { continue };
+        let outcome = steps.get(at).unwrap_or(&unreached);
+        let holds = check.is_satisfied_by(outcome.exit_code, &outcome.output, outcome.expected);
+        let rounds = known.rounds.get(*number).map_or(0, |(_, rounds)| rounds.len());
+        let run = NewCheckRun { number: *number, round: rounds + 1, holds, outcome };
+        evidence::insert_check_run(conn, known.id, job, &run).await?;
+    }
+    let task = cynode_db::workflow::jobs::task_of_job(conn, job).await?;
+    match task {
+        Some(task) => close_base_checks(conn, known, task, known.attempts).await,
+        None => Ok(()),
+    }
+}
+
+/// What jobs of checks are made of.
+struct CheckJobContext {
+    subject: EvidenceSubject,
+    timeout_seconds: u32,
+    attempts: u32,
+}
+
+/// Stores where evidence stands; gives what the next job is given, if checks are left to be run.
+async fn plan_next_check(
+    conn: &mut Conn,
+    known: &LockedEvidence,
+    scene: &CheckJobContext,
+) -> Result<Option<Value>, Error> {
+    let open: Vec<usize> = (0..known.checks.len())
+        .filter(|at| known.tally_of_check(*at) == CheckTally::Again)
+        .collect();
+    // A check that was tallied and still has to be run is one whose run before the change is missing.
+    let (before, after): (Vec<usize>, Vec<usize>) = open.into_iter().partition(|at| {
+        let rounds = known.rounds.get(*at).map_or(&[][..], |(_, rounds)| rounds);
+        let held: Vec<bool> = rounds.iter().map(|ran| ran.holds).collect();
+        cynode_core::evidence::tally_rounds(&held) == CheckTally::Failed
     });
-    Ok(each.collect())
+    let is_before = after.is_empty();
+    let (numbers, at) = match (is_before, known.pinned_from.as_ref()) {
+        (false, _) => (after, known.commit.as_ref()),
+        // Without anything before the change there is nothing to excuse it.
+        (true, None) => (Vec::new(), None),
+        (true, pinned) => (before, pinned),
+    };
+    // Each has a job of its own, those first that a person asked for: what one came to is kept whatever becomes of the others.
+    let asked_for = |at: &&usize| {
+        known.checks.get(**at).is_some_and(|check| !check.unless_before && !check.if_runnable)
+    };
+    let next = numbers.iter().find(asked_for).or_else(|| numbers.first()).copied();
+    let next = next.and_then(|number| Some((number, known.checks.get(number)?)));
+    let attempts = scene.attempts;
+    let Some((number, check)) = next else {
+        let good = (0..known.checks.len()).all(|at| known.tally_of_check(at).is_good());
+        let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
+        evidence::update_evidence(conn, known.id, &known.checks, state, None, attempts).await?;
+        return Ok(None);
+    };
+    evidence::update_evidence(
+        conn,
+        known.id,
+        &known.checks,
+        EvidenceState::Gathering,
+        None,
+        attempts,
+    )
+    .await?;
+    let read = |value: &Option<Value>| value.clone().unwrap_or(Value::Null);
+    let restored_tests: Vec<String> =
+        serde_json::from_value(read(&scene.subject.restored_tests)).unwrap_or_default();
+    let work = JobSpec {
+        role: AgentRole::Tester,
+        worker: WorkerChoice::Checks {
+            checks: vec![with_pins(check, &restored_tests)],
+            pinned_from: known.pinned_from.clone().filter(|_| !is_before),
+        },
+        context: StructuredContext::default(),
+        models: Vec::new(),
+        tools: Some(Vec::new()),
+        sandbox: serde_json::from_value::<SandboxNeeds>(read(&scene.subject.sandbox))
+            .unwrap_or_default(),
+        placement: serde_json::from_value::<PlacementSpec>(read(&scene.subject.placement))
+            .unwrap_or_default(),
+        commit: CommitRule::Never,
+    };
+    let seconds = scene.timeout_seconds;
+    Ok(Some(json!({
+        "title": format!("Checks of: {}", scene.subject.title),
+        "unit": { "work": work, "commit": at, "numbers": [number], "before": is_before, "restored_tests": restored_tests, "seconds": seconds },
+        "remedy": {},
+        "timeout_seconds": job_seconds(check, seconds),
+    })))
+}
+
+/// How long the files and the sandbox of a check may take.
+const CHECK_PREPARATION_SECONDS: u32 = 300;
+
+/// How long a job of a check may take: never so short that the check does not have its own time.
+fn job_seconds(check: &EvidenceCheck, at_least: u32) -> u32 {
+    at_least.max(check.timeout_seconds().saturating_add(CHECK_PREPARATION_SECONDS))
+}
+
+/// A check that also goes by these files.
+fn with_pins(check: &EvidenceCheck, paths: &[String]) -> EvidenceCheck {
+    let mut check = check.clone();
+    check.pins.extend(
+        paths.iter().filter(|path| !check.pins.contains(path)).cloned().collect::<Vec<_>>(),
+    );
+    check
+}
+
+/// Notes what a job of checks came to, in the transaction of its result. Gives whether there is more to be run.
+pub(crate) async fn record_check_result(
+    app: &crate::App,
+    conn: &mut Conn,
+    job: JobId,
+    outcome: JobOutcome,
+    result: &Value,
+) -> Result<bool, Error> {
+    let Some((id, payload)) = evidence::evidence_of_job(conn, job).await? else { return Ok(false) };
+    let Some(mut known) = evidence::lock_evidence(conn, id).await? else { return Ok(false) };
+    let given = &payload["unit"];
+    let numbers: Vec<usize> = serde_json::from_value(given["numbers"].clone()).unwrap_or_default();
+    let before = given["before"].as_bool().unwrap_or(false);
+    if given["base"] == true {
+        record_base_checks(conn, job, &known, &numbers, result).await?;
+        return Ok(false);
+    }
+    // Commit and base are the orchestrator's words in it; the rest is the node's.
+    let steps: Vec<CommandOutcome> =
+        serde_json::from_value(result["steps"].clone()).unwrap_or_default();
+    if outcome == JobOutcome::Failed || steps.len() != numbers.len() {
+        let said = result["summary"].as_str().filter(|said| !said.is_empty());
+        let error = said.unwrap_or("the checks were not run to an end");
+        let state = EvidenceState::Unable;
+        evidence::update_evidence(conn, id, &known.checks, state, Some(error), known.attempts)
+            .await?;
+        return Ok(false);
+    }
+    for (number, step) in numbers.iter().zip(&steps) {
+        let Some(check) = known.checks.get(*number) else { continue };
+        let holds = check.is_satisfied_by(step.exit_code, &step.output, step.expected);
+        let Some((was, rounds)) = known.rounds.get_mut(*number) else { continue };
+        let ran = CheckRunResult { holds, exit_code: step.exit_code };
+        let round = if before {
+            *was = Some(ran);
+            0
+        } else {
+            rounds.push(ran);
+            rounds.len()
+        };
+        let run = NewCheckRun { number: *number, round, holds, outcome: step };
+        evidence::insert_check_run(conn, id, job, &run).await?;
+    }
+    let work: Option<JobSpec> = serde_json::from_value(given["work"].clone()).ok();
+    let needs = |pick: fn(&JobSpec) -> Result<Value, serde_json::Error>| {
+        work.as_ref().and_then(|work| pick(work).ok())
+    };
+    let title = payload["title"].as_str().unwrap_or_default();
+    let scene = CheckJobContext {
+        subject: EvidenceSubject {
+            unit: uuid::Uuid::nil(),
+            title: title.trim_start_matches("Checks of: ").to_owned(),
+            commit: known.commit.clone(),
+            pinned_from: known.pinned_from.clone(),
+            sandbox: needs(|work| serde_json::to_value(&work.sandbox)),
+            placement: needs(|work| serde_json::to_value(&work.placement)),
+            restored_tests: given.get("restored_tests").cloned(),
+            open: true,
+        },
+        timeout_seconds: given["seconds"]
+            .as_u64()
+            .and_then(|seconds| u32::try_from(seconds).ok())
+            .unwrap_or(600),
+        attempts: known.attempts,
+    };
+    let Some(payload) = plan_next_check(conn, &known, &scene).await? else { return Ok(false) };
+    let id = app.environment().new_uuid(app.environment().now());
+    evidence::queue_evidence_job(
+        conn,
+        &NewEvidenceJob { id, evidence: known.id, payload: &payload },
+    )
+    .await?;
+    Ok(true)
+}
+
+/// Whether what a task leaves was checked as its criteria ask; what is missing is told in words.
+pub(crate) async fn require_evidence(
+    conn: &mut Conn,
+    task: TaskId,
+    criteria: &[Criterion],
+) -> Result<(), Error> {
+    let shown = evidence::list_task_evidence(conn, task, true).await?;
+    let wanted: Vec<&EvidenceCheck> = criteria.iter().filter_map(|it| it.check.as_ref()).collect();
+    if shown.is_empty() && wanted.is_empty() {
+        return Ok(());
+    }
+    let units = units::list_task_units(conn, task, true).await?;
+    let commit = |unit: &UnitView| {
+        let result = unit.job.as_ref()?.result.as_ref()?;
+        Some(result.get("commit")?.as_str()?.to_owned())
+    };
+    let left: BTreeSet<UnitKey> = units
+        .iter()
+        .filter(|unit| unit.state == UnitState::Done && commit(unit).is_some())
+        .map(|unit| unit.key.clone())
+        .collect();
+    let graph = units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
+    let mut last: Vec<UnitKey> =
+        find_final_units(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
+    if last.is_empty() {
+        // Nothing was changed: whoever did the last of it was checked all the same.
+        last.extend(
+            shown
+                .iter()
+                .rev()
+                .find(|it| it.state != EvidenceState::Gathering)
+                .map(|it| it.unit.clone()),
+        );
+    }
+    for key in &last {
+        // A later unit that changed nothing was checked at the very same commit.
+        let left = units.iter().find(|unit| unit.key == *key).and_then(commit);
+        let related: Vec<&EvidenceView> = shown
+            .iter()
+            .filter(|it| it.unit == *key || (left.is_some() && it.commit == left))
+            .collect();
+        let bad =
+            related.iter().find(|it| it.waived.is_none() && it.state != EvidenceState::Passed);
+        if let Some(bad) = bad {
+            return Err(Error::Invalid(format!(
+                "unit `{}` has evidence against it, or none yet: it is {}",
+                bad.unit,
+                bad.state.as_str()
+            )));
+        }
+        // Who takes a result all the same takes what was checked of it, and nothing that never was.
+        let covered = |check: &&&EvidenceCheck| {
+            related.iter().any(|own| {
+                let mut same = own.checks.iter().filter(|it| it.check == ***check);
+                same.any(|it| it.tally.is_good() || own.waived.is_some())
+            })
+        };
+        if let Some(missing) = wanted.iter().find(|check| !covered(check)) {
+            return Err(Error::Invalid(format!(
+                "nothing shows that `{}` holds for what unit `{key}` left",
+                missing.command_line()
+            )));
+        }
+    }
+    // Where there are no files nothing can be run: it is taken as it is, for a reason that is kept.
+    if last.is_empty() && !wanted.is_empty() && !evidence::is_accepted_unchecked(conn, task).await?
+    {
+        let why =
+            "the task's criteria have checks, and none was run: a person has to take it as it is";
+        return Err(Error::Invalid(why.into()));
+    }
+    Ok(())
+}
+
+/// What a look at a change found.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeInspection {
+    /// What has to be answered for, and was not yet.
+    pub(crate) anomalies: Vec<FileAnomaly>,
+    /// Tests that checks run with as they were before.
+    pub(crate) restored_tests: Vec<String>,
+}
+
+/// What a change did that has to be answered for, measured against where the task's work started.
+pub(crate) async fn inspect_change(
+    app: &crate::App,
+    project: ProjectId,
+    task: TaskId,
+    commit: &str,
+) -> Result<ChangeInspection, Error> {
+    let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
+    let grounds = evidence::load_change_baseline(&mut conn, task).await?;
+    drop(conn);
+    let base = grounds.base.filter(|base| base != commit);
+    let Some(base) = base else { return Ok(ChangeInspection::default()) };
+    let criteria: Vec<Criterion> = serde_json::from_value(grounds.criteria).unwrap_or_default();
+    let mut checks: Vec<EvidenceCheck> = criteria.into_iter().filter_map(|it| it.check).collect();
+    let mut asked_for: Vec<String> = Vec::new();
+    for unit in &grounds.units {
+        checks.extend(parse_planned_checks(unit));
+        let files = unit["brief"]["files_to_modify"].clone();
+        asked_for.extend(serde_json::from_value::<Vec<String>>(files).unwrap_or_default());
+    }
+    let repositories = &app.gateway_parts()?.repositories;
+    let (touched, more) = repositories.inspect_changes(project, &base, commit, &asked_for).await?;
+    let (mut behind, whole) = find_check_scripts(app, project, &base, &checks).await?;
+    if !whole {
+        // Any program that was there may stand behind them.
+        let there =
+            touched.iter().filter(|it| it.how != FileChangeKind::Added && is_script_path(&it.path));
+        behind.extend(there.map(|it| it.path.clone()));
+    }
+    let mut anomalies =
+        cynode_core::evidence::find_anomalies(&touched, &checks, &behind, &asked_for);
+    anomalies.extend(more);
+    let objects: HashMap<&str, &str> =
+        touched.iter().map(|file| (file.path.as_str(), file.is.as_str())).collect();
+    let accepted: Vec<FileAnomaly> =
+        grounds.accepted_anomalies.iter().flat_map(parse_anomalies).collect();
+    let mut restored_tests = cynode_core::evidence::tests_to_restore(&touched, &asked_for);
+    // Who took what was done to a test has it judged as it is.
+    restored_tests
+        .retain(|path| !is_accepted(path, objects.get(path.as_str()).copied(), &accepted));
+    let unseen =
+        |reason: &str| ChangeAnomaly::Unseen { path: String::new(), reason: reason.to_owned() };
+    if restored_tests.len() > MAX_RESTORED_TESTS {
+        restored_tests.truncate(MAX_RESTORED_TESTS);
+        anomalies.push(unseen("it touches more tests than are put back for the checks"));
+    }
+    // What is about the whole change is the worst of it.
+    anomalies.sort_by_key(|one| !one.file_path().is_empty());
+    let named = |anomaly: ChangeAnomaly| {
+        let object_id = objects.get(anomaly.file_path()).copied().unwrap_or(commit).to_owned();
+        FileAnomaly { anomaly, object_id }
+    };
+    let mut seen: Vec<FileAnomaly> = Vec::new();
+    let mut room = MAX_ANOMALY_BYTES;
+    for one in anomalies.into_iter().map(named) {
+        if accepted.contains(&one) || seen.contains(&one) {
+            continue;
+        }
+        let bytes = serde_json::to_string(&one).map_or(usize::MAX, |text| text.len());
+        if seen.len() == MAX_ANOMALIES || bytes > room {
+            seen.insert(0, named(unseen("it has more anomalies than are listed")));
+            break;
+        }
+        room -= bytes;
+        seen.push(one);
+    }
+    Ok(ChangeInspection { anomalies: seen, restored_tests })
+}
+
+/// Most anomalies of a change that are listed, and most bytes of them: they are stored with the run.
+const MAX_ANOMALIES: usize = 500;
+const MAX_ANOMALY_BYTES: usize = 512 * 1024;
+
+/// Most tests that are put back for checks.
+const MAX_RESTORED_TESTS: usize = 500;
+
+/// What a result has to answer for. What cannot be read is nothing that somebody took.
+fn parse_anomalies(listed: &Value) -> Vec<FileAnomaly> {
+    serde_json::from_value(listed.clone()).unwrap_or_default()
+}
+
+/// Whether somebody took what was done to a test, as it is now.
+fn is_accepted(path: &str, object_id: Option<&str>, accepted: &[FileAnomaly]) -> bool {
+    let about = |one: &&FileAnomaly| {
+        one.anomaly.file_path() == path && Some(one.object_id.as_str()) == object_id
+    };
+    accepted.iter().filter(about).any(|one| match one.anomaly {
+        ChangeAnomaly::TestRemoved { .. }
+        | ChangeAnomaly::TestWeakened { .. }
+        | ChangeAnomaly::Unseen { .. } => true,
+        ChangeAnomaly::CheckTouched { .. } | ChangeAnomaly::MergeMarks { .. } => false,
+    })
+}
+
+/// Most files that are read to find what stands behind checks.
+const MAX_CHECK_SCRIPTS: usize = 100;
+
+/// Programs of the repository that stand behind checks: named by what the checks go by, or by one another. As they were before the change.
+/// And whether these are all.
+async fn find_check_scripts(
+    app: &crate::App,
+    project: ProjectId,
+    base: &str,
+    checks: &[EvidenceCheck],
+) -> Result<(Vec<String>, bool), Error> {
+    let mut paths: Vec<String> = Vec::new();
+    let mut whole = true;
+    let mut add = |paths: &mut Vec<String>, path: String| {
+        if paths.len() < MAX_CHECK_SCRIPTS || paths.contains(&path) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        } else {
+            whole = false;
+        }
+    };
+    for check in checks {
+        let definers = check.definition_files().into_iter().map(str::to_owned);
+        for path in definers.chain(check.pinned_paths()).filter(|path| !is_test_file(path)) {
+            add(&mut paths, path);
+        }
+    }
+    let first = paths.len();
+    let (mut at, mut read) = (0, true);
+    while let Some(path) = paths.get(at).cloned() {
+        let text = app
+            .gateway_parts()?
+            .repositories
+            .read_file(project, base, &path, MAX_SCRIPT_BYTES)
+            .await?;
+        if let Some((text, cut)) = &text {
+            read &= !cut;
+            for named in find_script_paths(text) {
+                add(&mut paths, named);
+            }
+        }
+        at += 1;
+    }
+    Ok((paths.split_off(first), whole && read))
+}
+
+/// Most bytes that are read of a file that stands behind checks.
+const MAX_SCRIPT_BYTES: usize = 256 * 1024;
+
+/// The checks that the plan asks for of a unit.
+fn parse_planned_checks(payload: &Value) -> Vec<EvidenceCheck> {
+    let listed = payload["checks"].as_array().map_or(&[][..], Vec::as_slice);
+    listed.iter().filter_map(|it| serde_json::from_value(it.clone()).ok()).collect()
+}
+
+/// Whether a result of a job is one of checks, which no agent brought.
+pub(crate) fn is_check_job(work: &Value) -> bool {
+    work["worker"]["kind"] == "checks"
+}
+
+/// What a node may say of a job of checks: its steps. Commits and the like are not its to bring.
+pub(crate) fn strip_untrusted_fields(result: WorkResult) -> WorkResult {
+    WorkResult { commit: None, bundle: None, conflict: None, session: None, ..result }
 }

@@ -1,84 +1,640 @@
-//! Chooses where a pull request lives: in CyNode or on a forge.
+//! Remotes: a project's repository on a forge. Its credential is stored sealed, unsealed in this process only and sent
+//! to that forge only.
 
-use std::time::Duration;
+pub mod issue_sync;
+mod pr_feedback;
+
+use std::{path::PathBuf, time::Duration};
 
 use cynode_core::{
-    delivery::{DeliveryMode, Destination},
-    ids::ProjectId,
+    delivery::Destination,
+    events::EventKind,
+    ids::{ProjectId, UserId},
+    roles::UserRole,
 };
-use cynode_db::pull_requests::PullRequestRecord;
-use cynode_forge::{ForgeKind, NewPullRequest, PullState, git};
+use cynode_db::{
+    DbError,
+    delivery::{
+        forges::{self, ProjectRemote},
+        repositories::{self, RepositoryRecord},
+    },
+    models::registry,
+};
+use cynode_forge::{Forge, ForgeEndpoint, ForgeError, ForgeKind, git};
+use cynode_wire::{
+    delivery::forges::{IssueIntake, RemoteView, SetRemote, WantedIssueView},
+    identity::accounts::SecretText,
+};
+use data_encoding::HEXLOWER;
+use secrecy::SecretString;
+use serde_json::json;
+use url::Url;
 
-use crate::{App, Error, remotes};
+use crate::{
+    App, Ctx, Error, OperationAnswer, OperationRequest,
+    models::registry::is_private,
+    platform::{context::EventDraft, error::log_background_error, keys::InstallationKeys},
+};
 
-/// How long a forge is left alone that took no push and did not say why.
-const FORGE_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// How often a remote is looked at when nobody says otherwise.
+const DEFAULT_POLL_SECONDS: u32 = 120;
 
-/// What a forge made of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ForgePullRequest {
-    pub(super) number: Option<i64>,
-    pub(super) url: Option<String>,
+/// Commits that are this young are new enough to start work from.
+const MAX_MIRROR_AGE: time::Duration = time::Duration::seconds(30);
+
+/// The longest that work waits for newer commits.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What else is known of a project's repository on a forge.
+#[derive(Clone, Debug)]
+pub struct RemoteInfo {
+    /// The project.
+    pub project: ProjectId,
+    /// The kind of forge.
+    pub kind: ForgeKind,
+    /// Its name there.
+    pub repository: String,
+    /// The branch that pull requests are for.
+    pub default_branch: String,
+    /// How git reaches it.
+    pub git: git::GitRemote,
+    /// Our own copy of it.
+    pub git_dir: PathBuf,
+    /// Whose credential it is.
+    pub login: Option<String>,
+    /// Who connected it.
+    pub set_by: UserId,
 }
 
-const fn destination_of_kind(kind: ForgeKind) -> Destination {
-    match kind {
-        ForgeKind::Github => Destination::Github,
-        ForgeKind::Gitlab => Destination::Gitlab,
-        ForgeKind::Gitea => Destination::Gitea,
+/// The kind of forge that a destination is.
+pub(crate) const fn forge_kind_of(destination: Destination) -> Option<ForgeKind> {
+    match destination {
+        Destination::Local => None,
+        Destination::Github => Some(ForgeKind::Github),
+        Destination::Gitlab => Some(ForgeKind::Gitlab),
+        Destination::Gitea => Some(ForgeKind::Gitea),
     }
 }
 
-/// Where the pull requests of a project live.
-pub(super) async fn project_destination(
+/// The words of a forge, for whoever asked.
+impl From<ForgeError> for Error {
+    fn from(error: ForgeError) -> Self {
+        match error {
+            ForgeError::Retry { after, why } => Self::UpstreamUnavailable { after, why },
+            ForgeError::Refused(why)
+            | ForgeError::Missing(why)
+            | ForgeError::Conflict(why)
+            | ForgeError::Failed(why) => Self::UpstreamRejected(why),
+        }
+    }
+}
+
+/// The forge of a project, opened, if it has one.
+pub async fn forge_of(
     app: &App,
     project: ProjectId,
-) -> Result<Destination, Error> {
-    let opened = remotes::forge_of(app, project).await?;
-    Ok(opened.map_or(Destination::Local, |(_, info)| destination_of_kind(info.kind)))
+) -> Result<Option<(Box<dyn Forge>, RemoteInfo)>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let found = forges::get_remote(&mut conn, project).await?;
+    drop(conn);
+    match found {
+        Some(remote) => open_forge(app, &remote).await.map(Some),
+        None => Ok(None),
+    }
 }
 
-/// Brings a commit to its forge and opens the pull request there. Done again, nothing changes: a branch that has the commit is left
-/// alone, and the pull request of a branch is looked for before one is made.
-pub(super) async fn publish_pull_request(
+/// Opens the way to a forge.
+async fn open_forge(
     app: &App,
-    found: &PullRequestRecord,
-    commit: &str,
-    mode: DeliveryMode,
-) -> Result<ForgePullRequest, Error> {
-    if found.forge == Destination::Local {
-        return Ok(ForgePullRequest::default());
-    }
-    let opened = remotes::forge_of(app, found.project).await?;
-    let opened = opened.filter(|(_, info)| destination_of_kind(info.kind) == found.forge);
-    let Some((forge, info)) = opened else {
-        let why = format!("the project has no remote at {} any more", found.forge.as_str());
-        return Err(Error::UpstreamRejected(why));
+    remote: &ProjectRemote,
+) -> Result<(Box<dyn Forge>, RemoteInfo), Error> {
+    let corrupt = |column| Error::from(DbError::Corrupt { table: "project_remotes", column });
+    let kind = forge_kind_of(remote.forge).ok_or_else(|| corrupt("forge"))?;
+    let token = app.gateway_parts()?.keys.forge_credential(remote)?;
+    let api = remote.api.parse().map_err(|_| corrupt("api"))?;
+    let url = remote.url.parse().map_err(|_| corrupt("url"))?;
+    let (repository, private) = (remote.repository.clone(), remote.private);
+    let site = ForgeEndpoint { api, repository, token: token.clone(), private };
+    let credential = Some(git::GitCredential::new(kind, token));
+    let info = RemoteInfo {
+        project: remote.project,
+        kind,
+        repository: remote.repository.clone(),
+        default_branch: remote.default_branch.clone(),
+        git: git::GitRemote { url, credential, files: false, private },
+        git_dir: app.gateway_parts()?.repositories.repository_directory(remote.project).await?,
+        login: remote.login.clone(),
+        set_by: remote.set_by,
     };
-    let pushing =
-        git::push_branch(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch)
-            .await;
-    pushing.map_err(|error| match error {
-        git::GitRemoteError::Refused(why) => Error::UpstreamRejected(why),
-        git::GitRemoteError::Failed(_) | git::GitRemoteError::Slow => Error::UpstreamUnavailable {
-            after: FORGE_RETRY_DELAY,
-            why: format!("the forge took no push: {error}"),
-        },
-        git::GitRemoteError::Io(error) => Error::Internal(error.into()),
+    Ok((kind.connect_repository(site)?, info))
+}
+
+/// What a secret of a remote is sealed for.
+fn remote_associated_data(what: &str, project: ProjectId) -> Vec<u8> {
+    [b"remote/", what.as_bytes(), b"/", project.as_uuid().as_bytes()].concat()
+}
+
+impl InstallationKeys {
+    pub(crate) fn forge_credential(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
+        self.unseal_remote_secret("credential", remote.project, &remote.credential)
+    }
+
+    pub(crate) fn webhook_secret(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
+        self.unseal_remote_secret("webhook", remote.project, &remote.webhook_secret)
+    }
+
+    fn unseal_remote_secret(
+        &self,
+        what: &str,
+        project: ProjectId,
+        sealed: &[u8],
+    ) -> Result<SecretString, Error> {
+        let opened = self.unseal_secret(&remote_associated_data(what, project), sealed)?;
+        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
+        Ok(text.into())
+    }
+}
+
+/// Only a person who runs the project decides where its work goes.
+async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
+    let caller = ctx.require_project_role(project, UserRole::Admin).await?;
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Admin, "as a person"));
+    }
+    Ok(caller.user)
+}
+
+/// What was asked for, checked.
+struct ValidatedRemote {
+    kind: ForgeKind,
+    url: Url,
+    api: Url,
+    credential: SecretString,
+    webhook_secret: SecretString,
+    /// Whether the secret was made here.
+    made: bool,
+    /// Whether the forge may be on this machine or in a private network.
+    private: bool,
+}
+
+/// Connects a project with its repository on a forge, and brings its newest commits. What does not work yet is said.
+#[tracing::instrument(name = "app.remotes.set_remote", skip_all, fields(project.id = %project))]
+pub async fn set_remote(
+    app: &App,
+    request: &OperationRequest,
+    project: ProjectId,
+    body: SetRemote,
+) -> Result<OperationAnswer, Error> {
+    let before = app.read(request, |ctx| {
+        Box::pin(async move {
+            require_project_admin(ctx, project).await?;
+            let runs_all = ctx.caller()?.role >= Some(UserRole::Admin);
+            Ok((forges::get_remote(ctx.conn(), project).await?, runs_all))
+        })
+    });
+    let (before, runs_all) = before.await?;
+    let keys = app.gateway_parts()?.keys.clone();
+    let wish = validate_remote(app, &keys, before.as_ref(), &body, runs_all)?;
+    // What is only reached from here is shown only to whoever runs the installation. What a name leads to is seen when it is asked.
+    if !runs_all && (is_private(&wish.url) || is_private(&wish.api)) {
+        return Err(Error::forbidden(
+            UserRole::Admin,
+            "in the installation: the forge is on a private address",
+        ));
+    }
+    let site = ForgeEndpoint {
+        api: wish.api.clone(),
+        repository: body.repository.clone(),
+        token: wish.credential.clone(),
+        private: wish.private,
+    };
+    let forge =
+        wish.kind.connect_repository(site).map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut missing = Vec::new();
+    let (mut login, mut head) = (None, None);
+    if body.check.unwrap_or(true) {
+        login = check_forge_access(forge.as_ref(), &body.repository, &mut missing).await;
+        let credential = Some(git::GitCredential::new(wish.kind, wish.credential.clone()));
+        let (url, private) = (wish.url.clone(), wish.private);
+        let from = git::GitRemote { url, credential, files: false, private };
+        match app
+            .gateway_parts()?
+            .repositories
+            .mirror_branch(project, &from, &body.default_branch)
+            .await
+        {
+            Ok(commit) => head = Some(commit),
+            Err(error) => missing.push(format!("its commits could not be brought: {error}")),
+        }
+    } else if let Some(before) = before.as_ref().filter(|before| before.url == wish.url.as_str()) {
+        login.clone_from(&before.login);
+    }
+    if body.intake.assigned_to_bot && login.is_none() {
+        missing.push(
+            "whose token it is is not known: issues that are assigned to the bot are not found"
+                .into(),
+        );
+    }
+    app.run_secret_mutation(request, |ctx| {
+        Box::pin(store_remote(
+            ctx,
+            keys,
+            project,
+            body,
+            wish,
+            before,
+            RemoteCheckResult { login, head, missing },
+        ))
+    })
+    .await
+}
+
+struct RemoteCheckResult {
+    login: Option<String>,
+    head: Option<String>,
+    missing: Vec<String>,
+}
+
+/// Whose token it is, whether it may write, and whether it is told who else may; what stands in the way goes to the list.
+async fn check_forge_access(
+    forge: &dyn Forge,
+    repository: &str,
+    missing: &mut Vec<String>,
+) -> Option<String> {
+    let login = match forge.fetch_own_login().await {
+        Ok(login) => login,
+        Err(error) => {
+            missing.push(format!("the forge does not say whose token it is: {error}"));
+            return None;
+        }
+    };
+    match forge.can_write(&login).await {
+        Ok(true) => {}
+        Ok(false) => missing
+            .push(format!("`{login}` may not write to the repository: no branch can be pushed")),
+        Err(error) => missing.push(format!("whether `{login}` may write is not known: {error}")),
+    }
+    // What one may oneself every forge says; of others some tell only admins.
+    let owner = repository.split('/').next().unwrap_or_default();
+    if let Err(ForgeError::Refused(why)) = forge.can_write(owner).await {
+        missing.push(format!(
+            "`{login}` is not told who else may write, so nobody else's issues and remarks are taken: {why}"
+        ));
+    }
+    Some(login)
+}
+
+/// Whether two addresses are of one host.
+fn same_host(old: &str, new: &Url) -> bool {
+    old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
+}
+
+fn validate_remote(
+    app: &App,
+    keys: &InstallationKeys,
+    before: Option<&ProjectRemote>,
+    body: &SetRemote,
+    runs_all: bool,
+) -> Result<ValidatedRemote, Error> {
+    let invalid = |why: &str| Error::Invalid(why.into());
+    let kind = forge_kind_of(body.forge).ok_or_else(|| {
+        invalid(
+            "`forge` is `github`, `gitlab` or `gitea`; without a remote pull requests are local",
+        )
     })?;
-    if mode == DeliveryMode::Branch && found.remote_number.is_none() {
-        return Ok(ForgePullRequest::default());
-    }
-    let new = NewPullRequest {
-        branch: found.branch.clone(),
-        base: info.default_branch.clone(),
-        title: found.title.clone(),
-        body: found.body.clone(),
+    let url = parse_forge_url("url", &body.url)?;
+    let api = match &body.api {
+        Some(text) => parse_forge_url("api", text)?,
+        None => kind.default_api_url(&url),
     };
-    let opened = forge.open_pull_request(&new).await?;
-    if opened.state != PullState::Open {
-        let why = "the pull request of the branch was merged or closed at the forge";
-        return Err(Error::UpstreamRejected(why.into()));
+    let parts = body.repository.split('/');
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._-~".contains(c))
+            && part != ".."
+    };
+    if parts.clone().count() < 2 || !parts.clone().all(plain) || body.repository.len() > 300 {
+        return Err(invalid("`repository` is `owner/name`, as the forge has it"));
     }
-    Ok(ForgePullRequest { number: i64::try_from(opened.number).ok(), url: Some(opened.url) })
+    if !git::is_branch_name(&body.default_branch)
+        || body.default_branch.starts_with(git::BRANCH_PREFIX)
+    {
+        return Err(invalid("`default_branch` is the name of a branch, and not one of ours"));
+    }
+    if body.poll_seconds.is_some_and(|seconds| !(10..=86_400).contains(&seconds)) {
+        return Err(invalid("`poll_seconds` is 10 to 86400"));
+    }
+    if body
+        .intake
+        .label
+        .as_ref()
+        .is_some_and(|label| !(1..=100).contains(&label.trim().chars().count()))
+    {
+        return Err(invalid("`label` has 1 to 100 characters"));
+    }
+    let visible =
+        |text: &str| text.bytes().all(|b| (0x21..0x7f).contains(&b)) && text.len() <= 4096;
+    let credential = match (&body.credential, before) {
+        (Some(given), _) if visible(&given.0) && !given.0.is_empty() => given.0.clone().into(),
+        (Some(_), _) => {
+            return Err(invalid(
+                "`credential` has 1 to 4096 visible ASCII characters and no space",
+            ));
+        }
+        (None, Some(before)) => {
+            // A secret that was given for one host goes to no other.
+            if !same_host(&before.url, &url) || !same_host(&before.api, &api) {
+                return Err(invalid("`credential` is needed again: the host is another one"));
+            }
+            keys.forge_credential(before)?
+        }
+        (None, None) => return Err(invalid("`credential` is missing")),
+    };
+    let (webhook_secret, made) = match (&body.webhook_secret, before) {
+        (Some(given), _)
+            if visible(&given.0) && given.0.len() >= cynode_forge::webhook::MIN_SECRET_BYTES =>
+        {
+            (given.0.clone().into(), false)
+        }
+        (Some(_), _) => {
+            return Err(invalid(
+                "`webhook_secret` has at least 16 visible ASCII characters and no space",
+            ));
+        }
+        (None, Some(before)) => (keys.webhook_secret(before)?, false),
+        (None, None) => (HEXLOWER.encode(&app.environment().random_bytes::<32>()).into(), true),
+    };
+    // What whoever runs the installation has opened stays open for these hosts, and for no other. Hosts that somebody else named
+    // stay closed when the rest is changed, unless their addresses say themselves where they are.
+    let same = |it: &&ProjectRemote| same_host(&it.url, &url) && same_host(&it.api, &api);
+    let private = match before.filter(same) {
+        Some(before) => before.private || (runs_all && (is_private(&url) || is_private(&api))),
+        None => runs_all,
+    };
+    Ok(ValidatedRemote { kind, url, api, credential, webhook_secret, made, private })
+}
+
+fn parse_forge_url(field: &str, text: &str) -> Result<Url, Error> {
+    let url: Url = text.parse().map_err(|_| Error::Invalid(format!("`{field}` is no address")))?;
+    let good = matches!(url.scheme(), "http" | "https")
+        && url.host().is_some()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.as_str().len() <= 500;
+    if !good {
+        return Err(Error::Invalid(format!(
+            "`{field}` is http(s)://host[:port]/path, without a password or a query"
+        )));
+    }
+    // A token must not travel in the open.
+    if url.scheme() == "http" && !is_private(&url) {
+        return Err(Error::Invalid(format!("a public `{field}` is https")));
+    }
+    Ok(url)
+}
+
+async fn store_remote(
+    ctx: &mut Ctx,
+    keys: InstallationKeys,
+    project: ProjectId,
+    body: SetRemote,
+    wish: ValidatedRemote,
+    before: Option<ProjectRemote>,
+    found: RemoteCheckResult,
+) -> Result<RemoteView, Error> {
+    use secrecy::ExposeSecret;
+    let set_by = require_project_admin(ctx, project).await?;
+    let seal = |what: &str, secret: &SecretString| {
+        keys.seal_secret(
+            ctx.environment(),
+            &remote_associated_data(what, project),
+            secret.expose_secret().as_bytes(),
+        )
+    };
+    let credential = seal("credential", &wish.credential)?;
+    let webhook_secret = seal("webhook", &wish.webhook_secret)?;
+    // The same name on another host is another repository: its issues have times of their own.
+    let same = before.filter(|it| {
+        it.forge == body.forge
+            && it.repository == body.repository
+            && same_host(&it.url, &wish.url)
+            && same_host(&it.api, &wish.api)
+    });
+    // All open issues that are wanted are looked at once, the old ones as well.
+    let issues_since = same.as_ref().map_or(time::OffsetDateTime::UNIX_EPOCH, |it| {
+        let stored = IssueIntake {
+            label: it.label.clone(),
+            assigned_to_bot: it.assigned_to_bot,
+            allow_untrusted_authors: it.allow_untrusted_authors,
+        };
+        let unchanged = stored == body.intake;
+        if unchanged { it.issues_since } else { time::OffsetDateTime::UNIX_EPOCH }
+    });
+    let remote = ProjectRemote {
+        project,
+        forge: body.forge,
+        url: wish.url.into(),
+        api: wish.api.into(),
+        repository: body.repository,
+        default_branch: body.default_branch,
+        credential,
+        webhook_secret,
+        login: found.login,
+        label: body.intake.label.map(|label| label.trim().to_owned()),
+        assigned_to_bot: body.intake.assigned_to_bot,
+        allow_untrusted_authors: body.intake.allow_untrusted_authors,
+        poll_seconds: i32::try_from(body.poll_seconds.unwrap_or(DEFAULT_POLL_SECONDS))
+            .unwrap_or(i32::MAX),
+        private: wish.private,
+        set_by,
+        set_at: ctx.now,
+        fetched_at: found.head.as_ref().map(|_| ctx.now),
+        issues_since,
+        failure: None,
+        looked_at: None,
+        refused: 0,
+    };
+    match forges::set_remote(ctx.conn(), &remote).await {
+        Err(error) if error.is_refused_by("project_remotes_project_id_fkey") => {
+            return Err(Error::not_found("project", project));
+        }
+        result => result?,
+    }
+    // Whoever asks models knows the new secrets from now on.
+    registry::bump_registry_epoch(ctx.conn()).await?;
+    if let Some(head) = found.head {
+        let default_branch = remote.default_branch.clone();
+        let (imported_by, imported_at) = (set_by, ctx.now);
+        let repository =
+            RepositoryRecord { project, default_branch, head, imported_by, imported_at };
+        repositories::set_repository(ctx.conn(), &repository).await?;
+        let data = json!({ "branch": repository.default_branch, "head": repository.head });
+        ctx.record_event(
+            EventDraft::new(EventKind::RepositoryImported, data).with_project(project),
+        )
+        .await?;
+    }
+    let data = json!({ "change": "set", "forge": remote.forge, "repository": remote.repository, "url": remote.url });
+    ctx.record_event(EventDraft::new(EventKind::RemoteSet, data).with_project(project)).await?;
+    let secret = wish.made.then(|| SecretText(wish.webhook_secret.expose_secret().to_owned()));
+    Ok(RemoteView { webhook_secret: secret, missing: found.missing, ..to_remote_view(remote) })
+}
+
+fn to_remote_view(remote: ProjectRemote) -> RemoteView {
+    RemoteView {
+        webhook_path: format!("/v1/hooks/{}/{}", remote.project, remote.forge.as_str()),
+        project_id: remote.project,
+        forge: remote.forge,
+        url: remote.url,
+        api: remote.api,
+        repository: remote.repository,
+        default_branch: remote.default_branch,
+        login: remote.login,
+        intake: IssueIntake {
+            label: remote.label,
+            assigned_to_bot: remote.assigned_to_bot,
+            allow_untrusted_authors: remote.allow_untrusted_authors,
+        },
+        poll_seconds: remote.poll_seconds,
+        webhook_secret: None,
+        missing: Vec::new(),
+        set_by: remote.set_by,
+        set_at: remote.set_at,
+        fetched_at: remote.fetched_at,
+        polled_at: remote.looked_at,
+        failure: remote.failure,
+        refused_deliveries: remote.refused,
+    }
+}
+
+/// A project's repository on a forge, without its secrets.
+#[tracing::instrument(name = "app.remotes.get_remote", skip_all)]
+pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
+    require_project_admin(ctx, project).await?;
+    let found = forges::get_remote(ctx.conn(), project).await?;
+    found.map(to_remote_view).ok_or_else(|| Error::not_found("remote of project", project))
+}
+
+/// Takes it away, with its credential. What is on the forge stays there.
+#[tracing::instrument(name = "app.remotes.delete_remote", skip_all)]
+pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
+    require_project_admin(ctx, project).await?;
+    if !forges::remove_remote(ctx.conn(), project).await? {
+        return Err(Error::not_found("remote of project", project));
+    }
+    registry::bump_registry_epoch(ctx.conn()).await?;
+    let told = EventDraft::new(EventKind::RemoteSet, json!({ "change": "removed" }));
+    ctx.record_event(told.with_project(project)).await
+}
+
+/// The issues that were wanted and what became of them, the newest first.
+#[tracing::instrument(name = "app.remotes.list_wanted_issues", skip_all)]
+pub async fn list_wanted_issues(
+    ctx: &mut Ctx,
+    project: ProjectId,
+) -> Result<Vec<WantedIssueView>, Error> {
+    ctx.require_project_role(project, UserRole::Viewer).await?;
+    let found = forges::list_wanted_issues(ctx.conn(), project).await?.into_iter();
+    let view = found.map(|issue| WantedIssueView {
+        number: issue.number,
+        url: issue.url,
+        author: issue.author,
+        task_id: issue.task,
+        rejection_reason: issue.refused,
+        removed_content: issue.removed,
+        seen_at: issue.seen_at,
+    });
+    Ok(view.collect())
+}
+
+/// Brings the newest commits of a project from its forge. Gives the commit that work starts from now, if there is a remote.
+#[tracing::instrument(name = "app.remotes.fetch_commits", skip_all, fields(project.id = %project))]
+pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let found = forges::get_remote(&mut conn, project).await?;
+    drop(conn);
+    match found {
+        Some(remote) => fetch_commits_from(app, &remote).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn fetch_commits_from(app: &App, remote: &ProjectRemote) -> Result<String, Error> {
+    let project = remote.project;
+    let (_, info) = open_forge(app, remote).await?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let before = repositories::get_repository(&mut conn, project).await?;
+    drop(conn);
+    let mirrored =
+        app.gateway_parts()?.repositories.mirror_branch(project, &info.git, &remote.default_branch);
+    let head = mirrored.await?;
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
+    let now = ctx.now;
+    forges::record_fetch(ctx.conn(), project, now).await?;
+    let moved = match before {
+        Some(before) if before.default_branch == remote.default_branch => {
+            // Whoever brought another commit meanwhile has the last word; the next look brings the newest.
+            before.head != head
+                && forges::move_repository_head(ctx.conn(), project, &before.head, &head, now)
+                    .await?
+        }
+        _ => {
+            let default_branch = remote.default_branch.clone();
+            let (imported_by, imported_at) = (remote.set_by, now);
+            let new = RepositoryRecord {
+                project,
+                default_branch,
+                head: head.clone(),
+                imported_by,
+                imported_at,
+            };
+            repositories::set_repository(ctx.conn(), &new).await?;
+            true
+        }
+    };
+    if moved {
+        let data = json!({ "branch": remote.default_branch, "head": head });
+        ctx.record_event(
+            EventDraft::new(EventKind::RepositoryImported, data).with_project(project),
+        )
+        .await?;
+    }
+    app.commit_operation(ctx).await?;
+    Ok(head)
+}
+
+/// Brings the newest commits before work starts from them, unless that was just done. Work never waits long for it, and goes on from
+/// what is there when the forge does not answer.
+pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
+    let bring = async {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let found = forges::get_remote(&mut conn, project).await?;
+        drop(conn);
+        let now = app.environment().now();
+        let old =
+            |remote: &ProjectRemote| remote.fetched_at.is_none_or(|at| at + MAX_MIRROR_AGE <= now);
+        match found.filter(old) {
+            Some(remote) => fetch_commits_from(app, &remote).await.map(|_| ()),
+            None => Ok(()),
+        }
+    };
+    match tokio::time::timeout(FETCH_TIMEOUT, bring).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            log_background_error(
+                "remote.fetch_failed",
+                &error,
+                "newer commits could not be fetched from the forge",
+            );
+        }
+        Err(error) => log_background_error(
+            "remote.fetch_timed_out",
+            &error,
+            "newer commits could not be fetched from the forge in time",
+        ),
+    }
 }

@@ -9,13 +9,16 @@ use cynode_core::{
         units::UnitState,
     },
 };
-use cynode_db::{tasks, units, workflow};
+use cynode_db::{
+    tasks,
+    workflow::{self, units},
+};
 use cynode_wire::{
-    handoffs::{HandoffKind, HandoffRequest},
+    manager::handoffs::{HandoffKind, HandoffRequest},
     workflow::{StepEffect, VerificationFinding},
 };
 
-use crate::{Ctx, Error, evidence, handoffs};
+use crate::{Ctx, Error, delivery::evidence, manager::handoffs};
 
 /// Applies every effect, or refuses all.
 pub(super) async fn apply_effects(
@@ -51,7 +54,9 @@ async fn apply_effect(
             store_run_handoff(ctx, task, about, request).await
         }
         StepEffect::TakeHandoff { handoff_id } => {
-            if !cynode_db::handoffs::take_handoff_answer(ctx.conn(), task, *handoff_id).await? {
+            if !cynode_db::manager::handoffs::take_handoff_answer(ctx.conn(), task, *handoff_id)
+                .await?
+            {
                 return Err(Error::Invalid(format!("`{handoff_id}` has no answer to be taken")));
             }
             Ok(())
@@ -105,16 +110,21 @@ async fn apply_effect(
         }
         StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown_anomalies } => {
             let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
-            let good =
-                cynode_db::evidence::allows_acceptance(ctx.conn(), task, unit, *attempt, waived)
-                    .await?;
+            let good = cynode_db::delivery::evidence::allows_acceptance(
+                ctx.conn(),
+                task,
+                unit,
+                *attempt,
+                waived,
+            )
+            .await?;
             if !good {
                 return Err(Error::Invalid(format!("unit `{unit}` has evidence against it")));
             }
             if let Some(why) = waived {
                 // A policy takes the unit, and nothing for those that follow.
                 let shown = if *by_person { shown_anomalies.as_slice() } else { &[] };
-                cynode_db::evidence::record_acceptance(
+                cynode_db::delivery::evidence::record_acceptance(
                     ctx.conn(),
                     task,
                     unit,

@@ -13,21 +13,24 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    agent_tokens, budgets,
-    handoffs::{self, HandoffRecord},
-    instructions, jobs, tasks, units, waits, workflow,
+    manager::handoffs::{self, HandoffRecord},
+    models::budgets,
+    tasks,
+    tools::agent_tokens,
+    workflow::{self, instructions, jobs, units, waits},
 };
 use cynode_wire::{
-    handoffs::{HandoffKind, PlanRevision},
-    timeline::{AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt},
-    workflow::WaitResolution,
+    manager::handoffs::{HandoffKind, PlanRevision},
+    workflow::{
+        WaitResolution,
+        timeline::{AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt},
+    },
 };
 use serde_json::json;
 
 use crate::{
     Ctx, Error,
-    context::EventDraft,
-    environment::derive_uuid,
+    platform::{context::EventDraft, environment::derive_uuid},
     tasks::{has_ended, record_instruction},
 };
 
@@ -267,7 +270,7 @@ async fn cancel_one_task(ctx: &mut Ctx, id: TaskId, asked: TaskId) -> Result<(),
     }
     units::cancel_task_units(ctx.conn(), id).await?;
     jobs::cancel_unwanted_jobs(ctx.conn(), id).await?;
-    crate::handoffs::cancel_task_handoffs(ctx, id).await?;
+    crate::manager::handoffs::cancel_task_handoffs(ctx, id).await?;
     agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
     let because = (id != asked).then_some(asked);
     let data = json!({ "name": one.name, "because_of": because });

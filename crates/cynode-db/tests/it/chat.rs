@@ -1,5 +1,5 @@
 use cynode_core::ids::{ProjectId, ThreadId, UserId};
-use cynode_db::chat::{self, ChatMessageRecord, ChatThread};
+use cynode_db::manager::conversations::{self, ChatMessageRecord, ChatThread};
 use cynode_testkit::{NOW, TestDb};
 use uuid::Uuid;
 
@@ -16,11 +16,15 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
         updated_at: NOW,
     };
     let mut conn = db.conn().await;
-    chat::insert_thread(&mut conn, &thread).await.unwrap();
+    conversations::insert_thread(&mut conn, &thread).await.unwrap();
     let (mut first, mut second) = (db.begin().await, db.begin().await);
-    chat::append_message(&mut first, thread.id, "user", "one", "whole", NOW).await.unwrap();
+    conversations::append_message(&mut first, thread.id, "user", "one", "whole", NOW)
+        .await
+        .unwrap();
     let later = async {
-        chat::append_message(&mut second, thread.id, "user", "two", "whole", NOW).await.unwrap();
+        conversations::append_message(&mut second, thread.id, "user", "two", "whole", NOW)
+            .await
+            .unwrap();
         second.commit().await.unwrap();
     };
     let earlier = async {
@@ -37,6 +41,6 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
         state: "whole".into(),
         created_at: NOW,
     };
-    let messages = chat::list_thread_messages(&mut conn, thread.id).await.unwrap();
+    let messages = conversations::list_thread_messages(&mut conn, thread.id).await.unwrap();
     assert_eq!(messages, [said(1, "one"), said(2, "two")]);
 }

@@ -1,4 +1,4 @@
-use cynode_db::schema;
+use cynode_db::platform::schema;
 use cynode_testkit::TestDb;
 use time::macros::datetime;
 

@@ -11,7 +11,7 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_db::schema;
+use cynode_db::platform::schema;
 use cynode_testkit::{NOW, TestDb};
 
 #[tokio::test]

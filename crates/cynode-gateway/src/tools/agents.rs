@@ -1,13 +1,13 @@
 //! `agent.*` and `pm.*`: reports of agents and their messages to the project manager.
 
-use cynode_app::reports;
+use cynode_app::manager::reports;
 use cynode_core::{
     agents::{AgentKind, AgentRole, ToolScope},
     ids::TaskId,
     workflow::instructions::InstructionKind,
 };
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::{reports::ReportKind, timeline::InstructTask};
+use cynode_wire::{manager::reports::ReportKind, workflow::timeline::InstructTask};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -263,7 +263,7 @@ async fn get_context(
         .read(&call.request, |ctx| {
             Box::pin(async move {
                 let task = cynode_app::tasks::get_task(ctx, task_id).await?;
-                let story = cynode_app::timeline::get_timeline(ctx, task_id).await?;
+                let story = cynode_app::workflow::timeline::get_timeline(ctx, task_id).await?;
                 let kept = reports::last_checkpoint(ctx, task_id, job).await?;
                 Ok((task, story, kept))
             })

@@ -1,7 +1,7 @@
 //! `artifact.*`: artifacts of a task.
 
 use bytes::Bytes;
-use cynode_app::artifacts::{self, Artifact, ArtifactContent, NewArtifact};
+use cynode_app::tools::artifacts::{self, Artifact, ArtifactContent, NewArtifact};
 use cynode_core::{
     agents::ToolScope,
     ids::{ArtifactId, TaskId},

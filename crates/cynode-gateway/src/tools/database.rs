@@ -1,7 +1,11 @@
 //! `db.*`: tasks, jobs, work units, projects and preferences. An agent reads and changes what its user may, within its
 //! own project.
 
-use cynode_app::{inference, preferences, projects, tasks, timeline, workflow::signals};
+use cynode_app::{
+    models::inference,
+    tasks::{self, preferences, projects},
+    workflow::{signals, timeline},
+};
 use cynode_core::{
     agents::ToolScope,
     budget::Budget,
@@ -12,9 +16,8 @@ use cynode_core::{
 };
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use cynode_wire::{
-    page::{Cursor, PageRequest},
-    projects::ProjectView,
-    tasks::{CreateTask, CriterionView, TaskView},
+    platform::page::{Cursor, PageRequest},
+    tasks::{CreateTask, CriterionView, TaskView, projects::ProjectView},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -341,7 +344,7 @@ async fn update_task(call: ToolInvocation, body: UpdateTaskArgs) -> Result<Value
         .description
         .parse()
         .map_err(|error| ToolError::invalid_arguments(format!("`description`: {error}")))?;
-    cynode_app::redaction::redact_prose(&call.app, vec![&mut description]).await?;
+    cynode_app::platform::redaction::redact_prose(&call.app, vec![&mut description]).await?;
     let id = body.task_id;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
@@ -510,7 +513,7 @@ async fn effective_preferences(
             Box::pin(preferences::effective_preferences(ctx, about, Some(role)))
         })
         .await?;
-    let view: cynode_wire::preferences::EffectiveView = found.into();
+    let view: cynode_wire::tasks::preferences::EffectiveView = found.into();
     Ok(json!(view))
 }
 
@@ -518,9 +521,10 @@ async fn effective_preferences(
 pub(super) async fn send_instruction(
     call: ToolInvocation,
     task: TaskId,
-    mut body: cynode_wire::timeline::InstructTask,
+    mut body: cynode_wire::workflow::timeline::InstructTask,
 ) -> Result<Value, ToolError> {
-    cynode_app::redaction::redact_prose(&call.app, body.text.iter_mut().collect()).await?;
+    cynode_app::platform::redaction::redact_prose(&call.app, body.text.iter_mut().collect())
+        .await?;
     let agent = call.agent.token;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move { signals::reply_to_report(ctx, agent, task, &body).await })

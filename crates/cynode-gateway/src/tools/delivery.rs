@@ -1,7 +1,7 @@
 //! `git.pull_request.*` and `git.diff`: the project manager delivers a task. Commits, branches and credentials stay
 //! with the orchestrator.
 
-use cynode_app::delivery;
+use cynode_app::delivery::pull_requests;
 use cynode_core::{agents::ToolScope, ids::TaskId};
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde::Deserialize;
@@ -85,7 +85,7 @@ async fn open_pull_request(
 ) -> Result<Value, ToolError> {
     let OpenPullRequestArgs { task_id, title, body } = body;
     let opened =
-        delivery::open_pull_request(&call.app, &call.request, task_id, &title, &body).await?;
+        pull_requests::open_pull_request(&call.app, &call.request, task_id, &title, &body).await?;
     Ok(json!({ "pull_request": opened }))
 }
 
@@ -96,14 +96,15 @@ async fn get_pull_request(
     let task = body.task_id;
     let found = call
         .app
-        .read(&call.request, |ctx| Box::pin(delivery::pull_request_of_task(ctx, task)))
+        .read(&call.request, |ctx| Box::pin(pull_requests::pull_request_of_task(ctx, task)))
         .await?;
     Ok(json!({ "pull_request": found }))
 }
 
 async fn diff_task(call: ToolInvocation, body: GitDiffArgs) -> Result<Value, ToolError> {
     let path = body.path.as_deref();
-    let found = delivery::diff_of_task_units(&call.app, &call.request, body.task_id, path).await?;
+    let found =
+        pull_requests::diff_of_task_units(&call.app, &call.request, body.task_id, path).await?;
     let Some(mut diff) = found else { return Ok(json!({ "diff": null })) };
     if diff.text.len() > MAX_DIFF_BYTES {
         let mut end = MAX_DIFF_BYTES;

@@ -3,15 +3,15 @@
 
 use cynode_app::{
     Error, OperationFuture,
-    handoffs::{self, ClaimWait, HandoffHost},
-    services,
+    identity::service_tokens,
+    manager::handoffs::{self, ClaimWait, HandoffHost},
 };
 use cynode_core::agents::ToolScope;
 use cynode_policy::{
     catalogue::{IdBinding, ToolAnnotations},
     reasons::RefusalReason,
 };
-use cynode_wire::handoffs::{
+use cynode_wire::manager::handoffs::{
     BeginDecision, ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, RecordDecision,
     RenewHandoff,
 };
@@ -89,10 +89,10 @@ async fn claim_handoff(call: ToolInvocation, body: ClaimHandoff) -> Result<Value
     };
     let waiting = ClaimWait { gone: &call.gone, permitted: &permitted };
     let kind = host.service_kind();
-    services::record_presence(&call.app, kind, &host.name).await;
+    service_tokens::record_presence(&call.app, kind, &host.name).await;
     let claimed = handoffs::claim_handoff(&call.app, &call.request, &host, &body, waiting).await;
     if call.gone.is_cancelled() {
-        services::record_departure(&call.app, kind, &host.name).await;
+        service_tokens::record_departure(&call.app, kind, &host.name).await;
     }
     Ok(json!(claimed?))
 }
@@ -100,7 +100,7 @@ async fn claim_handoff(call: ToolInvocation, body: ClaimHandoff) -> Result<Value
 async fn renew_handoff(call: ToolInvocation, body: RenewHandoff) -> Result<Value, ToolError> {
     let host = calling_host(&call)?;
     // Whoever is busy does not ask for more.
-    services::record_presence(&call.app, host.service_kind(), &host.name).await;
+    service_tokens::record_presence(&call.app, host.service_kind(), &host.name).await;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let until = handoffs::renew_claim(ctx, &host, &body).await?;

@@ -1,6 +1,6 @@
 //! `git.tree` and `git.read`: files of a task's repository, read from git. Nothing is checked out or executed.
 
-use cynode_app::repositories;
+use cynode_app::delivery::repositories;
 use cynode_core::{agents::ToolScope, ids::TaskId};
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
 use serde::Deserialize;

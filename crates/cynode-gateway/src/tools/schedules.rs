@@ -1,6 +1,6 @@
 //! `schedule.*`: schedules, by the same operations that users call.
 
-use cynode_app::schedules;
+use cynode_app::workflow::schedules;
 use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ScheduleId},
@@ -8,7 +8,7 @@ use cynode_core::{
     schedules::{MissedPolicy, ScheduleAction, ScheduleTrigger},
 };
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::{page::PageRequest, schedules::CreateSchedule};
+use cynode_wire::{platform::page::PageRequest, workflow::schedules::CreateSchedule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

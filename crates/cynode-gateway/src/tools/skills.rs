@@ -1,6 +1,6 @@
 //! `skills.*` and `sandbox.allowed_images.*`: skills and sandbox images, with the same checks as for users.
 
-use cynode_app::{
+use cynode_app::manager::{
     reports,
     skills::{self, Skill, SkillText},
 };

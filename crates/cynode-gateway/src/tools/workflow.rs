@@ -1,7 +1,7 @@
 //! `workflow.*` and `verification.record`: how a runner drives tasks. The runner passes the same policy as every agent
 //! and acts only under its lease.
 
-use cynode_app::{reports, workflow};
+use cynode_app::{manager::reports, workflow};
 use cynode_core::{
     agents::{AgentKind, ToolScope},
     ids::TaskId,

@@ -1,6 +1,6 @@
 //! A connection to one server over any transport.
 
-use cynode_app::egress::may_be_public;
+use cynode_app::platform::outbound::may_be_public;
 use tokio_util::task::TaskTracker;
 
 use super::error::ExchangeFailure;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use cynode_app::audit::{self, AuditWriterOptions};
+use cynode_app::tools::audit::{self, AuditWriterOptions};
 use cynode_core::roles::UserRole;
 use cynode_testkit::mcp::Era;
 use futures::future::join_all;

@@ -1,6 +1,10 @@
 //! What is given to the project manager and to analysts: stored, claimed, thought about, shared, answered once.
 
-use cynode_app::{schedules, services, services::ServiceKind, sweep};
+use cynode_app::{
+    background::reconciler,
+    identity::service_tokens::{self, ServiceKind},
+    workflow::schedules,
+};
 use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{Client, mcp::Agent};
 use serde_json::{Value, json};
@@ -10,8 +14,9 @@ use crate::{bench::Bench, scoping::jobs};
 
 /// The program in which a role runs.
 async fn host(bench: &Bench, kind: ServiceKind, name: &str) -> Agent {
-    let token =
-        services::issue_service_token(&bench.app.app, kind, &name.parse().unwrap()).await.unwrap();
+    let token = service_tokens::issue_service_token(&bench.app.app, kind, &name.parse().unwrap())
+        .await
+        .unwrap();
     bench.at_gate(&token.0).await
 }
 
@@ -422,7 +427,7 @@ async fn silence_gives_a_handoff_to_the_next_and_the_one_before_is_shut_out() {
         .db
         .execute("UPDATE handoffs SET lease_expires_at = now() - interval '1 second'")
         .await;
-    sweep::reap_expired(&bench.app.app, false).await.unwrap();
+    reconciler::reap_expired(&bench.app.app, false).await.unwrap();
     assert_eq!(verdict(&manager, "handoff.keep", kept).await, "failed fenced");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let second = claim(&manager).await;
@@ -435,7 +440,7 @@ async fn silence_gives_a_handoff_to_the_next_and_the_one_before_is_shut_out() {
             .db
             .execute("UPDATE handoffs SET lease_expires_at = now() - interval '1 second'")
             .await;
-        sweep::reap_expired(&bench.app.app, false).await.unwrap();
+        reconciler::reap_expired(&bench.app.app, false).await.unwrap();
         bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
         claim(&manager).await;
     }
@@ -661,7 +666,7 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
 async fn lost(bench: &Bench) {
     let silent = "UPDATE handoffs SET lease_expires_at = now() - interval '1 second' WHERE state = 'claimed'";
     bench.app.db.execute(silent).await;
-    sweep::reap_expired(&bench.app.app, false).await.unwrap();
+    reconciler::reap_expired(&bench.app.app, false).await.unwrap();
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
 }
 
@@ -848,7 +853,7 @@ async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can
         FROM projects, (VALUES ('done', '{\"answer\": \"chatted\", \"content\": \"good day\"}'::jsonb, timestamptz '2000-01-01'),
             ('failed', NULL, '2000-01-01'), ('queued', NULL, NULL)) AS chat (state, answer, ended_at)";
     bench.app.db.execute(chats).await;
-    cynode_app::maintenance::run_maintenance_once(&bench.app.app).await.unwrap();
+    cynode_app::background::maintenance::run_maintenance_once(&bench.app.app).await.unwrap();
     let kept = "SELECT state || ' ' || jsonb_array_length(request -> 'messages') || ' ' || coalesce(answer ->> 'content', 'none') FROM handoffs ORDER BY 1";
     assert_eq!(bench.app.db.texts(kept).await, ["done 0 ", "failed 0 none", "queued 1 none"]);
     let done =
@@ -876,7 +881,7 @@ async fn why_a_chat_failed_is_told_to_whoever_has_it_and_to_nobody_else() {
             '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', 'w', 1, 1, now() - interval '1 second', now(), '', now()
         FROM projects";
     bench.app.db.execute(chat).await;
-    sweep::reap_expired(&bench.app.app, false).await.unwrap();
+    reconciler::reap_expired(&bench.app.app, false).await.unwrap();
     let seen = async |client: &Client| {
         let listed = client.get("/v1/projects/web/handoffs").await.expect(200).json();
         let one = listed["items"][0].clone();

@@ -1,8 +1,8 @@
 //! Tokens of agents: who gets which, and when they stop.
 
 use cynode_app::{
-    services::{self, ServiceKind},
-    tokens::{self, TokenKind},
+    identity::service_tokens::{self, ServiceKind},
+    platform::tokens::{self, TokenKind},
 };
 use cynode_core::roles::UserRole;
 use cynode_testkit::{Client, mcp::Era};
@@ -110,8 +110,10 @@ async fn a_token_that_would_be_tied_to_nothing_or_to_somebody_elses_work_is_not_
 async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with_what_is_known() {
     let bench = Bench::new().await;
     let name = "w".parse().unwrap();
-    let worker =
-        services::issue_service_token(&bench.app.app, ServiceKind::Worker, &name).await.unwrap().0;
+    let worker = service_tokens::issue_service_token(&bench.app.app, ServiceKind::Worker, &name)
+        .await
+        .unwrap()
+        .0;
     let expired = bench.issue(&bench.admin, "tester", json!({ "expires_in_seconds": 60 })).await;
     let revoked = bench.issue(&bench.admin, "fixer", json!({})).await;
     let path = format!("/v1/agent-tokens/{}", revoked["agent_token_id"].as_str().unwrap());

@@ -8,9 +8,9 @@ use std::{
 };
 
 use cynode_app::{
-    audit,
-    services::{self, ServiceKind},
-    tokens::{self, TokenKind},
+    identity::service_tokens::{self, ServiceKind},
+    platform::tokens::{self, TokenKind},
+    tools::audit,
 };
 use cynode_policy::digest::Sha256Digest;
 use cynode_testkit::mcp::{Agent, Era};
@@ -221,8 +221,9 @@ async fn the_list_shows_exactly_what_a_call_lets_through_for_every_role_and_tool
         agents.push((role, bench.agent_with(role, json!({ "network": false })).await));
     }
     let runner = "runner".parse().unwrap();
-    let runner =
-        services::issue_service_token(&bench.app.app, ServiceKind::Runner, &runner).await.unwrap();
+    let runner = service_tokens::issue_service_token(&bench.app.app, ServiceKind::Runner, &runner)
+        .await
+        .unwrap();
     agents.push(("runner", bench.at_gate(&runner.0).await));
     let catalogue = bench.admin.get("/v1/tools").await.expect(200).json();
     let catalogue = catalogue["items"].as_array().unwrap();

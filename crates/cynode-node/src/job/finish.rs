@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, fs, sync::Arc};
 
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{JobPhase, NodeResult, StoredBlob},
-    work::{CommitRule, WorkerChoice},
+    workflow::{
+        jobs::JobOutcome,
+        work::{CommitRule, WorkerChoice},
+    },
 };
 
 use super::{

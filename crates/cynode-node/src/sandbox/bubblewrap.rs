@@ -8,7 +8,7 @@ use std::{
 };
 
 use cynode_inside::{EnterSpec, InitSpec, PortForward, encode_launch_spec};
-use cynode_wire::work::SandboxBackend;
+use cynode_wire::workflow::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::process::Command;
 

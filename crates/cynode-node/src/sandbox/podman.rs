@@ -14,7 +14,7 @@ use std::{
 };
 
 use cynode_inside::InitSpec;
-use cynode_wire::work::SandboxBackend;
+use cynode_wire::workflow::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::geteuid;
 use serde::Deserialize;

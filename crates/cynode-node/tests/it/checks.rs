@@ -2,9 +2,11 @@
 
 use cynode_core::evidence::EvidenceCheck;
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{CommandOutcome, JobAssignment, NodeResult, SandboxUse, WorkResult},
-    work::{CommitRule, SandboxBackend, WorkerChoice},
+    workflow::{
+        jobs::JobOutcome,
+        work::{CommitRule, SandboxBackend, WorkerChoice},
+    },
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};

@@ -8,7 +8,7 @@ use cynode_node::{
 };
 use cynode_wire::{
     nodes::{CommandOutcome, JobEventData},
-    work::{CommandStep, OnFailure, WorkerChoice},
+    workflow::work::{CommandStep, OnFailure, WorkerChoice},
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};

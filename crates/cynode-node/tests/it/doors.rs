@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cynode_wire::{jobs::JobOutcome, nodes::JobEventData};
+use cynode_wire::{nodes::JobEventData, workflow::jobs::JobOutcome};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,

@@ -17,7 +17,7 @@ use axum::{
     response::Response,
 };
 use cynode_core::ids::{JobId, NodeId};
-use cynode_wire::{accounts::SecretText, nodes::*};
+use cynode_wire::{identity::accounts::SecretText, nodes::*};
 use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, VerifyingKey};
 use futures::stream;

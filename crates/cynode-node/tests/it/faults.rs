@@ -1,7 +1,7 @@
 use cynode_core::ids::JobId;
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{JobEventData, JobPhase},
+    workflow::jobs::JobOutcome,
 };
 
 use crate::{

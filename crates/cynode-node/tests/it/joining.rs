@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use cynode_core::ids::NodeId;
-use cynode_wire::jobs::JobOutcome;
+use cynode_wire::workflow::jobs::JobOutcome;
 use uuid::Uuid;
 
 use crate::{

@@ -1,9 +1,11 @@
 //! Commits that are put together before the worker begins.
 
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{JobAssignment, JobEventData, MergeConflict, NodeResult, SandboxUse, WorkResult},
-    work::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
+    workflow::{
+        jobs::JobOutcome,
+        work::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
+    },
 };
 
 use crate::{

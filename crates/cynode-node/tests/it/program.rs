@@ -12,9 +12,9 @@ use cynode_core::{
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId},
 };
 use cynode_wire::{
-    accounts::SecretText,
+    identity::accounts::SecretText,
     nodes::{JobAssignment, WorkResult},
-    work::{
+    workflow::work::{
         CommitRule, JobSpec, PlacementSpec, SandboxNeeds, ScriptedMove, StructuredContext,
         WorkerChoice,
     },

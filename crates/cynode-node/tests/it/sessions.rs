@@ -25,9 +25,11 @@ use cynode_node::{
     },
 };
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{AgentReport, JobAssignment, JobInstruction, JobPhase, PermissionAnswer},
-    work::{CommitRule, SandboxBackend, WorkerChoice},
+    workflow::{
+        jobs::JobOutcome,
+        work::{CommitRule, SandboxBackend, WorkerChoice},
+    },
 };
 use futures::future::BoxFuture;
 use serde_json::json;

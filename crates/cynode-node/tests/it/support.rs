@@ -27,9 +27,11 @@ use cynode_node::{
     },
 };
 use cynode_wire::{
-    accounts::SecretText,
+    identity::accounts::SecretText,
     nodes::{JobAssignment, JobEventData},
-    work::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
+    workflow::work::{
+        CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice,
+    },
 };
 use futures::future::BoxFuture;
 use serde_json::Value;

@@ -2,9 +2,11 @@ use std::collections::BTreeMap;
 
 use cynode_core::workflow::instructions::InstructionKind;
 use cynode_wire::{
-    jobs::JobOutcome,
     nodes::{JobEventData, JobInstruction, JobPhase},
-    work::{CommitRule, ScriptedMove},
+    workflow::{
+        jobs::JobOutcome,
+        work::{CommitRule, ScriptedMove},
+    },
 };
 use uuid::Uuid;
 

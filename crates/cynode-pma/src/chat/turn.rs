@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::AddAssign};
 
 use cynode_core::models::{Tier, no_model_message};
-use cynode_wire::handoffs::{ChatMessage, HandoffAssignment};
+use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;

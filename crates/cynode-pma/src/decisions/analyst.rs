@@ -1,7 +1,9 @@
 //! Decisions of the analyst: verifies the work on one task. It records a verification and answers the handoff.
 
 use cynode_wire::{
-    handoffs::{AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, ResultVerification},
+    manager::handoffs::{
+        AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, ResultVerification,
+    },
     workflow::VerificationStatus,
 };
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{agents::AgentRole, decisions::review::ReviewOptions, names::DottedKey};
-use cynode_wire::{
+use cynode_wire::manager::{
     handoffs::{HandoffAnswer, HandoffRequest, ProjectContext, TaskFacts},
     reports::{ReportKind, ReportView},
 };

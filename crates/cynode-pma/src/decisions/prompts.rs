@@ -6,7 +6,7 @@
 mod examples;
 
 use cynode_core::decisions::{IssueScope, WorkClass};
-use cynode_wire::{handoffs::ProjectContext, workflow::VerificationFinding};
+use cynode_wire::{manager::handoffs::ProjectContext, workflow::VerificationFinding};
 
 use super::fence::{fence_untrusted, fence_untrusted_list, sanitize_line};
 

@@ -9,7 +9,7 @@ use cynode_core::{
     models::Tier,
 };
 use cynode_wire::{
-    handoffs::{AnalysisStatus, FailureDecision},
+    manager::handoffs::{AnalysisStatus, FailureDecision},
     workflow::{FindingSeverity, VerificationFinding},
 };
 use schemars::JsonSchema;

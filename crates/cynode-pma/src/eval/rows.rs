@@ -6,7 +6,7 @@ use cynode_core::{
     agents::AgentRole,
     decisions::{IssueScope, WorkClass},
 };
-use cynode_wire::handoffs::{AnalysisStatus, FailureDecision};
+use cynode_wire::manager::handoffs::{AnalysisStatus, FailureDecision};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

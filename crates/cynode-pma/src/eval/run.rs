@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
-use cynode_wire::handoffs::HandoffContext;
+use cynode_wire::manager::handoffs::HandoffContext;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use cynode_core::{ids::HandoffId, sync::lock_unpoisoned};
 use cynode_wire::{
-    accounts::SecretText,
-    handoffs::{HandoffAssignment, HandoffContext, HandoffRequest},
+    identity::accounts::SecretText,
+    manager::handoffs::{HandoffAssignment, HandoffContext, HandoffRequest},
 };
 use serde_json::Value;
 use time::OffsetDateTime;

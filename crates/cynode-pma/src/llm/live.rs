@@ -1,5 +1,5 @@
 use cynode_core::models::no_model_message;
-use cynode_wire::handoffs::{
+use cynode_wire::manager::handoffs::{
     BeginDecision, DecisionPermit, HandoffAssignment, ModelDecision, RecordDecision,
 };
 use serde_json::Value;

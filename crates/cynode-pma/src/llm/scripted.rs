@@ -4,7 +4,7 @@ use std::{
 };
 
 use cynode_core::sync::lock_unpoisoned;
-use cynode_wire::handoffs::ModelDecision;
+use cynode_wire::manager::handoffs::ModelDecision;
 use serde_json::Value;
 
 use super::{AnswerSchema, AnswerValidator, decision_kind_name, request_digest};

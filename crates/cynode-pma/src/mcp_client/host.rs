@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use cynode_wire::handoffs::{
+use cynode_wire::manager::handoffs::{
     BeginDecision, ClaimHandoff, ClaimedHandoff, CompleteHandoff, DecisionPermit, DelegateHandoff,
     FailHandoff, HandoffAssignment, RecordDecision, RenewHandoff,
 };

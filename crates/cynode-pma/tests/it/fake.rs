@@ -23,7 +23,7 @@ use cynode_pma::{
     role::PmaRole,
     role_runtime::{RoleRuntime, RoleTuning},
 };
-use cynode_wire::handoffs::HandoffAssignment;
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,

@@ -8,7 +8,7 @@ use cynode_pma::{
     role::PmaRole,
     service::{self, ServiceLimits},
 };
-use cynode_wire::handoffs::{HandoffAnswer, HandoffRequest};
+use cynode_wire::manager::handoffs::{HandoffAnswer, HandoffRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

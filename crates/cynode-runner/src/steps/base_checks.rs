@@ -18,7 +18,7 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    evidence::{BaseChecks, EvidenceState},
+    delivery::evidence::{BaseChecks, EvidenceState},
     workflow::{CheckTrial, EndedWait, NewWait, RunState, StepEffect},
 };
 

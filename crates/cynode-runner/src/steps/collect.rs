@@ -8,7 +8,7 @@ use cynode_core::workflow::{
     waits::{ANSWER_STOP, WaitReason},
 };
 use cynode_wire::{
-    handoffs::{FailureDecision, PlanRevision, UnitsConflict},
+    manager::handoffs::{FailureDecision, PlanRevision, UnitsConflict},
     workflow::{
         FindingSeverity, PlanFeedback, RunState, StepEffect, StepResult, UnitView,
         VerificationFinding,

@@ -8,9 +8,8 @@ use cynode_core::workflow::{
     units::UnitState,
 };
 use cynode_wire::{
-    handoffs::ReadyUnit,
-    work::JobSpec,
-    workflow::{StepEffect, UnitView},
+    manager::handoffs::ReadyUnit,
+    workflow::{StepEffect, UnitView, work::JobSpec},
 };
 use serde_json::Value;
 

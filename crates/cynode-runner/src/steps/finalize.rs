@@ -10,8 +10,8 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    evidence::Evidence,
-    handoffs::PlanRevision,
+    delivery::evidence::Evidence,
+    manager::handoffs::PlanRevision,
     workflow::{RunState, UnitView},
 };
 

@@ -10,7 +10,7 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    evidence::{CheckResult, Evidence, EvidenceState, EvidenceView},
+    delivery::evidence::{CheckResult, Evidence, EvidenceState, EvidenceView},
     workflow::StepEffect,
 };
 use serde_json::Value;

@@ -8,8 +8,8 @@ use cynode_core::workflow::{
     waits::WaitReason,
 };
 use cynode_wire::{
-    evidence::BaseChecks,
-    handoffs::{HandoffRequest, PlanRevision},
+    delivery::evidence::BaseChecks,
+    manager::handoffs::{HandoffRequest, PlanRevision},
     workflow::{
         CheckTrial, EndedWait, NewWait, PlanFeedback, RunState, StepEffect, WaitResolution,
     },

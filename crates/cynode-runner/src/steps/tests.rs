@@ -10,7 +10,7 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_wire::evidence::{
+use cynode_wire::delivery::evidence::{
     BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView,
 };
 use cynode_wire::workflow::{
@@ -19,7 +19,7 @@ use cynode_wire::workflow::{
 };
 use cynode_wire::{
     delivery::PullRequestRef,
-    handoffs::{FailureDecision, HandoffAnswer, VerifyOutcome},
+    manager::handoffs::{FailureDecision, HandoffAnswer, VerifyOutcome},
 };
 use serde_json::{Value, json};
 
@@ -797,7 +797,8 @@ async fn what_a_task_leaves_is_checked_in_the_end_even_if_nobody_did_before() {
     let step = set.play(WorkflowStep::FinalizeSummary).await;
     assert_eq!(step.verdict, StepVerdict::Revise);
     let sent_back =
-        cynode_wire::handoffs::PlanRevision::from_feedback(&step.state.feedback[0]).unwrap();
+        cynode_wire::manager::handoffs::PlanRevision::from_feedback(&step.state.feedback[0])
+            .unwrap();
     assert_eq!((sent_back.unit, sent_back.findings.len()), (key(), 2));
     // Taken by a person as it is, it is not asked again.
     let waived = view(&checks, EvidenceState::Failed, CheckTally::Failed);
@@ -816,8 +817,9 @@ async fn changes_that_do_not_fit_together_go_back_to_planning_with_the_units_and
     let step = set.play(WorkflowStep::CollectResult).await;
     assert_eq!(step.verdict, StepVerdict::Revise);
     let sent_back =
-        cynode_wire::handoffs::PlanRevision::from_feedback(&step.state.feedback[0]).unwrap();
-    let meant = cynode_wire::handoffs::UnitsConflict {
+        cynode_wire::manager::handoffs::PlanRevision::from_feedback(&step.state.feedback[0])
+            .unwrap();
+    let meant = cynode_wire::manager::handoffs::UnitsConflict {
         unit: "right".parse().unwrap(),
         merged_units: vec!["left".parse().unwrap()],
         files: vec!["a.rs".into()],

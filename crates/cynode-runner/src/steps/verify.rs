@@ -5,7 +5,7 @@ use cynode_core::{
     workflow::{StepVerdict, waits::WaitReason},
 };
 use cynode_wire::{
-    handoffs::{HandoffRequest, PlanRevision, VerifyOutcome},
+    manager::handoffs::{HandoffRequest, PlanRevision, VerifyOutcome},
     workflow::{
         FindingSeverity, StepEffect, StepResult, StepVerification, VerificationFinding,
         VerificationStatus,

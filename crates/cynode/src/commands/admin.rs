@@ -4,8 +4,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Subcommand, ValueEnum};
 use cynode_app::{
+    identity::service_tokens::{self, ServiceKind},
     nodes,
-    services::{self, ServiceKind},
 };
 use cynode_core::names::Title;
 
@@ -110,7 +110,7 @@ fn issue_service_token(
     };
     let token = block_on(async {
         let app = open_app(&loaded.config, &options)?;
-        Ok(services::issue_service_token(&app, kind, name).await?)
+        Ok(service_tokens::issue_service_token(&app, kind, name).await?)
     })?;
     output::print_line(&token.0);
     Ok(ExitCode::SUCCESS)
@@ -130,7 +130,7 @@ fn print_bootstrap_link(loaded: &LoadedConfig) -> anyhow::Result<ExitCode> {
     let options = loaded.config.database.pool_options()?;
     let token = block_on(async {
         let app = open_app(&loaded.config, &options)?;
-        Ok(cynode_app::bootstrap::issue_bootstrap_token(&app).await?)
+        Ok(cynode_app::identity::bootstrap::issue_bootstrap_token(&app).await?)
     })?;
     if let Some(token) = token {
         output::print_line(&bootstrap_link(&loaded.config, &token.0));

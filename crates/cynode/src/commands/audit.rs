@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use cynode_app::audit;
+use cynode_app::tools::audit;
 use cynode_core::ids::CallId;
 
 use super::{block_on, open_app};

@@ -9,7 +9,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use cynode_app::AppEnvironment;
-use cynode_wire::health::ReadinessStatus;
+use cynode_wire::platform::health::ReadinessStatus;
 use cynork::{
     client::{ApiClient, ApiRequest},
     operations,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use cynode_wire::health::{Readiness, ReadinessCheck};
+use cynode_wire::platform::health::{Readiness, ReadinessCheck};
 
 use crate::{cluster, config::CynodeConfig, output, restate, supervise};
 

@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use cynode_app::AppEnvironment;
-use cynode_db::{DbOptions, schema};
+use cynode_db::{DbOptions, platform::schema};
 
 use super::block_on;
 use crate::{

@@ -5,7 +5,13 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context;
 use axum::serve::ListenerExt;
 use cynode_api::AppState;
-use cynode_app::{App, maintenance, remotes, schedules, sweep, wakeups};
+use cynode_app::{
+    App,
+    background::{maintenance, reconciler},
+    delivery::forges,
+    platform::wakeups,
+    workflow::schedules,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -110,7 +116,7 @@ pub(crate) async fn serve_requests(
         gateway::start_gateway(config, app, &tasks, &stop, records.clone()).await?;
     tasks.spawn(maintenance::run_maintenance(app.clone(), stop.clone()));
     tasks.spawn(run_metrics_upkeep(metrics.clone(), stop.clone()));
-    let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn sweep::WorkflowEngine>);
+    let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn reconciler::WorkflowEngine>);
     let app = match &engine {
         Some(engine) => app.with_engine(Arc::clone(engine)),
         None => app,
@@ -122,10 +128,10 @@ pub(crate) async fn serve_requests(
             "no engine is configured: tasks wait for a runner that asks; {fix}"
         );
     }
-    tasks.spawn(remotes::intake::run_issue_sync(app.clone(), stop.clone()));
+    tasks.spawn(forges::issue_sync::run_issue_sync(app.clone(), stop.clone()));
     tasks.spawn(schedules::run_scheduler(app.clone(), stop.clone()));
     tasks.spawn(wakeups::run_wakeups(app.clone(), config.engine.pace, stop.clone()));
-    tasks.spawn(sweep::run_reconciler(app.clone(), engine, config.engine.pace, stop.clone()));
+    tasks.spawn(reconciler::run_reconciler(app.clone(), engine, config.engine.pace, stop.clone()));
     let state = AppState { app, metrics, stop: stop.clone() };
     let internal = cynode_api::internal_router(state.clone(), config.server.limits);
     let internal = internal.merge(cynode_gateway::gateway_router(&gateway));

@@ -14,8 +14,12 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use cynode_app::{
-    App, bootstrap, nodes,
-    services::{self, ServiceKind},
+    App,
+    identity::{
+        bootstrap,
+        service_tokens::{self, ServiceKind},
+    },
+    nodes,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -207,7 +211,7 @@ async fn prepare_engine_and_runner(
     let ports = config.engine.own;
     let prepared = restate::EngineFiles::prepare_in(&dir.join("engine"), ports)?;
     let name = "up".parse()?;
-    let token = services::issue_service_token(app, ServiceKind::Runner, &name).await?;
+    let token = service_tokens::issue_service_token(app, ServiceKind::Runner, &name).await?;
     let token_file = dir.join("runner-token");
     restate::write_private_file(&token_file, &token.0)?;
     let mut arguments: Vec<OsString> = Vec::new();
@@ -277,7 +281,7 @@ async fn prepare_manager_programs(
     ];
     let mut programs = Vec::new();
     for (kind, name, role, listen) in roles {
-        let token = services::issue_service_token(app, kind, &"up".parse()?).await?;
+        let token = service_tokens::issue_service_token(app, kind, &"up".parse()?).await?;
         let token_file = dir.join(format!("{name}-token"));
         restate::write_private_file(&token_file, &token.0)?;
         let mut arguments: Vec<OsString> = vec![format!("--role={role}").into()];

@@ -137,8 +137,8 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
     let lines = running.lines();
     let mut log = until(&lines, "server.started");
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let token = cynode_app::tokens::issue_token(
-        cynode_app::tokens::TokenKind::Session,
+    let token = cynode_app::platform::tokens::issue_token(
+        cynode_app::platform::tokens::TokenKind::Session,
         &cynode_app::AppEnvironment::from_system(),
     );
     let head = format!(
@@ -173,8 +173,8 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
     let mut log = until(&lines, "server.started");
     assert!(running.send("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 200"));
     running.db.execute("DROP TABLE user_sessions").await;
-    let token = cynode_app::tokens::issue_token(
-        cynode_app::tokens::TokenKind::Session,
+    let token = cynode_app::platform::tokens::issue_token(
+        cynode_app::platform::tokens::TokenKind::Session,
         &cynode_app::AppEnvironment::from_system(),
     );
     let head = format!("GET /v1/me HTTP/1.1\r\nAuthorization: Bearer {}", token.0.0);

@@ -1,7 +1,7 @@
 //! Who is asking: the first admin, logging in and out, and how the installation is.
 
 use clap::{Args, Subcommand};
-use cynode_wire::accounts::{MeView, SessionView};
+use cynode_wire::identity::accounts::{MeView, SessionView};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `cynork agent-token`: tokens of agents.
 
 use clap::{Args, Subcommand};
-use cynode_wire::gate::{AgentTokenView, IssuedAgentToken};
+use cynode_wire::tools::{AgentTokenView, IssuedAgentToken};
 use serde_json::json;
 
 use super::api_key::{render_secret_once, token_status};

@@ -1,7 +1,7 @@
 //! `cynork api-key`: keys for your own programs.
 
 use clap::Subcommand;
-use cynode_wire::accounts::{ApiKeyView, CreatedApiKey};
+use cynode_wire::identity::accounts::{ApiKeyView, CreatedApiKey};
 use serde_json::json;
 use time::OffsetDateTime;
 

@@ -1,7 +1,7 @@
 //! `cynork approval`: calls of agents that wait for a person.
 
 use clap::Subcommand;
-use cynode_wire::gate::ApprovalView;
+use cynode_wire::tools::ApprovalView;
 use serde_json::json;
 
 use crate::{

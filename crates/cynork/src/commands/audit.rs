@@ -3,7 +3,7 @@
 use std::{fs::File, io::Write as _, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use cynode_wire::gate::{AuditProof, AuditReport, AuditView};
+use cynode_wire::tools::{AuditProof, AuditReport, AuditView};
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,7 +1,7 @@
 //! `cynork channel`: the ways by which people are told.
 
 use clap::{Args, Subcommand};
-use cynode_wire::notices::{ChannelView, ChannelWithSecret, NotificationView};
+use cynode_wire::notifications::{ChannelView, ChannelWithSecret, NotificationView};
 use secrecy::ExposeSecret;
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use cynode_wire::handoffs::{ChatTurn, ThreadView};
+use cynode_wire::manager::handoffs::{ChatTurn, ThreadView};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

@@ -1,7 +1,7 @@
 //! `cynork group`: people who have a role together.
 
 use clap::{Args, Subcommand};
-use cynode_wire::accounts::GroupView;
+use cynode_wire::identity::accounts::GroupView;
 use serde_json::json;
 
 use crate::{

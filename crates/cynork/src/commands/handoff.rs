@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use cynode_wire::handoffs::HandoffView;
+use cynode_wire::manager::handoffs::HandoffView;
 use serde_json::Value;
 
 use crate::{

@@ -1,7 +1,7 @@
 //! `cynork notification`: messages to people, sent and pending.
 
 use clap::Subcommand;
-use cynode_wire::notices::NotificationView;
+use cynode_wire::notifications::NotificationView;
 
 use crate::{
     answers::PageArgs, client::ApiRequest, context::CliContext, failure::Result,

@@ -1,7 +1,7 @@
 //! `cynork prefs`: what people prefer; the more specific scope holds.
 
 use clap::{Args, Subcommand};
-use cynode_wire::preferences::EffectiveView;
+use cynode_wire::tasks::preferences::EffectiveView;
 use serde_json::Value;
 
 use crate::{

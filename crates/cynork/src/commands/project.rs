@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use cynode_wire::{
     nodes::RepositoryView,
-    projects::{MemberView, ProjectView},
+    tasks::projects::{MemberView, ProjectView},
 };
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use clap::Args;
 use cynode_core::ids::ProjectId;
-use cynode_wire::health::{HealthStatus, Readiness, ReadinessCheck, ReadinessStatus};
+use cynode_wire::platform::health::{HealthStatus, Readiness, ReadinessCheck, ReadinessStatus};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 

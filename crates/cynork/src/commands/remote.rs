@@ -1,7 +1,7 @@
 //! `cynork remote`: a project's repository on a forge.
 
 use clap::{Args, Subcommand};
-use cynode_wire::remotes::{RemoteView, WantedIssueView};
+use cynode_wire::delivery::forges::{RemoteView, WantedIssueView};
 use secrecy::ExposeSecret;
 use serde_json::json;
 

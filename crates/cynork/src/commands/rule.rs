@@ -1,7 +1,7 @@
 //! `cynork rule`: what the gate refuses, puts before a person, or only notes.
 
 use clap::{Args, Subcommand};
-use cynode_wire::gate::RuleView;
+use cynode_wire::tools::RuleView;
 use serde_json::json;
 
 use crate::{

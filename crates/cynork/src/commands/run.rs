@@ -10,9 +10,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use cynode_core::budget::Currency;
 use cynode_wire::{
-    handoffs::PlanAnswer,
-    projects::ProjectView,
-    tasks::{CreateTask, TaskView},
+    manager::handoffs::PlanAnswer,
+    tasks::{CreateTask, TaskView, projects::ProjectView},
 };
 
 use self::{

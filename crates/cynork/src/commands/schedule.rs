@@ -1,7 +1,7 @@
 //! `cynork schedule`: work that is asked for at its time.
 
 use clap::{Args, Subcommand};
-use cynode_wire::schedules::{FiringView, ScheduleView};
+use cynode_wire::workflow::schedules::{FiringView, ScheduleView};
 use serde_json::{Value, json};
 
 use crate::{

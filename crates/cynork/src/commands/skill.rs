@@ -1,7 +1,7 @@
 //! `cynork skill`: instructions that agents of a project may be given.
 
 use clap::{Args, Subcommand};
-use cynode_wire::skills::{SkillSummary, SkillView};
+use cynode_wire::manager::skills::{SkillSummary, SkillView};
 use serde_json::json;
 
 use crate::{

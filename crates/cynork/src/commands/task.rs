@@ -9,7 +9,10 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use cynode_core::{ids::TaskId, tasks::TaskStateName};
-use cynode_wire::{accounts::MeView, projects::ProjectView, tasks::TaskView};
+use cynode_wire::{
+    identity::accounts::MeView,
+    tasks::{TaskView, projects::ProjectView},
+};
 
 pub(crate) use self::{
     create::{TaskDraft, TaskRequestArgs, create_task},

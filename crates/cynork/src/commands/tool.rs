@@ -1,7 +1,7 @@
 //! `cynork tool`: what agents may call, and the servers that offer it.
 
 use clap::{Args, Subcommand};
-use cynode_wire::gate::{AllowlistView, PolicyExplanation, ToolView};
+use cynode_wire::tools::{AllowlistView, PolicyExplanation, ToolView};
 use serde_json::{Map, Value, json};
 
 use crate::{

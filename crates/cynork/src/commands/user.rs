@@ -1,7 +1,7 @@
 //! `cynork user`: people with an account.
 
 use clap::{Args, Subcommand};
-use cynode_wire::accounts::UserView;
+use cynode_wire::identity::accounts::UserView;
 use secrecy::ExposeSecret;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Values with versions: what `cynork prefs` and `cynork settings` have in common.
 
 use clap::Args;
-use cynode_wire::settings::{ChangeView, ValueView};
+use cynode_wire::platform::settings::{ChangeView, ValueView};
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,6 +1,8 @@
 //! What a task changed, and what was found about it.
 
-use cynode_wire::{delivery::ChangedFiles, reports::ReviewFeedback, workflow::FindingSeverity};
+use cynode_wire::{
+    delivery::ChangedFiles, manager::reports::ReviewFeedback, workflow::FindingSeverity,
+};
 
 use crate::{
     format::escape_invisible,

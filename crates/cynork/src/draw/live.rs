@@ -7,9 +7,9 @@ use cynode_core::{
     tasks::TaskStateName,
     workflow::{units::UnitState, waits::WaitReason},
 };
-use cynode_wire::{
+use cynode_wire::workflow::{
+    UnitView,
     timeline::{JobEntry, TaskTimeline, WaitEntry},
-    workflow::UnitView,
 };
 
 use super::{format_amount, format_money, render_bar, step_label, unit_state_mark};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use cynode_core::budget::Currency;
-use cynode_wire::{models::UsageSum, tasks::TaskView, timeline::TaskTimeline};
+use cynode_wire::{models::UsageSum, tasks::TaskView, workflow::timeline::TaskTimeline};
 
 use super::step_label;
 use crate::{

@@ -1,5 +1,5 @@
 use cynode_core::{budget::Currency, evidence::EvidenceCheck, workflow::waits::WaitReason};
-use cynode_wire::evidence::EvidenceState;
+use cynode_wire::delivery::evidence::EvidenceState;
 use serde_json::json;
 use time::macros::datetime;
 

@@ -7,12 +7,14 @@ use cynode_core::{
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
-    evidence::{BaseChecks, EvidenceState, EvidenceView},
-    gate::ApprovalView,
-    handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+    delivery::evidence::{BaseChecks, EvidenceState, EvidenceView},
+    manager::{
+        handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+        reports::ReportView,
+    },
     nodes::JobEventView,
-    reports::ReportView,
-    timeline::{JobEntry, PullRequestEntry, TaskTimeline},
+    tools::ApprovalView,
+    workflow::timeline::{JobEntry, PullRequestEntry, TaskTimeline},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -508,7 +508,8 @@ async fn a_check_needs_a_repository_and_where_there_is_none_work_is_taken_only_f
     let place = format!("/v1/projects/{}/repository", drive.project);
     assert_eq!(put(&drive.admin, &place, bundle).await.0, 200);
     // Whoever works without files leaves nothing that could be checked.
-    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let worker =
+        drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
     let why = json!("it cannot be checked");
     let cases = [(1, Value::Null, false, 422), (2, why.clone(), false, 200), (3, why, true, 200)];
     for (number, waived, by_person, ends) in cases {

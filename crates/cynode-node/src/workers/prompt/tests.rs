@@ -2,12 +2,14 @@ use std::collections::BTreeMap;
 
 use cynode_core::ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId};
 use cynode_wire::{
-    accounts::SecretText,
-    work::{
-        CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
-        WorkerChoice,
+    identity::accounts::SecretText,
+    workflow::{
+        FindingSeverity, VerificationFinding,
+        work::{
+            CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
+            WorkerChoice,
+        },
     },
-    workflow::{FindingSeverity, VerificationFinding},
 };
 use proptest::{collection, option, prelude::*};
 use uuid::Uuid;

@@ -7,7 +7,7 @@ use cynode_core::delivery::{
 };
 use cynode_wire::{
     delivery::PullRequestRef,
-    handoffs::EndedUnit,
+    manager::handoffs::EndedUnit,
     workflow::{EndedWait, FindingSeverity},
 };
 use serde_json::{Value, json};

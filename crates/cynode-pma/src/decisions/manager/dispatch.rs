@@ -10,12 +10,14 @@ use cynode_core::{
     workflow::plan::Plan,
 };
 use cynode_wire::{
-    handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts, WorkAssignment},
-    work::{
-        CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
-        WorkerChoice,
+    manager::handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts, WorkAssignment},
+    workflow::{
+        FindingSeverity, VerificationFinding,
+        work::{
+            CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
+            WorkerChoice,
+        },
     },
-    workflow::{FindingSeverity, VerificationFinding},
 };
 use serde_json::Value;
 

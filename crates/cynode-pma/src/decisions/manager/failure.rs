@@ -1,7 +1,7 @@
 //! Failure handling of a unit: retry, replan, or ask a person.
 
 use cynode_wire::{
-    handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},
+    manager::handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},
     workflow::EndedWait,
 };
 

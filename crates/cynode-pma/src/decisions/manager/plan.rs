@@ -8,7 +8,7 @@ use cynode_core::{
     workflow::plan::{Plan, UnitKey},
 };
 use cynode_wire::{
-    handoffs::{HandoffAnswer, PlanAnswer, PlanRevision, ProjectContext, TaskFacts},
+    manager::handoffs::{HandoffAnswer, PlanAnswer, PlanRevision, ProjectContext, TaskFacts},
     workflow::{EndedWait, PlanFeedback, WaitResolution},
 };
 

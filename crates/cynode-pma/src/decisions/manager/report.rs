@@ -1,7 +1,7 @@
 //! Answers an agent that asks during its work: by an instruction to its task, or by a wait for a person.
 
 use cynode_core::workflow::instructions::InstructionKind;
-use cynode_wire::{
+use cynode_wire::manager::{
     handoffs::{FailureDecision, HandoffAnswer, TaskFacts},
     reports::{ReportKind, ReportView},
 };

@@ -2,7 +2,7 @@
 
 use cynode_core::{ids::TaskId, names::TaskName};
 use cynode_wire::{
-    handoffs::{EndedUnit, HandoffAnswer},
+    manager::handoffs::{EndedUnit, HandoffAnswer},
     workflow::EndedWait,
 };
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Trace of planning, step by step: stored with the plan and logged.
 
 use cynode_core::workflow::plan::Plan;
-use cynode_wire::handoffs::TraceEvent;
+use cynode_wire::manager::handoffs::TraceEvent;
 use serde_json::{Value, json};
 
 use super::super::{rank::RankedTool, unit::UnitPayload};

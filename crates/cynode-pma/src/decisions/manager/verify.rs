@@ -11,12 +11,14 @@ use cynode_core::decisions::{
     },
 };
 use cynode_wire::{
-    evidence::Evidence,
-    handoffs::{
-        AnalysisAnswer, AnalysisStatus, HandoffAnswer, ResultVerification, VerifyAnswer,
-        VerifyOutcome,
+    delivery::evidence::Evidence,
+    manager::{
+        handoffs::{
+            AnalysisAnswer, AnalysisStatus, HandoffAnswer, ResultVerification, VerifyAnswer,
+            VerifyOutcome,
+        },
+        reports::{ReportKind, ReportPayload, ReviewFeedback, ReviewOutcome, TestResults},
     },
-    reports::{ReportKind, ReportPayload, ReviewFeedback, ReviewOutcome, TestResults},
     workflow::{FindingSeverity, VerificationFinding},
 };
 use serde_json::Value;

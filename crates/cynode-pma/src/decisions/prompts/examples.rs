@@ -8,7 +8,7 @@ use cynode_core::{
     decisions::{IssueScope, WorkClass},
 };
 use cynode_wire::{
-    handoffs::{AnalysisStatus, FailureDecision},
+    manager::handoffs::{AnalysisStatus, FailureDecision},
     workflow::FindingSeverity,
 };
 use serde::Serialize;

@@ -5,12 +5,14 @@ use cynode_core::{
     evidence::{ChangeAnomaly, CheckTally, EvidenceCheck},
 };
 use cynode_wire::{
-    evidence::{CheckResult, Evidence},
-    handoffs::{
-        AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffAssignment, HandoffRequest,
-        PlanAnswer, PlanRevision, ResultVerification, VerifyOutcome,
+    delivery::evidence::{CheckResult, Evidence},
+    manager::{
+        handoffs::{
+            AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffAssignment, HandoffRequest,
+            PlanAnswer, PlanRevision, ResultVerification, VerifyOutcome,
+        },
+        reports::{ReportKind, ReportView},
     },
-    reports::{ReportKind, ReportView},
     workflow::{FindingSeverity, VerificationFinding},
 };
 use proptest::prelude::*;

@@ -10,7 +10,7 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    handoffs::{HandoffRequest, PlanAnswer, PlanRevision, UnitsConflict},
+    manager::handoffs::{HandoffRequest, PlanAnswer, PlanRevision, UnitsConflict},
     workflow::{EndedWait, FindingSeverity, PlanFeedback, VerificationFinding, WaitResolution},
 };
 use proptest::prelude::*;
@@ -168,7 +168,7 @@ async fn a_project_without_a_repository_is_planned_from_the_words_alone() {
     let tools = Tools::default();
     let planned = planned(run(&handoff, &script, &tools).await);
     assert!(tools.names().is_empty());
-    assert_eq!(planned.project, cynode_wire::handoffs::ProjectContext::default());
+    assert_eq!(planned.project, cynode_wire::manager::handoffs::ProjectContext::default());
     let stop = planned.trace.iter().find(|event| event.event == "plan:stop").unwrap();
     assert_eq!(stop.data, json!({"condition": "no_relevant_tool"}));
 }

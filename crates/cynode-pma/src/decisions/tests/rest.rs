@@ -7,14 +7,15 @@ use cynode_core::{
 };
 use cynode_wire::{
     delivery::PullRequestRef,
-    handoffs::{
-        AnalysisAnswer, AnalysisStatus, AppliedPreference, EndedUnit, FailureDecision,
-        HandoffAnswer, HandoffAssignment, HandoffRequest, PlanAnswer, ProjectContext, ReadyUnit,
-        ResultVerification, WorkAssignment,
+    manager::{
+        handoffs::{
+            AnalysisAnswer, AnalysisStatus, AppliedPreference, EndedUnit, FailureDecision,
+            HandoffAnswer, HandoffAssignment, HandoffRequest, PlanAnswer, ProjectContext,
+            ReadyUnit, ResultVerification, WorkAssignment,
+        },
+        reports::ReportKind,
     },
-    reports::ReportKind,
-    work::WorkerChoice,
-    workflow::{EndedWait, FindingSeverity, VerificationFinding},
+    workflow::{EndedWait, FindingSeverity, VerificationFinding, work::WorkerChoice},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -2,11 +2,13 @@
 
 use cynode_core::agents::AgentRole;
 use cynode_wire::{
-    handoffs::{
-        AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, PlanAnswer, ReadyUnit,
-        VerifyOutcome, WorkAssignment,
+    manager::{
+        handoffs::{
+            AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, PlanAnswer, ReadyUnit,
+            VerifyOutcome, WorkAssignment,
+        },
+        reports::ReportKind,
     },
-    reports::ReportKind,
     workflow::{FindingSeverity, VerificationFinding},
 };
 use insta::assert_json_snapshot;

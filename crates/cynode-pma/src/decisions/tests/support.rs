@@ -13,12 +13,14 @@ use cynode_core::{
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
-    accounts::SecretText,
-    handoffs::{
-        HandoffAnswer, HandoffAssignment, HandoffContext, HandoffRequest, PlanAnswer, ProjectFacts,
-        ResultVerification, TaskFacts, VerifyAnswer,
+    identity::accounts::SecretText,
+    manager::{
+        handoffs::{
+            HandoffAnswer, HandoffAssignment, HandoffContext, HandoffRequest, PlanAnswer,
+            ProjectFacts, ResultVerification, TaskFacts, VerifyAnswer,
+        },
+        reports::{ReportKind, ReportView},
     },
-    reports::{ReportKind, ReportView},
     workflow::{EndedWait, WaitResolution},
 };
 use serde_json::{Value, json};

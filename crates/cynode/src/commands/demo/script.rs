@@ -10,12 +10,16 @@ use cynode_core::{
     budget::Currency, delivery::PullRequestState, tasks::TaskStateName, workflow::waits::WaitReason,
 };
 use cynode_wire::{
-    delivery::{DiffView, PullRequestDetail, PullRequestView},
-    evidence::{EvidenceState, TaskEvidence},
-    handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView},
+    delivery::{
+        DiffView, PullRequestDetail, PullRequestView,
+        evidence::{EvidenceState, TaskEvidence},
+    },
+    manager::{
+        handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView},
+        reports::ReportView,
+    },
     nodes::JobEventView,
-    reports::ReportView,
-    timeline::{JobEntry, TaskTimeline, WaitEntry},
+    workflow::timeline::{JobEntry, TaskTimeline, WaitEntry},
 };
 use cynork::{
     client::{ApiClient, ApiRequest, ListResponse},

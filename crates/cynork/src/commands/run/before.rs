@@ -8,11 +8,10 @@ use cynode_core::{
     workflow::plan::Plan,
 };
 use cynode_wire::{
-    handoffs::PlanAnswer,
+    manager::handoffs::PlanAnswer,
     models::{ModelChoices, TierChoice, UsageSum},
-    preferences::EffectiveView,
-    tasks::TaskView,
-    work::WorkerChoice,
+    tasks::{TaskView, preferences::EffectiveView},
+    workflow::work::WorkerChoice,
 };
 use serde_json::Value;
 

@@ -6,10 +6,12 @@ use cynode_core::{
     budget::Currency, delivery::PullRequestState, tasks::TaskStateName, workflow::plan::Plan,
 };
 use cynode_wire::{
-    delivery::{ChangedFiles, PullRequestDetail},
-    evidence::{EvidenceState, EvidenceView, TaskEvidence},
+    delivery::{
+        ChangedFiles, PullRequestDetail,
+        evidence::{EvidenceState, EvidenceView, TaskEvidence},
+    },
     tasks::TaskView,
-    timeline::TaskTimeline,
+    workflow::timeline::TaskTimeline,
 };
 use serde::Serialize;
 

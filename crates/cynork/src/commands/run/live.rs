@@ -9,10 +9,12 @@ use std::{
 
 use cynode_core::workflow::units::UnitState;
 use cynode_wire::{
-    handoffs::PlanAnswer,
+    manager::handoffs::PlanAnswer,
     tasks::TaskView,
-    timeline::{StallView, StepEntry, TaskTimeline},
-    workflow::UnitView,
+    workflow::{
+        UnitView,
+        timeline::{StallView, StepEntry, TaskTimeline},
+    },
 };
 use time::OffsetDateTime;
 use tokio::{
@@ -346,7 +348,7 @@ impl<'a> TaskFollower<'a> {
         Ok(())
     }
 
-    fn show_assignments(&mut self, assigned: &[cynode_wire::handoffs::WorkAssignment]) {
+    fn show_assignments(&mut self, assigned: &[cynode_wire::manager::handoffs::WorkAssignment]) {
         for one in assigned {
             let models = one.work.models.join(", ");
             let words = format!("{} is given to a {}", one.unit, one.work.role.as_str());

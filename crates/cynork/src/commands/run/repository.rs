@@ -7,7 +7,7 @@ use std::{
 };
 
 use cynode_core::names::{ProjectSlug, Title};
-use cynode_wire::{nodes::RepositoryView, projects::ProjectView};
+use cynode_wire::{nodes::RepositoryView, tasks::projects::ProjectView};
 use serde_json::json;
 
 use crate::{

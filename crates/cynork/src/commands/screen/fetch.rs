@@ -5,11 +5,10 @@ use cynode_core::{
     ids::{ProjectId, PullRequestId, TaskId},
 };
 use cynode_wire::{
-    accounts::{MeView, SessionView},
     delivery::{DiffView, PullRequestView},
-    handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
-    projects::ProjectView,
-    tasks::{CreateTask, TaskView},
+    identity::accounts::{MeView, SessionView},
+    manager::handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+    tasks::{CreateTask, TaskView, projects::ProjectView},
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;

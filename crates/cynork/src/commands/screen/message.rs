@@ -2,9 +2,8 @@
 
 use cynode_core::ids::{ProjectId, PullRequestId, TaskId};
 use cynode_wire::{
-    accounts::SessionView,
-    events::EventView,
-    tasks::{CreateTask, TaskView},
+    identity::accounts::SessionView,
+    tasks::{CreateTask, TaskView, events::EventView},
 };
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 use secrecy::SecretString;

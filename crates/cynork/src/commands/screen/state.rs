@@ -11,10 +11,11 @@ use cynode_wire::{
     delivery::PullRequestView,
     models::ModelView,
     nodes::NodeView,
-    projects::ProjectView,
-    tasks::TaskView,
-    timeline::{JobEntry, PullRequestEntry, TaskTimeline},
-    workflow::UnitView,
+    tasks::{TaskView, projects::ProjectView},
+    workflow::{
+        UnitView,
+        timeline::{JobEntry, PullRequestEntry, TaskTimeline},
+    },
 };
 use ratatui::layout::Rect;
 use time::OffsetDateTime;

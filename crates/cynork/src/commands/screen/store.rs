@@ -10,19 +10,21 @@ use cynode_core::{
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
-    accounts::MeView,
-    delivery::{ChangedFiles, DiffView, PullRequestDetail, PullRequestView, TaskDiff},
-    events::EventView,
-    evidence::TaskEvidence,
-    gate::ApprovalView,
-    handoffs::PlanAnswer,
-    health::{Readiness, ReadinessCheck, ReadinessStatus},
+    delivery::{
+        ChangedFiles, DiffView, PullRequestDetail, PullRequestView, TaskDiff,
+        evidence::TaskEvidence,
+    },
+    identity::accounts::MeView,
+    manager::handoffs::PlanAnswer,
     models::{BudgetStatusView, ModelView, UsageSum},
     nodes::{JobEventView, NodeView, RepositoryView},
-    projects::ProjectView,
-    tasks::TaskView,
-    timeline::{TaskTimeline, WaitEntry},
-    workflow::UnitView,
+    platform::health::{Readiness, ReadinessCheck, ReadinessStatus},
+    tasks::{TaskView, events::EventView, projects::ProjectView},
+    tools::ApprovalView,
+    workflow::{
+        UnitView,
+        timeline::{TaskTimeline, WaitEntry},
+    },
 };
 use time::OffsetDateTime;
 

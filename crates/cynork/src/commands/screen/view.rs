@@ -13,7 +13,7 @@ mod task;
 mod tasks;
 
 use cynode_core::{delivery::PullRequestState, tasks::TaskStateName, workflow::waits::WaitReason};
-use cynode_wire::health::ReadinessCheck;
+use cynode_wire::platform::health::ReadinessCheck;
 use ratatui::{
     Frame,
     buffer::Buffer,

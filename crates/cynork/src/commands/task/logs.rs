@@ -3,7 +3,7 @@
 use clap::Args;
 use cynode_wire::{
     nodes::JobEventView,
-    timeline::{JobEntry, TaskTimeline},
+    workflow::timeline::{JobEntry, TaskTimeline},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;

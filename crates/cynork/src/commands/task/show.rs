@@ -5,14 +5,14 @@ use std::io::IsTerminal;
 use clap::Args;
 use cynode_core::{budget::Currency, ids::ProjectId, tasks::TaskStateName};
 use cynode_wire::{
-    delivery::{ChangedFiles, DiffView, TaskDiff},
-    evidence::TaskEvidence,
-    handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+    delivery::{ChangedFiles, DiffView, TaskDiff, evidence::TaskEvidence},
+    manager::{
+        handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+        reports::ReportView,
+    },
     models::UsageSum,
-    projects::ProjectView,
-    reports::ReportView,
-    tasks::TaskView,
-    timeline::{PullRequestEntry, TaskTimeline},
+    tasks::{TaskView, projects::ProjectView},
+    workflow::timeline::{PullRequestEntry, TaskTimeline},
 };
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use cynode_core::{
 use cynode_wire::{
     models::ParkView,
     tasks::{CreateTask, TaskView},
-    timeline::{InstructionReceipt, TaskTimeline, WaitEntry},
+    workflow::timeline::{InstructionReceipt, TaskTimeline, WaitEntry},
 };
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use clap::Args;
-use cynode_wire::gate::{ServerToolView, ServerTransport, ServerView};
+use cynode_wire::tools::{ServerToolView, ServerTransport, ServerView};
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 

@@ -14,7 +14,7 @@ use cynode_core::{
     names::Prose,
     workflow::plan::{Plan, PlanText, PlannedUnit, UnitKey, find_final_units, unit_leaves_files},
 };
-use cynode_wire::handoffs::TaskFacts;
+use cynode_wire::manager::handoffs::TaskFacts;
 
 use super::{
     super::{

@@ -6,7 +6,7 @@ use cynode_core::{
     workflow::plan::{Plan, UnitKey},
 };
 use cynode_wire::{
-    handoffs::{PlanRevision, TaskFacts, UnitsConflict},
+    manager::handoffs::{PlanRevision, TaskFacts, UnitsConflict},
     workflow::{FindingSeverity, VerificationFinding},
 };
 

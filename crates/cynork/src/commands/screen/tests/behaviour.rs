@@ -429,7 +429,7 @@ fn a_stranger_logs_in_and_goes_on() {
     assert!(stage.show().contains("wrong name or password"));
     stage.press("again<Enter>");
     stage.wanted();
-    let session: cynode_wire::accounts::SessionView = serde_json::from_value(json!({
+    let session: cynode_wire::identity::accounts::SessionView = serde_json::from_value(json!({
         "token": "t", "expires_at": ago(-1000), "user": { "id": "usr_00000000000000000000000000000001", "handle": "ada",
             "display_name": "Ada", "email": null, "role": null, "active": true, "created_at": ago(9) } }))
     .unwrap();

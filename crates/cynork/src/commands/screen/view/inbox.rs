@@ -1,7 +1,7 @@
 //! What waits for the person: plans, questions, calls; each exactly as it will be carried out.
 
 use cynode_core::{ids::TaskId, workflow::units::UnitState};
-use cynode_wire::gate::ApprovalView;
+use cynode_wire::tools::ApprovalView;
 use ratatui::{
     layout::{Constraint, Layout, Rect},
     style::Style,

@@ -9,12 +9,16 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    delivery::DiffView,
-    evidence::{BaseChecks, EvidenceState, EvidenceView, TaskEvidence},
-    reports::ReviewIssue,
+    delivery::{
+        DiffView,
+        evidence::{BaseChecks, EvidenceState, EvidenceView, TaskEvidence},
+    },
+    manager::reports::ReviewIssue,
     tasks::TaskView,
-    timeline::{JobEntry, StepEntry, TaskTimeline, WaitEntry},
-    workflow::UnitView,
+    workflow::{
+        UnitView,
+        timeline::{JobEntry, StepEntry, TaskTimeline, WaitEntry},
+    },
 };
 use ratatui::{
     layout::{Constraint, Layout, Rect},

@@ -1,6 +1,6 @@
 //! The projects: which there are, and what each has.
 
-use cynode_wire::projects::ProjectView;
+use cynode_wire::tasks::projects::ProjectView;
 use ratatui::{
     layout::{Constraint, Layout, Rect},
     style::Style,

@@ -1,0 +1,3 @@
+pub mod health;
+pub mod maintenance;
+pub mod reconciler;

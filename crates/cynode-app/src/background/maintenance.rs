@@ -1,0 +1,224 @@
+//! Retention: prunes rows and files past their retention, removes orphans and creates partitions, at a fixed interval.
+//! Any number of processes may run it at once.
+
+use std::time::{Duration, SystemTime};
+
+use cynode_db::{
+    DbError, PooledConn,
+    identity::accounts,
+    manager::handoffs,
+    nodes, notifications,
+    platform::{idempotency, schema},
+    tools::{agent_tokens, approvals},
+    workflow::schedules,
+};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    App, Error,
+    platform::{error::log_background_error, orphan_cleanup},
+    tools::catalogue::GatewayParts,
+};
+
+/// How often.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(10);
+
+/// Most rows removed in one statement, so that no lock is held for long.
+const PRUNE_BATCH_SIZE: i64 = 1000;
+
+/// How long it is kept what people were told.
+const NOTIFICATION_RETENTION: time::Duration = time::Duration::days(30);
+
+/// How long it is kept what came of schedules; the last time is kept as long as the schedule.
+const FIRING_RETENTION: time::Duration = time::Duration::days(90);
+
+/// How long sessions and tokens of agents are kept after their end, in which nobody can use them any more.
+const SESSION_RETENTION: time::Duration = time::Duration::days(1);
+const AGENT_TOKEN_RETENTION: time::Duration = time::Duration::days(90);
+
+/// Works until it is told to stop. A failure is logged and tried again at the next turn.
+pub async fn run_maintenance(app: App, stop: CancellationToken) {
+    let mut turn = tokio::time::interval(MAINTENANCE_INTERVAL);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = turn.tick() => {}
+        }
+        // Each failure was said where it happened.
+        let _ = run_maintenance_once(&app).await;
+    }
+}
+
+/// Makes partitions for the months to come, and forgets what nobody may ask for any more and what was left half done. Each step
+/// is done whatever came of those before it; a failure is logged, and the first is given.
+pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
+    let now = app.environment().now();
+    let mut first = Ok(());
+    let mut finish_step = |event: &'static str, step: Result<(), Error>| {
+        if let Err(error) = step {
+            log_background_error(event, &error, "a maintenance step failed; it is retried");
+            if first.is_ok() {
+                first = Err(error);
+            }
+        }
+    };
+    finish_step("partitions.create_failed", ensure_partitions(app, now).await);
+    finish_step("idempotency_keys.prune_failed", prune_idempotency_answers(app, now).await);
+    finish_step("approvals.prune_failed", prune_approvals(app, now).await);
+    finish_step("notifications.prune_failed", prune_notifications(app, now).await);
+    finish_step("schedule_firings.prune_failed", prune_firings(app, now).await);
+    finish_step("sessions.prune_failed", prune_sessions(app, now).await);
+    finish_step("agent_tokens.prune_failed", prune_agent_tokens(app, now).await);
+    if let Ok(parts) = app.gateway_parts() {
+        let before = now - parts.transcript_retention;
+        finish_step("transcripts.prune_failed", prune_transcripts(app, before).await);
+        finish_step("prompts.prune_failed", prune_prompts(app, before).await);
+        finish_step("chats.prune_failed", prune_chats(app, before).await);
+        finish_step("audit.prune_failed", prune_audit_records(app, parts).await);
+        let removed =
+            remove_orphaned_files(parts, (now - orphan_cleanup::ORPHAN_MIN_AGE).into()).await;
+        let removed = removed.map_err(|error| Error::Internal(error.into()));
+        finish_step("orphans.remove_failed", removed);
+        let files = remove_deleted_project_files(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
+        finish_step("project.files_remove_failed", files);
+    }
+    first
+}
+
+/// A connection for one step: what a step did to its own is no other's.
+async fn acquire_connection(app: &App) -> Result<PooledConn, DbError> {
+    Ok(app.pool().acquire().await?)
+}
+
+async fn ensure_partitions(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    Ok(schema::ensure_partitions(&mut conn, now).await?)
+}
+
+async fn prune_idempotency_answers(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while idempotency::prune_idempotency_keys(&mut conn, now, PRUNE_BATCH_SIZE).await? > 0 {}
+    Ok(())
+}
+
+async fn prune_approvals(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    approvals::prune_approvals(&mut conn, now - time::Duration::days(1)).await?;
+    Ok(())
+}
+
+async fn prune_notifications(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while notifications::prune_notifications(
+        &mut conn,
+        now - NOTIFICATION_RETENTION,
+        now,
+        PRUNE_BATCH_SIZE,
+    )
+    .await?
+        > 0
+    {}
+    Ok(())
+}
+
+async fn prune_firings(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while schedules::prune_firings(&mut conn, now - FIRING_RETENTION, PRUNE_BATCH_SIZE).await? > 0 {
+    }
+    Ok(())
+}
+
+async fn prune_transcripts(app: &App, before: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while nodes::prune_job_events(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    Ok(())
+}
+
+async fn prune_prompts(app: &App, before: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while handoffs::prune_prompts(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    Ok(())
+}
+
+async fn prune_chats(app: &App, before: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while handoffs::prune_chat_contents(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    Ok(())
+}
+
+async fn prune_audit_records(app: &App, parts: &GatewayParts) -> Result<(), Error> {
+    let removed = crate::tools::audit::prune_records(app, parts.audit_retention).await?;
+    if removed > 0 {
+        tracing::info!(
+            event = "audit.pruned",
+            records = removed,
+            "removed records past their retention"
+        );
+    }
+    Ok(())
+}
+
+async fn prune_sessions(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while accounts::prune_sessions(&mut conn, now - SESSION_RETENTION, PRUNE_BATCH_SIZE).await? > 0
+    {
+    }
+    Ok(())
+}
+
+async fn prune_agent_tokens(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    while agent_tokens::prune_agent_tokens(&mut conn, now - AGENT_TOKEN_RETENTION, PRUNE_BATCH_SIZE)
+        .await?
+        > 0
+    {}
+    Ok(())
+}
+
+/// Files of deleted projects go later than their rows: whoever was bringing something into them has given up by then.
+async fn remove_deleted_project_files(app: &App, before: OffsetDateTime) -> Result<(), Error> {
+    let projects = remove_project_files(app, before).await?;
+    if projects > 0 {
+        tracing::info!(
+            event = "project.files_removed",
+            projects,
+            "removed files of deleted projects"
+        );
+    }
+    Ok(())
+}
+
+/// Removes what processes that were killed left half done.
+async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std::io::Result<()> {
+    let uploads = parts.objects_directory.join("incoming");
+    let mut removed = orphan_cleanup::remove_orphans(&uploads, "", before).await?;
+    removed += parts.repositories.remove_orphaned_files(before).await?;
+    if removed > 0 {
+        tracing::info!(event = "orphans.removed", removed, "removed orphaned files");
+    }
+    Ok(())
+}
+
+/// Removes the files of projects that were deleted before then. Gives of how many projects. Killed in between, the next turn does the
+/// rest.
+#[tracing::instrument(name = "app.maintenance.remove_project_files", skip_all)]
+async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
+    let parts = app.gateway_parts()?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut removed = 0;
+    for files in cynode_db::tasks::projects::list_deleted_files(&mut conn, before).await? {
+        parts
+            .repositories
+            .remove_repository(files.project)
+            .await
+            .map_err(|error| Error::Internal(error.into()))?;
+        for digest in files.digests {
+            let Ok(digest) = <[u8; 32]>::try_from(digest) else { continue };
+            crate::tools::artifacts::remove_artifact_bytes(app, &digest).await?;
+        }
+        cynode_db::tasks::projects::clear_deleted_files(&mut conn, files.project).await?;
+        removed += 1;
+    }
+    Ok(removed)
+}

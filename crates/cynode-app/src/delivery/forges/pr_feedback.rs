@@ -1,0 +1,240 @@
+//! Pull request feedback: reads comments, reviews and state of our pull requests from a forge.
+
+use cynode_core::events::EventKind;
+use cynode_db::{
+    DbError,
+    delivery::{
+        forges::{self, OpenPullRequest, ProjectRemote, ReportedPullRequests},
+        pull_requests,
+    },
+};
+use cynode_forge::{
+    CheckState, Forge, PullState, RemotePullRequest, ReviewComment, ReviewCommentKind, sanitize,
+};
+use data_encoding::HEXLOWER;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::issue_sync::{RemoteSyncError, RemoteSyncProgress};
+use crate::{
+    App, OperationRequest,
+    delivery::pull_requests::{FollowUpOutcome, ReviewRemark, create_follow_up},
+    models::inference,
+    platform::context::EventDraft,
+};
+
+/// How far the clock of a forge may be behind ours.
+const MAX_CLOCK_SKEW: time::Duration = time::Duration::minutes(10);
+
+/// Most things that one follow-up is asked to deal with.
+const MAX_FOLLOW_UP_REMARKS: usize = 100;
+
+/// Looks at each open pull request of ours, first at those that were told of, then at those that were read longest ago: a look that ends
+/// early is gone on with by the next.
+pub(super) async fn sync_pull_requests(
+    app: &App,
+    forge: &dyn Forge,
+    remote: &ProjectRemote,
+    named: &ReportedPullRequests,
+    seen: &mut RemoteSyncProgress,
+) -> Result<(), RemoteSyncError> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let offered = forges::list_open_pull_requests(&mut conn, remote, named).await?;
+    drop(conn);
+    for (place, ours) in offered.iter().enumerate() {
+        // The first also before it is read: were it what ends each look, none of the others would ever be.
+        if place == 0 {
+            record_pull_request_read(app, ours).await?;
+        }
+        sync_pull_request(app, forge, remote, ours, seen).await?;
+        record_pull_request_read(app, ours).await?;
+    }
+    Ok(())
+}
+
+async fn record_pull_request_read(
+    app: &App,
+    ours: &OpenPullRequest,
+) -> Result<(), RemoteSyncError> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    forges::mark_pull_request_read(&mut conn, ours.id).await?;
+    Ok(())
+}
+
+/// Looks at one pull request of ours: what became of it, and what was said.
+async fn sync_pull_request(
+    app: &App,
+    forge: &dyn Forge,
+    remote: &ProjectRemote,
+    ours: &OpenPullRequest,
+    seen: &mut RemoteSyncProgress,
+) -> Result<(), RemoteSyncError> {
+    let number = ours.number.unsigned_abs();
+    let Some(there) = seen.accept_response(forge.get_pull_request(number).await)? else {
+        return Ok(());
+    };
+    // The number may mean something else since the project was connected with another repository, and a branch of the same name in a
+    // fork is somebody else's.
+    if there.branch != ours.branch || !there.ours {
+        return Ok(());
+    }
+    match there.state {
+        PullState::Merged | PullState::Closed => {
+            record_pull_request_end(app, remote, ours, &there).await
+        }
+        // What is being worked on is read when that is done: what was said meanwhile is then one batch.
+        PullState::Open if ours.busy => Ok(()),
+        PullState::Open => follow_up_feedback(app, forge, remote, ours, &there, seen).await,
+    }
+}
+
+fn system_request(app: &App) -> OperationRequest {
+    OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None }
+}
+
+/// Notes that a pull request has ended on the forge.
+async fn record_pull_request_end(
+    app: &App,
+    remote: &ProjectRemote,
+    ours: &OpenPullRequest,
+    there: &RemotePullRequest,
+) -> Result<(), RemoteSyncError> {
+    let mut ctx = app.begin_transaction(&system_request(app)).await?;
+    let now = ctx.now;
+    let Some(found) = pull_requests::lock_pull_request(ctx.conn(), ours.id).await? else {
+        return Ok(());
+    };
+    let (kind, done) = if there.state == PullState::Merged {
+        let commit = there.merge_commit.as_deref();
+        let done =
+            pull_requests::mark_pull_request_merged(ctx.conn(), ours.id, commit, now).await?;
+        (EventKind::PullRequestMerged, done)
+    } else {
+        (
+            EventKind::PullRequestClosed,
+            pull_requests::mark_pull_request_closed(ctx.conn(), ours.id, now).await?,
+        )
+    };
+    if done {
+        let data = json!({
+            "pull_request_id": ours.id, "number": found.number, "title": found.title, "url": there.url,
+        });
+        ctx.record_event(
+            EventDraft::new(kind, data).with_project(remote.project).with_task(found.task),
+        )
+        .await?;
+        app.commit_operation(ctx).await?;
+    }
+    Ok(())
+}
+
+/// Makes one task of everything that was said since the last one, and of checks that failed.
+async fn follow_up_feedback(
+    app: &App,
+    forge: &dyn Forge,
+    remote: &ProjectRemote,
+    ours: &OpenPullRequest,
+    there: &RemotePullRequest,
+    seen: &mut RemoteSyncProgress,
+) -> Result<(), RemoteSyncError> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let known = forges::list_handled_remarks(&mut conn, ours.id).await?;
+    drop(conn);
+    let is_new = |id: &str| !known.iter().any(|known| known == id);
+    let mut wanted: Vec<(String, ReviewRemark)> = Vec::new();
+    let mut ignored: Vec<String> = Vec::new();
+    let said = seen.accept_response(
+        forge.list_review_comments(there.number, ours.opened_at - MAX_CLOCK_SKEW).await,
+    )?;
+    for remark in said.unwrap_or_default() {
+        let own = remote.login.as_ref().is_some_and(|us| us.eq_ignore_ascii_case(&remark.author));
+        if own || !is_new(&remark.id) || !requests_change(remote, &remark) {
+            continue;
+        }
+        let Some(may) = seen.may_write(forge, &remark.author).await? else { continue };
+        if may {
+            wanted.push((remark.id.clone(), sanitize_remark(&remark)));
+        } else {
+            ignored.push(remark.id);
+        }
+    }
+    // Checks count when all have ended, over the commit that we delivered.
+    if there.head == ours.head {
+        let checks = seen.accept_response(forge.list_checks(&ours.head).await)?.unwrap_or_default();
+        if checks.iter().all(|check| check.state != CheckState::Pending) {
+            for check in checks.iter().filter(|check| check.state == CheckState::Failed) {
+                let id: String =
+                    format!("check:{}:{}", ours.head, check.name).chars().take(300).collect();
+                if is_new(&id) {
+                    let words = [&check.name, " failed: ", &check.summary]
+                        .map(sanitize::sanitize_line)
+                        .join(" ");
+                    let link = check.url.as_deref().unwrap_or_default();
+                    wanted.push((
+                        id,
+                        ReviewRemark::without_location("checks", format!("{words} {link}").trim()),
+                    ));
+                }
+            }
+        }
+    }
+    wanted.truncate(MAX_FOLLOW_UP_REMARKS);
+    if wanted.is_empty() && ignored.is_empty() {
+        return Ok(());
+    }
+    for (_, remark) in &mut wanted {
+        remark.body =
+            crate::platform::redaction::redact_text(app, std::mem::take(&mut remark.body)).await?;
+    }
+    let mut ctx = app.begin_transaction(&system_request(app)).await?;
+    let now = ctx.now;
+    for id in &ignored {
+        let why = "its author may not write to the repository";
+        forges::record_remark(ctx.conn(), ours.id, id, Err(why), now).await?;
+    }
+    if !wanted.is_empty() {
+        let became = if forges::may_request_work(ctx.conn(), remote.set_by, remote.project).await? {
+            let digest =
+                Sha256::digest(wanted.iter().map(|(id, _)| format!("{id}\n")).collect::<String>());
+            let source = format!("forge:{}", HEXLOWER.encode(&digest));
+            let remarks: Vec<ReviewRemark> =
+                wanted.iter().map(|(_, remark)| remark.clone()).collect();
+            match create_follow_up(&mut ctx, ours.id, &source, remote.set_by, &remarks).await? {
+                FollowUpOutcome::Made(task) | FollowUpOutcome::Before(task) => Ok(task),
+                FollowUpOutcome::Refused(why) => Err(why),
+            }
+        } else {
+            Err("whoever connected the remote may not ask for work any more")
+        };
+        for (id, _) in &wanted {
+            forges::record_remark(ctx.conn(), ours.id, id, became, now).await?;
+        }
+    }
+    app.commit_operation(ctx).await?;
+    Ok(())
+}
+
+/// Whether a remark asks us for something: a verdict, a place in a file, or our name.
+fn requests_change(remote: &ProjectRemote, remark: &ReviewComment) -> bool {
+    match remark.kind {
+        ReviewCommentKind::ChangesRequested => true,
+        ReviewCommentKind::Approved => false,
+        ReviewCommentKind::Comment => {
+            let body = remark.body.to_lowercase();
+            let named = |us: &String| body.contains(&format!("@{}", us.to_lowercase()));
+            remark.path.is_some() || remote.login.as_ref().is_some_and(named)
+        }
+    }
+}
+
+/// A remark without what hides in it.
+fn sanitize_remark(remark: &ReviewComment) -> ReviewRemark {
+    let body = sanitize::sanitize_text(&remark.body).text;
+    let body = if body.trim().is_empty() { "changes were requested".to_owned() } else { body };
+    ReviewRemark {
+        author: sanitize::sanitize_line(&remark.author),
+        body,
+        path: remark.path.as_deref().map(sanitize::sanitize_line).filter(|path| !path.is_empty()),
+        line: remark.line.and_then(|line| u32::try_from(line).ok()),
+    }
+}

@@ -1,0 +1,84 @@
+//! Chooses where a pull request lives: in CyNode or on a forge.
+
+use std::time::Duration;
+
+use cynode_core::{
+    delivery::{DeliveryMode, Destination},
+    ids::ProjectId,
+};
+use cynode_db::delivery::pull_requests::PullRequestRecord;
+use cynode_forge::{ForgeKind, NewPullRequest, PullState, git};
+
+use crate::{App, Error, delivery::forges};
+
+/// How long a forge is left alone that took no push and did not say why.
+const FORGE_RETRY_DELAY: Duration = Duration::from_secs(30);
+
+/// What a forge made of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ForgePullRequest {
+    pub(super) number: Option<i64>,
+    pub(super) url: Option<String>,
+}
+
+const fn destination_of_kind(kind: ForgeKind) -> Destination {
+    match kind {
+        ForgeKind::Github => Destination::Github,
+        ForgeKind::Gitlab => Destination::Gitlab,
+        ForgeKind::Gitea => Destination::Gitea,
+    }
+}
+
+/// Where the pull requests of a project live.
+pub(super) async fn project_destination(
+    app: &App,
+    project: ProjectId,
+) -> Result<Destination, Error> {
+    let opened = forges::forge_of(app, project).await?;
+    Ok(opened.map_or(Destination::Local, |(_, info)| destination_of_kind(info.kind)))
+}
+
+/// Brings a commit to its forge and opens the pull request there. Done again, nothing changes: a branch that has the commit is left
+/// alone, and the pull request of a branch is looked for before one is made.
+pub(super) async fn publish_pull_request(
+    app: &App,
+    found: &PullRequestRecord,
+    commit: &str,
+    mode: DeliveryMode,
+) -> Result<ForgePullRequest, Error> {
+    if found.forge == Destination::Local {
+        return Ok(ForgePullRequest::default());
+    }
+    let opened = forges::forge_of(app, found.project).await?;
+    let opened = opened.filter(|(_, info)| destination_of_kind(info.kind) == found.forge);
+    let Some((forge, info)) = opened else {
+        let why = format!("the project has no remote at {} any more", found.forge.as_str());
+        return Err(Error::UpstreamRejected(why));
+    };
+    let pushing =
+        git::push_branch(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch)
+            .await;
+    pushing.map_err(|error| match error {
+        git::GitRemoteError::Refused(why) => Error::UpstreamRejected(why),
+        git::GitRemoteError::Failed(_) | git::GitRemoteError::Slow => Error::UpstreamUnavailable {
+            after: FORGE_RETRY_DELAY,
+            why: format!("the forge took no push: {error}"),
+        },
+        git::GitRemoteError::Io(error) => Error::Internal(error.into()),
+    })?;
+    if mode == DeliveryMode::Branch && found.remote_number.is_none() {
+        return Ok(ForgePullRequest::default());
+    }
+    let new = NewPullRequest {
+        branch: found.branch.clone(),
+        base: info.default_branch.clone(),
+        title: found.title.clone(),
+        body: found.body.clone(),
+    };
+    let opened = forge.open_pull_request(&new).await?;
+    if opened.state != PullState::Open {
+        let why = "the pull request of the branch was merged or closed at the forge";
+        return Err(Error::UpstreamRejected(why.into()));
+    }
+    Ok(ForgePullRequest { number: i64::try_from(opened.number).ok(), url: Some(opened.url) })
+}

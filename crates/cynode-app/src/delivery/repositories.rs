@@ -1,0 +1,1104 @@
+//! Repositories of projects: bare, on disk, written only from verified bundles.
+//!
+//! No job writes to a repository directly. A bundle comes in, and git verifies it before a ref points at it; nodes
+//! fetch what goes out. Against path traversal, the directory of a repository is its project's id, and paths of files
+//! with `.` or `..` are refused.
+
+mod branches;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::Stdio,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use cynode_core::{
+    events::EventKind,
+    evidence::{ChangeAnomaly, FileChangeKind, TestComparison, TouchedFile, is_test_file},
+    ids::{JobId, ProjectId, TaskId},
+    roles::UserRole,
+};
+use cynode_db::{DbError, delivery::repositories};
+use futures::{Stream, StreamExt};
+use serde::Serialize;
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
+    process::{Child, ChildStdout, Command},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_util::task::TaskTracker;
+
+pub use cynode_db::delivery::repositories::RepositoryRecord;
+
+pub(crate) use branches::{BranchMerge, BranchMove, CommitDiff, NewCommit};
+
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    platform::{context::EventDraft, error::log_background_error, orphan_cleanup},
+};
+
+/// Most bytes of a bundle that is brought in.
+const MAX_BUNDLE_BYTES: u64 = 1 << 30;
+
+/// How long git may take for one thing.
+const GIT_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How long it may count lines. That is a figure for people: work counts without it.
+const DIFF_STAT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What git says when it is the bundle that is wrong.
+const BUNDLE_ERROR_MARKERS: [&str; 9] = [
+    "not a bundle",
+    "does not look like a v2 or v3 bundle",
+    "unrecognized header",
+    "lacks these prerequisite commits",
+    "fsck error",
+    "bad pack",
+    "index-pack died",
+    "non-fast-forward",
+    "rejected",
+];
+
+/// The empty tree, in git's own name for it.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
+/// How many gits run at once.
+const MAX_CONCURRENT_COMMANDS: usize = 8;
+
+/// How many people fetch at once: each may read as slowly as they like, and has a git waiting for them.
+const MAX_CONCURRENT_FETCHES: usize = 16;
+
+/// How many bring commits from forges at once: one that does not answer must not keep a place of those who work here.
+const MAX_CONCURRENT_MIRRORS: usize = 16;
+
+/// How long one more waits for a place.
+const FETCH_SLOT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What of a repository is shown to whoever fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefVisibility {
+    /// All that is kept: for the jobs of its project.
+    All,
+    /// Branches: for people.
+    Branches,
+}
+
+impl RefVisibility {
+    const fn git_settings(self) -> &'static [&'static str] {
+        match self {
+            Self::All => &[],
+            Self::Branches => &[
+                "-c",
+                "uploadpack.hideRefs=refs",
+                "-c",
+                "uploadpack.hideRefs=!refs/heads",
+                "-c",
+                "uploadpack.allowAnySHA1InWant=false",
+            ],
+        }
+    }
+
+    /// Has git speak the version that is asked for: only those there are, since it becomes part of git's environment. In version 2
+    /// whatever is named is given, offered or not, so people speak the older one.
+    fn with_protocol<'a>(self, git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
+        let known: &[&str] = match self {
+            Self::All => &["version=1", "version=2"],
+            Self::Branches => &["version=1"],
+        };
+        if let Some(version) = protocol.filter(|text| known.contains(text)) {
+            git.env("GIT_PROTOCOL", version);
+        }
+        git
+    }
+}
+
+/// Where the repositories are.
+#[derive(Clone, Debug)]
+pub struct RepositoryStore {
+    directory: PathBuf,
+    places: Arc<Semaphore>,
+    fetches: Arc<Semaphore>,
+    mirrors: Arc<Semaphore>,
+    feeding: TaskTracker,
+}
+
+/// A git that answers whoever fetches. It is ended, and its place free, when this is gone.
+#[derive(Debug)]
+pub struct UploadPackStream {
+    output: ChildStdout,
+    _child: Child,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl AsyncRead for UploadPackStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.output).poll_read(context, into)
+    }
+}
+
+/// How much a commit changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiffStat {
+    /// Files.
+    pub files: u64,
+    /// Lines that came.
+    pub insertions: u64,
+    /// Lines that went.
+    pub deletions: u64,
+}
+
+/// Why git did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum RepositoryError {
+    /// It could not be run.
+    #[error("git could not be run: {0}")]
+    Io(#[from] std::io::Error),
+    /// It said no.
+    #[error("{0}")]
+    Refused(String),
+    /// It came to nothing, for reasons that may pass.
+    #[error("{0}")]
+    Failed(String),
+    /// As many fetch already as may.
+    #[error("too many fetch at once")]
+    Busy,
+    /// It took too long.
+    #[error("git took longer than {} s", GIT_TIMEOUT.as_secs())]
+    Slow,
+}
+
+impl From<RepositoryError> for Error {
+    fn from(error: RepositoryError) -> Self {
+        match error {
+            RepositoryError::Refused(why) => Self::Invalid(why),
+            RepositoryError::Busy => Self::Overloaded,
+            RepositoryError::Io(_) | RepositoryError::Failed(_) | RepositoryError::Slow => {
+                Self::Internal(error.into())
+            }
+        }
+    }
+}
+
+/// A file of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitFile {
+    /// Where it is.
+    pub path: String,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+impl RepositoryStore {
+    /// Repositories below a directory.
+    pub fn new(directory: PathBuf) -> Self {
+        let feeding = TaskTracker::new();
+        let [places, fetches, mirrors] =
+            [MAX_CONCURRENT_COMMANDS, MAX_CONCURRENT_FETCHES, MAX_CONCURRENT_MIRRORS]
+                .map(|most| Arc::new(Semaphore::new(most)));
+        Self { directory, places, fetches, mirrors, feeding }
+    }
+
+    /// A place for somebody who fetches. Jobs are as many as nodes have taken, people as many as like to.
+    async fn acquire_fetch_slot(
+        &self,
+        shown: RefVisibility,
+        patience: Duration,
+    ) -> Result<Option<OwnedSemaphorePermit>, RepositoryError> {
+        match shown {
+            RefVisibility::All => Ok(None),
+            RefVisibility::Branches => {
+                let place = self.fetches.clone().acquire_owned();
+                let place = tokio::time::timeout(patience, place).await;
+                Ok(Some(place.map_err(|_| RepositoryError::Busy)?.map_err(std::io::Error::other)?))
+            }
+        }
+    }
+
+    /// Removes what a process that was killed left: bundles on their way in, repositories half made, packs half written.
+    pub(crate) async fn remove_orphaned_files(&self, before: SystemTime) -> std::io::Result<u64> {
+        let mut removed =
+            orphan_cleanup::remove_orphans(&self.directory.join("incoming"), "", before).await?;
+        if !tokio::fs::try_exists(&self.directory).await? {
+            return Ok(0);
+        }
+        let mut all = tokio::fs::read_dir(&self.directory).await?;
+        while let Some(one) = all.next_entry().await? {
+            let packs = one.path().join("objects/pack");
+            removed += orphan_cleanup::remove_orphans(&packs, "tmp_", before).await?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes the repository of a project that is no more. Removed again, nothing changes.
+    pub(crate) async fn remove_repository(&self, project: ProjectId) -> std::io::Result<()> {
+        match tokio::fs::remove_dir_all(self.path_of(project)).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn path_of(&self, project: ProjectId) -> PathBuf {
+        self.directory.join(format!("{project}.git"))
+    }
+
+    /// A git that obeys nothing but its arguments.
+    fn git_command(directory: &Path) -> Command {
+        let mut git = Command::new("git");
+        git.env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", "/nonexistent")
+            .env("LC_ALL", "C.UTF-8")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true"])
+            .args(["-c", "gc.auto=0", "-c", "uploadpack.allowAnySHA1InWant=true"])
+            .arg("--git-dir")
+            .arg(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        git
+    }
+
+    /// The beginning of what a git says that may say very much.
+    async fn read_text_prefix(
+        &self,
+        directory: &Path,
+        args: &[&str],
+        most: u64,
+    ) -> Result<String, RepositoryError> {
+        self.read_text(directory, args, most).await.map(|(text, _)| text)
+    }
+
+    /// The same, and whether that is all.
+    async fn read_text(
+        &self,
+        directory: &Path,
+        args: &[&str],
+        most: u64,
+    ) -> Result<(String, bool), RepositoryError> {
+        let (bytes, whole) = self.read_bytes(directory, args, most).await?;
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), whole))
+    }
+
+    /// The same, byte for byte.
+    async fn read_bytes(
+        &self,
+        directory: &Path,
+        args: &[&str],
+        most: u64,
+    ) -> Result<(Vec<u8>, bool), RepositoryError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut child = Self::git_command(directory).args(args).stderr(Stdio::null()).spawn()?;
+        let Some(output) = child.stdout.take() else {
+            return Err(std::io::Error::other("git has no pipe").into());
+        };
+        let mut text = Vec::new();
+        let mut output = tokio::io::AsyncReadExt::take(output, most);
+        let reading = tokio::io::AsyncReadExt::read_to_end(&mut output, &mut text);
+        tokio::time::timeout(GIT_TIMEOUT, reading).await.map_err(|_| RepositoryError::Slow)??;
+        let whole = u64::try_from(text.len()).is_ok_and(|read| read < most);
+        if !whole {
+            // It has more to say than anybody wants to hear.
+            let _ = child.start_kill();
+        }
+        let status = tokio::time::timeout(GIT_TIMEOUT, child.wait()).await;
+        let status = status.map_err(|_| RepositoryError::Slow)??;
+        if whole && !status.success() {
+            return Err(RepositoryError::Failed("git could not read the repository".into()));
+        }
+        Ok((text, whole))
+    }
+
+    async fn run_git(&self, directory: &Path, args: &[&str]) -> Result<String, RepositoryError> {
+        self.run_git_within(GIT_TIMEOUT, directory, args).await
+    }
+
+    async fn run_git_within(
+        &self,
+        patience: Duration,
+        directory: &Path,
+        args: &[&str],
+    ) -> Result<String, RepositoryError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let done = tokio::time::timeout(patience, Self::git_command(directory).args(args).output());
+        let done = done.await.map_err(|_| RepositoryError::Slow)??;
+        if done.status.success() {
+            return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        let lines =
+            said.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("From "));
+        let words = format!("git: {}", lines.take(3).collect::<Vec<_>>().join("; "));
+        // A full disk, a lock that somebody left, a process that was killed say nothing about a bundle: they may pass.
+        if BUNDLE_ERROR_MARKERS.iter().any(|verdict| said.contains(verdict)) {
+            Err(RepositoryError::Refused(words))
+        } else {
+            Err(RepositoryError::Failed(words))
+        }
+    }
+
+    /// Whether one commit is in the history of another. Only git's own no is one.
+    async fn is_ancestor(
+        &self,
+        directory: &Path,
+        base: &str,
+        commit: &str,
+    ) -> Result<bool, RepositoryError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git_command(directory);
+        let done = git.args(["merge-base", "--is-ancestor", base, commit]).output();
+        let done =
+            tokio::time::timeout(GIT_TIMEOUT, done).await.map_err(|_| RepositoryError::Slow)??;
+        match done.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(RepositoryError::Failed(String::from_utf8_lossy(&done.stderr).into_owned())),
+        }
+    }
+
+    async fn ensure_repository(&self, project: ProjectId) -> Result<PathBuf, RepositoryError> {
+        let directory = self.path_of(project);
+        if !tokio::fs::try_exists(&directory).await? {
+            // Made beside its place and moved there whole: nobody sees half of it, and of two the first is used.
+            let beside =
+                self.directory.join(format!("incoming/{project}-{:016x}", rand::random::<u64>()));
+            tokio::fs::create_dir_all(&beside).await?;
+            self.run_git(&beside, &["init", "--quiet", "--bare", "--initial-branch=main"]).await?;
+            if tokio::fs::rename(&beside, &directory).await.is_err() {
+                tokio::fs::remove_dir_all(&beside).await?;
+            }
+        }
+        Ok(directory)
+    }
+
+    /// Takes in the branches of a bundle. Branches only ever move forward. Gives the default branch and its commit.
+    pub async fn import_bundle(
+        &self,
+        project: ProjectId,
+        bundle: &Path,
+        branch: Option<&str>,
+    ) -> Result<(String, String), RepositoryError> {
+        let directory = self.ensure_repository(project).await?;
+        let bundle = bundle.to_string_lossy();
+        let heads = self.run_git(&directory, &["bundle", "list-heads", &bundle]).await?;
+        let named: Vec<&str> = heads
+            .lines()
+            .filter_map(|line| line.split_once(' ')?.1.strip_prefix("refs/heads/"))
+            .collect();
+        let wanted = branch.or_else(|| {
+            let usual = ["main", "master"].into_iter().find(|usual| named.contains(usual));
+            usual.or(named.first().copied())
+        });
+        let wanted = wanted.filter(|wanted| named.contains(wanted));
+        let wanted = wanted.ok_or_else(|| {
+            RepositoryError::Refused(
+                "the bundle has no such branch; `git bundle create F --branches` makes a good one"
+                    .into(),
+            )
+        })?;
+        let refs = "refs/heads/*:refs/heads/*";
+        // Told to be quiet, git does not say which branch it refuses.
+        let fetch = ["fetch", "--no-tags", "--atomic", "--no-write-fetch-head", &bundle];
+        self.run_git(&directory, &[&fetch[..], &[refs]].concat()).await.map_err(
+            |error| {
+                match error {
+            RepositoryError::Refused(said) if said.contains("rejected") => RepositoryError::Refused(
+                "a branch of the bundle lacks what the project has; branches only move forward: \
+                 pull first, then bring it again"
+                    .into(),
+            ),
+            other => other,
+        }
+            },
+        )?;
+        let head = self.resolve_commit(&directory, &format!("refs/heads/{wanted}")).await?;
+        Ok((wanted.to_owned(), head))
+    }
+
+    /// Where the repository of a project is, made if it was not there.
+    pub(crate) async fn repository_directory(
+        &self,
+        project: ProjectId,
+    ) -> Result<PathBuf, RepositoryError> {
+        self.ensure_repository(project).await
+    }
+
+    /// Brings the newest commit of a branch from elsewhere. The branch only ever moves forward.
+    pub(crate) async fn mirror_branch(
+        &self,
+        project: ProjectId,
+        remote: &cynode_forge::git::GitRemote,
+        branch: &str,
+    ) -> Result<String, RepositoryError> {
+        use cynode_forge::git;
+        let directory = self.ensure_repository(project).await?;
+        let _place = self.mirrors.acquire().await.map_err(std::io::Error::other)?;
+        git::fetch_branch(&directory, remote, branch).await.map_err(|error| match error {
+            git::GitRemoteError::Refused(why) => RepositoryError::Refused(why),
+            git::GitRemoteError::Failed(why) => RepositoryError::Failed(why),
+            git::GitRemoteError::Io(error) => RepositoryError::Io(error),
+            git::GitRemoteError::Slow => RepositoryError::Slow,
+        })
+    }
+
+    async fn resolve_commit(
+        &self,
+        directory: &Path,
+        name: &str,
+    ) -> Result<String, RepositoryError> {
+        let name = format!("{name}^{{commit}}");
+        let found =
+            self.run_git(directory, &["rev-parse", "--verify", "--end-of-options", &name]).await?;
+        Ok(found.trim().to_owned())
+    }
+
+    /// Takes in what a job made, after looking at it: the commit must be in the bundle and follow the one it started from. Gives
+    /// how much it changes, if git can say so soon.
+    pub async fn import_job_commit(
+        &self,
+        project: ProjectId,
+        job: JobId,
+        bundle: &Path,
+        commit: &str,
+        base: Option<&str>,
+        merge: &[String],
+    ) -> Result<Option<DiffStat>, RepositoryError> {
+        if !is_commit(commit) {
+            return Err(RepositoryError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
+        }
+        let directory = self.ensure_repository(project).await?;
+        let bundle = bundle.to_string_lossy();
+        let heads = self.run_git(&directory, &["bundle", "list-heads", &bundle]).await?;
+        let there = heads.lines().filter_map(|line| line.split_once(' '));
+        let name = there.into_iter().find(|(id, _)| *id == commit).map(|(_, name)| name);
+        let name = name.ok_or_else(|| {
+            RepositoryError::Refused("the commit that was named is not in the bundle".into())
+        })?;
+        // Whoever was killed while it took this very job in has left its lock.
+        let lock = directory.join(format!("refs/cynode/jobs/{job}.lock"));
+        let _ = tokio::fs::remove_file(lock).await;
+        let refs = format!("+{name}:refs/cynode/jobs/{job}");
+        let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", &bundle, &refs];
+        self.run_git(&directory, &fetch).await?;
+        // Of two heads of one name git takes one: it must be the one that was named.
+        if self.resolve_commit(&directory, &format!("refs/cynode/jobs/{job}")).await? != commit {
+            return Err(RepositoryError::Refused(
+                "the bundle holds another commit of that name".into(),
+            ));
+        }
+        for merged in merge {
+            if !self.is_ancestor(&directory, merged, commit).await? {
+                let why = "the commit does not hold everything that was to be put together";
+                return Err(RepositoryError::Refused(why.into()));
+            }
+        }
+        let base = match base {
+            Some(base) => {
+                if !self.is_ancestor(&directory, base, commit).await? {
+                    let why = "the commit does not follow the one it started from";
+                    return Err(RepositoryError::Refused(why.into()));
+                }
+                base.to_owned()
+            }
+            None => EMPTY_TREE.to_owned(),
+        };
+        Ok(self.compute_diff_stat(DIFF_STAT_TIMEOUT, &directory, &base, commit).await)
+    }
+
+    /// How much a commit changes. A commit can be made so that git counts for hours: then, and when it fails, nobody knows.
+    async fn compute_diff_stat(
+        &self,
+        patience: Duration,
+        directory: &Path,
+        base: &str,
+        commit: &str,
+    ) -> Option<DiffStat> {
+        // Lines of large files are not counted: git would read them whole.
+        let large = format!("core.bigFileThreshold={MAX_DIFFED_FILE_BYTES}");
+        let diff = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", base, commit];
+        let args = [&["-c", large.as_str()][..], &diff].concat();
+        match self.run_git_within(patience, directory, &args).await {
+            Ok(told) => Some(parse_numstat(&told)),
+            Err(error) => {
+                log_background_error(
+                    "commit.diff_failed",
+                    &error,
+                    "the size of a commit's diff is unknown",
+                );
+                None
+            }
+        }
+    }
+
+    /// Of several commits those that are in no other, in the order in which they were given.
+    pub async fn independent_heads(
+        &self,
+        project: ProjectId,
+        commits: &[String],
+    ) -> Result<Vec<String>, RepositoryError> {
+        let directory = self.path_of(project);
+        let mut heads: Vec<String> = Vec::new();
+        'commits: for (at, commit) in commits.iter().enumerate() {
+            if commits[..at].contains(commit) {
+                continue;
+            }
+            for other in commits {
+                if other != commit && self.is_ancestor(&directory, commit, other).await? {
+                    continue 'commits;
+                }
+            }
+            heads.push(commit.clone());
+        }
+        Ok(heads)
+    }
+
+    /// What changed between two commits, with tests compared except those in `asked_for`, and its anomalies whatever it is for:
+    /// marks of merges that were left in files, and that not all of it could be seen.
+    pub async fn inspect_changes(
+        &self,
+        project: ProjectId,
+        base: &str,
+        commit: &str,
+        asked_for: &[String],
+    ) -> Result<(Vec<TouchedFile>, Vec<ChangeAnomaly>), RepositoryError> {
+        let directory = self.path_of(project);
+        let plain = ["diff", "--no-ext-diff", "--no-textconv", "--no-renames"];
+        let args = [&plain[..], &["--raw", "--no-abbrev", "-z", base, commit]].concat();
+        let (text, whole) = self.read_text(&directory, &args, MAX_LISTING_BYTES).await?;
+        let mut anomalies = Vec::new();
+        let mut unseen = |reason: &str| {
+            anomalies
+                .push(ChangeAnomaly::Unseen { path: String::new(), reason: reason.to_owned() });
+        };
+        if !whole {
+            unseen("it touches so many files that not all of them were listed");
+        }
+        let mut listed = parse_raw_diff(&text);
+        let sizes = self.file_sizes(&directory, &listed).await?;
+        let fits = |file: &ListedFile, most: u64| {
+            let mut sides = [&file.was, &file.touched.is].into_iter();
+            sides.all(|called| sizes.get(called).is_none_or(|bytes| *bytes <= most))
+        };
+        let is_read = |it: &&mut ListedFile| {
+            let file = &it.touched;
+            file.how == FileChangeKind::Changed
+                && is_test_file(&file.path)
+                && !asked_for.contains(&file.path)
+        };
+        // Those beyond are compared with nothing: nobody takes them for good.
+        for file in listed.iter_mut().filter(is_read).take(MAX_COMPARED_TESTS) {
+            if !fits(file, MAX_TEST_BYTES) {
+                continue;
+            }
+            let before = self.read_blob(&directory, &file.was).await?;
+            let after = self.read_blob(&directory, &file.touched.is).await?;
+            file.touched.compared = before
+                .zip(after)
+                .map(|(before, after)| TestComparison::compare_versions(&before, &after));
+        }
+        let large: Vec<&TouchedFile> = listed
+            .iter()
+            .filter(|it| !fits(it, MAX_DIFFED_FILE_BYTES))
+            .map(|it| &it.touched)
+            .collect();
+        // Bytes that are no text have gone from a name: git would not know it again.
+        let unnamed = large.iter().any(|file| file.path.contains('\u{fffd}'));
+        if whole && (unnamed || large.len() > MAX_LARGE_FILES) {
+            unseen("too many of its files, or one without a good name, are too large to be read");
+        }
+        if !whole || unnamed || large.len() > MAX_LARGE_FILES {
+            // Git would read files of any size as a whole to find marks of merges in them.
+            return Ok((listed.into_iter().map(|it| it.touched).collect(), anomalies));
+        }
+        // Only files that have such lines are shown, whatever git is told about which of them are text.
+        let marked = "-G^(<<<<<<<|>>>>>>>) ";
+        let left_out: Vec<String> =
+            large.iter().map(|file| format!(":(exclude,literal){}", file.path)).collect();
+        let mut args = [&plain[..], &["--text", "-U0", marked, base, commit, "--", "."]].concat();
+        args.extend(left_out.iter().map(String::as_str));
+        match self.read_text(&directory, &args, MAX_LISTING_BYTES).await {
+            Ok((text, whole)) => {
+                if !whole {
+                    unseen("files with marks of merges are too large to be read to their end");
+                }
+                anomalies.extend(find_merge_markers(&text));
+            }
+            Err(RepositoryError::Failed(_) | RepositoryError::Slow) => {
+                unseen("git could not look for marks of merges in it");
+            }
+            Err(other) => return Err(other),
+        }
+        for file in large.into_iter().filter(|file| file.how != FileChangeKind::Removed) {
+            let reason = format!("it has more than {} MiB", MAX_DIFFED_FILE_BYTES >> 20);
+            anomalies.push(ChangeAnomaly::Unseen { path: file.path.clone(), reason });
+        }
+        Ok((listed.into_iter().map(|it| it.touched).collect(), anomalies))
+    }
+
+    /// How many bytes files have that differ, by what git calls them.
+    async fn file_sizes(
+        &self,
+        directory: &Path,
+        listed: &[ListedFile],
+    ) -> Result<HashMap<String, u64>, RepositoryError> {
+        let sides = listed.iter().flat_map(|it| [&it.was, &it.touched.is]);
+        let called: Vec<(&String, &str)> = sides
+            .filter_map(|called| {
+                let (mode, object) = called.split_once(' ')?;
+                let is_file = mode != GITLINK_MODE && object.bytes().any(|byte| byte != b'0');
+                is_file.then_some((called, object))
+            })
+            .collect();
+        let asked: String = called.iter().map(|(_, object)| format!("{object}\n")).collect();
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git_command(directory);
+        git.args(["cat-file", "--batch-check=%(objectsize)", "--buffer"]);
+        let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut input = child.stdin.take();
+        // Beside the reading of the answer: both pipes may be full.
+        let asking = async move {
+            if let Some(input) = &mut input {
+                let _ = input.write_all(asked.as_bytes()).await;
+            }
+        };
+        let both = async { tokio::join!(asking, child.wait_with_output()) };
+        let ((), done) =
+            tokio::time::timeout(GIT_TIMEOUT, both).await.map_err(|_| RepositoryError::Slow)?;
+        let done = done?;
+        let told = String::from_utf8_lossy(&done.stdout);
+        let sizes: Vec<u64> = told.lines().filter_map(|line| line.parse().ok()).collect();
+        if !done.status.success() || sizes.len() != called.len() {
+            return Err(RepositoryError::Failed("git could not read the repository".into()));
+        }
+        Ok(called.into_iter().map(|(called, _)| called.clone()).zip(sizes).collect())
+    }
+
+    /// All words of a file that git calls so; none when there are too many, or it is no file.
+    async fn read_blob(
+        &self,
+        directory: &Path,
+        called: &str,
+    ) -> Result<Option<String>, RepositoryError> {
+        let Some((mode, object)) = called.split_once(' ') else { return Ok(None) };
+        if mode == GITLINK_MODE {
+            return Ok(None);
+        }
+        let (text, whole) =
+            self.read_text(directory, &["cat-file", "blob", object], MAX_TEST_BYTES).await?;
+        Ok(whole.then_some(text))
+    }
+
+    /// The files of a commit, at most `most` of them.
+    pub async fn list_tree(
+        &self,
+        project: ProjectId,
+        commit: &str,
+        most: usize,
+    ) -> Result<(Vec<CommitFile>, bool), RepositoryError> {
+        let args = ["ls-tree", "-r", "-l", "-z", "--full-tree", commit];
+        let listed =
+            self.read_text_prefix(&self.path_of(project), &args, MAX_LISTING_BYTES).await?;
+        let mut entries = Vec::new();
+        for line in listed.split('\0').filter(|line| !line.is_empty()) {
+            if entries.len() == most {
+                return Ok((entries, true));
+            }
+            let Some((facts, path)) = line.split_once('\t') else { continue };
+            let bytes = facts.split_ascii_whitespace().nth(3).and_then(|size| size.parse().ok());
+            entries.push(CommitFile { path: path.to_owned(), bytes: bytes.unwrap_or(0) });
+        }
+        Ok((entries, false))
+    }
+
+    /// The text of a file in a commit, at most so many bytes; `None` when there is no such file.
+    pub async fn read_file(
+        &self,
+        project: ProjectId,
+        commit: &str,
+        path: &str,
+        most: usize,
+    ) -> Result<Option<(String, bool)>, RepositoryError> {
+        // Looked up as a literal path first: a name with a colon or a wildcard means itself.
+        let args = ["--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", path];
+        let listed =
+            self.read_text_prefix(&self.path_of(project), &args, MAX_LISTING_BYTES).await?;
+        let entry = listed.split('\0').find_map(|line| {
+            let (facts, name) = line.split_once('\t')?;
+            let mut facts = facts.split_ascii_whitespace();
+            let (_, kind, object) = (facts.next()?, facts.next()?, facts.next()?);
+            (name == path && kind == "blob").then(|| object.to_owned())
+        });
+        let Some(object) = entry else { return Ok(None) };
+        let args = ["cat-file", "blob", &object];
+        // One byte more than is wanted says that there is more.
+        let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
+        let text = self.read_text_prefix(&self.path_of(project), &args, bytes).await?;
+        let mut end = text.len().min(most);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        Ok(Some((text[..end].to_owned(), end < text.len())))
+    }
+
+    /// What the repository offers, in git's own words.
+    pub async fn advertise_refs(
+        &self,
+        project: ProjectId,
+        protocol: Option<&str>,
+        shown: RefVisibility,
+    ) -> Result<Bytes, RepositoryError> {
+        let _place = self.acquire_fetch_slot(shown, FETCH_SLOT_TIMEOUT).await?;
+        let mut git = Self::git_command(&self.path_of(project));
+        git.args(shown.git_settings());
+        git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
+        let git = shown.with_protocol(&mut git, protocol).arg(self.path_of(project));
+        let done = tokio::time::timeout(GIT_TIMEOUT, git.output());
+        let done = done.await.map_err(|_| RepositoryError::Slow)??;
+        if !done.status.success() {
+            return Err(RepositoryError::Refused("the project has no repository".into()));
+        }
+        Ok([b"001e# service=git-upload-pack\n0000", done.stdout.as_slice()].concat().into())
+    }
+
+    /// Answers one question of a git that fetches. The process lives as long as its answer is read.
+    pub async fn upload_pack(
+        &self,
+        project: ProjectId,
+        protocol: Option<&str>,
+        shown: RefVisibility,
+        question: Bytes,
+    ) -> Result<UploadPackStream, RepositoryError> {
+        let place = self.acquire_fetch_slot(shown, FETCH_SLOT_TIMEOUT).await?;
+        let mut git = Self::git_command(&self.path_of(project));
+        git.args(shown.git_settings());
+        git.args(["upload-pack", "--stateless-rpc"]);
+        let git = shown.with_protocol(&mut git, protocol).arg(self.path_of(project));
+        let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (Some(mut input), Some(output)) = (input, output) else {
+            return Err(std::io::Error::other("git has no pipes").into());
+        };
+        // Beside the reading of the answer: both pipes may be full.
+        self.feeding.spawn(async move {
+            let _ = tokio::time::timeout(GIT_TIMEOUT, input.write_all(&question)).await;
+        });
+        Ok(UploadPackStream { output, _child: child, _place: place })
+    }
+
+    /// A file for bytes that come in. It is gone with what is returned.
+    pub(crate) async fn receive_bundle<E>(
+        &self,
+        name: &str,
+        bytes: impl Stream<Item = Result<Bytes, E>> + Send,
+    ) -> Result<IncomingBundle, Error> {
+        let directory = self.directory.join("incoming");
+        let broken = |error: std::io::Error| Error::Internal(error.into());
+        tokio::fs::create_dir_all(&directory).await.map_err(broken)?;
+        let incoming = IncomingBundle(directory.join(name));
+        let mut file = tokio::fs::File::create(&incoming.0).await.map_err(broken)?;
+        let mut bytes = std::pin::pin!(bytes);
+        let mut size = 0_u64;
+        while let Some(piece) = bytes.next().await {
+            let piece = piece.map_err(|_| Error::Invalid("the bytes were cut off".into()))?;
+            size += piece.len() as u64;
+            if size > MAX_BUNDLE_BYTES {
+                return Err(Error::Invalid(format!(
+                    "a bundle has at most {MAX_BUNDLE_BYTES} bytes"
+                )));
+            }
+            file.write_all(&piece).await.map_err(broken)?;
+        }
+        file.flush().await.map_err(broken)?;
+        Ok(incoming)
+    }
+}
+
+/// A file that is removed when nobody needs it any more.
+pub(crate) struct IncomingBundle(PathBuf);
+
+impl IncomingBundle {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for IncomingBundle {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Whether it is the name of a commit and can be nothing else.
+fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// A file that a change touched, and what git calls what it was.
+#[derive(Debug, PartialEq, Eq)]
+struct ListedFile {
+    touched: TouchedFile,
+    was: String,
+}
+
+/// Files in git's list of those that differ (`--raw -z`). What is cut off at the end of it is left out.
+fn parse_raw_diff(text: &str) -> Vec<ListedFile> {
+    let mut fields = text.split('\0');
+    let mut found = Vec::new();
+    while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
+        let facts: Vec<&str> = facts.trim_start_matches(':').split(' ').collect();
+        let [mode_before, mode, object_before, object, how] = facts.as_slice() else { break };
+        let how = match *how {
+            "A" => FileChangeKind::Added,
+            "D" => FileChangeKind::Removed,
+            _ => FileChangeKind::Changed,
+        };
+        let (path, is) = (path.to_owned(), format!("{mode} {object}"));
+        let touched = TouchedFile { path, how, is, compared: None };
+        found.push(ListedFile { touched, was: format!("{mode_before} {object_before}") });
+    }
+    found
+}
+
+/// Marks of merges among the lines that a change brings.
+fn find_merge_markers(diff: &str) -> Vec<ChangeAnomaly> {
+    let mut found: Vec<ChangeAnomaly> = Vec::new();
+    let (mut path, mut line) = (String::new(), 0);
+    for text in diff.lines() {
+        if let Some(named) = text.strip_prefix("+++ b/") {
+            named.clone_into(&mut path);
+        } else if let Some(hunk) = text.strip_prefix("@@ ") {
+            let new = hunk.split('+').nth(1).and_then(|it| it.split([',', ' ']).next());
+            line = new.and_then(|it| it.parse().ok()).unwrap_or(1);
+        } else if let Some(added) = text.strip_prefix('+') {
+            let mark = added.starts_with("<<<<<<< ") || added.starts_with(">>>>>>> ");
+            if mark && !found.iter().any(|it| it.file_path() == path) {
+                found.push(ChangeAnomaly::MergeMarks { path: path.clone(), line });
+            }
+            line += 1;
+        }
+    }
+    found
+}
+
+fn parse_numstat(numstat: &str) -> DiffStat {
+    let mut stat = DiffStat::default();
+    for line in numstat.lines() {
+        // Files that are not text have `-` for both.
+        let mut numbers = line.split('\t').map(|field| field.parse::<u64>().unwrap_or(0));
+        stat.files += 1;
+        stat.insertions += numbers.next().unwrap_or(0);
+        stat.deletions += numbers.next().unwrap_or(0);
+    }
+    stat
+}
+
+/// Gives a project a repository, or newer commits of it, from a git bundle.
+#[tracing::instrument(name = "app.repositories.import_repository", skip_all, fields(project.id = %project))]
+pub async fn import_repository<E>(
+    app: &App,
+    request: &OperationRequest,
+    project: ProjectId,
+    branch: Option<&str>,
+    bytes: impl Stream<Item = Result<Bytes, E>> + Send,
+) -> Result<RepositoryRecord, Error> {
+    let caller = app.require_project_role(request, project, UserRole::Operator).await?;
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Operator, "as a person"));
+    }
+    let repositories = &app.gateway_parts()?.repositories;
+    let name = app.environment().new_uuid(app.environment().now()).to_string();
+    let incoming = repositories.receive_bundle(&name, bytes).await?;
+    let (default_branch, head) =
+        repositories.import_bundle(project, incoming.path(), branch).await?;
+    let mut ctx = app.begin_transaction(request).await?;
+    ctx.require_project_role(project, UserRole::Operator).await?;
+    let mut repository = RepositoryRecord {
+        project,
+        default_branch,
+        head,
+        imported_by: caller.user,
+        imported_at: ctx.now,
+    };
+    repositories::set_repository(ctx.conn(), &repository).await?;
+    // Somebody may have merged meanwhile: the branch itself says what it has.
+    if let Some(now) =
+        app.gateway_parts()?.repositories.branch_head(project, &repository.default_branch).await?
+    {
+        repositories::set_repository_head(ctx.conn(), project, &now).await?;
+        repository.head = now;
+    }
+    let data = json!({ "branch": repository.default_branch, "head": repository.head });
+    ctx.record_event(EventDraft::new(EventKind::RepositoryImported, data).with_project(project))
+        .await?;
+    app.commit_operation(ctx).await?;
+    Ok(repository)
+}
+
+/// The repository of a project.
+#[tracing::instrument(name = "app.repositories.get_repository", skip_all)]
+pub async fn get_repository(ctx: &mut Ctx, project: ProjectId) -> Result<RepositoryRecord, Error> {
+    ctx.require_project_role(project, UserRole::Viewer).await?;
+    let found = repositories::get_repository(ctx.conn(), project).await?;
+    found.ok_or_else(|| Error::not_found("repository of project", project))
+}
+
+/// Most tests whose words are compared, and most bytes of one.
+const MAX_COMPARED_TESTS: usize = 200;
+const MAX_TEST_BYTES: u64 = 1024 * 1024;
+
+/// Most bytes of a file in which marks of merges are looked for, and most files that have more.
+const MAX_DIFFED_FILE_BYTES: u64 = 32 * 1024 * 1024;
+const MAX_LARGE_FILES: usize = 100;
+
+/// The mode of what is a commit of another repository.
+const GITLINK_MODE: &str = "160000";
+
+/// Most bytes of git's list of files that are read.
+const MAX_LISTING_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Most files of a listing, and most bytes of a file that is read.
+const MAX_TREE_FILES: usize = 4000;
+const MAX_FILE_BYTES: usize = 64 * 1024;
+
+/// The files of a task's project, at the commit that work starts from.
+#[tracing::instrument(name = "app.repositories.list_task_files", skip_all, fields(task.id = %task))]
+pub async fn list_task_files(
+    app: &App,
+    request: &OperationRequest,
+    task: TaskId,
+) -> Result<(String, Vec<CommitFile>, bool), Error> {
+    let (project, head) = base_commit_of_task(app, request, task).await?;
+    let (entries, cut) =
+        app.gateway_parts()?.repositories.list_tree(project, &head, MAX_TREE_FILES).await?;
+    Ok((head, entries, cut))
+}
+
+/// One of them.
+#[tracing::instrument(name = "app.repositories.read_task_file", skip_all, fields(task.id = %task))]
+pub async fn read_task_file(
+    app: &App,
+    request: &OperationRequest,
+    task: TaskId,
+    path: &str,
+) -> Result<(String, bool), Error> {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    if path.len() > 1000 || path.contains('\0') || !path.split('/').all(plain) {
+        return Err(Error::Invalid("`path` is the path of a file below the root".into()));
+    }
+    let (project, head) = base_commit_of_task(app, request, task).await?;
+    let found =
+        app.gateway_parts()?.repositories.read_file(project, &head, path, MAX_FILE_BYTES).await?;
+    found.ok_or_else(|| Error::not_found("file", path))
+}
+
+/// The project of a task that the caller may see, and the commit that work starts from.
+async fn base_commit_of_task(
+    app: &App,
+    request: &OperationRequest,
+    task: TaskId,
+) -> Result<(ProjectId, String), Error> {
+    let look = app.read(request, |ctx| {
+        Box::pin(async move {
+            let project = crate::tasks::get_task(ctx, task).await?.project;
+            ctx.require_project_role(project, UserRole::Viewer).await?;
+            Ok((project, repositories::get_repository(ctx.conn(), project).await?))
+        })
+    });
+    let (project, found) = look.await?;
+    let found = found.ok_or_else(|| Error::not_found("repository of project", project))?;
+    let continued = crate::delivery::pull_requests::continuation_base(app, task).await?;
+    Ok((project, continued.unwrap_or(found.head)))
+}
+
+/// The commit that work on a project starts from.
+pub(crate) async fn project_head(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    Ok(repositories::get_repository(&mut conn, project).await?.map(|repository| repository.head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_lines_are_counted_and_files_that_are_no_text_have_none() {
+        let stat = parse_numstat("3\t1\tsrc/a.rs\n-\t-\tlogo.png\n0\t7\tb\n");
+        assert_eq!(stat, DiffStat { files: 3, insertions: 3, deletions: 8 });
+        assert_eq!(parse_numstat(""), DiffStat::default());
+    }
+
+    #[tokio::test]
+    async fn lines_that_git_cannot_count_or_not_soon_are_no_reason_to_fail() {
+        let repositories = RepositoryStore::new(PathBuf::new());
+        let nowhere = Path::new("/nonexistent");
+        for patience in [Duration::ZERO, GIT_TIMEOUT] {
+            let counted =
+                repositories.compute_diff_stat(patience, nowhere, EMPTY_TREE, EMPTY_TREE).await;
+            assert_eq!(counted, None);
+        }
+    }
+
+    #[test]
+    fn what_differs_is_listed_with_what_git_calls_it() {
+        let (one, two) = ("1".repeat(40), "2".repeat(40));
+        let none = "0".repeat(40);
+        let text = format!(
+            ":100644 100755 {one} {two} M\0a b\0:000000 120000 {none} {one} A\0c\0:100644 000000 {two} {none} D\0d\0:1006"
+        );
+        let file = |path: &str, how, was: String, is: String| {
+            let path = path.to_owned();
+            ListedFile { touched: TouchedFile { path, how, is, compared: None }, was }
+        };
+        let meant = [
+            file("a b", FileChangeKind::Changed, format!("100644 {one}"), format!("100755 {two}")),
+            file("c", FileChangeKind::Added, format!("000000 {none}"), format!("120000 {one}")),
+            file("d", FileChangeKind::Removed, format!("100644 {two}"), format!("000000 {none}")),
+        ];
+        assert_eq!(parse_raw_diff(&text), meant);
+    }
+
+    #[test]
+    fn marks_of_a_merge_are_found_where_a_change_brings_them() {
+        let diff = "--- a/x\n+++ b/x\n@@ -3 +3,3 @@ fn\n+one\n+<<<<<<< ours\n+>>>>>>> theirs\n\
+            --- a/y\n+++ b/y\n@@ -9,0 +10 @@\n-<<<<<<< gone\n+======= no mark\n";
+        assert_eq!(
+            find_merge_markers(diff),
+            [ChangeAnomaly::MergeMarks { path: "x".into(), line: 4 }]
+        );
+    }
+
+    #[tokio::test]
+    async fn people_wait_for_a_place_and_jobs_do_not() {
+        let repositories = RepositoryStore::new(PathBuf::new());
+        let place = |shown| repositories.acquire_fetch_slot(shown, Duration::from_millis(1));
+        let mut taken = Vec::new();
+        for _ in 0..MAX_CONCURRENT_FETCHES {
+            taken.push(place(RefVisibility::Branches).await.unwrap());
+        }
+        assert!(matches!(place(RefVisibility::Branches).await, Err(RepositoryError::Busy)));
+        assert!(place(RefVisibility::All).await.unwrap().is_none());
+        taken.pop();
+        assert!(place(RefVisibility::Branches).await.unwrap().is_some());
+    }
+
+    #[test]
+    fn only_a_whole_name_is_a_commit() {
+        assert!(is_commit(&"a1".repeat(20)) && is_commit(&"0f".repeat(32)));
+        for text in ["", "HEAD", "--upload-pack=x", &"A1".repeat(20), &"a".repeat(41)] {
+            assert!(!is_commit(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+pub mod api_keys;
+pub mod bootstrap;
+pub mod groups;
+pub(crate) mod login_throttle;
+pub mod service_tokens;
+pub mod sessions;
+pub mod users;

@@ -1,0 +1,85 @@
+//! Bootstrap of the first admin with a one-time token. No default password exists.
+
+use cynode_core::{
+    accounts::{User, UserState},
+    events::EventKind,
+    ids::UserId,
+    roles::UserRole,
+};
+use cynode_db::{DbError, identity::accounts, platform::health};
+use cynode_wire::identity::accounts::{BootstrapRequest, SecretText};
+use serde_json::json;
+
+use crate::{
+    App, Ctx, Error, HashedPassword, OperationRequest,
+    identity::users,
+    platform::{
+        context::EventDraft,
+        tokens::{self, TokenKind},
+    },
+};
+
+/// Makes a one-time token, or `None` when there is an admin already. Tokens made before stop working.
+pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Error> {
+    let trace = app.environment().new_trace_id();
+    let request = OperationRequest { caller: None, trace, attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
+    accounts::lock_bootstrap(ctx.conn()).await?;
+    if health::has_admin(ctx.conn()).await? {
+        return Ok(None);
+    }
+    let (token, hash) = tokens::issue_token(TokenKind::Bootstrap, app.environment());
+    let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.bootstrap_lifetime);
+    accounts::insert_bootstrap_token(ctx.conn(), &hash, now, expires_at).await?;
+    ctx.commit().await?;
+    Ok(Some(token))
+}
+
+/// Hashes the password of the first admin, for whoever shows a token that we gave out: strangers must not be
+/// able to keep the hasher busy. A token that was used up may still be repeated with its key.
+pub async fn hash_admin_password(
+    app: &App,
+    body: &BootstrapRequest,
+) -> Result<HashedPassword, Error> {
+    let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let known = accounts::has_bootstrap_token(&mut conn, &shown.hash).await?;
+    drop(conn);
+    if !known {
+        return Err(Error::Unauthenticated);
+    }
+    app.hash_password(&body.password).await
+}
+
+/// Makes the first admin.
+#[tracing::instrument(name = "app.bootstrap.redeem_bootstrap_token", skip_all)]
+pub async fn redeem_bootstrap_token(
+    ctx: &mut Ctx,
+    body: BootstrapRequest,
+    password: HashedPassword,
+) -> Result<User, Error> {
+    let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
+    let now = ctx.now;
+    accounts::lock_bootstrap(ctx.conn()).await?;
+    let good = shown.kind == TokenKind::Bootstrap
+        && accounts::use_bootstrap_token(ctx.conn(), &shown.hash, now).await?;
+    if !good {
+        return Err(Error::Unauthenticated);
+    }
+    if health::has_admin(ctx.conn()).await? {
+        return Err(Error::Conflict("this installation has an admin already"));
+    }
+    let user = User {
+        id: UserId::from_uuid(ctx.new_uuid()),
+        handle: body.handle,
+        display_name: body.display_name,
+        email: None,
+        role: Some(UserRole::Admin),
+        state: UserState::Active,
+        created_at: now,
+    };
+    users::store_user(ctx, &user, &password).await?;
+    let told = EventDraft::new(EventKind::InstallationBootstrapped, json!({ "user_id": user.id }));
+    ctx.record_event(told.with_subject(user.id)).await?;
+    Ok(user)
+}

@@ -1,0 +1,135 @@
+//! Service tokens: credentials of runners, workers and the programs of the project manager and analysts, and their
+//! presence.
+
+use cynode_core::{events::EventKind, ids::ServiceTokenId, names::Title};
+use cynode_db::{DbError, Pool, identity::service_tokens};
+use cynode_wire::identity::accounts::SecretText;
+use serde_json::json;
+use tokio_util::task::TaskTracker;
+
+pub use cynode_db::identity::service_tokens::{ServiceIdentity, ServiceKind};
+
+use crate::{
+    App, Error, OperationRequest,
+    platform::{
+        batch::{Batcher, LaneConnection},
+        context::EventDraft,
+        tokens::{self, PresentedToken, TokenKind},
+    },
+};
+
+/// Looks up who is behind the tokens of several requests at once.
+pub(crate) type ServiceBatcher = Batcher<PresentedToken, Option<ServiceIdentity>>;
+
+pub(crate) fn spawn_service_batcher(lanes: &TaskTracker, pool: &Pool) -> ServiceBatcher {
+    let own = LaneConnection::new(pool);
+    Batcher::spawn_lane(lanes, move |shown: Vec<PresentedToken>| {
+        let own = own.clone();
+        async move {
+            let mut hashes: Vec<_> = shown.iter().map(|shown| shown.hash).collect();
+            hashes.sort_unstable();
+            hashes.dedup();
+            let mut conn = own.take_connection().await.ok()?;
+            let found = service_tokens::find_services(&mut conn, &hashes).await.ok()?;
+            own.return_connection(conn).await;
+            let service = |hash| {
+                found.iter().find(|(known, _)| *known == hash).map(|(_, service)| service.clone())
+            };
+            Some(shown.iter().map(|shown| service(shown.hash)).collect())
+        }
+    })
+}
+
+impl TokenKind {
+    /// The kind of token that such a service shows.
+    pub const fn of_service(kind: ServiceKind) -> Self {
+        match kind {
+            ServiceKind::Runner => Self::Runner,
+            ServiceKind::Worker => Self::Worker,
+            ServiceKind::Manager | ServiceKind::Analyst => Self::Host,
+        }
+    }
+}
+
+impl App {
+    /// Which service of that kind is behind a token, asked anew each time: what was revoked stops working with the
+    /// next request.
+    #[tracing::instrument(name = "app.services.authenticate_service", skip_all)]
+    pub async fn authenticate_service(
+        &self,
+        shown: &PresentedToken,
+        kind: ServiceKind,
+    ) -> Result<ServiceIdentity, Error> {
+        if shown.kind != TokenKind::of_service(kind) {
+            return Err(Error::Unauthenticated);
+        }
+        let service = if let Some(service) = self.shared_state().services.submit_item(*shown).await
+        {
+            service
+        } else {
+            // The shared look-up failed; alone we learn why.
+            let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
+            let found = service_tokens::find_services(&mut conn, &[shown.hash]).await?;
+            found.into_iter().next().map(|(_, service)| service)
+        };
+        service.filter(|service| service.kind == kind).ok_or(Error::Unauthenticated)
+    }
+}
+
+/// How old it may be what is noted of when a service was heard of.
+const PRESENCE_UPDATE_INTERVAL_MS: i64 = 5000;
+
+/// How long a program of the project manager or an analyst may be silent and still counts as present: it waits for work that long.
+pub(crate) const PRESENCE_TIMEOUT_MS: i64 = 45_000;
+
+/// Notes that a program asks for work. A failure is logged: the work itself matters more.
+pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
+    let noted = async {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        service_tokens::record_presence(&mut conn, kind, name, PRESENCE_UPDATE_INTERVAL_MS).await
+    };
+    if let Err(error) = noted.await {
+        crate::platform::error::log_background_error(
+            "service.presence_failed",
+            &error,
+            "the presence of a service could not be recorded",
+        );
+    }
+}
+
+/// Notes that a program hung up while it waited for work: it has ended, or was cut off.
+pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
+    let noted = async {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        service_tokens::clear_presence(&mut conn, kind, name).await
+    };
+    if let Err(error) = noted.await {
+        crate::platform::error::log_background_error(
+            "service.presence_failed",
+            &error,
+            "the departure of a service could not be recorded",
+        );
+    }
+}
+
+/// Gives a service a token and ends the ones it had. Only the person at the machine may; there is no endpoint for it.
+#[tracing::instrument(name = "app.services.issue_service_token", skip_all)]
+pub async fn issue_service_token(
+    app: &App,
+    kind: ServiceKind,
+    name: &Title,
+) -> Result<SecretText, Error> {
+    let (token, hash) = tokens::issue_token(TokenKind::of_service(kind), app.environment());
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
+    let now = ctx.now;
+    let id = ServiceTokenId::from_uuid(ctx.new_uuid());
+    service_tokens::revoke_service_tokens(ctx.conn(), kind, name.as_str(), now).await?;
+    let service = ServiceIdentity { id, kind, name: name.to_string() };
+    service_tokens::insert_service_token(ctx.conn(), &service, &hash, now).await?;
+    let data = json!({ "service_token_id": id, "kind": kind.as_str(), "name": name });
+    ctx.record_event(EventDraft::new(EventKind::ServiceTokenIssued, data)).await?;
+    ctx.commit().await?;
+    Ok(token)
+}

@@ -1,0 +1,185 @@
+//! Sessions: login, logout and the authentication of tokens.
+
+use cynode_core::{
+    accounts::CallerCredential,
+    events::EventKind,
+    ids::{SessionId, UserId},
+    names::Handle,
+};
+use cynode_db::{
+    Conn, DbError, Pool,
+    identity::{accounts, authentication},
+};
+use cynode_wire::identity::accounts::{LoginRequest, MeView, SessionView};
+use serde_json::json;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    App, AppEnvironment, AuthenticatedCaller, Ctx, Error, OperationRequest,
+    platform::{
+        batch::{Batcher, LaneConnection},
+        context::EventDraft,
+        tokens::{self, PresentedToken, TokenKind},
+    },
+};
+
+/// Looks up who is behind the tokens of several requests at once.
+pub(crate) type CallerBatcher = Batcher<PresentedToken, Option<AuthenticatedCaller>>;
+
+pub(crate) fn spawn_caller_batcher(
+    lanes: &TaskTracker,
+    pool: &Pool,
+    environment: &AppEnvironment,
+) -> CallerBatcher {
+    let (own, environment) = (LaneConnection::new(pool), environment.clone());
+    Batcher::spawn_lane(lanes, move |shown: Vec<PresentedToken>| {
+        let (own, environment) = (own.clone(), environment.clone());
+        async move {
+            let mut conn = own.take_connection().await.ok()?;
+            let found = find_callers(&mut conn, &environment, &shown).await.ok()?;
+            own.return_connection(conn).await;
+            // Of two equal tokens both get the caller.
+            let caller =
+                |hash| found.iter().find(|(known, _)| *known == hash).map(|(_, caller)| *caller);
+            Some(shown.iter().map(|shown| caller(shown.hash)).collect())
+        }
+    })
+}
+
+async fn find_callers(
+    conn: &mut Conn,
+    environment: &AppEnvironment,
+    shown: &[PresentedToken],
+) -> Result<Vec<([u8; 32], AuthenticatedCaller)>, DbError> {
+    let of_kind = |kind| -> Vec<[u8; 32]> {
+        shown.iter().filter(|shown| shown.kind == kind).map(|shown| shown.hash).collect()
+    };
+    let (sessions, keys) = (of_kind(TokenKind::Session), of_kind(TokenKind::ApiKey));
+    let now = environment.now();
+    let mut found = Vec::new();
+    if !sessions.is_empty() {
+        found.extend(authentication::find_session_callers(conn, &sessions, now).await?);
+    }
+    if !keys.is_empty() {
+        found.extend(authentication::find_api_key_callers(conn, &keys, now).await?);
+    }
+    Ok(found)
+}
+
+impl App {
+    /// Who is behind a token, asked anew each time: what was revoked, ended, expired or switched off
+    /// stops working with the next request.
+    #[tracing::instrument(name = "app.sessions.authenticate_caller", skip_all)]
+    pub async fn authenticate_caller(
+        &self,
+        shown: &PresentedToken,
+    ) -> Result<AuthenticatedCaller, Error> {
+        let caller = if let Some(caller) = self.shared_state().callers.submit_item(*shown).await {
+            caller
+        } else {
+            // The shared look-up failed; alone we learn why.
+            let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
+            let found = find_callers(&mut conn, self.environment(), &[*shown]).await?;
+            found.into_iter().next().map(|(_, caller)| caller)
+        };
+        caller.ok_or(Error::Unauthenticated)
+    }
+}
+
+/// Starts a session for a user who knows the password. Each call starts another: a login is safe to
+/// repeat, and its answer is a secret that is not kept.
+#[tracing::instrument(name = "app.sessions.login_user", skip_all)]
+pub async fn login_user(
+    app: &App,
+    request: &OperationRequest,
+    body: &LoginRequest,
+) -> Result<SessionView, Error> {
+    let (guesses, now) = (&app.shared_state().guesses, app.environment().now());
+    // Before anything else is done for whoever guesses.
+    guesses.begin_attempt(&body.handle, now).map_err(|after| Error::RateLimited {
+        what: "too many wrong passwords for this handle",
+        after,
+    })?;
+    let mut looked_at = LoginAttemptGuard { app, handle: &body.handle, ended: false };
+    let checked = verify_login(app, request, body, &mut looked_at).await;
+    drop(looked_at);
+    let (user, stored) = checked?.ok_or(Error::Unauthenticated)?;
+
+    let mut ctx = app.begin_transaction(request).await?;
+    // Meanwhile the password may have been changed or the account switched off, which ended its sessions.
+    if !accounts::is_password_current(ctx.conn(), user, &stored).await? {
+        return Err(Error::Unauthenticated);
+    }
+    let (token, hash) = tokens::issue_token(TokenKind::Session, app.environment());
+    let session = SessionId::from_uuid(ctx.new_uuid());
+    let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.session_lifetime);
+    accounts::insert_session(ctx.conn(), session, user, &hash, now, expires_at).await?;
+    let told = EventDraft::new(EventKind::SessionStarted, json!({ "session_id": session }));
+    ctx.record_event(told.with_subject(user)).await?;
+    let user = accounts::get_user(ctx.conn(), user).await?.ok_or(Error::Unauthenticated)?;
+    ctx.commit().await?;
+    Ok(SessionView { token, expires_at, user: user.into() })
+}
+
+/// A password while it is looked at. Of one that nobody looked at to the end nothing is counted, also when the caller leaves.
+struct LoginAttemptGuard<'a> {
+    app: &'a App,
+    handle: &'a Handle,
+    ended: bool,
+}
+
+impl Drop for LoginAttemptGuard<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.app.shared_state().guesses.cancel_attempt(self.handle);
+        }
+    }
+}
+
+/// The user with that handle and that password, and its hash. The log tells of a password that is wrong.
+async fn verify_login(
+    app: &App,
+    request: &OperationRequest,
+    body: &LoginRequest,
+    looked_at: &mut LoginAttemptGuard<'_>,
+) -> Result<Option<(UserId, String)>, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let found = accounts::find_password_hash(ctx.conn(), &body.handle).await?;
+    // The connection goes back while the password is hashed.
+    drop(ctx);
+    let (user, stored) = found.unzip();
+    let good = app.verify_password(&body.password, stored.clone()).await?;
+    let guesses = &app.shared_state().guesses;
+    looked_at.ended = true;
+    if good && user.is_some() {
+        guesses.record_success(&body.handle);
+    } else {
+        let wrong = guesses.record_failure(&body.handle, app.environment().now());
+        // Of a handle that nobody has nothing is written down: it may be a password in the wrong place.
+        let user = user.map(tracing::field::display);
+        tracing::warn!(event = "login.failed", user.id = user, wrong, "a password was wrong");
+    }
+    Ok(user.zip(stored).filter(|_| good))
+}
+
+/// Ends the caller's session. A program's key has no session; it is revoked instead.
+#[tracing::instrument(name = "app.sessions.logout_user", skip_all)]
+pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
+    let caller = ctx.caller()?;
+    let CallerCredential::Session(session) = caller.credential else {
+        return Err(Error::Conflict("an API key has no session to end: revoke the key instead"));
+    };
+    let now = ctx.now;
+    accounts::end_session(ctx.conn(), session, now).await?;
+    let told = EventDraft::new(EventKind::SessionEnded, json!({ "session_id": session }));
+    ctx.record_event(told.with_subject(caller.user)).await
+}
+
+/// The caller, as the system sees it.
+#[tracing::instrument(name = "app.sessions.current_user", skip_all)]
+pub async fn current_user(ctx: &mut Ctx) -> Result<MeView, Error> {
+    let caller = ctx.caller()?;
+    let user = accounts::get_user(ctx.conn(), caller.user).await?.ok_or(Error::Unauthenticated)?;
+    let currency = crate::platform::settings::currency_setting(ctx.conn()).await?;
+    Ok(MeView { user: user.into(), installation_role: caller.role, currency })
+}

@@ -1,0 +1,5 @@
+pub mod chat;
+pub mod conversations;
+pub mod handoffs;
+pub mod reports;
+pub mod skills;

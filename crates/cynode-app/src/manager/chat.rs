@@ -1,0 +1,513 @@
+//! Chat with the project manager: stores the redacted message, creates a handoff and streams the answer back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cynode_core::{
+    ids::{CallId, ProjectId, ThreadId, UserId},
+    models::{PROJECT_MANAGER_MODEL_ID, ProviderKind},
+    roles::UserRole,
+};
+use cynode_db::manager::{conversations, handoffs::HandoffRecord};
+use cynode_models::{
+    canonical::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
+    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamDecoder},
+    relay::{ResponseMeter, StreamAssembler, StreamRelay},
+    sse::SseEventParser,
+    upstream::{UpstreamEndpoint, UpstreamResponse},
+};
+use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
+use futures::StreamExt;
+use secrecy::SecretString;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::models::inference::{
+    InferenceAnswer, InferenceRequest, InferenceRuntime, ManagerChat, ManagerChatFuture,
+    ManagerChatRequest, ModelRegistry, PROVIDER_IDLE_TIMEOUT, response_stream::drain_stream,
+    to_model_error,
+};
+use crate::{
+    App, Ctx, Error,
+    manager::handoffs::{self, HandoffSubject},
+    platform::error::log_background_error,
+    tasks::projects::ProjectRef,
+};
+
+/// Where the project manager answers, and what we show it.
+#[derive(Clone, Debug)]
+pub struct ManagerEndpoint {
+    place: UpstreamEndpoint,
+    credential: SecretString,
+}
+
+impl ManagerEndpoint {
+    /// The project manager at `url`.
+    pub fn new(mut url: Url, credential: SecretString) -> Self {
+        let path = format!("{}/internal", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+        let (kind, dialect) = (ProviderKind::Compatible, Dialect::Chat);
+        Self { place: UpstreamEndpoint { kind, dialect, base_url: url }, credential }
+    }
+
+    /// Lets the project manager answer the chats of a runtime.
+    #[must_use]
+    pub fn connect_to(self, runtime: InferenceRuntime) -> InferenceRuntime {
+        runtime.with_manager_chat(Arc::new(self))
+    }
+}
+
+/// After so long without a word a new conversation begins.
+const THREAD_IDLE_TIMEOUT: time::Duration = time::Duration::hours(2);
+
+/// How long nothing may be heard of a process that holds a chat.
+const CHAT_LEASE_MS: i64 = 10 * 60 * 1000;
+
+/// Most turns, and most bytes of all of them, that are handed off.
+const MAX_CHAT_TURNS: usize = 200;
+const MAX_CHAT_BYTES: usize = 512 * 1024;
+
+/// How often it is said that a chat is still under way.
+const CHAT_RENEW_INTERVAL: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// How many pieces of an answer wait for a client that is slow.
+const MAX_CHAT_CHUNKS: usize = 32;
+
+/// The name under which chats are claimed: whoever holds the line.
+const CHAT_HOLDER_NAME: &str = "orchestrator";
+
+impl ManagerChat for ManagerEndpoint {
+    fn ask_manager<'a>(&'a self, request: ManagerChatRequest<'a>) -> ManagerChatFuture<'a> {
+        Box::pin(answer_chat(self, request))
+    }
+}
+
+async fn answer_chat(
+    manager: &ManagerEndpoint,
+    request: ManagerChatRequest<'_>,
+) -> Result<InferenceAnswer, ModelError> {
+    let ManagerChatRequest { app, models, registry, question, draft: prepared } = request;
+    // Nothing is held back for a chat, so that nobody else notices when what is known of secrets has changed.
+    let registry =
+        models.refresh_registry(app, registry).await.map_err(|error| to_model_error(&error))?;
+    prepared.prepare_for_registry(&registry, &question.who, PROJECT_MANAGER_MODEL_ID).await?;
+    let request = question.dialect.decode_request(prepared.shaped.as_body())?;
+    let messages = to_chat_messages(&request)?;
+    let given = begin_chat(app, question, messages).await.map_err(|error| match &error {
+        Error::Invalid(told) => ModelError::new(ModelErrorKind::BadRequest, told.clone()),
+        Error::NotFound { .. } => ModelError::new(ModelErrorKind::NotFound, error.to_string()),
+        Error::Forbidden { .. } => ModelError::new(ModelErrorKind::Forbidden, error.to_string()),
+        _ => to_model_error(&error),
+    })?;
+    let patience = registry.manager_idle_timeout();
+    let line = ChatSession { app: app.clone(), registry, kept: given.kept };
+    let body = match serde_json::to_vec(&given.handoff) {
+        Ok(body) => body,
+        Err(error) => return Err(to_model_error(&Error::Internal(error.into()))),
+    };
+    let sent = models.upstream.send_request(
+        &manager.place,
+        Some(&manager.credential),
+        &[],
+        body,
+        true,
+        patience,
+    );
+    let accepted = match sent.await {
+        Ok(accepted) => accepted,
+        Err(unasked) => {
+            let told = format!("the project manager cannot answer now: {}", unasked.error.message);
+            line.finish_chat(String::new(), ChatOutcome::Failed(told.clone())).await;
+            let error = ModelError::new(ModelErrorKind::Unavailable, told);
+            return Err(error.with_code("project_manager_unavailable"));
+        }
+    };
+    let call = given.call;
+    let created = u64::try_from(app.environment().now().unix_timestamp()).unwrap_or_default();
+    let reply = ResponseContext::for_request(&request, created, question.answer_id(call));
+    if request.stream {
+        let relay = StreamRelay::new(question.dialect, Dialect::Chat, &request, reply);
+        let (sender, receiver) = mpsc::channel(MAX_CHAT_CHUNKS);
+        models.answers.spawn(relay_chat_stream(line, accepted, relay, sender));
+        return Ok(InferenceAnswer::Streamed(call, receiver));
+    }
+    let mut answer = collect_chat_answer(line, accepted, &question.left).await?;
+    if question.dialect != Dialect::Chat {
+        // A name in the words of another dialect is none: the client gets ours.
+        answer.id.clear();
+    }
+    Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, &reply)?))
+}
+
+/// The conversation as the project manager gets it: words only.
+fn to_chat_messages(request: &canonical::CanonicalRequest) -> Result<Vec<ChatMessage>, ModelError> {
+    let words = |parts: &[ContentPart]| -> String {
+        let texts = parts.iter().filter_map(|part| match part {
+            ContentPart::Text(text) => Some(text.text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    let mut turns = Vec::new();
+    let instructions: Vec<_> = request.instructions.iter().map(|text| text.text.as_str()).collect();
+    if !instructions.is_empty() {
+        turns.push(ChatMessage { role: "system".into(), content: instructions.join("\n") });
+    }
+    for message in &request.messages {
+        let role = match message.role {
+            canonical::MessageRole::System => "system",
+            canonical::MessageRole::User => "user",
+            canonical::MessageRole::Assistant => "assistant",
+            canonical::MessageRole::Tool => continue,
+        };
+        let content = words(&message.parts);
+        if !content.trim().is_empty() {
+            turns.push(ChatMessage { role: role.into(), content });
+        }
+    }
+    if turns.last().is_none_or(|last| last.role != "user") {
+        let told = "the last message must be the user's, with text in it";
+        return Err(ModelError::new(ModelErrorKind::BadRequest, told));
+    }
+    let bytes: usize = turns.iter().map(|turn| turn.content.len()).sum();
+    if turns.len() > MAX_CHAT_TURNS || bytes > MAX_CHAT_BYTES {
+        let told = format!(
+            "a conversation has at most {MAX_CHAT_TURNS} turns and {MAX_CHAT_BYTES} bytes; begin a new one"
+        );
+        return Err(ModelError::new(ModelErrorKind::TooLarge, told));
+    }
+    Ok(turns)
+}
+
+struct ChatHandoff {
+    call: CallId,
+    kept: HandoffRecord,
+    handoff: HandoffAssignment,
+}
+
+/// Stores what was said and the handoff before anybody hears of it.
+async fn begin_chat(
+    app: &App,
+    question: &InferenceRequest,
+    messages: Vec<ChatMessage>,
+) -> Result<ChatHandoff, Error> {
+    let menu = crate::models::inference::load_model_snapshot(app).await?;
+    let mut ctx = app.begin_transaction(&question.to_operation_request()).await?;
+    let user = question.who.user;
+    let project = match question.who.project {
+        Some(project) => project,
+        None => default_project(&mut ctx, user, question.who.role_everywhere).await?,
+    };
+    crate::tasks::projects::require_active_project(ctx.conn(), project).await?;
+    let said = messages.last().map(|last| last.content.clone()).unwrap_or_default();
+    let (call, now) = (CallId::from_uuid(ctx.new_uuid()), ctx.now);
+    let thread = match conversations::lock_recent_thread(
+        ctx.conn(),
+        user,
+        project,
+        THREAD_IDLE_TIMEOUT,
+        now,
+    )
+    .await?
+    {
+        Some(thread) => thread.id,
+        None => {
+            let id = ThreadId::from_uuid(ctx.new_uuid());
+            let title: String = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            let title = title.chars().take(80).collect();
+            let thread = conversations::ChatThread {
+                id,
+                user,
+                project,
+                title,
+                created_at: now,
+                updated_at: now,
+            };
+            conversations::insert_thread(ctx.conn(), &thread).await?;
+            id
+        }
+    };
+    conversations::append_message(ctx.conn(), thread, "user", &said, "whole", now).await?;
+    let subject =
+        HandoffSubject { user, project, task: None, run: None, job: None, thread: Some(thread) };
+    let request = HandoffRequest::Chat { messages };
+    let id = handoffs::store_handoff(&mut ctx, subject, None, None, &request).await?;
+    let taken =
+        cynode_db::manager::handoffs::claim_chat(ctx.conn(), id, CHAT_HOLDER_NAME, CHAT_LEASE_MS)
+            .await?;
+    let kept = taken.ok_or_else(|| Error::not_found("handoff", id))?;
+    let handoff = handoffs::build_handoff(&mut ctx, &kept, &menu).await?;
+    app.commit_operation(ctx).await?;
+    Ok(ChatHandoff { call, kept, handoff })
+}
+
+/// Where a person talks who names no project: where they said, or the only place there is.
+async fn default_project(
+    ctx: &mut Ctx,
+    user: UserId,
+    everywhere: Option<UserRole>,
+) -> Result<ProjectId, Error> {
+    let entries =
+        crate::tasks::preferences::load_preference_entries(ctx.conn(), user, None, None).await?;
+    let held = cynode_core::preferences::resolve_preferences(entries);
+    let wished = held.text_of_key("chat.default_project").and_then(|named| named.parse().ok());
+    let project = match wished {
+        Some(ProjectRef::Id(project)) => Some(project),
+        Some(ProjectRef::Slug(slug)) => {
+            cynode_db::tasks::projects::find_project_id(ctx.conn(), &slug).await?
+        }
+        None => conversations::only_project(ctx.conn(), user).await?,
+    };
+    let project = project.ok_or_else(|| {
+        let told = "name the project: send its name or id in the header `OpenAI-Project`, or set the preference `chat.default_project`";
+        Error::Invalid(told.into())
+    })?;
+    let role = cynode_db::identity::authentication::project_role(ctx.conn(), user, project).await?;
+    if role.max(everywhere) >= Some(UserRole::Operator) {
+        return Ok(project);
+    }
+    Err(Error::forbidden(UserRole::Operator, "in the project"))
+}
+
+/// How a chat ended.
+enum ChatOutcome {
+    Whole,
+    Interrupted,
+    Failed(String),
+}
+
+/// A chat that is under way.
+struct ChatSession {
+    app: App,
+    registry: Arc<ModelRegistry>,
+    kept: HandoffRecord,
+}
+
+impl ChatSession {
+    /// Says that it is still being talked.
+    async fn renew_lease(&self) {
+        handoffs::renew_chat_claim(&self.app, &self.kept, CHAT_LEASE_MS).await;
+    }
+
+    /// Stores what was said, without secrets, and ends the handoff with it; a failure is logged, since nobody is there to be told.
+    async fn finish_chat(&self, content: String, ended: ChatOutcome) {
+        let content = self.registry.redactor.redact_text(&content).value.into_owned();
+        let (state, outcome) = match ended {
+            ChatOutcome::Whole => ("whole", Ok(content.clone())),
+            ChatOutcome::Interrupted => ("interrupted", Err("the person left".to_owned())),
+            ChatOutcome::Failed(why) => {
+                ("failed", Err(self.registry.redactor.redact_text(&why).value.into_owned()))
+            }
+        };
+        let stored = async {
+            let request = crate::OperationRequest {
+                caller: None,
+                trace: self.app.environment().new_trace_id(),
+                attempt: None,
+            };
+            let mut ctx = self.app.begin_transaction(&request).await?;
+            let now = ctx.now;
+            if let Some(thread) = self.kept.thread {
+                conversations::append_message(
+                    ctx.conn(),
+                    thread,
+                    "assistant",
+                    &content,
+                    state,
+                    now,
+                )
+                .await?;
+            }
+            handoffs::end_chat(&mut ctx, &self.kept, outcome).await?;
+            self.app.commit_operation(ctx).await
+        };
+        if let Err(error) = stored.await {
+            log_background_error(
+                "chat.persist_failed",
+                &error,
+                "the project manager's answer could not be stored; the chat expires",
+            );
+        }
+    }
+}
+
+/// Listens to what the project manager says.
+struct ChatTranscript {
+    parser: SseEventParser,
+    reader: StreamDecoder,
+    meter: ResponseMeter,
+    text: String,
+    ended: bool,
+    failure: Option<String>,
+}
+
+impl ChatTranscript {
+    fn new() -> Self {
+        let (parser, reader) =
+            (SseEventParser::new(1024 * 1024), StreamDecoder::new(Dialect::Chat));
+        let (meter, text) = (ResponseMeter::default(), String::new());
+        Self { parser, reader, meter, text, ended: false, failure: None }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.meter.count_bytes(bytes) {
+            self.failure = Some(error.message);
+            return;
+        }
+        let mut events = Vec::new();
+        if self.parser.push_bytes(bytes, &mut events).is_err() {
+            self.failure = Some("an event is too long".into());
+        }
+        for event in events {
+            for event in self.reader.decode_event(&event) {
+                match event {
+                    CanonicalEvent::TextDelta { text, .. } => self.text.push_str(&text),
+                    CanonicalEvent::Ended { .. } => self.ended = true,
+                    CanonicalEvent::Failed(error) => self.failure = Some(error.message),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn into_outcome(self) -> (String, ChatOutcome) {
+        let ended = match (self.failure, self.ended) {
+            (Some(why), _) => ChatOutcome::Failed(why),
+            (None, true) => ChatOutcome::Whole,
+            (None, false) => ChatOutcome::Failed("the project manager broke off".into()),
+        };
+        (self.text, ended)
+    }
+
+    /// The same when nobody listens any more: whoever leaves at the end has heard all.
+    fn into_interrupted_outcome(self) -> (String, ChatOutcome) {
+        if self.ended { self.into_outcome() } else { (self.text, ChatOutcome::Interrupted) }
+    }
+}
+
+/// Passes pieces on until all is said, it fails, or nobody listens any more. Whoever leaves stops everything behind.
+async fn relay_chat_stream(
+    line: ChatSession,
+    accepted: UpstreamResponse,
+    mut relay: StreamRelay,
+    sender: mpsc::Sender<Bytes>,
+) {
+    let mut pieces = accepted.into_byte_stream().fuse();
+    let mut heard = ChatTranscript::new();
+    let mut turn = tokio::time::interval(CHAT_RENEW_INTERVAL);
+    let rest = loop {
+        let next = tokio::select! {
+            next = pieces.next() => next,
+            _ = turn.tick() => {
+                line.renew_lease().await;
+                continue;
+            }
+            () = sender.closed() => {
+                drop(pieces);
+                let (text, ended) = heard.into_interrupted_outcome();
+                return line.finish_chat(text, ended).await;
+            }
+        };
+        let out = match next {
+            None => break relay.finish_stream().0,
+            Some(Ok(piece)) => {
+                heard.push(&piece);
+                relay.push_bytes(piece)
+            }
+            Some(Err(error)) => Err(error),
+        };
+        match out {
+            Ok(out) if out.is_empty() => {}
+            Ok(out) => {
+                if !matches!(
+                    tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(out)).await,
+                    Ok(Ok(()))
+                ) {
+                    drop(pieces);
+                    let (text, ended) = heard.into_interrupted_outcome();
+                    return line.finish_chat(text, ended).await;
+                }
+                if relay.has_ended() {
+                    break relay.finish_stream().0;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(event = "chat.interrupted", error = %error, "the project manager's stream ended early");
+                let told = "the project manager broke off; ask again";
+                heard.failure = Some(told.to_owned());
+                break relay.fail_stream(ModelError::new(ModelErrorKind::Upstream, told)).0;
+            }
+        }
+    };
+    let pieces = heard.failure.is_none().then_some(pieces);
+    let (text, ended) = heard.into_outcome();
+    line.finish_chat(text, ended).await;
+    if !rest.is_empty() {
+        let _ = tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(rest)).await;
+    }
+    drop(sender);
+    drain_stream(pieces).await;
+}
+
+/// The whole answer, unless whoever asked goes before it is there.
+async fn collect_chat_answer(
+    line: ChatSession,
+    accepted: UpstreamResponse,
+    left: &CancellationToken,
+) -> Result<canonical::CanonicalResponse, ModelError> {
+    let mut pieces = accepted.into_byte_stream().fuse();
+    let (mut heard, mut gathering) = (ChatTranscript::new(), StreamAssembler::new(Dialect::Chat));
+    let mut turn = tokio::time::interval(CHAT_RENEW_INTERVAL);
+    loop {
+        let piece = tokio::select! {
+            piece = pieces.next() => piece,
+            _ = turn.tick() => {
+                line.renew_lease().await;
+                continue;
+            }
+            () = left.cancelled() => {
+                drop(pieces);
+                line.finish_chat(heard.text, ChatOutcome::Interrupted).await;
+                return Err(ModelError::new(ModelErrorKind::Timeout, "whoever asked has gone"));
+            }
+        };
+        let Some(piece) = piece else { break };
+        match piece {
+            Ok(piece) => {
+                heard.push(&piece);
+                gathering.push_bytes(&piece);
+                if gathering.has_failed() || heard.ended {
+                    break;
+                }
+            }
+            Err(error) => {
+                line.finish_chat(heard.text, ChatOutcome::Failed(error.message.clone())).await;
+                return Err(error);
+            }
+        }
+    }
+    let pieces = heard.failure.is_none().then_some(pieces);
+    let (text, ended) = heard.into_outcome();
+    tokio::join!(line.finish_chat(text, ended), drain_stream(pieces));
+    gathering.finish_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use cynode_models::relay::MAX_RESPONSE_BYTES;
+
+    use super::*;
+
+    #[test]
+    fn a_manager_that_never_stops_is_not_heard_to_an_end() {
+        let mut heard = ChatTranscript::new();
+        let silence = format!(":{}\n", " ".repeat(500_000));
+        for _ in 0..=MAX_RESPONSE_BYTES / silence.len() {
+            heard.push(silence.as_bytes());
+        }
+        let (text, ChatOutcome::Failed(why)) = heard.into_outcome() else { panic!("it was heard") };
+        let told = format!("the provider's answer is longer than {MAX_RESPONSE_BYTES} bytes");
+        assert_eq!((text, why), (String::new(), told));
+    }
+}

@@ -1,0 +1,980 @@
+//! Inference: every model call of every agent and every user passes here.
+//!
+//! The order is fixed: authenticate the caller, redact secrets, route to candidate providers, reserve the worst-case
+//! cost, call the provider, relay the response, settle the cost. A call is made only if its worst case fits every
+//! budget. A process that dies leaves its reservation; another process finds it and counts it as spent. A circuit
+//! breaker guards each provider.
+
+mod explain;
+mod ledger;
+mod rejection;
+mod request;
+mod reservation;
+mod response_stream;
+mod routes;
+mod telemetry;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use cynode_core::{
+    accounts::CallerCredential,
+    budget::Amount,
+    events::EventKind,
+    ids::{BudgetId, CallId, ProjectId, ProviderId},
+    models::{PROJECT_MANAGER_MODEL_ID, Tier},
+    names::{Prose, TextError},
+    roles::UserRole,
+    sync::lock_unpoisoned,
+};
+use cynode_db::{
+    DbError,
+    models::{
+        budgets::{self, CallReservation, ReservationOutcome},
+        registry,
+    },
+};
+use cynode_models::{
+    cassette::ResponseCassette,
+    circuit_breaker::ProviderCircuitBreaker,
+    cost_bound,
+    redact::RedactionRules,
+    request_rewrite::RequestRewrite,
+    stream_observer::ResponseObservation,
+    upstream::{UpstreamClient, UpstreamFailure},
+};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use cynode_models::{
+    canonical::{ModelError, ModelErrorKind},
+    dialect::{Dialect, DialectCodec, WireError},
+    upstream::FORWARDED_HEADERS,
+};
+pub use explain::{RoutingSubject, explain_routing};
+pub(crate) use rejection::pause_parked_tasks;
+pub use request::{ForwardedHeader, InferenceCaller, InferenceRequest};
+
+use crate::{
+    App, Error, OperationRequest,
+    platform::{context::EventDraft, error::log_background_error, tokens::PresentedToken},
+    tasks::projects::{self, ProjectRef},
+    tools::agent_tokens,
+};
+use ledger::BudgetLedger;
+use rejection::{budget_exhausted_error, park_for_quota, parked_task_error};
+use reservation::ReservedCall;
+use response_stream::{CassetteRecorder, RelayedCall, relay_answer, send_ready_answer};
+use routes::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute};
+pub(crate) use routes::{EpochBatcher, spawn_epoch_batcher};
+
+/// How long a provider may be silent.
+const PROVIDER_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// A provider that wants to be left alone for longer than this is left alone by everybody.
+const RATE_LIMIT_COOLDOWN: Duration = Duration::from_secs(10);
+
+/// How long a key rests at least: one that may be used at once would be asked over and over.
+const MIN_KEY_COOLDOWN: Duration = Duration::from_secs(1);
+
+/// How long a key rests whose quota is used up, when the provider does not say.
+const DEFAULT_QUOTA_COOLDOWN: Duration = Duration::from_mins(5);
+
+/// A question of so many bytes is looked through apart.
+const LARGE_REQUEST_BYTES: usize = 128 * 1024;
+
+/// How often the registry is read again when it changes while a question is routed.
+const MAX_REGISTRY_RELOADS: usize = 10;
+
+/// What a process needs to ask models.
+pub struct InferenceRuntime {
+    upstream: UpstreamClient,
+    registry: tokio::sync::RwLock<Option<Arc<ModelRegistry>>>,
+    breakers: Mutex<HashMap<ProviderId, ProviderCircuitBreaker>>,
+    ledger: BudgetLedger,
+    rules: Arc<RedactionRules>,
+    cassettes: PathBuf,
+    /// The project manager, if one is connected.
+    manager: Option<Arc<dyn ManagerChat>>,
+    /// Answers under way: a process that is to end waits for them.
+    answers: TaskTracker,
+    told: Mutex<HashMap<BudgetId, Instant>>,
+}
+
+impl InferenceRuntime {
+    /// Opens the way. It must be called inside the async runtime.
+    pub fn open_runtime(app: &App, cassettes: PathBuf) -> Result<Self, Error> {
+        let failed = |error: anyhow::Error| Error::Internal(error);
+        Ok(Self {
+            upstream: UpstreamClient::new(PROVIDER_IDLE_TIMEOUT)
+                .map_err(|error| failed(error.into()))?,
+            registry: tokio::sync::RwLock::default(),
+            breakers: Mutex::default(),
+            ledger: BudgetLedger::start_lanes(app.pool()),
+            rules: RedactionRules::new().map_err(|error| failed(error.into()))?,
+            cassettes,
+            manager: None,
+            answers: TaskTracker::new(),
+            told: Mutex::default(),
+        })
+    }
+
+    /// With a project manager that answers chats.
+    #[must_use]
+    pub(crate) fn with_manager_chat(mut self, manager: Arc<dyn ManagerChat>) -> Self {
+        self.manager = Some(manager);
+        self
+    }
+}
+
+/// An answer for a client.
+#[derive(Debug)]
+pub enum InferenceAnswer {
+    /// All of it.
+    Whole(CallId, Value),
+    /// Piece by piece.
+    Streamed(CallId, mpsc::Receiver<Bytes>),
+}
+
+/// A model that a caller may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferedModel {
+    /// Its id.
+    pub id: String,
+    /// What people call it.
+    pub title: String,
+    /// Who has it.
+    pub owner: String,
+    /// Since when it is there.
+    pub created: OffsetDateTime,
+}
+
+/// Keeps what was held back for calls under way, and ends what nothing was heard of, until it is told to stop.
+pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
+    let Ok(models) = app.inference_runtime().cloned() else { return };
+    let mut turn = tokio::time::interval(ledger::LEASE_RENEW_INTERVAL);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = turn.tick() => {}
+        }
+        if let Err(error) = models.ledger.renew_leases(app.pool()).await {
+            log_background_error(
+                "model_call.renew_failed",
+                &error,
+                "the leases of model calls could not be renewed; it is retried",
+            );
+        }
+        if app.take_lost_calls()
+            && let Err(error) = settle_lost_calls(&app).await
+        {
+            log_background_error(
+                "model_call.expire_failed",
+                &error,
+                "expired model calls could not be settled; it is retried",
+            );
+        }
+    }
+    // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
+    let _ = tokio::time::timeout(ledger::CALL_LEASE_TTL / 2, wait_until_settled(&app)).await;
+}
+
+/// Waits until every answer that is under way now has been settled.
+pub async fn wait_until_settled(app: &App) {
+    let Ok(models) = app.inference_runtime() else { return };
+    models.answers.close();
+    models.answers.wait().await;
+    models.answers.reopen();
+}
+
+/// Ends calls of which nothing was heard. Gives how many.
+pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
+    for call in &lost {
+        tracing::warn!(event = "model_call.expired", call.id = %call, "the lease of a model call expired; the call counts as its worst case");
+    }
+    Ok(lost.len())
+}
+
+/// The models that a caller may ask.
+#[tracing::instrument(name = "app.inference.list_offered_models", skip_all)]
+pub async fn list_offered_models(
+    app: &App,
+    who: &InferenceCaller,
+) -> Result<Vec<OfferedModel>, Error> {
+    let models = app.inference_runtime()?;
+    let registry = latest_registry(app, models).await?;
+    let mut offered: Vec<OfferedModel> = registry
+        .models
+        .values()
+        .filter(|model| model.is_usable_in(who.project))
+        .map(|model| OfferedModel {
+            id: model.id.clone(),
+            title: model.title.clone(),
+            owner: model
+                .routes
+                .first()
+                .map(|route| route.provider.name.clone())
+                .unwrap_or_default(),
+            created: model.created,
+        })
+        .collect();
+    let own = |id: String, title: &str| OfferedModel {
+        id,
+        title: title.to_owned(),
+        owner: "cynode".into(),
+        created: registry.since,
+    };
+    for tier in Tier::ALL {
+        let answers =
+            |model: &RoutedModel| model.is_usable_in(who.project) && model.tier == Some(*tier);
+        if registry.models.values().any(answers) {
+            offered.push(own(tier.tier_model_id(), tier.as_str()));
+        }
+    }
+    offered.push(own(PROJECT_MANAGER_MODEL_ID.to_owned(), "Project manager"));
+    if let Some(agent) = &who.agent {
+        offered.retain(|model| agent.models.contains(&model.id));
+    }
+    offered.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(offered)
+}
+
+/// A person who asks, in the name of a project if they say so and may.
+pub async fn resolve_user_caller(
+    app: &App,
+    request: &OperationRequest,
+    project: Option<ProjectRef>,
+) -> Result<InferenceCaller, Error> {
+    let caller = request.caller.ok_or(Error::Unauthenticated)?;
+    let project = match project {
+        None => None,
+        Some(ProjectRef::Id(id)) => Some(id),
+        Some(named) => {
+            let found = app.read(request, |ctx| {
+                Box::pin(async move { projects::resolve_project(ctx, &named).await })
+            });
+            Some(found.await?)
+        }
+    };
+    if let Some(project) = project {
+        app.require_project_role(request, project, UserRole::Operator).await?;
+    }
+    let credential = match caller.credential {
+        CallerCredential::Session(_) => "session",
+        CallerCredential::ApiKey(_) => "api_key",
+        CallerCredential::Agent(_) | CallerCredential::Link(_) | CallerCredential::Schedule(_) => {
+            return Err(Error::Unauthenticated);
+        }
+    };
+    let role_everywhere = caller.role;
+    Ok(InferenceCaller { user: caller.user, project, agent: None, role_everywhere, credential })
+}
+
+/// The agent behind a token, which opens the models that it names.
+#[tracing::instrument(name = "app.inference.resolve_agent_caller", skip_all)]
+pub async fn resolve_agent_caller(
+    app: &App,
+    shown: &PresentedToken,
+) -> Result<InferenceCaller, Error> {
+    let found = agent_tokens::resolve_agent_tokens(app, &[*shown]).await?.into_iter().next();
+    let (_, known) = found.ok_or(Error::Unauthenticated)?;
+    let user = known.agent.user.filter(|_| known.state == agent_tokens::TokenState::Good);
+    let user = user.ok_or(Error::Unauthenticated)?;
+    // A model is asked at the project's cost, which nobody who may only read there can cause.
+    if !known.agent.operates {
+        return Err(Error::forbidden(UserRole::Operator, "in the project"));
+    }
+    Ok(InferenceCaller {
+        user,
+        project: known.agent.project,
+        agent: Some(Arc::new(known)),
+        role_everywhere: None,
+        credential: "agent",
+    })
+}
+
+/// About how many tokens a request of Messages has. The provider alone knows exactly; a token has about four letters.
+pub fn estimate_tokens(body: &Value) -> u64 {
+    fn count_chars(value: &Value) -> u64 {
+        match value {
+            Value::String(text) => text.chars().count() as u64,
+            Value::Array(items) => items.iter().map(count_chars).sum(),
+            Value::Object(fields) => fields.values().map(count_chars).sum::<u64>() + 8,
+            Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        }
+    }
+    let parts = ["system", "messages", "tools"];
+    parts.iter().filter_map(|part| body.get(*part)).map(count_chars).sum::<u64>().div_ceil(4)
+}
+
+/// Asks a model.
+#[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = question.dialect.as_str()))]
+pub async fn ask_model(
+    app: &App,
+    mut question: InferenceRequest,
+) -> Result<InferenceAnswer, ModelError> {
+    let models = app.inference_runtime().map_err(|error| to_model_error(&error))?;
+    // Also a question that is given up before its answer has begun is to be settled.
+    let _under_way = models.answers.token();
+    let mut shaped = RequestRewrite::new(question.dialect, std::mem::take(&mut question.body))?;
+    let dropped = shaped.strip_hosted_tools();
+    if dropped > 0 {
+        tracing::info!(
+            event = "model.tools_dropped",
+            dropped,
+            "removed tools that the provider would run"
+        );
+    }
+    let size = question.size;
+    let mut prepared = RequestDraft { shaped, size, redactions: 0, instructed: false };
+    let mut registry =
+        models.get_registry(app, None).await.map_err(|error| to_model_error(&error))?;
+    for _ in 0..MAX_REGISTRY_RELOADS {
+        let refused = match route_request(app, models, &registry, &question, &mut prepared).await {
+            Ok(answered) => return Ok(answered),
+            Err(RouteError::Failed(error)) => return Err(error),
+            Err(RouteError::Stale) => None,
+            Err(RouteError::NoWay(error)) => Some(error),
+        };
+        let old = registry.epoch;
+        registry = models
+            .refresh_registry(app, &registry)
+            .await
+            .map_err(|error| to_model_error(&error))?;
+        // What is not there by what holds now is not there.
+        if let Some(error) = refused
+            && registry.epoch == old
+        {
+            return Err(error);
+        }
+    }
+    Err(ModelError::new(
+        ModelErrorKind::Unavailable,
+        "the models are being changed; try again in a moment",
+    ))
+}
+
+/// The registry of models and secrets as it is now.
+pub(crate) async fn latest_registry(
+    app: &App,
+    models: &InferenceRuntime,
+) -> Result<Arc<ModelRegistry>, Error> {
+    let registry = models.get_registry(app, None).await?;
+    models.refresh_registry(app, &registry).await
+}
+
+/// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelSnapshot(Option<Arc<ModelRegistry>>);
+
+impl ModelSnapshot {
+    /// The models that agents on our side may ask in a project.
+    pub(crate) fn model_ids(&self, project: impl Into<Option<ProjectId>>) -> Vec<String> {
+        let project = project.into();
+        self.0.as_ref().map(|registry| registry.available_model_ids(project)).unwrap_or_default()
+    }
+
+    /// Those of the models that call tools in a project.
+    pub(crate) fn tool_calling_models(&self, project: ProjectId, ids: &[String]) -> Vec<String> {
+        let Some(registry) = &self.0 else { return Vec::new() };
+        ids.iter().filter(|id| registry.calls_tools(id, Some(project))).cloned().collect()
+    }
+
+    /// How many seconds an answer of each of the models may take in a project, where somebody has said.
+    pub(crate) fn think_seconds(
+        &self,
+        project: ProjectId,
+        ids: &[String],
+    ) -> BTreeMap<String, u32> {
+        let Some(registry) = &self.0 else { return BTreeMap::new() };
+        let said = |id: &String| Some((id.clone(), registry.think_seconds(id, Some(project))?));
+        ids.iter().filter_map(said).collect()
+    }
+}
+
+/// Looks at what may be asked now.
+pub(crate) async fn load_model_snapshot(app: &App) -> Result<ModelSnapshot, Error> {
+    let Ok(models) = app.inference_runtime() else { return Ok(ModelSnapshot(None)) };
+    Ok(ModelSnapshot(Some(latest_registry(app, models).await?)))
+}
+
+/// Asks by what a registry says.
+async fn route_request(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    prepared: &mut RequestDraft,
+) -> Result<InferenceAnswer, RouteError> {
+    let id = match prepared.shaped.model_id() {
+        Some(id) => id.to_owned(),
+        None => registry.default.clone().ok_or_else(|| {
+            let told = "`model` is missing; `GET /v1/models` lists what may be asked";
+            RouteError::NoWay(ModelError::new(ModelErrorKind::BadRequest, told))
+        })?,
+    };
+    if let Some(agent) = &question.who.agent
+        && !agent.models.contains(&id)
+    {
+        let told = format!("this token does not open the model `{}`", truncate_text(&id));
+        return Err(ModelError::new(ModelErrorKind::Forbidden, told)
+            .with_code("model_not_allowed")
+            .into());
+    }
+    if id == PROJECT_MANAGER_MODEL_ID {
+        let answered = ask_manager(app, models, registry, question, prepared).await;
+        return answered.map_err(RouteError::Failed);
+    }
+    try_candidates(app, models, registry, question, &id, prepared).await
+}
+
+/// A chat for the project manager.
+pub(crate) struct ManagerChatRequest<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) models: &'a Arc<InferenceRuntime>,
+    pub(crate) registry: &'a Arc<ModelRegistry>,
+    pub(crate) question: &'a InferenceRequest,
+    pub(crate) draft: &'a mut RequestDraft,
+}
+
+/// An answer of the project manager.
+pub(crate) type ManagerChatFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<InferenceAnswer, ModelError>> + Send + 'a>>;
+
+/// The project manager as inference sees it: it is built above inference and handed in.
+pub(crate) trait ManagerChat: Send + Sync {
+    /// Answers a chat.
+    fn ask_manager<'a>(&'a self, request: ManagerChatRequest<'a>) -> ManagerChatFuture<'a>;
+}
+
+/// Passes a chat to the project manager.
+async fn ask_manager(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    draft: &mut RequestDraft,
+) -> Result<InferenceAnswer, ModelError> {
+    if question.who.agent.is_some() {
+        let told = "agents speak to the project manager with the tool `pm.report`";
+        return Err(ModelError::new(ModelErrorKind::Forbidden, told).with_code("model_not_allowed"));
+    }
+    let Some(manager) = &models.manager else {
+        let told = "the project manager is not connected to this installation: set manager.url and manager.credential_file, or use \
+                    `cynode up`; other models of `GET /v1/models` can be asked";
+        return Err(ModelError::new(ModelErrorKind::Unavailable, told)
+            .with_code("project_manager_not_configured"));
+    };
+    manager.ask_manager(ManagerChatRequest { app, models, registry, question, draft }).await
+}
+
+/// A question that is being made ready.
+pub(crate) struct RequestDraft {
+    shaped: RequestRewrite,
+    /// Bytes of the question.
+    size: usize,
+    redactions: usize,
+    instructed: bool,
+}
+
+impl RequestDraft {
+    /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
+    async fn prepare_for_registry(
+        &mut self,
+        registry: &ModelRegistry,
+        who: &InferenceCaller,
+        id: &str,
+    ) -> Result<(), ModelError> {
+        let redactor = registry.redactor.clone();
+        let redact = move |shaped: &mut RequestRewrite| {
+            redactor.redact_json(shaped.as_body_mut()).total_count()
+        };
+        self.redactions += if self.size < LARGE_REQUEST_BYTES {
+            redact(&mut self.shaped)
+        } else {
+            // A long conversation must not hold up everybody else's.
+            let mut shaped = self.shaped.clone();
+            let done = tokio::task::spawn_blocking(move || (redact(&mut shaped), shaped)).await;
+            let (found, shaped) = done.map_err(|_| {
+                ModelError::new(
+                    ModelErrorKind::Upstream,
+                    "the question could not be looked through",
+                )
+            })?;
+            self.shaped = shaped;
+            found
+        };
+        if !self.instructed && registry.wants_skill(who, id) {
+            self.shaped.prepend_instructions(routes::DEFAULT_SKILL);
+            self.instructed = true;
+        }
+        Ok(())
+    }
+}
+
+enum RouteError {
+    /// The registry has changed.
+    Stale,
+    /// The registry has no way; it may have changed.
+    NoWay(ModelError),
+    Failed(ModelError),
+}
+
+impl From<ModelError> for RouteError {
+    fn from(error: ModelError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Our own failure, as a client is told of it.
+fn to_model_error(error: &Error) -> ModelError {
+    let kind = match error {
+        Error::UpstreamUnavailable { .. } | Error::Unavailable(_) => ModelErrorKind::Unavailable,
+        Error::Internal(_) => ModelErrorKind::Upstream,
+        _ => ModelErrorKind::BadRequest,
+    };
+    if matches!(kind, ModelErrorKind::Upstream) {
+        tracing::error!(
+            event = "model_call.failed",
+            error = cynode_core::error_chain::format_error_chain(error),
+            "a model could not be called"
+        );
+    }
+    ModelError::new(kind, error.to_string())
+}
+
+fn truncate_text(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+async fn try_candidates(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    id: &str,
+    prepared: &mut RequestDraft,
+) -> Result<InferenceAnswer, RouteError> {
+    let candidates =
+        registry.route_candidates(app, &question.who, id).await.map_err(RouteError::NoWay)?;
+    prepared.prepare_for_registry(registry, &question.who, id).await?;
+    let keys =
+        &app.gateway_parts().map_err(|error| RouteError::Failed(to_model_error(&error)))?.keys;
+    let asked = RequestFacts {
+        id,
+        digest: keys.digest_key().digest_bytes(prepared.shaped.to_json_text().as_bytes()).0,
+        redactions: prepared.redactions,
+    };
+    let shaped = &prepared.shaped;
+    let mut failure: Option<ModelError> = None;
+    let mut left_alone: Option<ModelError> = None;
+    let mut resting: Option<OffsetDateTime> = None;
+    for candidate in &candidates {
+        let now = app.environment().now();
+        if let Err(pause) = check_circuit_breaker(models, candidate.provider.id) {
+            let told = format!(
+                "provider `{}` keeps failing and is left alone for a moment",
+                candidate.provider.name
+            );
+            // One that went on failing is not waited for where a quota is.
+            let said = if pause <= RATE_LIMIT_COOLDOWN { &mut failure } else { &mut left_alone };
+            said.get_or_insert(ModelError::new(ModelErrorKind::Unavailable, told));
+            continue;
+        }
+        let key = match candidate.provider.usable_key(now) {
+            Ok(key) => key,
+            Err(until) => {
+                resting = earliest_of(resting, Some(until));
+                continue;
+            }
+        };
+        match attempt_candidate(app, models, registry, question, &asked, shaped, candidate, key)
+            .await
+        {
+            Ok(answered) => return Ok(answered),
+            Err(CandidateError::Over(refused)) => return Err(refused),
+            Err(CandidateError::Next(error, until)) => {
+                match until.filter(|_| is_quota_error(&error)) {
+                    Some(until) => resting = earliest_of(resting, Some(until)),
+                    None => failure = Some(error),
+                }
+            }
+        }
+    }
+    Err(match (failure, resting) {
+        // Whoever fails may be asked again long before a quota is there.
+        (Some(error), _) => RouteError::Failed(error),
+        (None, Some(until)) => park_for_quota(app, question, until).await.into(),
+        (None, None) => {
+            left_alone.map_or_else(|| RouteError::NoWay(no_route_error(id)), RouteError::Failed)
+        }
+    })
+}
+
+/// Whether a provider may be asked; if not, for how long it is left alone.
+fn check_circuit_breaker(models: &InferenceRuntime, provider: ProviderId) -> Result<(), Duration> {
+    let (mut breakers, now) = (lock_unpoisoned(&models.breakers), Instant::now());
+    let breaker = breakers.entry(provider).or_default();
+    if breaker.try_admit(now) {
+        return Ok(());
+    }
+    Err(breaker.open_until(now).map_or(Duration::ZERO, |again| again - now))
+}
+
+fn earliest_of(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
+    a.into_iter().chain(b).min()
+}
+
+fn no_route_error(id: &str) -> ModelError {
+    let told = format!(
+        "there is no way to the model `{}` now that your preferences allow",
+        truncate_text(id)
+    );
+    ModelError::new(ModelErrorKind::Unavailable, told).with_code("no_route")
+}
+
+fn is_quota_error(error: &ModelError) -> bool {
+    matches!(error.kind, ModelErrorKind::QuotaExhausted | ModelErrorKind::RateLimited)
+}
+
+/// What is asked, whichever way it goes.
+struct RequestFacts<'a> {
+    id: &'a str,
+    digest: [u8; 32],
+    redactions: usize,
+}
+
+enum CandidateError {
+    /// Nobody else is to be tried.
+    Over(RouteError),
+    /// The next one may be tried; until when the key rests.
+    Next(ModelError, Option<OffsetDateTime>),
+}
+
+#[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
+async fn attempt_candidate(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    registry: &Arc<ModelRegistry>,
+    question: &InferenceRequest,
+    asked: &RequestFacts<'_>,
+    shaped: &RequestRewrite,
+    candidate: &UpstreamRoute,
+    key: Option<&routes::OpenProviderKey>,
+) -> Result<InferenceAnswer, CandidateError> {
+    let provider = &candidate.provider;
+    let over = |error: ModelError| CandidateError::Over(RouteError::Failed(error));
+    let most_output =
+        shaped.output_token_limit().unwrap_or(u64::MAX).min(candidate.most_output).max(1);
+    // What both sides speak goes on as it is; what must be translated may be refused by the words it has.
+    let same =
+        provider.dialect == question.dialect && matches!(provider.source, AnswerSource::Network(_));
+    let request =
+        if same { None } else { Some(decode_canonical_request(question, shaped).map_err(over)?) };
+    let body = match (&request, &provider.source) {
+        (None, _) => {
+            Cow::Owned(shaped.to_provider_body(provider.kind, &candidate.upstream, most_output))
+        }
+        (Some(request), AnswerSource::Network(_)) => {
+            let mut request = request.clone();
+            request.model.clone_from(&candidate.upstream);
+            request.max_output_tokens = Some(u32::try_from(most_output).unwrap_or(u32::MAX));
+            request.include_usage = true;
+            let written = provider.dialect.encode_request(&request, &candidate.target);
+            // Another provider may speak a dialect in which it can be said.
+            Cow::Owned(written.map_err(|error| CandidateError::Next(error, None))?)
+        }
+        (Some(_), AnswerSource::Script(_) | AnswerSource::Replay(_)) => {
+            Cow::Borrowed(shaped.as_body())
+        }
+    };
+    let most_input = cost_bound::max_input_tokens(&body, candidate.context);
+    let held = reserve_call(
+        app,
+        models,
+        registry,
+        question,
+        asked,
+        candidate,
+        most_input,
+        most_output,
+        shaped.is_streaming(),
+    );
+    let held = held.await.map_err(CandidateError::Over)?;
+    let recorder = || {
+        provider.record.as_ref().map(|name| CassetteRecorder {
+            cassette: ResponseCassette::new(models.cassettes.join(name)),
+            registry: registry.clone(),
+        })
+    };
+    match &provider.source {
+        AnswerSource::Script(script) => {
+            let request = request.unwrap_or_default();
+            let answer = script.respond_to(&request);
+            if let (Some(recorder), Ok(answer)) = (recorder(), &answer) {
+                recorder.record_answer(request.clone(), answer.clone()).await;
+            }
+            send_ready_answer(question, held, &request, answer).await
+        }
+        AnswerSource::Replay(name) => {
+            let request = request.unwrap_or_default();
+            let cassette = ResponseCassette::new(models.cassettes.join(name));
+            let answer = tokio::task::spawn_blocking({
+                let request = request.clone();
+                move || cassette.replay_response(&request)
+            });
+            let answer = answer.await.unwrap_or_else(|_| {
+                Err(ModelError::new(ModelErrorKind::Upstream, "a cassette could not be played"))
+            });
+            send_ready_answer(question, held, &request, answer).await
+        }
+        AnswerSource::Network(place) => {
+            let text = body.to_string().into_bytes();
+            let (secret, stream) = (key.and_then(|key| key.secret.as_ref()), shaped.is_streaming());
+            let forwarded = question.forwarded_headers(same);
+            let idle = candidate.idle;
+            let sent = models.upstream.send_request(place, secret, &forwarded, text, stream, idle);
+            let sent = tokio::select! {
+                sent = sent => sent,
+                // Whoever asked does not wait any more: the provider is left, and stops.
+                () = question.left.cancelled() => {
+                    held.settle_observed(&ResponseObservation::default(), true).await;
+                    return Err(over(caller_gone_error()));
+                }
+            };
+            match sent {
+                Ok(accepted) => {
+                    lock_unpoisoned(&models.breakers)
+                        .entry(provider.id)
+                        .or_default()
+                        .record_success();
+                    let (provider, record) = (provider.dialect, recorder());
+                    let accepting = RelayedCall { held, provider, accepted, record };
+                    relay_answer(question, shaped, request, accepting).await
+                }
+                Err(mut unasked) => {
+                    // What a provider says may hold what it was sent.
+                    let told =
+                        registry.redactor.redact_text(&unasked.error.message).value.into_owned();
+                    unasked.error.message = told;
+                    Err(handle_provider_failure(app, models, candidate, key, held, unasked).await)
+                }
+            }
+        }
+    }
+}
+
+/// Nobody is there to be told.
+fn caller_gone_error() -> ModelError {
+    ModelError::new(ModelErrorKind::Timeout, "whoever asked has gone")
+}
+
+/// What the client asked, in our words.
+fn decode_canonical_request(
+    question: &InferenceRequest,
+    shaped: &RequestRewrite,
+) -> Result<cynode_models::canonical::CanonicalRequest, ModelError> {
+    question.dialect.decode_request(shaped.as_body())
+}
+
+/// Holds the worst case back, or says why the question is not asked.
+#[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
+async fn reserve_call(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    registry: &ModelRegistry,
+    question: &InferenceRequest,
+    asked: &RequestFacts<'_>,
+    candidate: &UpstreamRoute,
+    most_input: u64,
+    most_output: u64,
+    streamed: bool,
+) -> Result<ReservedCall, RouteError> {
+    let environment = app.environment();
+    let now = environment.now();
+    let call = CallId::from_uuid(environment.new_uuid(now));
+    let started = Instant::now();
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let micros = number(candidate.prices.worst_case_micros(most_input, most_output));
+    let who = &question.who;
+    let facts = json!({
+        "call_id": call.as_uuid(), "started_at": format_timestamp(now), "user_id": who.user.as_uuid(),
+        "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task_id().map(|id| id.as_uuid()),
+        "run_id": who.run_id().map(|id| id.as_uuid()), "job_id": who.job_id().map(|id| id.as_uuid()),
+        "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.agent_role().map(|role| role.as_str()),
+        "credential": who.credential, "trace_id": question.trace.to_string(), "dialect": question.dialect.as_str(),
+        "model": asked.id, "provider": candidate.provider.name, "upstream": candidate.upstream,
+        "prompt_digest": format!("\\x{}", data_encoding::HEXLOWER.encode(&asked.digest)),
+        "redactions": asked.redactions, "streamed": streamed,
+        "input_tokens": most_input, "cached_tokens": 0, "cache_write_tokens": 0, "output_tokens": most_output,
+        "reasoning_tokens": 0,
+    });
+    let reservation = CallReservation {
+        call,
+        epoch: registry.epoch,
+        user: who.user,
+        project: who.project,
+        task: who.task_id(),
+        digest: asked.digest,
+        micros,
+        tokens: number(most_input.saturating_add(most_output)),
+        facts,
+    };
+    let reserved =
+        models.ledger.reserve_call(app.pool(), reservation, registry.loop_guard, now).await;
+    match reserved.map_err(|error| RouteError::Failed(to_model_error(&error.into())))? {
+        ReservationOutcome::Held => {}
+        ReservationOutcome::Stale => return Err(RouteError::Stale),
+        ReservationOutcome::Full(budget) => {
+            return Err(budget_exhausted_error(app, models, question, budget).await.into());
+        }
+        ReservationOutcome::Parked(park, new) => {
+            return Err(parked_task_error(app, question, &park, new).await.into());
+        }
+    }
+    let labels = telemetry::CallLabels::new(question.dialect, asked.id, &candidate.provider.name);
+    Ok(ReservedCall {
+        app: app.clone(),
+        models: models.clone(),
+        call,
+        started,
+        first_byte: None,
+        prices: candidate.prices,
+        most_input,
+        most_output,
+        most_micros: micros,
+        labels,
+    })
+}
+
+/// A moment as PostgreSQL reads it.
+fn format_timestamp(now: OffsetDateTime) -> String {
+    now.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+}
+
+/// A provider that could not be asked: what was held back is given free, and whoever rests is noted.
+async fn handle_provider_failure(
+    app: &App,
+    models: &Arc<InferenceRuntime>,
+    candidate: &UpstreamRoute,
+    key: Option<&routes::OpenProviderKey>,
+    held: ReservedCall,
+    unasked: UpstreamFailure,
+) -> CandidateError {
+    let provider = &candidate.provider;
+    let UpstreamFailure { error, free } = unasked;
+    if free {
+        held.release_unused(&error).await;
+    } else {
+        held.settle_worst_case(&error).await;
+    }
+    let now = app.environment().now();
+    match error.kind {
+        // It was asked and said no for a reason that the next one would have too.
+        ModelErrorKind::BadRequest | ModelErrorKind::TooLarge | ModelErrorKind::ContentRefused => {
+            lock_unpoisoned(&models.breakers).entry(provider.id).or_default().record_success();
+            return CandidateError::Over(RouteError::Failed(error));
+        }
+        ModelErrorKind::QuotaExhausted
+        | ModelErrorKind::RateLimited
+        | ModelErrorKind::Unauthorized => {
+            let usual = if error.kind == ModelErrorKind::RateLimited {
+                RATE_LIMIT_COOLDOWN
+            } else {
+                DEFAULT_QUOTA_COOLDOWN
+            };
+            let until = now + error.retry_after.map_or(usual, |wait| wait.max(MIN_KEY_COOLDOWN));
+            let Some(key) = key else {
+                if error.kind != ModelErrorKind::Unauthorized {
+                    return CandidateError::Next(error, Some(until));
+                }
+                // Whoever asked has shown us a good key: told of a bad one, they would look in the wrong place.
+                let told = format!("provider `{}` asks for a key and has none", provider.name);
+                return CandidateError::Next(provider_refused_error(told), None);
+            };
+            match park_provider_key(app, provider, key, until, &error).await {
+                // The next key is tried by what holds now, or everybody rests.
+                Ok(()) => return CandidateError::Over(RouteError::Stale),
+                Err(failure) => {
+                    let failure = cynode_core::error_chain::format_error_chain(&failure);
+                    tracing::error!(
+                        event = "provider_key.park_failed",
+                        error = failure,
+                        "a key could not be parked"
+                    );
+                    return CandidateError::Next(error, Some(until));
+                }
+            }
+        }
+        ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
+            tracing::error!(event = "provider.request_refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
+        }
+        ModelErrorKind::Overloaded
+        | ModelErrorKind::Upstream
+        | ModelErrorKind::Timeout
+        | ModelErrorKind::Unavailable
+        | ModelErrorKind::BudgetExhausted => {
+            if lock_unpoisoned(&models.breakers)
+                .entry(provider.id)
+                .or_default()
+                .record_failure(Instant::now())
+            {
+                tracing::warn!(
+                    event = "provider.circuit_opened",
+                    provider = provider.name,
+                    "a provider keeps failing; the circuit breaker opened"
+                );
+            }
+        }
+    }
+    // The client's key is good; ours is not, and that is ours to mend.
+    let error = match error.kind {
+        ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
+            let told = format!("provider `{}` does not serve this model", provider.name);
+            provider_refused_error(told)
+        }
+        _ => error,
+    };
+    CandidateError::Next(error, None)
+}
+
+fn provider_refused_error(told: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Upstream, told).with_code("provider_refused")
+}
+
+async fn park_provider_key(
+    app: &App,
+    provider: &routes::RoutedProvider,
+    key: &routes::OpenProviderKey,
+    until: OffsetDateTime,
+    error: &ModelError,
+) -> Result<(), Error> {
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
+    let (now, reason) = (ctx.now, error.message.chars().take(300).collect::<String>());
+    if registry::park_provider_key(ctx.conn(), key.id, until, &reason, now).await? {
+        registry::bump_registry_epoch(ctx.conn()).await?;
+        let data = json!({ "provider": provider.name, "key_id": key.id, "until": format_timestamp(until) });
+        ctx.record_event(EventDraft::new(EventKind::ProviderKeyParked, data)).await?;
+    }
+    app.commit_operation(ctx).await
+}
+
+impl InferenceRequest {
+    fn to_operation_request(&self) -> OperationRequest {
+        OperationRequest { caller: None, trace: self.trace, attempt: None }
+    }
+}

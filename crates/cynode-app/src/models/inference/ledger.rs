@@ -1,0 +1,181 @@
+//! Ledger of model calls: reserves and settles cost for several calls in one statement.
+
+use std::{collections::HashSet, sync::Mutex, time::Duration};
+
+use cynode_core::{ids::CallId, sync::lock_unpoisoned};
+use cynode_db::{
+    DbError, Pool,
+    models::budgets::{self, CallReservation, CallSettlement, LoopGuardLimits, ReservationOutcome},
+};
+use time::OffsetDateTime;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::platform::{
+    batch::{Batcher, LaneConnection},
+    error::log_background_error,
+};
+
+/// How long a call may not be heard of before it counts as lost.
+pub(super) const CALL_LEASE_TTL: Duration = Duration::from_secs(30);
+
+/// How often calls under way are renewed.
+pub(super) const LEASE_RENEW_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often a settlement is tried, once in a second: after that the call counts as lost, which is never too little.
+const MAX_SETTLE_ATTEMPTS: usize = 30;
+
+struct PendingReservation {
+    reservation: CallReservation,
+    loop_guard: LoopGuardLimits,
+    now: OffsetDateTime,
+}
+
+/// Holds back and settles.
+pub(super) struct BudgetLedger {
+    reserve: Batcher<PendingReservation, ReservationOutcome>,
+    settle: Batcher<CallSettlement, ()>,
+    /// Calls under way in this process.
+    live: Mutex<HashSet<Uuid>>,
+}
+
+impl BudgetLedger {
+    /// Starts the lanes. They end with the last clone of the app.
+    pub(super) fn start_lanes(pool: &Pool) -> Self {
+        let lanes = TaskTracker::new();
+        let own = LaneConnection::new(pool);
+        let reserve = Batcher::spawn_lane(&lanes, move |asking: Vec<PendingReservation>| {
+            let own = own.clone();
+            async move {
+                let first = asking.first()?;
+                let (loop_guard, now) = (first.loop_guard, first.now);
+                let calls: Vec<_> = asking.into_iter().map(|one| one.reservation).collect();
+                let mut conn = own.take_connection().await.ok()?;
+                let reserved =
+                    budgets::reserve_calls(&mut conn, &calls, loop_guard, now, CALL_LEASE_TTL)
+                        .await
+                        .ok()?;
+                own.return_connection(conn).await;
+                Some(reserved)
+            }
+        });
+        let own = LaneConnection::new(pool);
+        let settle = Batcher::spawn_lane(&lanes, move |calls: Vec<CallSettlement>| {
+            let own = own.clone();
+            async move {
+                let mut conn = own.take_connection().await.ok()?;
+                let settled = budgets::settle_calls(&mut conn, &calls).await.ok()?;
+                own.return_connection(conn).await;
+                log_late_settlements(&calls, &settled);
+                Some(vec![(); calls.len()])
+            }
+        });
+        Self { reserve, settle, live: Mutex::default() }
+    }
+
+    /// Holds back what a call may cost.
+    pub(super) async fn reserve_call(
+        &self,
+        pool: &Pool,
+        reservation: CallReservation,
+        loop_guard: LoopGuardLimits,
+        now: OffsetDateTime,
+    ) -> Result<ReservationOutcome, DbError> {
+        let call = reservation.call;
+        // Before it is held back: nobody else is to take it for lost.
+        lock_unpoisoned(&self.live).insert(call.as_uuid());
+        let asking = PendingReservation { reservation: reservation.clone(), loop_guard, now };
+        let reserved = match self.reserve.submit_item(asking).await {
+            Some(reserved) => Ok(reserved),
+            // With others it failed; alone we learn why.
+            None => reserve_alone(pool, &reservation, loop_guard, now).await,
+        };
+        if !matches!(reserved, Ok(ReservationOutcome::Held)) {
+            self.stop_tracking(call);
+        }
+        reserved
+    }
+
+    /// Settles a call, as often as it takes. Whoever holds it forgets it then.
+    pub(super) async fn settle_call(&self, pool: &Pool, settlement: CallSettlement) {
+        let call = settlement.call;
+        let mut settled = self.settle.submit_item(settlement.clone()).await.is_some();
+        let mut turn = tokio::time::interval(Duration::from_secs(1));
+        for _ in 0..MAX_SETTLE_ATTEMPTS {
+            if settled {
+                break;
+            }
+            turn.tick().await;
+            settled = settle_alone(pool, &settlement).await;
+        }
+        if !settled {
+            tracing::error!(event = "model_call.settle_failed", call.id = %call, "a call could not be settled and will count as its worst case");
+        }
+    }
+
+    /// Does not keep a call any longer.
+    pub(super) fn stop_tracking(&self, call: CallId) {
+        lock_unpoisoned(&self.live).remove(&call.as_uuid());
+    }
+
+    /// Keeps the calls under way from counting as lost.
+    pub(super) async fn renew_leases(&self, pool: &Pool) -> Result<(), DbError> {
+        let live: Vec<Uuid> = lock_unpoisoned(&self.live).iter().copied().collect();
+        if live.is_empty() {
+            return Ok(());
+        }
+        let mut conn = pool.acquire().await?;
+        budgets::renew_reservations(&mut conn, &live, CALL_LEASE_TTL).await
+    }
+}
+
+async fn reserve_alone(
+    pool: &Pool,
+    reservation: &CallReservation,
+    loop_guard: LoopGuardLimits,
+    now: OffsetDateTime,
+) -> Result<ReservationOutcome, DbError> {
+    let mut conn = pool.acquire().await?;
+    let reserved = budgets::reserve_calls(
+        &mut conn,
+        std::slice::from_ref(reservation),
+        loop_guard,
+        now,
+        CALL_LEASE_TTL,
+    )
+    .await?;
+    reserved
+        .into_iter()
+        .next()
+        .ok_or(DbError::Corrupt { table: "model_reservations", column: "call_id" })
+}
+
+async fn settle_alone(pool: &Pool, settlement: &CallSettlement) -> bool {
+    let settled = async {
+        let mut conn = pool.acquire().await?;
+        budgets::settle_calls(&mut conn, std::slice::from_ref(settlement)).await
+    };
+    match settled.await {
+        Ok(settled) => {
+            log_late_settlements(std::slice::from_ref(settlement), &settled);
+            true
+        }
+        Err(error) => {
+            log_background_error(
+                "model_call.settle_retried",
+                &error,
+                "a model call could not be settled; it is retried",
+            );
+            false
+        }
+    }
+}
+
+/// A call that was ended by somebody else counts as its worst case, whatever we know better.
+fn log_late_settlements(calls: &[CallSettlement], settled: &[CallId]) {
+    for call in calls {
+        if !settled.contains(&call.call) {
+            tracing::warn!(event = "model_call.already_settled", call.id = %call.call, "another process settled the call first");
+        }
+    }
+}

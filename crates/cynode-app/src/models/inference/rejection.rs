@@ -1,0 +1,209 @@
+//! Rejection of model calls: a budget is exhausted, a task is parked or a provider's quota is used up.
+
+use std::time::{Duration, Instant};
+
+use cynode_core::{
+    events::EventKind,
+    ids::{BudgetId, ProjectId, TaskId, UserId},
+    models::ParkKind,
+    sync::lock_unpoisoned,
+};
+use cynode_db::{
+    DbError,
+    models::budgets::{self, TaskPark},
+    tasks,
+};
+use cynode_models::canonical::{ModelError, ModelErrorKind};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::{
+    InferenceRequest, InferenceRuntime, RATE_LIMIT_COOLDOWN, format_timestamp, request, telemetry,
+};
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    platform::{context::EventDraft, error::log_background_error},
+};
+
+/// How often a ceiling that is reached is told of.
+const BUDGET_EVENT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// No key is left that does not rest: the task rests too, and the clock wakes it.
+pub(super) async fn park_for_quota(
+    app: &App,
+    question: &InferenceRequest,
+    until: OffsetDateTime,
+) -> ModelError {
+    let now = app.environment().now();
+    let wait = Duration::try_from(until - now).unwrap_or_default();
+    let told = "no key of the provider may be used now: its quota is used up, or it was refused";
+    if wait > RATE_LIMIT_COOLDOWN
+        && let Some(task) = question.who.task_id()
+    {
+        let park = TaskPark { kind: ParkKind::Quota, reason: told.into(), until: Some(until) };
+        if let Err(error) = park_task(app, question, task, &park).await {
+            tracing::error!(
+                event = "task.park_failed",
+                error = cynode_core::error_chain::format_error_chain(&error),
+                "a task could not be parked"
+            );
+        }
+    }
+    quota_error(told, wait)
+}
+
+/// What is said while a quota is waited for: try again soon, or stop.
+fn quota_error(told: &str, wait: Duration) -> ModelError {
+    let told = format!("{told}, for another {} s", wait.as_secs() + 1);
+    if wait <= RATE_LIMIT_COOLDOWN {
+        return ModelError::new(ModelErrorKind::RateLimited, told).with_retry_after(wait);
+    }
+    ModelError::new(ModelErrorKind::QuotaExhausted, told).with_code("quota_exhausted")
+}
+
+async fn park_task(
+    app: &App,
+    question: &InferenceRequest,
+    task: TaskId,
+    park: &TaskPark,
+) -> Result<(), Error> {
+    let mut ctx = app.begin_transaction(&question.to_operation_request()).await?;
+    let now = ctx.now;
+    if budgets::park_task(ctx.conn(), task, park, now).await? {
+        record_park_event(&mut ctx, question.who.project, task, park).await?;
+    }
+    app.commit_operation(ctx).await
+}
+
+async fn record_park_event(
+    ctx: &mut Ctx,
+    project: Option<ProjectId>,
+    task: TaskId,
+    park: &TaskPark,
+) -> Result<(), Error> {
+    let data = json!({ "kind": park.kind, "reason": park.reason });
+    let mut told = EventDraft::new(EventKind::TaskParked, data).with_task(task);
+    if let Some(project) = project {
+        told = told.with_project(project);
+    }
+    ctx.record_event(told).await
+}
+
+/// A ceiling is reached: says which, and how to go on.
+pub(super) async fn budget_exhausted_error(
+    app: &App,
+    models: &InferenceRuntime,
+    question: &InferenceRequest,
+    budget: BudgetId,
+) -> ModelError {
+    telemetry::record_refused_call("budget");
+    let ceiling = async {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        budgets::get_budget(&mut conn, budget, app.environment().now()).await
+    };
+    let told = match ceiling.await {
+        Ok(Some(ceiling)) => {
+            let view = crate::models::budgets::to_budget_view(&ceiling);
+            if is_event_due(models, budget) {
+                let mut told =
+                    EventDraft::new(EventKind::BudgetExhausted, json!({ "budget_id": budget }));
+                if let Some(project) = question.who.project {
+                    told = told.with_project(project);
+                }
+                if let Some(task) = question.who.task_id() {
+                    told = told.with_task(task);
+                }
+                let told = told.with_subject(question.who.user);
+                if let Ok(mut ctx) = app.begin_transaction(&question.to_operation_request()).await
+                    && ctx.record_event(told).await.is_ok()
+                {
+                    let _ = app.commit_operation(ctx).await;
+                }
+            }
+            request::render_exhausted_budget(&view)
+        }
+        _ => "a budget is used up".to_owned(),
+    };
+    ModelError::new(ModelErrorKind::BudgetExhausted, told).with_code("budget_exhausted")
+}
+
+fn is_event_due(models: &InferenceRuntime, budget: BudgetId) -> bool {
+    let mut told = lock_unpoisoned(&models.told);
+    let now = Instant::now();
+    if told.get(&budget).is_some_and(|last| now - *last < BUDGET_EVENT_INTERVAL) {
+        return false;
+    }
+    told.retain(|_, last| now - *last < BUDGET_EVENT_INTERVAL);
+    told.insert(budget, now);
+    true
+}
+
+/// Pauses a task that may not think and tells people, once, whoever else finds it out at the same time.
+async fn pause_parked_task(
+    app: &App,
+    mut ctx: Ctx,
+    id: TaskId,
+    by: Option<UserId>,
+    park: &TaskPark,
+) -> Result<(), Error> {
+    let now = ctx.now;
+    // The task first, as those do who let it go on.
+    let Some(task) = tasks::lock_task(ctx.conn(), id).await? else { return Ok(()) };
+    if !budgets::mark_park_notified(ctx.conn(), id, now).await? {
+        return Ok(());
+    }
+    record_park_event(&mut ctx, Some(task.project), id, park).await?;
+    let by = by.unwrap_or(task.created_by);
+    crate::tasks::pause_task(&mut ctx, id, by, &park.reason).await?;
+    app.commit_operation(ctx).await
+}
+
+/// Pauses tasks that were found out by a process that died before it told anybody: parked, nobody asks for them any more.
+pub(crate) async fn pause_parked_tasks(
+    app: &App,
+    request: &OperationRequest,
+    most: i64,
+) -> Result<(), Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let untold = budgets::list_unnotified_parks(&mut conn, most).await?;
+    drop(conn);
+    for (task, park) in untold {
+        let ctx = app.begin_transaction_with_lock_timeout(request).await?;
+        if let Err(error) = pause_parked_task(app, ctx, task, None, &park).await {
+            log_background_error("task.pause_failed", &error, "a parked task could not be paused");
+        }
+    }
+    Ok(())
+}
+
+/// The task may not think. When nobody was told yet, people are told and the task is paused.
+pub(super) async fn parked_task_error(
+    app: &App,
+    question: &InferenceRequest,
+    park: &TaskPark,
+    new: bool,
+) -> ModelError {
+    telemetry::record_refused_call(park.kind.as_str());
+    if new && let Some(task) = question.who.task_id() {
+        let request = question.to_operation_request();
+        let paused = async {
+            let ctx = app.begin_transaction(&request).await?;
+            pause_parked_task(app, ctx, task, Some(question.who.user), park).await
+        };
+        if let Err(error) = paused.await {
+            tracing::error!(
+                event = "task.pause_failed",
+                error = cynode_core::error_chain::format_error_chain(&error),
+                "a task could not be paused"
+            );
+        }
+    }
+    if let (ParkKind::Quota, Some(until)) = (park.kind, park.until) {
+        let wait = Duration::try_from(until - app.environment().now()).unwrap_or_default();
+        return quota_error(&park.reason, wait);
+    }
+    let until =
+        park.until.map(|until| format!(" until {}", format_timestamp(until))).unwrap_or_default();
+    let told = format!("the task may not ask models{until}: {}", park.reason);
+    ModelError::new(ModelErrorKind::BudgetExhausted, told).with_code("task_parked")
+}

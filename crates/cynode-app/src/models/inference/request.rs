@@ -1,0 +1,160 @@
+//! The inference request and its caller.
+
+use std::sync::Arc;
+
+use cynode_core::{
+    agents::AgentRole,
+    budget::Amount,
+    ids::{AgentTokenId, CallId, JobId, ProjectId, RunId, TaskId, UserId},
+    models::Period,
+    roles::UserRole,
+    trace::TraceId,
+};
+use cynode_models::dialect::Dialect;
+use cynode_wire::models::{BudgetScopeType, BudgetStatusView};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::tools::agent_tokens::ResolvedAgentToken;
+
+/// A header that goes on to a provider: name and value.
+pub type ForwardedHeader = (String, String);
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct InferenceCaller {
+    /// The person, or the one that the agent works for.
+    pub user: UserId,
+    /// Where it is accounted.
+    pub project: Option<ProjectId>,
+    /// The agent, if it is one.
+    pub agent: Option<Arc<ResolvedAgentToken>>,
+    /// The person's role in the whole installation.
+    pub role_everywhere: Option<UserRole>,
+    /// What was shown: `session`, `api_key` or `agent`.
+    pub credential: &'static str,
+}
+
+impl InferenceCaller {
+    /// The task it works on.
+    pub fn task_id(&self) -> Option<TaskId> {
+        self.agent.as_ref().and_then(|known| known.agent.task)
+    }
+
+    pub(super) fn run_id(&self) -> Option<RunId> {
+        self.agent.as_ref().and_then(|known| known.agent.run)
+    }
+
+    pub(super) fn job_id(&self) -> Option<JobId> {
+        self.agent.as_ref().and_then(|known| known.agent.job)
+    }
+
+    pub(super) fn agent_token(&self) -> Option<AgentTokenId> {
+        self.agent.as_ref().map(|known| known.agent.token)
+    }
+
+    pub(super) fn agent_role(&self) -> Option<AgentRole> {
+        self.agent.as_ref().map(|known| known.agent.role)
+    }
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub struct InferenceRequest {
+    /// In which dialect.
+    pub dialect: Dialect,
+    /// The whole body.
+    pub body: Value,
+    /// Its bytes.
+    pub size: usize,
+    /// By whom.
+    pub who: InferenceCaller,
+    /// The trace it belongs to.
+    pub trace: TraceId,
+    /// Headers that may go on to a provider that speaks the same dialect.
+    pub headers: Vec<ForwardedHeader>,
+    /// Cancelled when whoever asks has gone.
+    pub left: CancellationToken,
+}
+
+impl InferenceRequest {
+    /// A question.
+    pub fn new(
+        dialect: Dialect,
+        body: Value,
+        size: usize,
+        who: InferenceCaller,
+        trace: TraceId,
+        headers: Vec<ForwardedHeader>,
+    ) -> Self {
+        let left = CancellationToken::new();
+        Self { dialect, body, size, who, trace, headers, left }
+    }
+
+    /// The headers that go on.
+    pub(super) fn forwarded_headers(&self, same: bool) -> Vec<ForwardedHeader> {
+        if same { self.headers.clone() } else { Vec::new() }
+    }
+
+    /// The id of an answer whose provider gives none, as clients of the dialect expect it.
+    pub(super) fn answer_id(&self, call: CallId) -> String {
+        let call = call.as_uuid().simple();
+        match self.dialect {
+            Dialect::Chat => format!("chatcmpl-{call}"),
+            Dialect::Responses => format!("resp_{call}"),
+            Dialect::Messages => format!("msg_{call}"),
+        }
+    }
+}
+
+/// What somebody is told of a ceiling that has no room left, whatever is asked; nothing of one that has.
+pub(super) fn render_if_exhausted(view: &BudgetStatusView) -> Option<String> {
+    let used = |spent: i64, held: i64, most: Option<Amount>| {
+        most.is_some_and(|most| spent.saturating_add(held) >= most.as_i64())
+    };
+    let is_full = used(view.spent_micros, view.reserved_micros, view.max_cost_micros)
+        || used(view.spent_tokens, view.reserved_tokens, view.max_tokens);
+    is_full.then(|| render_exhausted_budget(view))
+}
+
+/// What whoever asked is told of a ceiling that is reached.
+pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
+    let whose = match view.scope_type {
+        BudgetScopeType::Installation => "the installation's",
+        BudgetScopeType::User => "your",
+        BudgetScopeType::Project => "the project's",
+        BudgetScopeType::Task => "the task's",
+    };
+    let period = match view.period {
+        Period::Total => "budget",
+        Period::Day => "budget of the day",
+        Period::Month => "budget of the month",
+    };
+    let money = view.max_cost_micros.map(|most| {
+        let (most, used) = (u64::from(most), view.spent_micros.unsigned_abs());
+        format!(
+            "{} of {} spent, {} held by calls under way",
+            format_micros(used),
+            format_micros(most),
+            format_micros(view.reserved_micros.unsigned_abs())
+        )
+    });
+    let tokens = view.max_tokens.map(|most| {
+        format!(
+            "{} of {} tokens used, {} held by calls under way",
+            view.spent_tokens,
+            u64::from(most),
+            view.reserved_tokens
+        )
+    });
+    let parts: Vec<String> = money.into_iter().chain(tokens).collect();
+    format!(
+        "{whose} {period} does not cover the worst case of this call ({}); ask whoever set it to raise it",
+        parts.join("; ")
+    )
+}
+
+/// Millionths as a decimal number.
+fn format_micros(micros: u64) -> String {
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}

@@ -1,0 +1,283 @@
+//! Responses on their way to the client: whole or streamed. Backpressure: a bounded channel holds the chunks, and
+//! reading from the provider stops while a slow client leaves it full.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use cynode_core::models::{Basis, CallOutcome};
+use cynode_models::{
+    canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind},
+    cassette::ResponseCassette,
+    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
+    relay::{StreamAssembler, StreamRelay},
+    request_rewrite::RequestRewrite,
+    stream_observer::{ResponseObservation, ResponseObserver},
+    tools::ToolRestorer,
+    upstream::UpstreamResponse,
+};
+use futures::{Stream, StreamExt};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{
+    CandidateError, InferenceAnswer, InferenceRequest, PROVIDER_IDLE_TIMEOUT, RouteError,
+    caller_gone_error, decode_canonical_request, reservation::ReservedCall, routes::ModelRegistry,
+};
+
+/// How many pieces of an answer wait for a client that is slow.
+const MAX_BUFFERED_CHUNKS: usize = 32;
+
+/// How long a provider may take to end what it has said all of.
+const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Gives an answer that is there at once.
+pub(super) async fn send_ready_answer(
+    question: &InferenceRequest,
+    mut held: ReservedCall,
+    request: &CanonicalRequest,
+    answer: Result<CanonicalResponse, ModelError>,
+) -> Result<InferenceAnswer, CandidateError> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            held.release_unused(&error).await;
+            return Err(CandidateError::Next(error, None));
+        }
+    };
+    held.first_byte = Some(held.started.elapsed());
+    let reply = build_reply(question, &held, request);
+    let usage = answer.usage.unwrap_or_default();
+    let call = held.call;
+    let told = if request.stream {
+        let mut writer = StreamEncoder::new(question.dialect, reply);
+        let pieces: Vec<Bytes> =
+            answer.to_events().into_iter().map(|event| writer.encode_event(event)).collect();
+        let (sender, receiver) = mpsc::channel(pieces.len().max(1));
+        for piece in pieces {
+            let _ = sender.try_send(piece);
+        }
+        InferenceAnswer::Streamed(call, receiver)
+    } else {
+        match question.dialect.encode_response(&answer, &reply) {
+            Ok(body) => InferenceAnswer::Whole(call, body),
+            Err(error) => {
+                held.release_unused(&error).await;
+                return Err(CandidateError::Over(RouteError::Failed(error)));
+            }
+        }
+    };
+    held.settle_call(CallOutcome::Answered, None, usage.into(), Basis::Reported).await;
+    Ok(told)
+}
+
+fn build_reply(
+    question: &InferenceRequest,
+    held: &ReservedCall,
+    request: &CanonicalRequest,
+) -> ResponseContext {
+    let created = u64::try_from(held.app.environment().now().unix_timestamp()).unwrap_or_default();
+    ResponseContext::for_request(request, created, question.answer_id(held.call))
+}
+
+/// Keeps answers that pass by.
+pub(super) struct CassetteRecorder {
+    pub(super) cassette: ResponseCassette,
+    pub(super) registry: Arc<ModelRegistry>,
+}
+
+impl CassetteRecorder {
+    /// Keeps an answer. What is kept has no secret in it.
+    pub(super) async fn record_answer(self, request: CanonicalRequest, answer: CanonicalResponse) {
+        let kept = tokio::task::spawn_blocking(move || {
+            let mut value = json!(answer);
+            self.registry.redactor.redact_json(&mut value);
+            let answer = serde_json::from_value(value).map_err(|_| {
+                ModelError::new(ModelErrorKind::Upstream, "without its secrets the answer is none")
+            })?;
+            self.cassette.record_response(&request, answer)
+        });
+        match kept.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(event = "cassette.record_failed", error = %error, "a response could not be recorded");
+            }
+            Err(_) => tracing::error!(
+                event = "cassette.record_failed",
+                "a response could not be recorded"
+            ),
+        }
+    }
+}
+
+/// A provider that has accepted a question.
+pub(super) struct RelayedCall {
+    pub(super) held: ReservedCall,
+    pub(super) provider: Dialect,
+    pub(super) accepted: UpstreamResponse,
+    pub(super) record: Option<CassetteRecorder>,
+}
+
+/// Passes a provider's answer on. `request` is what the client asked, where it is to be translated.
+pub(super) async fn relay_answer(
+    question: &InferenceRequest,
+    shaped: &RequestRewrite,
+    request: Option<CanonicalRequest>,
+    accepting: RelayedCall,
+) -> Result<InferenceAnswer, CandidateError> {
+    let translated = request.is_some();
+    // In the same dialect nothing is read that we need not know.
+    let request = request.unwrap_or_else(|| CanonicalRequest {
+        stream: shaped.is_streaming(),
+        include_usage: shaped.includes_usage(),
+        ..Default::default()
+    });
+    let reply = build_reply(question, &accepting.held, &request);
+    if !shaped.is_streaming() {
+        let told =
+            relay_whole_answer(question, shaped, &request, translated, &reply, accepting).await;
+        return told.map_err(|error| CandidateError::Over(RouteError::Failed(error)));
+    }
+    let relay = StreamRelay::new(question.dialect, accepting.provider, &request, reply);
+    let (sender, receiver) = mpsc::channel(MAX_BUFFERED_CHUNKS);
+    let (call, answers) = (accepting.held.call, accepting.held.models.answers.clone());
+    let asked = accepting
+        .record
+        .is_some()
+        .then(|| decode_canonical_request(question, shaped).ok())
+        .flatten();
+    answers.spawn(relay_stream(accepting, relay, sender, asked));
+    Ok(InferenceAnswer::Streamed(call, receiver))
+}
+
+async fn relay_whole_answer(
+    question: &InferenceRequest,
+    shaped: &RequestRewrite,
+    request: &CanonicalRequest,
+    translated: bool,
+    reply: &ResponseContext,
+    accepting: RelayedCall,
+) -> Result<InferenceAnswer, ModelError> {
+    let RelayedCall { mut held, provider, accepted, record } = accepting;
+    let body = tokio::select! {
+        body = accepted.read_json() => body,
+        // The provider is left, and stops.
+        () = question.left.cancelled() => {
+            held.settle_observed(&ResponseObservation::default(), true).await;
+            return Err(caller_gone_error());
+        }
+    };
+    held.first_byte = Some(held.started.elapsed());
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => {
+            let seen = ResponseObservation {
+                error: Some(error.clone()),
+                ..ResponseObservation::default()
+            };
+            held.settle_observed(&seen, false).await;
+            return Err(error);
+        }
+    };
+    let seen = ResponseObserver::new(provider).observe_response(&body);
+    if let Some(recorder) = record
+        && let (Ok(request), Ok(answer)) =
+            (decode_canonical_request(question, shaped), provider.decode_response(&body))
+    {
+        recorder.record_answer(request, answer).await;
+    }
+    let call = held.call;
+    held.settle_observed(&seen, false).await;
+    if !translated {
+        return Ok(InferenceAnswer::Whole(call, body));
+    }
+    let mut answer = provider.decode_response(&body)?;
+    ToolRestorer::new(request, provider).restore_response(&mut answer);
+    // A name in the words of another dialect is none: the client gets ours.
+    answer.id.clear();
+    if answer.model.is_empty() {
+        answer.model.clone_from(&request.model);
+    }
+    Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, reply)?))
+}
+
+/// Passes pieces on until the provider has said all, fails, or nobody listens any more; then settles.
+async fn relay_stream(
+    accepting: RelayedCall,
+    mut relay: StreamRelay,
+    sender: mpsc::Sender<Bytes>,
+    asked: Option<CanonicalRequest>,
+) {
+    let RelayedCall { mut held, provider, accepted, record } = accepting;
+    let mut pieces = accepted.into_byte_stream().fuse();
+    let mut gathered = record.is_some().then(|| StreamAssembler::new(provider));
+    let (rest, seen, given_up) = loop {
+        let next = tokio::select! {
+            next = pieces.next() => next,
+            // The provider is left, and stops.
+            () = sender.closed() => break abandon_relay(relay),
+        };
+        let out = match next {
+            None => {
+                let (rest, seen) = relay.finish_stream();
+                break (rest, seen, false);
+            }
+            Some(Ok(piece)) => {
+                held.first_byte.get_or_insert_with(|| held.started.elapsed());
+                if let Some(gathered) = &mut gathered {
+                    gathered.push_bytes(&piece);
+                }
+                relay.push_bytes(piece)
+            }
+            Some(Err(error)) => Err(error),
+        };
+        match out {
+            Ok(out) if out.is_empty() => {}
+            Ok(out) => {
+                // Whoever does not read for so long has gone.
+                match tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(out)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => break abandon_relay(relay),
+                }
+                // Clients leave at the end of the answer, and many providers end later.
+                if relay.has_ended() {
+                    let (rest, seen) = relay.finish_stream();
+                    break (rest, seen, false);
+                }
+            }
+            Err(error) => {
+                let (rest, seen) = relay.fail_stream(error);
+                break (rest, seen, false);
+            }
+        }
+    };
+    let pieces = (seen.error.is_none() && !given_up).then_some(pieces);
+    // The client gets the end without waiting for the books, and the books do not wait for the client.
+    let books = async {
+        if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
+            && let Ok(answer) = gathered.finish_response()
+        {
+            recorder.record_answer(request, answer).await;
+        }
+        held.settle_observed(&seen, given_up).await;
+    };
+    let sent = async move {
+        if !rest.is_empty() {
+            let _ = tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(rest)).await;
+        }
+    };
+    tokio::join!(sent, books, drain_stream(pieces));
+}
+
+/// Reads on where an answer has ended: a connection that is left before its end is good for no other question.
+pub(super) async fn drain_stream(
+    pieces: Option<impl Stream<Item = Result<Bytes, ModelError>> + Unpin>,
+) {
+    let Some(mut pieces) = pieces else { return };
+    let read = async { while let Some(Ok(_)) = pieces.next().await {} };
+    let _ = tokio::time::timeout(STREAM_DRAIN_TIMEOUT, read).await;
+}
+
+fn abandon_relay(relay: StreamRelay) -> (Bytes, ResponseObservation, bool) {
+    let (_, seen) = relay.finish_stream();
+    (Bytes::new(), seen, true)
+}

@@ -1,0 +1,607 @@
+//! Model registry: a cached snapshot of models, providers, keys and routes from the database.
+
+use cynode_core::settings::registry::{
+    DEFAULT_MODEL_SETTING, LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING,
+    LOOP_GUARD_COST_PER_MINUTE_SETTING, LOOP_GUARD_IDENTICAL_CALLS_SETTING, THINK_TIMEOUT_SETTING,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use cynode_core::{
+    agents::{AgentKind, AgentRole},
+    budget::{self, Amount},
+    ids::{ProjectId, ProviderId, ProviderKeyId, TaskId, UserId},
+    models::{ModelPrices, OWN_MODEL_PREFIX, ProviderKind, Tier},
+    preferences as rules,
+};
+use cynode_db::{
+    Conn, DbError, Pool,
+    delivery::forges,
+    models::{budgets::LoopGuardLimits, registry},
+    notifications,
+    platform::settings,
+    tasks::projects,
+    tools::tool_servers,
+};
+use cynode_models::{
+    canonical::{ModelError, ModelErrorKind},
+    dialect::{Dialect, ProviderCapabilities},
+    redact::{FingerprintKey, KnownSecret, Redactor},
+    routing::{ProviderRoute, RoutingPreferences},
+    script::ModelScript,
+    upstream::UpstreamEndpoint as Address,
+};
+use secrecy::SecretString;
+use time::OffsetDateTime;
+use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
+
+use super::{
+    InferenceCaller, InferenceRuntime, PROVIDER_IDLE_TIMEOUT, to_model_error, truncate_text,
+};
+use crate::{
+    App, Error,
+    models::registry::ProviderEndpoint,
+    platform::{batch::Batcher, keys::InstallationKeys},
+    tools::tool_servers::CallableServer,
+};
+
+/// The default interaction skill: how to work with `CyNode`, for agents whose model takes skills.
+pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
+
+/// Everything that questions are routed by.
+pub(crate) struct ModelRegistry {
+    /// The number of the last change that is in it.
+    pub(super) epoch: i64,
+    pub(super) models: HashMap<String, RoutedModel>,
+    pub(crate) redactor: Arc<Redactor>,
+    pub(super) loop_guard: LoopGuardLimits,
+    /// The model that is asked when a request names none.
+    pub(super) default: Option<String>,
+    /// The limit of a task that is asked for without one.
+    pub(crate) task_default: Option<Amount>,
+    /// Projects in which nothing is asked any more.
+    archived: HashSet<ProjectId>,
+    /// When it was read.
+    pub(super) since: OffsetDateTime,
+    /// What callers wish, looked up once.
+    wishes: Mutex<HashMap<RoutingPreferenceKey, Arc<RoutingPreferences>>>,
+}
+
+pub(super) type RoutingPreferenceKey =
+    (Option<AgentRole>, UserId, Option<ProjectId>, Option<TaskId>);
+
+/// A model that can be asked.
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that holds of a model or not")]
+pub(super) struct RoutedModel {
+    pub(super) id: String,
+    pub(super) title: String,
+    pub(super) tier: Option<Tier>,
+    /// It is switched on.
+    pub(super) enabled: bool,
+    /// Its project is archived.
+    pub(super) archived: bool,
+    /// It is switched on, its project is not archived, and there is a way to it.
+    pub(super) usable: bool,
+    /// The only project that may use it.
+    pub(super) project: Option<ProjectId>,
+    pub(super) skills: bool,
+    /// Whether it calls tools.
+    pub(super) tools: bool,
+    /// How many seconds an answer may take.
+    pub(super) think_seconds: Option<u32>,
+    pub(super) created: OffsetDateTime,
+    pub(super) routes: Vec<UpstreamRoute>,
+}
+
+impl RoutedModel {
+    /// Whether it can be asked in that project, or outside of all.
+    pub(super) fn is_usable_in(&self, project: Option<ProjectId>) -> bool {
+        self.usable && (self.project.is_none() || self.project == project)
+    }
+
+    /// One of its routes, as the order of choice sees it.
+    pub(super) fn to_routing_option<'a>(&self, route: &'a UpstreamRoute) -> ProviderRoute<'a> {
+        ProviderRoute {
+            provider: &route.provider.name,
+            local: route.provider.local,
+            own: self.project.is_some(),
+        }
+    }
+}
+
+/// One way to a model.
+#[derive(Clone)]
+pub(super) struct UpstreamRoute {
+    pub(super) provider: Arc<RoutedProvider>,
+    pub(super) upstream: String,
+    pub(super) prices: ModelPrices,
+    pub(super) context: u64,
+    pub(super) most_output: u64,
+    pub(super) target: ProviderCapabilities,
+    /// How long the provider may be silent.
+    pub(super) idle: Duration,
+}
+
+/// A provider that can be asked.
+pub(super) struct RoutedProvider {
+    pub(super) id: ProviderId,
+    pub(super) name: String,
+    pub(super) kind: ProviderKind,
+    pub(super) dialect: Dialect,
+    pub(super) local: bool,
+    pub(super) source: AnswerSource,
+    /// The cassette that its answers are kept in.
+    pub(super) record: Option<String>,
+    keys: Vec<OpenProviderKey>,
+}
+
+/// Where answers come from.
+pub(super) enum AnswerSource {
+    Network(Address),
+    Script(ModelScript),
+    Replay(String),
+}
+
+/// A key of a provider, in the open. It never leaves the process but towards its provider.
+pub(super) struct OpenProviderKey {
+    pub(super) id: ProviderKeyId,
+    pub(super) secret: Option<SecretString>,
+    parked_until: Option<OffsetDateTime>,
+}
+
+impl fmt::Debug for ModelRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl RoutedProvider {
+    /// Whether it was given a key.
+    pub(super) const fn has_key(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// A key that does not rest, if one is needed; when all rest, until when the first of them does.
+    pub(super) fn usable_key(
+        &self,
+        now: OffsetDateTime,
+    ) -> Result<Option<&OpenProviderKey>, OffsetDateTime> {
+        let rests = |key: &&OpenProviderKey| key.parked_until.is_some_and(|until| until > now);
+        let awake = self.keys.iter().find(|key| !rests(key));
+        match self.keys.iter().filter_map(|key| key.parked_until).min() {
+            Some(until) if awake.is_none() => Err(until),
+            _ => Ok(awake),
+        }
+    }
+}
+
+impl InferenceRuntime {
+    /// The registry; read anew if it is the one of that number, or if there is none yet.
+    pub(super) async fn get_registry(
+        &self,
+        app: &App,
+        old: Option<i64>,
+    ) -> Result<Arc<ModelRegistry>, Error> {
+        let good = |held: &Option<Arc<ModelRegistry>>| {
+            held.as_ref().filter(|held| old.is_none_or(|old| held.epoch > old)).cloned()
+        };
+        if let Some(held) = good(&*self.registry.read().await) {
+            return Ok(held);
+        }
+        let mut held = self.registry.write().await;
+        // Somebody else may have read it meanwhile.
+        if let Some(held) = good(&held) {
+            return Ok(held);
+        }
+        let fresh = Arc::new(load_registry(app, self).await?);
+        *held = Some(fresh.clone());
+        Ok(fresh)
+    }
+}
+
+/// Looks for several requests at once whether what is known of models has changed.
+pub(crate) type EpochBatcher = Batcher<(), i64>;
+
+pub(crate) fn spawn_epoch_batcher(lanes: &TaskTracker, pool: &Pool) -> EpochBatcher {
+    let pool = pool.clone();
+    Batcher::spawn_lane(lanes, move |asked: Vec<()>| {
+        let pool = pool.clone();
+        async move {
+            let mut conn = pool.acquire().await.ok()?;
+            let epoch = registry::get_registry_epoch(&mut conn).await.ok()?;
+            Some(vec![epoch; asked.len()])
+        }
+    })
+}
+
+impl InferenceRuntime {
+    /// The registry as it is now: the same, if nothing has changed since it was read.
+    pub(super) async fn refresh_registry(
+        &self,
+        app: &App,
+        held: &Arc<ModelRegistry>,
+    ) -> Result<Arc<ModelRegistry>, Error> {
+        let epoch = match app.shared_state().epochs.submit_item(()).await {
+            Some(epoch) => epoch,
+            None => {
+                registry::get_registry_epoch(
+                    &mut *app.pool().acquire().await.map_err(DbError::from)?,
+                )
+                .await?
+            }
+        };
+        if epoch == held.epoch {
+            Ok(held.clone())
+        } else {
+            self.get_registry(app, Some(held.epoch)).await
+        }
+    }
+}
+
+#[tracing::instrument(name = "app.inference.load_registry", skip_all)]
+async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegistry, Error> {
+    let keys = &app.gateway_parts()?.keys;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    // What changes while it is read belongs to the next number.
+    let epoch = registry::get_registry_epoch(&mut conn).await?;
+    let mut secrets = Vec::new();
+    let providers = load_providers(&mut conn, keys, &mut secrets).await?;
+    load_known_secrets(&mut conn, keys, &mut secrets).await?;
+    let mut loop_guard = LoopGuardLimits {
+        max_identical_calls: 10,
+        max_calls_without_progress: 500,
+        max_cost_micros_per_minute: 5_000_000,
+    };
+    let (mut default, mut task_default, mut think) = (None, budget::default_task_limit(None), None);
+    for setting in settings::list_settings(&mut conn).await? {
+        let number = || setting.value.as_i64().filter(|number| *number > 0);
+        let small = || number().and_then(|number| i32::try_from(number).ok());
+        match setting.key.as_str() {
+            LOOP_GUARD_IDENTICAL_CALLS_SETTING => {
+                loop_guard.max_identical_calls = small().unwrap_or(loop_guard.max_identical_calls);
+            }
+            LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING => {
+                loop_guard.max_calls_without_progress =
+                    small().unwrap_or(loop_guard.max_calls_without_progress);
+            }
+            LOOP_GUARD_COST_PER_MINUTE_SETTING => {
+                loop_guard.max_cost_micros_per_minute =
+                    number().unwrap_or(loop_guard.max_cost_micros_per_minute);
+            }
+            DEFAULT_MODEL_SETTING => default = setting.value.as_str().map(str::to_owned),
+            budget::TASK_DEFAULT_SETTING => {
+                task_default = budget::default_task_limit(Some(&setting.value));
+            }
+            THINK_TIMEOUT_SETTING => {
+                think = number().and_then(|number| u32::try_from(number).ok());
+            }
+            _ => {}
+        }
+    }
+    let described = registry::list_models(&mut conn).await?;
+    let archived = projects::list_archived_projects(&mut conn).await?.into_iter().collect();
+    drop(conn);
+    let key = FingerprintKey::new(keys.compute_tag(&[b"redaction"]));
+    let redactor = Redactor::new(models.rules.clone(), key, secrets)
+        .map_err(|error| Error::Internal(error.into()))?;
+    let redactor = Arc::new(redactor);
+    let models = described
+        .into_iter()
+        .map(|model| (model.id.clone(), to_routed_model(model, &providers, think)));
+    Ok(ModelRegistry {
+        epoch,
+        models: models.collect(),
+        redactor,
+        loop_guard,
+        default,
+        task_default,
+        archived,
+        since: app.environment().now(),
+        wishes: Mutex::default(),
+    })
+}
+
+/// The secrets that we hold for others than providers: tool servers, forges, and those who are told. One that cannot be
+/// opened harms no other.
+async fn load_known_secrets(
+    conn: &mut Conn,
+    keys: &InstallationKeys,
+    secrets: &mut Vec<KnownSecret>,
+) -> Result<(), Error> {
+    let mut know = |name: String, opened: Result<SecretString, Error>| match opened {
+        Ok(value) => secrets.push(KnownSecret { name, value }),
+        Err(error) => {
+            tracing::error!(event = "secret.unseal_failed", %error, secret = name, "a secret cannot be unsealed and is not redacted");
+        }
+    };
+    for server in tool_servers::list_tool_servers(conn).await? {
+        match CallableServer::unseal_server(&server, keys) {
+            Ok(open) => {
+                for (name, value) in open.secrets {
+                    know(format!("{}-{name}", server.name), Ok(value));
+                }
+            }
+            Err(error) => know(server.name, Err(error)),
+        }
+    }
+    for remote in forges::list_remotes(conn).await? {
+        know("forge-credential".into(), keys.forge_credential(&remote));
+        know("forge-webhook".into(), keys.webhook_secret(&remote));
+    }
+    for channel in notifications::list_sealed_channels(conn).await? {
+        match crate::platform::keys::unseal_channel_secrets(&channel, keys) {
+            Ok(opened) => {
+                for value in opened {
+                    know("channel-secret".into(), Ok(value));
+                }
+            }
+            Err(error) => know(format!("channel-{}", channel.id), Err(error)),
+        }
+    }
+    Ok(())
+}
+
+fn to_routed_model(
+    model: registry::ModelRecord,
+    providers: &HashMap<ProviderId, Arc<RoutedProvider>>,
+    think: Option<u32>,
+) -> RoutedModel {
+    let think_seconds = model.think_seconds.and_then(|own| u32::try_from(own).ok()).or(think);
+    let idle = idle_timeout(think_seconds);
+    let (context, most_output) =
+        (model.context_tokens.unsigned_abs(), model.max_output_tokens.unsigned_abs());
+    let routes: Vec<UpstreamRoute> = model
+        .routes
+        .into_iter()
+        .filter_map(|route| {
+            let provider = providers.get(&route.provider)?.clone();
+            let target = ProviderCapabilities {
+                default_max_tokens: u32::try_from(most_output).unwrap_or(u32::MAX),
+                max_completion_tokens: provider.kind == ProviderKind::OpenAi,
+                schema_output: model.json_schema,
+                drop_foreign_tools: true,
+                ..ProviderCapabilities::default()
+            };
+            let (upstream, prices) = (route.upstream, route.prices);
+            Some(UpstreamRoute { provider, upstream, prices, context, most_output, target, idle })
+        })
+        .collect();
+    RoutedModel {
+        enabled: model.enabled,
+        archived: model.archived,
+        usable: model.enabled && !model.archived && !routes.is_empty(),
+        project: model.project,
+        id: model.id,
+        title: model.title,
+        tier: model.tier,
+        skills: model.skills,
+        tools: model.tools,
+        think_seconds,
+        created: model.created_at,
+        routes,
+    }
+}
+
+/// How long a provider may be silent whose model may think for so long. The project manager gives it three times as long when it
+/// asks once more.
+fn idle_timeout(think_seconds: Option<u32>) -> Duration {
+    let longest = Duration::from_secs(think_seconds.unwrap_or_default().into()).saturating_mul(3);
+    PROVIDER_IDLE_TIMEOUT.max(longest)
+}
+
+/// The providers that are switched on. One that cannot be used harms no other.
+async fn load_providers(
+    conn: &mut Conn,
+    keys: &InstallationKeys,
+    secrets: &mut Vec<KnownSecret>,
+) -> Result<HashMap<ProviderId, Arc<RoutedProvider>>, Error> {
+    let described = registry::list_providers(conn).await?;
+    let mut opened: HashMap<ProviderId, Vec<OpenProviderKey>> = HashMap::new();
+    for key in registry::list_provider_keys(conn).await? {
+        let secret =
+            keys.unseal_secret(key.id.as_uuid().as_bytes(), &key.sealed).and_then(|bytes| {
+                String::from_utf8(bytes).map_err(|error| Error::Internal(error.into()))
+            });
+        match secret {
+            Ok(secret) => {
+                let secret = SecretString::from(secret);
+                let name = format!("{}-key", key.provider);
+                secrets.push(KnownSecret { name, value: secret.clone() });
+                let held = OpenProviderKey {
+                    id: key.id,
+                    secret: Some(secret),
+                    parked_until: key.parked_until,
+                };
+                opened.entry(key.provider).or_default().push(held);
+            }
+            Err(error) => {
+                tracing::error!(event = "provider_key.unseal_failed", %error, key.id = %key.id, "a provider's key cannot be used");
+            }
+        }
+    }
+    let mut usable = HashMap::new();
+    for provider in described.iter().filter(|provider| provider.enabled) {
+        let place = ProviderEndpoint::from_provider(provider)?;
+        // Who records asks in the name of another.
+        let asked = match place.recorded_provider {
+            Some(id) => described.iter().find(|other| other.id == id),
+            None => Some(provider),
+        };
+        let Some(asked) = asked.filter(|asked| asked.enabled) else { continue };
+        let asked_place = ProviderEndpoint::from_provider(asked)?;
+        let source = match (asked.kind, asked_place.base_url, asked_place.script, &place.cassette) {
+            (ProviderKind::Replay, _, _, Some(cassette)) => AnswerSource::Replay(cassette.clone()),
+            (ProviderKind::Scripted, _, Some(script), _) => {
+                match ModelScript::parse_script(&script) {
+                    Ok(script) => AnswerSource::Script(script),
+                    Err(error) => {
+                        tracing::error!(event = "provider.script_invalid", %error, provider = provider.name, "a script cannot be used");
+                        continue;
+                    }
+                }
+            }
+            (_, Some(base_url), _, _) => AnswerSource::Network(Address {
+                kind: asked.kind,
+                dialect: asked.dialect,
+                base_url,
+            }),
+            _ => continue,
+        };
+        let held = RoutedProvider {
+            id: provider.id,
+            name: provider.name.clone(),
+            kind: asked.kind,
+            dialect: asked.dialect,
+            local: provider.local,
+            source,
+            record: (provider.kind == ProviderKind::Record).then_some(place.cassette).flatten(),
+            keys: opened
+                .get(&asked.id)
+                .map(|keys| keys.iter().map(OpenProviderKey::clone_key).collect())
+                .unwrap_or_default(),
+        };
+        usable.insert(provider.id, Arc::new(held));
+    }
+    Ok(usable)
+}
+
+impl OpenProviderKey {
+    fn clone_key(&self) -> Self {
+        Self { id: self.id, secret: self.secret.clone(), parked_until: self.parked_until }
+    }
+}
+
+impl ModelRegistry {
+    /// The ways that are tried, in their order; an id that nobody listed is an error and never another model.
+    pub(super) async fn route_candidates(
+        &self,
+        app: &App,
+        who: &InferenceCaller,
+        id: &str,
+    ) -> Result<Vec<UpstreamRoute>, ModelError> {
+        let unknown = || {
+            let told = format!(
+                "there is no model `{}`; `GET /v1/models` lists what may be asked",
+                truncate_text(id)
+            );
+            ModelError::new(ModelErrorKind::NotFound, told).with_code("model_not_found")
+        };
+        if who.project.is_some_and(|project| self.archived.contains(&project)) {
+            return Err(ModelError::new(
+                ModelErrorKind::BadRequest,
+                crate::tasks::projects::ARCHIVED_MESSAGE,
+            ));
+        }
+        let ways = self.list_routes(id, who.project);
+        if ways.is_empty() {
+            return Err(unknown());
+        }
+        let wisher = (who.agent_role(), who.user, who.project, who.task_id());
+        let wishes =
+            self.routing_preferences(app, wisher).await.map_err(|error| to_model_error(&error))?;
+        let known: Vec<ProviderRoute<'_>> =
+            ways.iter().map(|(model, way)| model.to_routing_option(way)).collect();
+        Ok(wishes.rank_routes(&known).into_iter().map(|at| ways[at].1.clone()).collect())
+    }
+
+    /// Every route of whatever answers to that id in that project, by the model's id and in the order of its routes.
+    pub(super) fn list_routes(
+        &self,
+        id: &str,
+        project: Option<ProjectId>,
+    ) -> Vec<(&RoutedModel, &UpstreamRoute)> {
+        // What begins like ours is a tier or nothing.
+        if id.starts_with(OWN_MODEL_PREFIX) && Tier::from_model_id(id).is_none() {
+            return Vec::new();
+        }
+        let mut models: Vec<&RoutedModel> = self.models_for_id(id, project).collect();
+        models.sort_by(|a, b| a.id.cmp(&b.id));
+        let routes = models.into_iter();
+        routes.flat_map(|model| model.routes.iter().map(move |way| (model, way))).collect()
+    }
+
+    /// Whether the default interaction skill is given along: to agents that manage, where the model takes skills.
+    pub(super) fn wants_skill(&self, who: &InferenceCaller, id: &str) -> bool {
+        let manages = who
+            .agent_role()
+            .is_some_and(|role| matches!(role.agent_kind(), AgentKind::Pm | AgentKind::Pa));
+        let takes = match Tier::from_model_id(id) {
+            Some(tier) => {
+                let of_tier = |model: &&RoutedModel| {
+                    model.is_usable_in(who.project) && model.tier == Some(tier)
+                };
+                self.models.values().filter(of_tier).all(|model| model.skills)
+            }
+            None => self.models.get(id).is_some_and(|model| model.skills),
+        };
+        manages && takes
+    }
+
+    /// Whatever may answer to that id in that project, or outside of all.
+    fn models_for_id(
+        &self,
+        id: &str,
+        project: Option<ProjectId>,
+    ) -> impl Iterator<Item = &RoutedModel> {
+        let named = move |model: &&RoutedModel| match Tier::from_model_id(id) {
+            Some(tier) => model.tier == Some(tier),
+            None => model.id == id,
+        };
+        self.models.values().filter(move |model| model.is_usable_in(project)).filter(named)
+    }
+
+    /// Whether whatever may answer to that id in that project calls tools.
+    pub(super) fn calls_tools(&self, id: &str, project: Option<ProjectId>) -> bool {
+        let mut those = self.models_for_id(id, project).peekable();
+        those.peek().is_some() && those.all(|model| model.tools)
+    }
+
+    /// How many seconds an answer may take of whatever may answer to that id in that project, where somebody has said.
+    pub(super) fn think_seconds(&self, id: &str, project: Option<ProjectId>) -> Option<u32> {
+        self.models_for_id(id, project).filter_map(|model| model.think_seconds).max()
+    }
+
+    /// How long the project manager may be silent, which waits for any of the models.
+    pub(super) fn manager_idle_timeout(&self) -> Duration {
+        idle_timeout(self.models.values().filter_map(|model| model.think_seconds).max())
+    }
+
+    /// What agents on our side may ask in that project: the tiers that somebody answers to, and the installation's own choice.
+    pub(super) fn available_model_ids(&self, project: Option<ProjectId>) -> Vec<String> {
+        let tiers = Tier::ALL.iter().map(|tier| tier.tier_model_id());
+        let chosen = self.default.iter().filter(|id| Tier::from_model_id(id).is_none()).cloned();
+        tiers.chain(chosen).filter(|id| self.models_for_id(id, project).next().is_some()).collect()
+    }
+
+    /// What the preferences say for whoever asks. They are looked up once: every change of them makes a new registry.
+    pub(super) async fn routing_preferences(
+        &self,
+        app: &App,
+        wisher: RoutingPreferenceKey,
+    ) -> Result<Arc<RoutingPreferences>, Error> {
+        let (role, user, project, task) = wisher;
+        let mut known = self.wishes.lock().await;
+        if let Some(wishes) = known.get(&wisher) {
+            return Ok(wishes.clone());
+        }
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let entries =
+            crate::tasks::preferences::load_preference_entries(&mut conn, user, project, task)
+                .await?;
+        let resolution = match role {
+            Some(role) => rules::resolve_for_role(role, entries),
+            None => rules::resolve_preferences(entries),
+        };
+        let wishes = Arc::new(RoutingPreferences::from_preferences(role, &resolution));
+        if known.len() > 10_000 {
+            known.clear();
+        }
+        known.insert(wisher, wishes.clone());
+        Ok(wishes)
+    }
+}

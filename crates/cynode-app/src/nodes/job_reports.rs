@@ -1,0 +1,503 @@
+//! Reports of nodes about their jobs: events, permission requests, blobs and results.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use cynode_core::{
+    ids::{ArtifactId, CallId, JobId, NodeId},
+    workflow::units::JobState,
+};
+use cynode_db::{
+    DbError,
+    nodes::{self, RunningNodeJob},
+    tools::{agent_tokens, approvals as answers, artifacts},
+    workflow::jobs,
+};
+use cynode_wire::{
+    nodes::{
+        AskPermission, EventsReceipt, JobEvent, JobEvents, NodeResult, PermissionAnswer,
+        StoredBlob, WorkResult,
+    },
+    workflow::{
+        jobs::{JobOutcome, JobStatusView},
+        work::{CommitRule, JobSpec},
+    },
+};
+use futures::{Stream, StreamExt};
+use object_store::{ObjectStoreExt, PutPayload, path::Path};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+
+use super::{AuthenticatedNode, CLAIM_POLL_INTERVAL};
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    delivery::{evidence, repositories::DiffStat},
+    models::inference,
+    platform::timeouts::wait_timeout,
+    tools::{
+        approvals::{self, ApprovalOutcome, ApprovalRequest},
+        artifacts::{decode_hex32, object_path as stored_at},
+    },
+};
+
+/// Most events in one message, and most bytes of one.
+const MAX_JOB_EVENTS: usize = 500;
+const MAX_EVENT_BYTES: usize = 64 * 1024;
+
+/// What a question of an agent is called among the tools that people approve.
+pub(crate) const PERMISSION_TOOL: &str = "agent.permission";
+
+/// Most bytes that are stored for a job in one piece.
+const MAX_BLOB_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Stores events of a job, redacted. What was stored before is left out; a gap is refused.
+#[tracing::instrument(name = "app.nodes.store_job_events", skip_all, fields(job.id = %job))]
+pub async fn store_job_events(
+    app: &App,
+    node: AuthenticatedNode,
+    job: JobId,
+    mut body: JobEvents,
+) -> Result<EventsReceipt, Error> {
+    if body.events.len() > MAX_JOB_EVENTS {
+        return Err(Error::Invalid(format!("at most {MAX_JOB_EVENTS} events at once")));
+    }
+    let first =
+        i64::try_from(body.first).map_err(|_| Error::Invalid("`first` is out of range".into()))?;
+    body.events = redact_events(app, body.events).await?;
+    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let held = require_claim(&mut tx, node, job, body.fencing_token).await?;
+    if first > held.events_next {
+        return Err(Error::Conflict("events before these are missing"));
+    }
+    let known = usize::try_from(held.events_next - first).unwrap_or(usize::MAX);
+    let new = body.events.get(known..).unwrap_or_default();
+    if !new.is_empty() {
+        nodes::append_job_events(&mut tx, job, &held, new).await?;
+        tx.commit().await.map_err(DbError::from)?;
+    }
+    let next = held.events_next + i64::try_from(new.len()).unwrap_or(i64::MAX);
+    Ok(EventsReceipt { next: u64::try_from(next).unwrap_or_default() })
+}
+
+async fn redact_events(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>, Error> {
+    let broken = |error: serde_json::Error| Error::Internal(error.into());
+    let mut value = serde_json::to_value(&events).map_err(broken)?;
+    for event in value.as_array_mut().into_iter().flatten() {
+        let bytes = event.to_string().len();
+        if bytes > MAX_EVENT_BYTES {
+            *event = json!({ "at_ms": event["at_ms"], "event": "truncated", "data": { "bytes": bytes } });
+        }
+    }
+    crate::platform::redaction::redact_value(app, &mut value).await?;
+    replace_nul_chars(&mut value);
+    serde_json::from_value(value).map_err(broken)
+}
+
+/// PostgreSQL holds no zero character in a text; programs write them all the time.
+fn replace_nul_chars(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+        Value::Array(items) => items.iter_mut().for_each(replace_nul_chars),
+        Value::Object(fields) => {
+            if fields.keys().any(|key| key.contains('\0')) {
+                let named = std::mem::take(fields).into_iter();
+                *fields =
+                    named.map(|(key, value)| (key.replace('\0', "\u{fffd}"), value)).collect();
+            }
+            fields.values_mut().for_each(replace_nul_chars);
+        }
+        _ => {}
+    }
+}
+
+async fn require_claim(
+    conn: &mut cynode_db::Conn,
+    node: AuthenticatedNode,
+    job: JobId,
+    fencing_token: i64,
+) -> Result<RunningNodeJob, Error> {
+    let held = nodes::lock_running_job(conn, node.id, job, fencing_token).await?;
+    held.ok_or(Error::Fenced("the job is not yours under this token, or it has ended"))
+}
+
+/// Events of a job, for whoever may see its project.
+#[tracing::instrument(name = "app.nodes.list_job_events", skip_all, fields(job.id = %job))]
+pub async fn list_job_events(
+    ctx: &mut Ctx,
+    job: JobId,
+    from: u64,
+    most: u16,
+) -> Result<Vec<cynode_db::nodes::JobEventRecord>, Error> {
+    ctx.caller()?;
+    let missing = || Error::not_found("job", job);
+    let task = jobs::task_of_job(ctx.conn(), job).await?.ok_or_else(missing)?;
+    crate::tasks::get_task(ctx, task).await.map_err(|_| missing())?;
+    let from = i64::try_from(from).unwrap_or(i64::MAX);
+    Ok(nodes::list_job_events(ctx.conn(), job, from, most.into()).await?)
+}
+
+/// Asks people whether an agent may do what it wants to do. Asked again in the same words, the answer is the same.
+#[tracing::instrument(name = "app.nodes.ask_permission", skip_all, fields(job.id = %job))]
+pub async fn ask_permission(
+    app: &App,
+    request: &OperationRequest,
+    node: AuthenticatedNode,
+    job: JobId,
+    body: &AskPermission,
+) -> Result<PermissionAnswer, Error> {
+    let mut input = json!({ "title": body.title, "input": body.input });
+    crate::platform::redaction::redact_value(app, &mut input).await?;
+    replace_nul_chars(&mut input);
+    let words = input.to_string();
+    if words.len() > MAX_EVENT_BYTES {
+        return Err(Error::Invalid("what is asked for is too long to be shown to a person".into()));
+    }
+    let keys = &app.gateway_parts()?.keys;
+    let until = Instant::now() + wait_timeout(Some(body.wait_ms));
+    loop {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let held = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
+        let held = held.ok_or(Error::Fenced("the job is not yours any more"))?;
+        let agent = agent_tokens::first_token_of_job(&mut conn, job).await?;
+        let asked = ApprovalRequest {
+            agent: agent.ok_or(Error::Fenced("the job has no agent any more"))?,
+            project: Some(held.project),
+            task: Some(held.task),
+            tool: PERMISSION_TOOL.to_owned(),
+            arguments: keys.digest_key().digest_bytes(words.as_bytes()).0,
+            policy: keys.compute_tag(&[PERMISSION_TOOL.as_bytes()]),
+            rules: Vec::new(),
+        };
+        let before = answers::find_approval_decision(&mut conn, &asked).await?;
+        drop(conn);
+        if let Some(allowed) = before {
+            return Ok(if allowed { PermissionAnswer::Allowed } else { PermissionAnswer::Refused });
+        }
+        let call = CallId::from_uuid(app.environment().new_uuid(app.environment().now()));
+        match approvals::obtain_approval(app, request, &asked, &words, call).await? {
+            ApprovalOutcome::Spent(_) => return Ok(PermissionAnswer::Allowed),
+            ApprovalOutcome::Refused(_) => return Ok(PermissionAnswer::Refused),
+            // Where too many wait, this one is asked when others were answered.
+            ApprovalOutcome::Waiting(_) | ApprovalOutcome::TooMany => {}
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(PermissionAnswer::Waiting);
+        }
+        // Whoever answers does so in this process or in another: both are seen.
+        let mut commits = app.subscribe_commits();
+        let _ = tokio::time::timeout(
+            left.min(app.stream_poll_delay(CLAIM_POLL_INTERVAL)),
+            commits.changed(),
+        )
+        .await;
+    }
+}
+
+/// Stores bytes of a job under their digest, which must be the one that was named.
+#[tracing::instrument(name = "app.nodes.store_blob", skip_all, fields(job.id = %job))]
+pub async fn store_blob<E>(
+    app: &App,
+    node: AuthenticatedNode,
+    job: JobId,
+    fencing_token: i64,
+    sha256: &str,
+    bytes: impl Stream<Item = Result<Bytes, E>> + Send,
+) -> Result<StoredBlob, Error> {
+    let digest = decode_hex32(sha256)
+        .ok_or_else(|| Error::Invalid("bytes are named by their SHA-256, in hexadecimal".into()))?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    require_claim(&mut conn, node, job, fencing_token).await?;
+    drop(conn);
+    let parts = app.gateway_parts()?;
+    let (objects, place) = (&parts.objects, stored_at(&digest));
+    let broken = |error: object_store::Error| {
+        Error::Internal(anyhow::Error::from(error).context("the object store failed"))
+    };
+    // They wait under another name until it is known that they are what they are called.
+    let waiting =
+        Path::from(format!("incoming/{}", app.environment().new_uuid(app.environment().now())));
+    let mut upload = object_store::buffered::BufWriter::new(objects.clone(), waiting.clone());
+    let (mut hash, mut size) = (Sha256::new(), 0_u64);
+    let mut bytes = std::pin::pin!(bytes);
+    let outcome = loop {
+        match bytes.next().await {
+            None => break Ok(()),
+            Some(Err(_)) => break Err(Error::Invalid("the bytes were cut off".into())),
+            Some(Ok(piece)) => {
+                size += piece.len() as u64;
+                if size > MAX_BLOB_BYTES {
+                    let why = format!("at most {MAX_BLOB_BYTES} bytes are stored in one piece");
+                    break Err(Error::Invalid(why));
+                }
+                hash.update(&piece);
+                if let Err(error) = upload.write_all(&piece).await {
+                    break Err(Error::Internal(error.into()));
+                }
+            }
+        }
+    };
+    if let Err(error) = outcome {
+        let _ = upload.abort().await;
+        return Err(error);
+    }
+    if <[u8; 32]>::from(hash.finalize()) != digest {
+        let _ = upload.abort().await;
+        return Err(Error::Invalid("the bytes do not have the digest that was named".into()));
+    }
+    if size == 0 {
+        objects.put(&place, PutPayload::new()).await.map_err(broken)?;
+    } else {
+        upload.shutdown().await.map_err(|error| Error::Internal(error.into()))?;
+        objects.rename(&waiting, &place).await.map_err(broken)?;
+    }
+    Ok(StoredBlob { sha256: sha256.to_owned(), bytes: size })
+}
+
+/// Stores what came of a job and wakes its run. A commit is looked at before it counts. Reported again, nothing changes;
+/// reported late or by somebody else, it is refused.
+#[tracing::instrument(name = "app.nodes.store_job_result", skip_all, fields(job.id = %job))]
+pub async fn store_job_result(
+    app: &App,
+    node: AuthenticatedNode,
+    job: JobId,
+    body: NodeResult,
+) -> Result<JobStatusView, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let found = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
+    let Some(held) = found else {
+        // Known already: nothing changes. Whatever was said then stands.
+        let ours = |there: &jobs::JobClaimState| {
+            matches!(there.state, JobState::Succeeded | JobState::Failed)
+                && there.fencing_token == body.fencing_token
+                && there.worker.as_deref() == Some(&node.id.to_string())
+        };
+        return match jobs::get_claim_state(&mut conn, job).await? {
+            Some(there) if ours(&there) => Ok(JobStatusView { job_id: job, state: there.state }),
+            None => Err(Error::not_found("job", job)),
+            Some(_) => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
+        };
+    };
+    // Looking at a commit takes its time.
+    drop(conn);
+    let (outcome, result) = validate_result(app, &held, job, body.outcome, body.result).await?;
+    finish_job(app, node, job, body.fencing_token, outcome, &result).await
+}
+
+/// Fails a job that its node was never told of, because it cannot be done as it was planned.
+pub(super) async fn fail_job(
+    app: &App,
+    node: AuthenticatedNode,
+    job: JobId,
+    fencing_token: i64,
+    why: &str,
+) -> Result<(), Error> {
+    let result = WorkResult {
+        summary: why.to_owned(),
+        stop_reason: "impossible".to_owned(),
+        ..WorkResult::default()
+    };
+    let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
+    finish_job(app, node, job, fencing_token, JobOutcome::Failed, &result).await.map(drop)
+}
+
+/// What a result is worth: a commit must be there and follow its base, and be there at all when one is required.
+async fn validate_result(
+    app: &App,
+    held: &RunningNodeJob,
+    job: JobId,
+    said: JobOutcome,
+    mut result: WorkResult,
+) -> Result<(JobOutcome, Value), Error> {
+    let work: Option<JobSpec> = serde_json::from_value(held.work.clone()).ok();
+    let rule = work.map(|work| work.commit).unwrap_or_default();
+    if evidence::is_check_job(&held.work) {
+        result = evidence::strip_untrusted_fields(result);
+    }
+    let mut outcome = said;
+    let mut refuse = |result: &mut WorkResult, why: String| {
+        outcome = JobOutcome::Failed;
+        result.summary = format!("{why}. The worker said: {}", result.summary);
+        "unverified".clone_into(&mut result.stop_reason);
+        result.commit = None;
+    };
+    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
+    match (result.commit.clone(), rule) {
+        (Some(_), CommitRule::Never) => result.commit = None,
+        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
+            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
+                Ok(stat) => {
+                    diff = stat;
+                    looked =
+                        evidence::inspect_change(app, held.project, held.task, &commit).await?;
+                }
+                Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
+            }
+        }
+        // What an earlier attempt left stands, with all that was to be answered for.
+        // And what was put together before is already together.
+        (None, CommitRule::Required | CommitRule::IfChanged)
+            if said == JobOutcome::Succeeded && (held.again || is_merge_job(&held.work)) =>
+        {
+            result.commit.clone_from(&held.base);
+            if let Some(commit) = &held.base {
+                looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
+            }
+        }
+        (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
+            refuse(&mut result, "nothing was changed, though something had to be".to_owned());
+        }
+        // Who changes nothing leaves what others left: checks run with the same tests as they were, and anomalies stay.
+        (None, CommitRule::IfChanged) if said == JobOutcome::Succeeded => {
+            if let Some(commit) = &held.base {
+                looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
+            }
+        }
+        (None, _) => {}
+    }
+    let mut value = serde_json::to_value(&result).map_err(|e| Error::Internal(e.into()))?;
+    crate::platform::redaction::redact_value(app, &mut value).await?;
+    replace_nul_chars(&mut value);
+    value["base"] = json!(held.base);
+    value["diff"] = json!(diff);
+    value["anomalies"] = json!(looked.anomalies);
+    value["restored_tests"] = json!(looked.restored_tests);
+    if let Some(conflict) = &result.conflict {
+        // What it started from was there before anything was put together with it.
+        let merged: Vec<String> =
+            held.base.iter().chain(&conflict.merged_commits).cloned().collect();
+        let mut commits = merged.clone();
+        commits.push(conflict.commit.clone());
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let units =
+            cynode_db::workflow::units::units_by_commit(&mut conn, held.task, &commits).await?;
+        let named = |commit: &String| units.get(commit).cloned();
+        value["conflict"]["unit"] = json!(named(&conflict.commit));
+        value["conflict"]["merged_units"] =
+            merged.iter().filter_map(named).map(|key| json!(key)).collect();
+    }
+    Ok((outcome, value))
+}
+
+/// Whether nobody works, and commits are only put together.
+fn is_merge_job(work: &Value) -> bool {
+    work["worker"]["kind"] == "merge"
+}
+
+async fn import_commit(
+    app: &App,
+    held: &RunningNodeJob,
+    job: JobId,
+    commit: &str,
+    bundle: Option<&StoredBlob>,
+) -> Result<Result<Option<DiffStat>, String>, Error> {
+    let Some(bundle) = bundle else { return Ok(Err("no bundle came with it".to_owned())) };
+    let Some(digest) = decode_hex32(&bundle.sha256) else {
+        return Ok(Err("its bundle has no good name".to_owned()));
+    };
+    let parts = app.gateway_parts()?;
+    let stored = match parts.objects.get(&stored_at(&digest)).await {
+        Ok(stored) => stored,
+        Err(object_store::Error::NotFound { .. }) => {
+            return Ok(Err("its bundle was not stored".to_owned()));
+        }
+        Err(error) => return Err(Error::Internal(error.into())),
+    };
+    let name = app.environment().new_uuid(app.environment().now()).to_string();
+    let file = parts.repositories.receive_bundle(&name, stored.into_stream()).await?;
+    // What was put together must all be in what came of it.
+    let (base, merge) = (held.base.as_deref(), held.merge.as_slice());
+    match parts
+        .repositories
+        .import_job_commit(held.project, job, file.path(), commit, base, merge)
+        .await
+    {
+        Ok(stat) => Ok(Ok(stat)),
+        Err(crate::delivery::repositories::RepositoryError::Refused(why)) => Ok(Err(why)),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Stores the result, wakes the run, and ends what the agent could do.
+async fn finish_job(
+    app: &App,
+    node: AuthenticatedNode,
+    job: JobId,
+    fencing_token: i64,
+    outcome: JobOutcome,
+    result: &Value,
+) -> Result<JobStatusView, Error> {
+    let (state, worker) = (outcome.job_state(), node.id.to_string());
+    let claim = jobs::JobClaim { job, worker: &worker, fencing_token };
+    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let agent = agent_tokens::first_token_of_job(&mut tx, job).await?;
+    let Some(task) = jobs::record_job_result(&mut tx, claim, state, result).await? else {
+        // Somebody was quicker: the same report sent twice, or a cancellation.
+        let standing = jobs::get_claim_state(&mut tx, job).await?;
+        return match standing {
+            Some(there) if there.state == state && there.worker.as_deref() == Some(&worker) => {
+                Ok(JobStatusView { job_id: job, state })
+            }
+            _ => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
+        };
+    };
+    let now = app.environment().now();
+    if let Some(agent) = agent {
+        record_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
+    }
+    agent_tokens::revoke_job_tokens(&mut tx, job, now).await?;
+    let more = evidence::record_check_result(app, &mut tx, job, outcome, result).await?;
+    tx.commit().await.map_err(DbError::from)?;
+    app.announce_commit();
+    if more {
+        app.announce_queued_work();
+    }
+    app.announce_due_runs(&[task]);
+    Ok(JobStatusView { job_id: job, state })
+}
+
+/// Notes the stored bytes of a result, so that people find them with the task.
+async fn record_artifacts(
+    app: &App,
+    conn: &mut cynode_db::Conn,
+    node: NodeId,
+    job: JobId,
+    task: cynode_core::ids::TaskId,
+    agent: cynode_core::ids::AgentTokenId,
+    result: &Value,
+) -> Result<(), Error> {
+    let Some(project) = cynode_db::tasks::get_task(conn, task).await?.map(|task| task.project)
+    else {
+        return Ok(());
+    };
+    let result: WorkResult = WorkResult {
+        bundle: serde_json::from_value(result["bundle"].clone()).ok().flatten(),
+        artifacts: serde_json::from_value(result["artifacts"].clone()).unwrap_or_default(),
+        ..WorkResult::default()
+    };
+    let bundle = result.bundle.into_iter().map(|blob| (format!("{job}.bundle"), blob));
+    for (name, blob) in bundle.chain(result.artifacts) {
+        let Some(digest) = decode_hex32(&blob.sha256) else { continue };
+        // A note without bytes is never seen.
+        if app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_err() {
+            tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
+            continue;
+        }
+        let now = app.environment().now();
+        let artifact = artifacts::Artifact {
+            id: ArtifactId::from_uuid(app.environment().new_uuid(now)),
+            project,
+            task: Some(task),
+            job: Some(job),
+            name: name.chars().filter(|c| !c.is_control()).take(200).collect(),
+            media_type: "application/octet-stream".to_owned(),
+            digest,
+            size: i64::try_from(blob.bytes).unwrap_or(i64::MAX),
+            created_by: agent,
+            created_at: now,
+        };
+        artifacts::insert_artifact(conn, &artifact).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,391 @@
+//! Answer links: signed, single-use links with which one person answers one question.
+
+use cynode_core::{
+    ids::{ApprovalId, TaskId, UserId, WaitId},
+    names::Prose,
+    roles::UserRole,
+};
+use cynode_db::{
+    DbError,
+    identity::{accounts, authentication},
+    notifications,
+};
+use cynode_wire::{
+    tools::DecideApproval,
+    workflow::timeline::{AnswerQuestion, ApprovePlan},
+};
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest, Sha256};
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+use crate::{
+    App, AuthenticatedCaller, Ctx, Error, OperationRequest,
+    models::inference,
+    notifications::{HumanQuestion, QuestionRef, question},
+    platform::keys::InstallationKeys,
+    tools::approvals,
+    workflow::signals,
+};
+
+/// How long a link works at most.
+pub(crate) const LINK_TTL: Duration = Duration::hours(24);
+
+/// The form that says yes.
+pub const APPROVE_FORM: &str = "decision=approve";
+
+/// The form that says no.
+pub const REFUSE_FORM: &str = "decision=refuse";
+
+/// The form of what is signed. A new form gets a new number.
+const TOKEN_VERSION: u8 = 2;
+
+/// The form before it, which does not say when it was made.
+const UNDATED_TOKEN_VERSION: u8 = 1;
+
+/// Bytes of the tag, behind what is signed.
+const TAG_BYTES: usize = 32;
+
+/// What a link says: who may answer which question until when, and when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkToken {
+    pub(crate) asked: QuestionRef,
+    pub(crate) user: UserId,
+    pub(crate) expires_at: OffsetDateTime,
+    pub(crate) made_at: OffsetDateTime,
+}
+
+impl LinkToken {
+    /// The token as it stands in an address.
+    pub(crate) fn encode_token(&self, keys: &InstallationKeys) -> String {
+        let (kind, id) = match self.asked {
+            QuestionRef::Approval(id) => (1, id.as_uuid()),
+            QuestionRef::Plan(id) => (2, id.as_uuid()),
+            QuestionRef::Answer(id) => (3, id.as_uuid()),
+        };
+        let mut bytes = vec![TOKEN_VERSION, kind];
+        bytes.extend_from_slice(id.as_bytes());
+        bytes.extend_from_slice(self.user.as_uuid().as_bytes());
+        bytes.extend_from_slice(&self.expires_at.unix_timestamp().to_be_bytes());
+        bytes.extend_from_slice(&self.made_at.unix_timestamp().to_be_bytes());
+        let tag = compute_link_tag(keys, &bytes);
+        bytes.extend_from_slice(&tag);
+        BASE64URL_NOPAD.encode(&bytes)
+    }
+
+    /// What a token says, if it is ours to the last bit.
+    fn decode_token(text: &str, keys: &InstallationKeys) -> Option<Self> {
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+        let (signed, tag) = bytes.split_last_chunk::<TAG_BYTES>()?;
+        if !keys.verify_tag(&[LINK_TAG_LABEL, signed], tag) {
+            return None;
+        }
+        let ([version, kind], rest) = signed.split_first_chunk::<2>()?;
+        let (id, rest) = rest.split_first_chunk::<16>()?;
+        let (user, rest) = rest.split_first_chunk::<16>()?;
+        let id = Uuid::from_bytes(*id);
+        let asked = match kind {
+            1 => QuestionRef::Approval(ApprovalId::from_uuid(id)),
+            2 => QuestionRef::Plan(WaitId::from_uuid(id)),
+            3 => QuestionRef::Answer(WaitId::from_uuid(id)),
+            _ => return None,
+        };
+        let (expires, made) = rest.split_first_chunk::<8>()?;
+        let expires_at = decode_timestamp(*expires)?;
+        let made_at = match *version {
+            TOKEN_VERSION => decode_timestamp(made.try_into().ok()?)?,
+            // No link was made earlier than that.
+            UNDATED_TOKEN_VERSION if made.is_empty() => expires_at - LINK_TTL,
+            _ => return None,
+        };
+        let user = UserId::from_uuid(Uuid::from_bytes(*user));
+        Some(Self { asked, user, expires_at, made_at })
+    }
+}
+
+fn decode_timestamp(seconds: [u8; 8]) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(i64::from_be_bytes(seconds)).ok()
+}
+
+/// What tags of links are told from other tags by.
+const LINK_TAG_LABEL: &[u8] = b"answer-link/v1";
+
+fn compute_link_tag(keys: &InstallationKeys, signed: &[u8]) -> [u8; TAG_BYTES] {
+    keys.compute_tag(&[LINK_TAG_LABEL, signed])
+}
+
+/// Why a link does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// We did not make it.
+    #[error("this link is not one of ours")]
+    Forged,
+    /// Its time is over.
+    #[error("this is over: the time in which it could be answered has passed")]
+    Expired,
+    /// It was used.
+    #[error("this link was used already")]
+    Used,
+    /// Somebody answered another way, or the question is not asked any more.
+    #[error("this was answered already, or is not asked any more")]
+    Answered,
+    /// The person may not answer any more.
+    #[error("you may not answer this any more")]
+    NotYours,
+    /// What was said is no answer.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// Our fault.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl From<DbError> for LinkError {
+    fn from(error: DbError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What a person said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkAnswer {
+    /// Yes.
+    Yes,
+    /// No, and perhaps what should be different.
+    No(Option<String>),
+    /// An answer in words.
+    Words(String),
+}
+
+/// A question, for the person that a link stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerPage {
+    /// The question.
+    pub question: HumanQuestion,
+    /// Who is asked.
+    pub person: String,
+    /// Until when the link works.
+    pub expires_at: OffsetDateTime,
+}
+
+/// Who is behind a link, and what it stands for.
+async fn authenticate_link(
+    app: &App,
+    text: &str,
+) -> Result<(LinkToken, [u8; 32], AuthenticatedCaller), LinkError> {
+    let keys = &app.gateway_parts()?.keys;
+    let token = LinkToken::decode_token(text, keys).ok_or(LinkError::Forged)?;
+    let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    if notifications::is_link_used(&mut conn, &hash).await? {
+        return Err(LinkError::Used);
+    }
+    if token.expires_at <= app.environment().now() {
+        return Err(LinkError::Expired);
+    }
+    // Whoever read along before the password was changed is put out with everybody else. A token knows whole seconds.
+    let changed = accounts::password_changed_at(&mut conn, token.user).await?;
+    if changed.is_some_and(|at| at.unix_timestamp() > token.made_at.unix_timestamp()) {
+        return Err(LinkError::NotYours);
+    }
+    let caller = authentication::find_link_caller(&mut conn, token.user).await?;
+    Ok((token, hash, caller.ok_or(LinkError::NotYours)?))
+}
+
+/// What a link asks. Looking changes nothing: programs that check mail look too.
+#[tracing::instrument(name = "app.links.load_answer_page", skip_all)]
+pub async fn load_answer_page(app: &App, text: &str) -> Result<AnswerPage, LinkError> {
+    let (token, _, caller) = authenticate_link(app, text).await?;
+    let request = OperationRequest {
+        caller: Some(caller),
+        trace: app.environment().new_trace_id(),
+        attempt: None,
+    };
+    let gate = app.gateway_parts()?.clone();
+    let found = app.read(&request, |ctx| {
+        Box::pin(async move {
+            let now = ctx.now;
+            let found = question::find_question(ctx.conn(), &gate.keys, token.asked, now).await?;
+            let Some(question) = found else { return Ok(None) };
+            match question.project {
+                Some(project) => ctx.require_project_role(project, UserRole::Operator).await?,
+                None => ctx.require_role(UserRole::Admin)?,
+            };
+            let person = question::display_name_of(ctx.conn(), token.user).await?;
+            Ok(Some(AnswerPage { question, person, expires_at: token.expires_at }))
+        })
+    });
+    match found.await {
+        Ok(Some(sheet)) if sheet.question.open => Ok(sheet),
+        Ok(_) => Err(LinkError::Answered),
+        Err(error) => Err(to_link_error(error)),
+    }
+}
+
+fn to_link_error(error: Error) -> LinkError {
+    match error {
+        Error::Forbidden { .. } | Error::NotFound { .. } => LinkError::NotYours,
+        Error::Conflict(_) | Error::InvalidState(_) | Error::TaskEnded => LinkError::Answered,
+        Error::Invalid(why) => LinkError::NoAnswer(why),
+        error => LinkError::Failed(error),
+    }
+}
+
+/// Answers the question of a link, by the same operation as the API, as the person that it stands for. Of two at once, one wins.
+#[tracing::instrument(name = "app.links.answer_link", skip_all)]
+pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), LinkError> {
+    let (token, hash, caller) = authenticate_link(app, text).await?;
+    let said = match said {
+        LinkAnswer::Words(text) => {
+            LinkAnswer::Words(crate::platform::redaction::redact_text(app, text).await?)
+        }
+        LinkAnswer::No(Some(note)) => {
+            LinkAnswer::No(Some(crate::platform::redaction::redact_text(app, note).await?))
+        }
+        said @ (LinkAnswer::Yes | LinkAnswer::No(None)) => said,
+    };
+    let request = OperationRequest {
+        caller: Some(caller),
+        trace: app.environment().new_trace_id(),
+        attempt: None,
+    };
+    let mut ctx = app.begin_transaction(&request).await?;
+    let (user, now) = (caller.user, ctx.now);
+    if !notifications::use_answer_link(ctx.conn(), &hash, user, now, token.expires_at).await? {
+        return Err(LinkError::Used);
+    }
+    let done = match (token.asked, said) {
+        (QuestionRef::Approval(id), LinkAnswer::Yes) => answer_approval(&mut ctx, id, true).await,
+        (QuestionRef::Approval(id), LinkAnswer::No(_)) => {
+            answer_approval(&mut ctx, id, false).await
+        }
+        (QuestionRef::Plan(id), LinkAnswer::Yes) => answer_plan(&mut ctx, id, true, None).await,
+        (QuestionRef::Plan(id), LinkAnswer::No(note)) => {
+            answer_plan(&mut ctx, id, false, note).await
+        }
+        (QuestionRef::Answer(id), LinkAnswer::Words(text)) => {
+            answer_question(&mut ctx, id, &text).await
+        }
+        (QuestionRef::Answer(_), LinkAnswer::Yes | LinkAnswer::No(_)) => {
+            Err(LinkError::NoAnswer("write your answer".into()))
+        }
+        (QuestionRef::Approval(_) | QuestionRef::Plan(_), LinkAnswer::Words(_)) => {
+            Err(LinkError::NoAnswer("say yes or no".into()))
+        }
+    };
+    // Dropped, everything is undone, and the link can be used again.
+    done?;
+    Ok(app.commit_operation(ctx).await?)
+}
+
+async fn answer_approval(ctx: &mut Ctx, id: ApprovalId, approved: bool) -> Result<(), LinkError> {
+    if cynode_db::tools::approvals::get_approval(ctx.conn(), id).await?.is_none() {
+        return Err(LinkError::Answered);
+    }
+    approvals::decide_approval(ctx, id, DecideApproval { approved })
+        .await
+        .map(|_| ())
+        .map_err(to_link_error)
+}
+
+async fn answer_plan(
+    ctx: &mut Ctx,
+    id: WaitId,
+    approved: bool,
+    note: Option<String>,
+) -> Result<(), LinkError> {
+    let task = task_of_wait(ctx, id).await?;
+    let note = note.as_deref().map(parse_prose).transpose()?;
+    let body = ApprovePlan { approved, note, wait_id: Some(id) };
+    let done = signals::approve_plan(ctx, task, &body).await;
+    done.map(|_| ()).map_err(to_link_error)
+}
+
+async fn answer_question(ctx: &mut Ctx, id: WaitId, text: &str) -> Result<(), LinkError> {
+    let task = task_of_wait(ctx, id).await?;
+    let body = AnswerQuestion { text: parse_prose(text)?, wait_id: Some(id) };
+    let done = signals::answer_task_question(ctx, task, &body).await;
+    done.map(|_| ()).map_err(to_link_error)
+}
+
+async fn task_of_wait(ctx: &mut Ctx, id: WaitId) -> Result<TaskId, LinkError> {
+    let wait = cynode_db::workflow::waits::get_wait(ctx.conn(), id).await?;
+    Ok(wait.ok_or(LinkError::Answered)?.task)
+}
+
+fn parse_prose(text: &str) -> Result<Prose, LinkError> {
+    text.trim()
+        .parse()
+        .map_err(|error: cynode_core::names::TextError| LinkError::NoAnswer(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn token() -> LinkToken {
+        LinkToken {
+            asked: QuestionRef::Plan(WaitId::from_uuid(Uuid::from_u128(7))),
+            user: UserId::from_uuid(Uuid::from_u128(9)),
+            expires_at: datetime!(2026-11-16 12:00 UTC),
+            made_at: datetime!(2026-11-15 13:00 UTC),
+        }
+    }
+
+    #[test]
+    fn a_token_says_what_it_was_made_with() {
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let text = token().encode_token(&keys);
+        assert_eq!(LinkToken::decode_token(&text, &keys), Some(token()));
+        assert_eq!(LinkToken::decode_token(&text, &InstallationKeys::from_master(&[8; 32])), None);
+    }
+
+    #[test]
+    fn a_token_of_the_form_before_is_read_as_one_made_as_early_as_it_can_be() {
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let text = token().encode_token(&keys);
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
+        let mut old = bytes[..bytes.len() - TAG_BYTES - 8].to_vec();
+        old[0] = UNDATED_TOKEN_VERSION;
+        let tag = compute_link_tag(&keys, &old);
+        old.extend_from_slice(&tag);
+        let made_at = datetime!(2026-11-15 12:00 UTC);
+        let old = LinkToken::decode_token(&BASE64URL_NOPAD.encode(&old), &keys);
+        assert_eq!(old, Some(LinkToken { made_at, ..token() }));
+    }
+
+    #[test]
+    fn a_token_with_any_bit_changed_is_none_of_ours() {
+        let keys = InstallationKeys::from_master(&[7; 32]);
+        let text = token().encode_token(&keys);
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                LinkToken::decode_token(&BASE64URL_NOPAD.encode(&other), &keys),
+                None,
+                "bit {bit}"
+            );
+        }
+        // Nor is another spelling of the same bytes, nor more or less of them.
+        for place in 0..text.len() {
+            for letter in ['A', 'B', 'z', '0', '-', '_', '=', '%'] {
+                let mut other = text.clone().into_bytes();
+                if other[place] == letter as u8 {
+                    continue;
+                }
+                other[place] = letter as u8;
+                assert_eq!(
+                    LinkToken::decode_token(&String::from_utf8(other).unwrap(), &keys),
+                    None
+                );
+            }
+        }
+        for other in [String::new(), text[1..].to_owned(), format!("{text}A"), format!("{text}=")] {
+            assert_eq!(LinkToken::decode_token(&other, &keys), None);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Outbox worker: claims due notifications with a lease and delivers them. Any number of processes may run it; an
+//! expired lease returns the notification to the queue.
+
+use std::time::Duration;
+
+use cynode_core::{
+    events::EventKind,
+    notifications::{ChannelKind, NotificationState, next_attempt_delay},
+};
+use cynode_db::{
+    DbError,
+    notifications::{
+        self, ChannelOwner, NotificationChannel, NotificationOutcome, NotificationRecord,
+    },
+};
+use cynode_notify::{self as notify, DeliveryError, DeliveryReceipt, WebhookSecret};
+use futures::future::join_all;
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::compose::{ComposeOutcome, compose_notification};
+use crate::{
+    App, Error, OperationRequest,
+    platform::{
+        context::EventDraft,
+        error::log_background_error,
+        keys::{InstallationKeys, channel_associated_data},
+    },
+};
+
+/// Most notices taken at once; they are told at the same moment.
+const NOTIFICATION_BATCH_SIZE: usize = 16;
+
+/// Most notices that one process tells at the same moment.
+const MAX_CONCURRENT_DELIVERIES: usize = 32;
+
+/// How the outbox is emptied.
+#[derive(Clone, Copy, Debug)]
+pub struct OutboxTiming {
+    /// How often it is looked at without a sign.
+    pub every: Duration,
+    /// How long a claim lasts: longer than an attempt takes.
+    pub lease: Duration,
+}
+
+impl Default for OutboxTiming {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(1), lease: Duration::from_secs(30) }
+    }
+}
+
+/// Tells people until it is told to stop. A failure is logged and tried again at the next turn. Each place is free as soon as its
+/// notice is told: whoever answers slowly keeps nobody else waiting.
+pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationToken) {
+    // Whatever is still in it at the end is given up: it comes back when its claim ends.
+    let mut telling = JoinSet::new();
+    loop {
+        while let Some(told) = telling.try_join_next() {
+            log_delivery_failure(told);
+        }
+        let room =
+            MAX_CONCURRENT_DELIVERIES.saturating_sub(telling.len()).min(NOTIFICATION_BATCH_SIZE);
+        let claim = app.environment().new_uuid(app.environment().now());
+        let taken = tokio::select! {
+            () = stop.cancelled() => return,
+            taken = claim_due(&app, claim, pace.lease, room) => taken,
+        };
+        let taken = taken.unwrap_or_else(|error| {
+            log_background_error(
+                "notification.claim_failed",
+                &error,
+                "due notifications could not be claimed; it is retried",
+            );
+            Vec::new()
+        });
+        if !taken.is_empty() {
+            for row in taken {
+                let app = app.clone();
+                telling
+                    .spawn(async move { Box::pin(deliver_notification(&app, claim, row)).await });
+            }
+            continue;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(told) = telling.join_next() => log_delivery_failure(told),
+            () = app.until_notification_due() => {}
+            () = app.until_poll_due(pace.every) => {}
+        }
+    }
+}
+
+fn log_delivery_failure(told: Result<Result<(), Error>, JoinError>) {
+    let told = told.unwrap_or_else(|error| Err(Error::Internal(error.into())));
+    if let Err(error) = told {
+        log_background_error(
+            "notification.delivery_failed",
+            &error,
+            "a notification could not be delivered; it is retried",
+        );
+    }
+}
+
+/// Takes what is due, tells it and waits until all of it is told; gives how many were taken.
+#[tracing::instrument(name = "app.notices.deliver_due", skip_all)]
+pub async fn deliver_due(app: &App, lease: Duration) -> Result<usize, Error> {
+    let claim = app.environment().new_uuid(app.environment().now());
+    let taken = claim_due(app, claim, lease, NOTIFICATION_BATCH_SIZE).await?;
+    let count = taken.len();
+    for told in join_all(taken.into_iter().map(|row| deliver_notification(app, claim, row))).await {
+        log_delivery_failure(Ok(told));
+    }
+    Ok(count)
+}
+
+fn system_request(app: &App) -> OperationRequest {
+    OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None }
+}
+
+/// Claims what is due, except what a channel's quiet puts off. Each statement stands for itself: whoever locks several rows takes
+/// the channel first.
+async fn claim_due(
+    app: &App,
+    claim: Uuid,
+    lease: Duration,
+    most: usize,
+) -> Result<Vec<NotificationRecord>, Error> {
+    if most == 0 {
+        return Ok(Vec::new());
+    }
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut taken = Vec::new();
+    for row in notifications::claim_notifications(&mut conn, claim, lease, most).await? {
+        let channel = notifications::get_channel(&mut conn, row.channel).await?;
+        let gap = channel.is_some_and(|channel| channel.min_gap_seconds > 0);
+        if gap && !notifications::start_quiet_period(&mut conn, row.channel).await? {
+            notifications::postpone_notification(&mut conn, row.id, claim).await?;
+        } else {
+            taken.push(row);
+        }
+    }
+    Ok(taken)
+}
+
+/// Tells one notice and writes down what came of it.
+async fn deliver_notification(
+    app: &App,
+    claim: Uuid,
+    row: NotificationRecord,
+) -> Result<(), Error> {
+    let (gate, parts) = (app.gateway_parts()?, app.notification_parts()?);
+    let now = app.environment().now();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    // Removed meanwhile, and its notices with it.
+    let Some(channel) = notifications::get_channel(&mut conn, row.channel).await? else {
+        return Ok(());
+    };
+    let reach = super::load_egress_scope(&mut conn).await?;
+    let composed =
+        compose_notification(&mut conn, (&gate.keys, parts), &row, &channel, now).await?;
+    drop(conn);
+    let notice = match composed {
+        ComposeOutcome::Tell(notice) => notice,
+        ComposeOutcome::Drop(why) => {
+            let mut ctx = app.begin_transaction(&system_request(app)).await?;
+            let ended = NotificationOutcome::Ended(NotificationState::Dropped, Some(why));
+            notifications::finish_notification(ctx.conn(), row.id, claim, ended).await?;
+            return ctx.commit().await;
+        }
+    };
+    let result = match open_channel(&channel, &gate.keys, now) {
+        Ok(open) => parts.courier.send_notification(&open, &notice, reach, now).await,
+        Err(why) => {
+            Err(DeliveryError { again: false, after: None, gone: false, why: why.to_owned() })
+        }
+    };
+    settle_delivery(app, claim, &row, &channel, result).await
+}
+
+/// A channel with its secrets opened.
+fn open_channel(
+    channel: &NotificationChannel,
+    keys: &InstallationKeys,
+    now: OffsetDateTime,
+) -> Result<notify::DeliveryChannel, &'static str> {
+    let read = |sealed: &[u8]| {
+        let opened = keys.unseal_secret(&channel_associated_data(channel.id), sealed).ok();
+        opened.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or("the secret cannot be opened")
+    };
+    let url = || channel.address.parse().map_err(|_| "the address is no address");
+    let secret = channel.sealed.as_deref().map(read).transpose()?;
+    Ok(match channel.kind {
+        ChannelKind::Webhook => {
+            let old = channel.old.as_ref().filter(|(_, until)| *until > now);
+            let old = old.map(|(sealed, _)| read(sealed)).transpose()?;
+            let secrets = secret.iter().chain(&old).map(|text| WebhookSecret::parse_secret(text));
+            let secrets = secrets.collect::<Result<_, _>>().map_err(|_| "the secret is none")?;
+            notify::DeliveryChannel::Webhook { url: url()?, secrets }
+        }
+        ChannelKind::Mail => notify::DeliveryChannel::Mail { to: channel.address.clone() },
+        ChannelKind::Ntfy => {
+            notify::DeliveryChannel::Ntfy { url: url()?, token: secret.map(Into::into) }
+        }
+    })
+}
+
+async fn settle_delivery(
+    app: &App,
+    claim: Uuid,
+    row: &NotificationRecord,
+    channel: &NotificationChannel,
+    result: Result<DeliveryReceipt, DeliveryError>,
+) -> Result<(), Error> {
+    let mut ctx = app.begin_transaction(&system_request(app)).await?;
+    if let Ok(trace) = row.trace.parse() {
+        ctx.trace = trace;
+    }
+    let age = Duration::from_millis(row.age_ms.unsigned_abs());
+    let (sent, answer) = match &result {
+        Ok(sent) => (true, &sent.answer),
+        Err(failed) => (false, &failed.why),
+    };
+    let outcome = match &result {
+        Ok(_) => NotificationOutcome::Ended(NotificationState::Sent, None),
+        Err(failed) => {
+            let pause = if failed.again {
+                next_attempt_delay(row.attempts, age, failed.after)
+            } else {
+                None
+            };
+            match pause {
+                Some(pause) => NotificationOutcome::Again(
+                    i64::try_from(pause.as_millis()).unwrap_or(i64::MAX),
+                    &failed.why,
+                ),
+                None => NotificationOutcome::Ended(NotificationState::Failed, Some(&failed.why)),
+            }
+        }
+    };
+    let now = ctx.now;
+    let gone = match &result {
+        // The channel before its notices, as everybody locks them.
+        Err(DeliveryError { gone: true, why, .. }) => {
+            notifications::disable_channel(ctx.conn(), channel.id, why, now).await?
+        }
+        Ok(_) | Err(_) => false,
+    };
+    // Who lost the claim has told it all the same; whoever has it now says what became of it.
+    if !notifications::finish_notification(ctx.conn(), row.id, claim, outcome).await? {
+        return Ok(());
+    }
+    notifications::record_attempt(ctx.conn(), row.id, row.tries, sent, answer).await?;
+    if let NotificationOutcome::Ended(NotificationState::Failed, _) = outcome {
+        let data = json!({
+            "notification_id": row.id, "channel_id": channel.id, "kind": row.kind, "reason": answer,
+        });
+        ctx.record_event(to_channel_event(EventKind::NotificationFailed, data, channel)).await?;
+    }
+    if gone {
+        notifications::fail_pending_notifications(ctx.conn(), channel.id, "the channel is gone")
+            .await?;
+        let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": "gone" });
+        ctx.record_event(to_channel_event(EventKind::NotificationChannelSet, data, channel))
+            .await?;
+    }
+    app.commit_operation(ctx).await
+}
+
+fn to_channel_event(
+    kind: EventKind,
+    data: serde_json::Value,
+    channel: &NotificationChannel,
+) -> EventDraft {
+    let told = EventDraft::new(kind, data);
+    match channel.owner {
+        ChannelOwner::User(user) => told.with_subject(user),
+        ChannelOwner::Project(project) => told.with_project(project),
+        ChannelOwner::Installation => told,
+    }
+}

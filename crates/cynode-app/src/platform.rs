@@ -1,0 +1,14 @@
+pub(crate) mod batch;
+pub(crate) mod context;
+pub(crate) mod environment;
+pub(crate) mod error;
+pub(crate) mod idempotency;
+pub mod keys;
+pub(crate) mod orphan_cleanup;
+pub mod outbound;
+pub(crate) mod password_hashing;
+pub mod redaction;
+pub mod settings;
+pub(crate) mod timeouts;
+pub mod tokens;
+pub mod wakeups;

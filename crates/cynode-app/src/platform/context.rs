@@ -1,0 +1,428 @@
+use std::{future::Future, pin::Pin};
+
+use cynode_core::{
+    accounts::CallerCredential,
+    events::EventKind,
+    ids::{NotificationId, ProjectId, TaskId, UserId},
+    notifications::is_notifiable,
+    roles::UserRole,
+    trace::TraceId,
+};
+use cynode_db::{
+    Conn, Tx,
+    identity::authentication,
+    notifications::{self, NotificationTopic},
+    tasks::events,
+};
+use cynode_wire::tasks::events::EventPosition;
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    App, AppEnvironment, AuthenticatedCaller, Error, IdempotentAttempt, LifetimePolicy,
+    OperationAnswer,
+    platform::idempotency::{self, AnswerSecrecy},
+};
+
+/// How long the sweep waits for a row that somebody else holds: it comes by again, and others wait behind it.
+const LOCK_TIMEOUT_MS: u32 = 250;
+
+/// What a front door knows about one request.
+#[derive(Clone, Debug)]
+pub struct OperationRequest {
+    /// Who asks; `None` for the few operations that come before an account.
+    pub caller: Option<AuthenticatedCaller>,
+    /// The trace it belongs to.
+    pub trace: TraceId,
+    /// How a repeat of it is recognised.
+    pub attempt: Option<IdempotentAttempt>,
+}
+
+/// The future of an operation.
+pub type OperationFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// What an operation works with: one open transaction, who asks, and when.
+pub struct Ctx {
+    conn: OperationConnection,
+    environment: AppEnvironment,
+    caller: Option<AuthenticatedCaller>,
+    /// The trace the operation belongs to.
+    pub trace: TraceId,
+    /// The moment of the operation; everything it writes bears this time.
+    pub now: OffsetDateTime,
+    /// What the installation decided.
+    pub policy: LifetimePolicy,
+    /// Whether the caller was refused for want of a role.
+    refused: bool,
+    /// Whose runs may have become due.
+    woke: Vec<TaskId>,
+    /// Whether a job was queued.
+    queued: bool,
+    /// Whether somebody is to be told something.
+    told: bool,
+    /// How many events there are for streams to read.
+    recorded: usize,
+}
+
+impl App {
+    /// Runs an operation that only reads.
+    pub async fn read<T>(
+        &self,
+        request: &OperationRequest,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<T, Error> {
+        let conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
+        let mut ctx = self.build_ctx(request, OperationConnection::Plain(conn));
+        operation(&mut ctx).await
+    }
+
+    /// Runs an operation that changes state: its writes, its events and the answer kept for a repeat
+    /// are one transaction. Sent again with the same key, it gives the same answer and does nothing.
+    pub async fn mutate<T: Serialize>(
+        &self,
+        request: &OperationRequest,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<OperationAnswer, Error> {
+        self.run_operation(request, AnswerSecrecy::Open, operation).await
+    }
+
+    /// Like [`Self::mutate`], for an answer that holds a secret: what is kept for a repeat is sealed
+    /// with the caller's own token, which we do not keep.
+    pub async fn run_secret_mutation<T: Serialize>(
+        &self,
+        request: &OperationRequest,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<OperationAnswer, Error> {
+        self.run_operation(request, AnswerSecrecy::Sealed, operation).await
+    }
+
+    async fn run_operation<T: Serialize>(
+        &self,
+        request: &OperationRequest,
+        secrecy: AnswerSecrecy,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+    ) -> Result<OperationAnswer, Error> {
+        let mut ctx = self.begin_transaction(request).await?;
+        let body = match operation(&mut ctx).await {
+            Ok(value) => serde_json::to_vec(&value).map_err(|e| Error::Internal(e.into()))?,
+            // Who lost the role gets nothing more, not even what was theirs.
+            Err(error) if ctx.refused => return Err(error),
+            // The first attempt may have made a second one impossible: a name taken, a token used up.
+            Err(error) => return self.replay_answer(ctx, request, secrecy).await?.ok_or(error),
+        };
+        if let Some(attempt) = &request.attempt {
+            let kept =
+                idempotency::store_answer(&mut ctx, request, attempt, secrecy, &body).await?;
+            if !kept {
+                return self
+                    .replay_answer(ctx, request, secrecy)
+                    .await?
+                    .ok_or(Error::IdempotencyKeyReused);
+            }
+        }
+        self.commit_operation(ctx).await?;
+        Ok(OperationAnswer { body, replayed: false })
+    }
+
+    /// Makes what was written last, and tells whoever waits for it.
+    pub(crate) async fn commit_operation(&self, mut ctx: Ctx) -> Result<(), Error> {
+        let (woke, queued, told) = (std::mem::take(&mut ctx.woke), ctx.queued, ctx.told);
+        let recorded = ctx.recorded;
+        ctx.commit().await?;
+        // Each stream reads when it is told to: for nothing, that costs more than the commit.
+        if recorded > 0 {
+            self.announce_commit();
+        }
+        if !woke.is_empty() {
+            self.announce_due_runs(&woke);
+        }
+        if queued {
+            self.announce_queued_work();
+        }
+        if told {
+            self.announce_notifications();
+        }
+        Ok(())
+    }
+
+    async fn replay_answer(
+        &self,
+        ctx: Ctx,
+        request: &OperationRequest,
+        secrecy: AnswerSecrecy,
+    ) -> Result<Option<OperationAnswer>, Error> {
+        // The failed transaction cannot be asked anything more; dropped, it is rolled back.
+        drop(ctx);
+        let Some(attempt) = &request.attempt else { return Ok(None) };
+        let mut ctx = self.begin_transaction(request).await?;
+        idempotency::find_stored_answer(&mut ctx, request, attempt, secrecy).await
+    }
+
+    pub(crate) async fn begin_transaction(&self, request: &OperationRequest) -> Result<Ctx, Error> {
+        let tx = self.pool.begin().await.map_err(cynode_db::DbError::from)?;
+        Ok(self.build_ctx(request, OperationConnection::Tx(tx)))
+    }
+
+    /// A transaction that gives up soon when another holds a lock that it needs.
+    pub(crate) async fn begin_transaction_with_lock_timeout(
+        &self,
+        request: &OperationRequest,
+    ) -> Result<Ctx, Error> {
+        let mut ctx = self.begin_transaction(request).await?;
+        cynode_db::workflow::set_lock_timeout(ctx.conn(), LOCK_TIMEOUT_MS).await?;
+        Ok(ctx)
+    }
+
+    fn build_ctx(&self, request: &OperationRequest, conn: OperationConnection) -> Ctx {
+        Ctx {
+            conn,
+            environment: self.environment.clone(),
+            caller: request.caller,
+            trace: request.trace,
+            now: self.environment.now(),
+            policy: self.policy,
+            refused: false,
+            woke: Vec::new(),
+            queued: false,
+            told: false,
+            recorded: 0,
+        }
+    }
+
+    /// Refuses a caller whose role in the project is weaker, without a transaction.
+    pub(crate) async fn require_project_role(
+        &self,
+        request: &OperationRequest,
+        project: ProjectId,
+        needed: UserRole,
+    ) -> Result<AuthenticatedCaller, Error> {
+        match request.caller {
+            // No need to ask the database.
+            Some(caller) if caller.role >= Some(needed) => Ok(caller),
+            _ => {
+                self.read(request, |ctx| Box::pin(ctx.require_project_role(project, needed))).await
+            }
+        }
+    }
+
+    /// The sources of time and randomness.
+    pub const fn environment(&self) -> &AppEnvironment {
+        &self.environment
+    }
+
+    /// Counts this process's commits that brought events.
+    pub fn subscribe_commits(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.commits.subscribe()
+    }
+
+    pub(crate) const fn pool(&self) -> &cynode_db::Pool {
+        &self.pool
+    }
+
+    pub(crate) fn shared_state(&self) -> &crate::SharedState {
+        &self.shared
+    }
+
+    pub(crate) fn password_hashing(&self) -> crate::platform::password_hashing::PasswordHashing {
+        self.hashing.clone()
+    }
+}
+
+impl OperationRequest {
+    /// Whose repeats are meant: keys of one credential never meet those of another.
+    pub(crate) fn idempotency_owner(&self) -> Uuid {
+        match self.caller.map(|caller| caller.credential) {
+            Some(CallerCredential::Session(id)) => id.as_uuid(),
+            Some(CallerCredential::ApiKey(id)) => id.as_uuid(),
+            Some(CallerCredential::Agent(id)) => id.as_uuid(),
+            Some(CallerCredential::Link(id)) => id.as_uuid(),
+            Some(CallerCredential::Schedule(id)) => id.as_uuid(),
+            None => Uuid::nil(),
+        }
+    }
+}
+
+impl Ctx {
+    /// The way to the database.
+    pub(crate) fn conn(&mut self) -> &mut Conn {
+        match &mut self.conn {
+            OperationConnection::Plain(conn) => conn,
+            OperationConnection::Tx(tx) => tx,
+        }
+    }
+
+    /// Makes what was written last; without it everything is undone.
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        match self.conn {
+            OperationConnection::Plain(_) => Ok(()),
+            OperationConnection::Tx(tx) => {
+                Ok(tx.commit().await.map_err(cynode_db::DbError::from)?)
+            }
+        }
+    }
+
+    /// Undoes everything now. A transaction that is only dropped keeps its locks until its connection is looked after.
+    pub(crate) async fn rollback(self) -> Result<(), Error> {
+        match self.conn {
+            OperationConnection::Plain(_) => Ok(()),
+            OperationConnection::Tx(tx) => {
+                Ok(tx.rollback().await.map_err(cynode_db::DbError::from)?)
+            }
+        }
+    }
+
+    /// Who asks.
+    pub fn caller(&self) -> Result<AuthenticatedCaller, Error> {
+        self.caller.ok_or(Error::Unauthenticated)
+    }
+
+    /// Refuses a caller whose role in the whole installation is weaker.
+    pub fn require_role(&mut self, needed: UserRole) -> Result<AuthenticatedCaller, Error> {
+        let caller = self.caller()?;
+        self.refused = caller.role < Some(needed);
+        if self.refused { Err(Error::forbidden(needed, "in the installation")) } else { Ok(caller) }
+    }
+
+    /// Refuses a caller whose role in the project is weaker. To somebody without any role there, the
+    /// project does not exist.
+    pub async fn require_project_role(
+        &mut self,
+        project: ProjectId,
+        needed: UserRole,
+    ) -> Result<AuthenticatedCaller, Error> {
+        let caller = self.caller()?;
+        if caller.role >= Some(needed) {
+            return Ok(caller);
+        }
+        if caller.bounds.is_some_and(|bounds| bounds.project != project) {
+            self.refused = true;
+            return Err(Error::not_found("project", project));
+        }
+        let own = authentication::project_role(self.conn(), caller.user, project).await?;
+        let role = match caller.bounds {
+            // An agent never decides about people, settings and policy, whoever it works for.
+            Some(bounds) => own.max(bounds.person).min(Some(UserRole::Operator)),
+            None => own.max(caller.role),
+        };
+        self.refused = role < Some(needed);
+        match role {
+            Some(role) if role >= needed => Ok(caller),
+            Some(_) => Err(Error::forbidden(needed, "in the project")),
+            None => Err(Error::not_found("project", project)),
+        }
+    }
+
+    /// `None` when the caller may see every project, else the user whose projects may be seen.
+    pub(crate) fn visibility_filter(&self) -> Result<Option<UserId>, Error> {
+        let caller = self.caller()?;
+        if caller.bounds.is_some() {
+            return Err(Error::Invalid("an agent asks for its project".into()));
+        }
+        Ok(if caller.role.is_some() { None } else { Some(caller.user) })
+    }
+
+    /// Notes that a run may have become due: the sweep is told after the commit.
+    pub(crate) fn wake_task(&mut self, task: TaskId) {
+        self.woke.push(task);
+    }
+
+    /// Notes that a job was queued: whoever waits for work is told after the commit.
+    pub(crate) const fn mark_job_queued(&mut self) {
+        self.queued = true;
+    }
+
+    /// A new id.
+    pub(crate) fn new_uuid(&self) -> Uuid {
+        self.environment.new_uuid(self.now)
+    }
+
+    /// The source of randomness.
+    pub(crate) const fn environment(&self) -> &AppEnvironment {
+        &self.environment
+    }
+
+    /// Tells what happened, in this transaction.
+    pub(crate) async fn record_event(&mut self, told: EventDraft) -> Result<(), Error> {
+        let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
+        let event = told.into_event(actor);
+        let place = events::insert_event(self.conn(), &event, trace, now).await?;
+        self.recorded += 1;
+        self.queue_notifications(&event, place).await
+    }
+
+    /// Puts what happened into the outboxes of those who are told of it. Most kinds are told to nobody, and cost nothing.
+    async fn queue_notifications(
+        &mut self,
+        event: &events::NewEvent,
+        place: EventPosition,
+    ) -> Result<(), Error> {
+        let kind = event.kind.as_str();
+        if !is_notifiable(kind) {
+            return Ok(());
+        }
+        let about = NotificationTopic { kind, project: event.project, subject: event.subject };
+        for channel in notifications::list_subscribed_channels(self.conn(), about, None).await? {
+            let (trace, now) = (self.trace, self.now);
+            let id = NotificationId::from_uuid(self.new_uuid());
+            notifications::queue_notification(self.conn(), id, channel, event, place, trace, now)
+                .await?;
+            self.told = true;
+        }
+        Ok(())
+    }
+
+    /// Notes that somebody is to be told something: whoever tells it is called after the commit.
+    pub(crate) const fn mark_notified(&mut self) {
+        self.told = true;
+    }
+}
+
+/// What an operation speaks to the database through.
+enum OperationConnection {
+    /// Reads need no transaction: each statement sees what is committed.
+    Plain(cynode_db::PooledConn),
+    /// Writes are one transaction; dropped, it is rolled back.
+    Tx(Tx),
+}
+
+/// What happened, before it has a place and a time.
+pub(crate) struct EventDraft {
+    kind: EventKind,
+    subject: Option<UserId>,
+    project: Option<ProjectId>,
+    task: Option<TaskId>,
+    data: Value,
+}
+
+impl EventDraft {
+    /// Something of that kind, about the installation.
+    pub(crate) fn new(kind: EventKind, data: Value) -> Self {
+        Self { kind, subject: None, project: None, task: None, data }
+    }
+
+    /// The event, done by `actor`.
+    pub(crate) fn into_event(self, actor: Option<UserId>) -> events::NewEvent {
+        let Self { kind, subject, project, task, data } = self;
+        events::NewEvent { kind, actor, subject, project, task, data }
+    }
+
+    /// It concerns this user's account.
+    pub(crate) const fn with_subject(mut self, user: UserId) -> Self {
+        self.subject = Some(user);
+        self
+    }
+
+    /// It happened in this project.
+    pub(crate) const fn with_project(mut self, project: ProjectId) -> Self {
+        self.project = Some(project);
+        self
+    }
+
+    /// It happened to this task.
+    pub(crate) const fn with_task(mut self, task: TaskId) -> Self {
+        self.task = Some(task);
+        self
+    }
+}

@@ -1,0 +1,167 @@
+//! Password hashing with argon2id. Semaphores bound how many hashes run and how many wait: a flood of logins is refused
+//! as overload.
+
+use std::sync::Arc;
+
+use argon2::{
+    Algorithm, Argon2, Block, Params, Version,
+    password_hash::phc::{Output, PasswordHash, Salt},
+};
+use cynode_core::roles::UserRole;
+use cynode_wire::identity::accounts::SecretText;
+use tokio::sync::Semaphore;
+
+use crate::{App, Error, OperationRequest};
+
+/// A password that may be stored: argon2id with the parameters that OWASP recommends.
+#[derive(Clone)]
+pub struct HashedPassword(String);
+
+impl HashedPassword {
+    /// The hash in PHC form.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What is checked when no such user exists, so that the answer takes as long as for one who does.
+const DUMMY_PASSWORD_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// So many blocks of a KiB that the system's allocator takes them straight from the system and gives them straight back:
+/// the limit is 32 MiB, and smaller pieces are kept for later. What is not used of them takes no memory.
+const MIN_HASH_BLOCKS: usize = 33 * 1024;
+
+fn hash_with_salt(password: &[u8], salt: &[u8], params: Params) -> argon2::Result<[u8; 32]> {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let needed = argon2.params().block_count();
+    let mut blocks = Vec::with_capacity(needed.max(MIN_HASH_BLOCKS));
+    blocks.resize(needed, Block::default());
+    let mut output = [0; 32];
+    argon2.hash_password_into_with_memory(password, salt, &mut output, &mut blocks)?;
+    Ok(output)
+}
+
+fn verify_against_hash(password: &[u8], stored: &str) -> bool {
+    let Ok(stored) = PasswordHash::new(stored) else { return false };
+    let (Some(salt), Some(expected)) = (&stored.salt, &stored.hash) else { return false };
+    let Ok(params) = Params::try_from(&stored) else { return false };
+    let Ok(output) = hash_with_salt(password, salt.as_ref(), params) else { return false };
+    // `Output` compares in constant time.
+    Output::new(&output).is_ok_and(|output| output == *expected)
+}
+
+/// Hashing takes a core and 19 MiB while it lasts; it is done one at a time, and a bounded number may wait. Strangers who
+/// want to log in wait in places of their own, so that they cannot take those of callers who are known.
+#[derive(Clone)]
+pub(crate) struct PasswordHashing {
+    strangers: Arc<Semaphore>,
+    known: Arc<Semaphore>,
+    turn: Arc<Semaphore>,
+}
+
+impl Default for PasswordHashing {
+    fn default() -> Self {
+        let places = |number| Arc::new(Semaphore::new(number));
+        Self { strangers: places(32), known: places(32), turn: places(1) }
+    }
+}
+
+fn to_phc_string(output: &[u8], salt: &[u8]) -> Option<String> {
+    let params = Params::default();
+    let hash = PasswordHash {
+        algorithm: Algorithm::Argon2id.ident(),
+        version: Some(Version::V0x13.into()),
+        params: (&params).try_into().ok()?,
+        salt: Some(Salt::new(salt).ok()?),
+        hash: Some(Output::new(output).ok()?),
+    };
+    Some(hash.to_string())
+}
+
+impl App {
+    /// Hashes a password for a caller who is admin: others must not be able to keep the hasher busy.
+    pub async fn hash_for_admin(
+        &self,
+        request: &OperationRequest,
+        password: &SecretText,
+    ) -> Result<HashedPassword, Error> {
+        let caller = request.caller.ok_or(Error::Unauthenticated)?;
+        if caller.role < Some(UserRole::Admin) {
+            return Err(Error::forbidden(UserRole::Admin, "in the installation"));
+        }
+        self.hash_password(password).await
+    }
+
+    /// Hashes a password that obeys the rule: 12 to 256 characters, for a caller who is known. No connection is held
+    /// meanwhile.
+    pub async fn hash_password(&self, password: &SecretText) -> Result<HashedPassword, Error> {
+        if !(12..=256).contains(&password.0.chars().count()) {
+            return Err(Error::Invalid("a password has 12 to 256 characters".into()));
+        }
+        let (password, salt) = (password.0.clone(), self.environment().random_bytes::<16>());
+        let hash = self.run_on_hashing_thread(self.password_hashing().known, move || {
+            let output = hash_with_salt(password.as_bytes(), &salt, Params::default()).ok()?;
+            to_phc_string(&output, &salt)
+        });
+        let failed = || Error::Internal(anyhow::anyhow!("hashing a password failed"));
+        hash.await?.map(HashedPassword).ok_or_else(failed)
+    }
+
+    /// Whether the password is the one that was hashed; with no hash it takes as long and is wrong.
+    pub(crate) async fn verify_password(
+        &self,
+        password: &SecretText,
+        stored: Option<String>,
+    ) -> Result<bool, Error> {
+        let password = password.0.clone();
+        self.run_on_hashing_thread(self.password_hashing().strangers, move || {
+            let known = stored.is_some();
+            let good = verify_against_hash(
+                password.as_bytes(),
+                stored.as_deref().unwrap_or(DUMMY_PASSWORD_HASH),
+            );
+            known && good
+        })
+        .await
+    }
+
+    async fn run_on_hashing_thread<T: Send + 'static>(
+        &self,
+        places: Arc<Semaphore>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let turn = self.password_hashing().turn;
+        // A flood of logins must not queue for ever in front of the person who knows the password.
+        let place = places.try_acquire_owned().map_err(|_| Error::Overloaded)?;
+        let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
+        let done = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop((turn, place));
+            result
+        });
+        done.await.map_err(|e| Error::Internal(e.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argon2::{PasswordHasher, PasswordVerifier};
+
+    use super::*;
+
+    #[test]
+    fn our_hash_is_what_the_library_makes_and_verifies() {
+        let salt = [7; 16];
+        let output = hash_with_salt(b"correct horse battery", &salt, Params::default()).unwrap();
+        let ours = to_phc_string(&output, &salt).unwrap();
+        let theirs: PasswordHash =
+            Argon2::default().hash_password_with_salt(b"correct horse battery", &salt).unwrap();
+        assert_eq!(ours, theirs.to_string());
+        let parsed = PasswordHash::new(&ours).unwrap();
+        assert!(Argon2::default().verify_password(b"correct horse battery", &parsed).is_ok());
+        assert!(verify_against_hash(b"correct horse battery", &ours));
+        assert!(!verify_against_hash(b"wrong horse battery", &ours));
+        assert!(!verify_against_hash(b"correct horse battery", "nonsense"));
+        assert!(!verify_against_hash(b"", DUMMY_PASSWORD_HASH));
+    }
+}

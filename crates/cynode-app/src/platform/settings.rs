@@ -1,0 +1,188 @@
+//! System settings. They hold no secrets: credentials are configured by file or environment, or stored sealed by their
+//! own module. A write invalidates the cached policy and routing that depend on it.
+
+use cynode_core::{
+    budget::{self, Currency},
+    delivery::CommitAuthor,
+    events::EventKind,
+    names::{DottedKey, nearest_name},
+    roles::UserRole,
+    settings::{
+        ExpectedVersion, ValueChange, VersionedValue,
+        registry::{InvalidatedCache, SETTINGS, SettingKind, find_setting},
+        validate_stored_value,
+    },
+};
+use cynode_db::{Conn, platform::settings};
+use serde_json::{Value, json};
+
+use crate::{Ctx, Error, platform::context::EventDraft};
+
+/// All settings.
+#[tracing::instrument(name = "app.settings.list_settings", skip_all)]
+pub async fn list_settings(ctx: &mut Ctx) -> Result<Vec<VersionedValue>, Error> {
+    ctx.require_role(UserRole::Viewer)?;
+    Ok(settings::list_settings(ctx.conn()).await?)
+}
+
+/// One setting.
+#[tracing::instrument(name = "app.settings.get_setting", skip_all, fields(setting.key = %key))]
+pub async fn get_setting(ctx: &mut Ctx, key: &DottedKey) -> Result<VersionedValue, Error> {
+    ctx.require_role(UserRole::Viewer)?;
+    settings::get_setting(ctx.conn(), key).await?.ok_or_else(|| Error::not_found("setting", key))
+}
+
+/// What a setting of ours holds now, for whoever goes by it.
+pub(crate) async fn setting_value(conn: &mut Conn, name: &str) -> Result<Option<Value>, Error> {
+    let key = name.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
+    Ok(settings::get_setting(conn, &key).await?.map(|set| set.value))
+}
+
+/// All writes of a setting.
+#[tracing::instrument(name = "app.settings.list_setting_changes", skip_all, fields(setting.key = %key))]
+pub async fn list_setting_changes(
+    ctx: &mut Ctx,
+    key: &DottedKey,
+) -> Result<Vec<ValueChange>, Error> {
+    ctx.require_role(UserRole::Viewer)?;
+    Ok(settings::setting_history(ctx.conn(), key).await?)
+}
+
+/// Writes a setting, if nobody wrote it in between.
+#[tracing::instrument(name = "app.settings.set_setting", skip_all, fields(setting.key = %key))]
+pub async fn set_setting(
+    ctx: &mut Ctx,
+    key: &DottedKey,
+    value: &Value,
+    expected: ExpectedVersion,
+) -> Result<VersionedValue, Error> {
+    let caller = ctx.require_role(UserRole::Admin)?;
+    validate_stored_value(value).map_err(|error| Error::Invalid(error.to_string()))?;
+    validate_setting(key.as_str(), value)?;
+    let now = ctx.now;
+    match settings::set_setting(ctx.conn(), key, value, expected, caller.user, now).await {
+        Ok(Some(written)) => {
+            invalidate_routing(ctx, key).await?;
+            let data = json!({ "key": key, "version": written.version });
+            ctx.record_event(EventDraft::new(EventKind::SettingSet, data)).await?;
+            invalidate_policy(ctx, key).await?;
+            Ok(written)
+        }
+        Ok(None) => {
+            let there = settings::get_setting(ctx.conn(), key).await?;
+            Err(version_error(key, expected, there))
+        }
+        // A deletion slipped in between our look and our write.
+        Err(error) if error.is_refused_by("system_settings_history_pkey") => {
+            Err(version_error(key, expected, None))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes a setting, if nobody wrote it in between.
+#[tracing::instrument(name = "app.settings.delete_setting", skip_all, fields(setting.key = %key))]
+pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), Error> {
+    let caller = ctx.require_role(UserRole::Admin)?;
+    let now = ctx.now;
+    if !settings::delete_setting(ctx.conn(), key, version, caller.user, now).await? {
+        let there = settings::get_setting(ctx.conn(), key).await?;
+        return Err(match there {
+            None => Error::not_found("setting", key),
+            there => version_error(key, ExpectedVersion::Version(version), there),
+        });
+    }
+    invalidate_routing(ctx, key).await?;
+    let data = json!({ "key": key, "version": version + 1 });
+    ctx.record_event(EventDraft::new(EventKind::SettingDeleted, data)).await?;
+    invalidate_policy(ctx, key).await
+}
+
+/// Refuses what would be ignored: a setting that nobody reads, and a value that its setting cannot hold.
+fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
+    let spec = find_setting(key).ok_or_else(|| unknown_setting_error(key))?;
+    let rule = match spec.kind {
+        SettingKind::Switch if !value.is_boolean() => "true or false".to_owned(),
+        SettingKind::Number(least, most)
+            if value.as_i64().is_none_or(|number| !(least..=most).contains(&number)) =>
+        {
+            format!("{least} to {most}")
+        }
+        SettingKind::Model if value.as_str().is_none_or(str::is_empty) => {
+            "the id of a model".to_owned()
+        }
+        SettingKind::Author
+            if value.as_str().is_none_or(|text| text.parse::<CommitAuthor>().is_err()) =>
+        {
+            "written `Name <address>`".to_owned()
+        }
+        SettingKind::Currency
+            if value.as_str().is_none_or(|code| code.parse::<Currency>().is_err()) =>
+        {
+            "an ISO 4217 code of three capital letters, such as \"USD\" or \"EUR\"".to_owned()
+        }
+        SettingKind::TaskLimit if budget::parse_task_default(value).is_err() => {
+            "an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\"".to_owned()
+        }
+        SettingKind::Switch
+        | SettingKind::Number(..)
+        | SettingKind::Model
+        | SettingKind::Author
+        | SettingKind::Currency
+        | SettingKind::TaskLimit => return Ok(()),
+    };
+    Err(Error::Invalid(format!("`{key}` is {rule}")))
+}
+
+fn invalidated_cache(key: &DottedKey) -> Option<InvalidatedCache> {
+    find_setting(key.as_str())?.invalidates
+}
+
+/// There is no such setting, but perhaps one with nearly its name.
+fn unknown_setting_error(key: &str) -> Error {
+    Error::Invalid(match nearest_name(key, SETTINGS.iter().map(|spec| spec.key)) {
+        Some(known) => format!("there is no setting `{key}`; is `{known}` meant?"),
+        None => {
+            let names = SETTINGS.map(|spec| format!("`{}`", spec.key)).join(", ");
+            format!("there is no setting `{key}`; there are {names}")
+        }
+    })
+}
+
+/// Invalidates the policy of every replica, if the setting is part of it.
+async fn invalidate_policy(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
+    if invalidated_cache(key) == Some(InvalidatedCache::Policy) {
+        cynode_db::tools::policy::bump_policy_epoch(ctx.conn()).await?;
+    }
+    Ok(())
+}
+
+/// Somebody else wrote in between.
+pub(crate) fn version_error(
+    key: &DottedKey,
+    expected: ExpectedVersion,
+    there: Option<VersionedValue>,
+) -> Error {
+    let actual = there.map_or(0, |value| value.version);
+    Error::VersionConflict { key: key.to_string(), expected: expected.version_number(), actual }
+}
+
+/// The currency of all prices and limits.
+pub(crate) async fn currency_setting(conn: &mut Conn) -> Result<Currency, Error> {
+    Ok(Currency::from_setting(setting_value(conn, budget::CURRENCY_SETTING).await?.as_ref()))
+}
+
+/// The limit of a task that was asked for without one.
+pub(crate) async fn default_task_budget(conn: &mut Conn) -> Result<Option<budget::Amount>, Error> {
+    Ok(budget::default_task_limit(
+        setting_value(conn, budget::TASK_DEFAULT_SETTING).await?.as_ref(),
+    ))
+}
+
+/// Invalidates the registry of models of every replica, if the setting is read with it.
+async fn invalidate_routing(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
+    if invalidated_cache(key) == Some(InvalidatedCache::ModelRegistry) {
+        cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+    }
+    Ok(())
+}

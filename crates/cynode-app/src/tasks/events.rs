@@ -1,0 +1,136 @@
+//! Event stream: lists events and follows new ones.
+
+use std::{collections::VecDeque, time::Duration};
+
+use cynode_core::{
+    ids::{ProjectId, TaskId},
+    roles::UserRole,
+};
+use cynode_db::{
+    DbError,
+    tasks::events::{self, EventFilter, EventReader},
+};
+use cynode_wire::tasks::events::{EventPosition, EventView};
+use futures::{Stream, stream};
+use tokio::sync::watch;
+
+use crate::{App, Ctx, Error, platform::tokens::PresentedToken};
+
+/// How long a stream waits for a sign before it looks by itself, where other processes are not heard.
+const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Most events read at once.
+const EVENT_BATCH_SIZE: i64 = 200;
+
+/// Which events are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventSelection {
+    /// Only of this project.
+    pub project: Option<ProjectId>,
+    /// Only of this task.
+    pub task: Option<TaskId>,
+}
+
+/// Where a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamStart {
+    /// With what happens from now on.
+    Now,
+    /// Behind an event that the reader has.
+    After(EventPosition),
+}
+
+/// Refuses a caller who may not see what it asks for, and says where to begin.
+pub async fn authorize_stream(
+    ctx: &mut Ctx,
+    wanted: EventSelection,
+    start: StreamStart,
+) -> Result<EventPosition, Error> {
+    ctx.caller()?;
+    if let Some(project) = wanted.project {
+        ctx.require_project_role(project, UserRole::Viewer).await?;
+    }
+    if let Some(task) = wanted.task {
+        crate::tasks::get_task(ctx, task).await?;
+    }
+    match start {
+        StreamStart::After(position) => Ok(position),
+        StreamStart::Now => Ok(events::event_stream_head(ctx.conn()).await?),
+    }
+}
+
+struct EventTail {
+    app: App,
+    shown: PresentedToken,
+    wanted: EventSelection,
+    position: EventPosition,
+    ready: VecDeque<EventView>,
+    /// Whether there are events that an older transaction holds back.
+    held_back: bool,
+    commits: watch::Receiver<u64>,
+    /// How often the database had been lost when the stream began.
+    disconnects: u64,
+}
+
+/// Everything behind `position` that the caller may see, each event once and in order, without end.
+/// The credential and the memberships are looked at again before each read, so that a stream ends
+/// when its key is revoked. It also ends when the database was lost meanwhile, so that its reader knows, however soon the database is back.
+pub fn follow_events(
+    app: &App,
+    shown: PresentedToken,
+    wanted: EventSelection,
+    position: EventPosition,
+) -> impl Stream<Item = Result<EventView, Error>> + Send + use<> {
+    let tail = EventTail {
+        app: app.clone(),
+        shown,
+        wanted,
+        position,
+        ready: VecDeque::new(),
+        held_back: false,
+        commits: app.subscribe_commits(),
+        disconnects: app.database_disconnects(),
+    };
+    stream::try_unfold(tail, |mut tail| async move {
+        loop {
+            if let Some(event) = tail.ready.pop_front() {
+                return Ok(Some((event, tail)));
+            }
+            tail.read_batch().await?;
+            if tail.ready.is_empty() {
+                // Either there was a commit, or it is time to look what others wrote. Nobody says when what held events back has ended.
+                let rest = if tail.held_back {
+                    STREAM_POLL_INTERVAL
+                } else {
+                    tail.app.stream_poll_delay(STREAM_POLL_INTERVAL)
+                };
+                let _ = tokio::time::timeout(rest, tail.commits.changed()).await;
+            }
+        }
+    })
+}
+
+impl EventTail {
+    async fn read_batch(&mut self) -> Result<(), Error> {
+        self.commits.mark_unchanged();
+        if self.app.database_disconnects() != self.disconnects {
+            return Err(Error::Unavailable(anyhow::anyhow!(
+                "the connection to the database was lost"
+            )));
+        }
+        let caller = self.app.authenticate_caller(&self.shown).await?;
+        let reader = match caller.role {
+            Some(_) => EventReader::Installation,
+            None => EventReader::Member(caller.user),
+        };
+        let EventSelection { project, task } = self.wanted;
+        let mut conn = self.app.pool().acquire().await.map_err(DbError::from)?;
+        let filter = EventFilter { project, task };
+        let page =
+            events::list_events_after(&mut conn, reader, filter, self.position, EVENT_BATCH_SIZE)
+                .await?;
+        (self.ready, self.position) = (page.events.into(), page.read_to);
+        self.held_back = page.held_back;
+        Ok(())
+    }
+}

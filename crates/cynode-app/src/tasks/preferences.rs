@@ -1,0 +1,275 @@
+//! Preferences: read, write and resolve by scope.
+
+use std::collections::BTreeMap;
+
+use cynode_core::{
+    agents::AgentRole,
+    events::EventKind,
+    ids::{ProjectId, TaskId, UserId},
+    names::DottedKey,
+    preferences::{self as rules, PreferenceResolution, PreferenceScope},
+    roles::UserRole,
+    settings::{ExpectedVersion, ValueChange, VersionedValue, validate_stored_value},
+    tasks::Task,
+    workflow::limits::APPROVE_PLAN_PREFERENCE,
+};
+use cynode_db::{Conn, DbError, identity::groups, tasks::preferences};
+use serde_json::{Value, json};
+
+use crate::{
+    Ctx, Error,
+    platform::{context::EventDraft, settings::version_error},
+};
+
+/// What a caller wants to do with a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PreferenceAccess {
+    Read,
+    Write,
+}
+
+/// Refuses a caller who may not touch the scope, and returns the project it belongs to.
+///
+/// The system's and a group's preferences are read by viewers and written by admins of the
+/// installation; a user's by the user and by admins; a project's and a task's by the roles there.
+async fn authorize_scope(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+    access: PreferenceAccess,
+) -> Result<Option<ProjectId>, Error> {
+    let caller = ctx.caller()?;
+    let installation = match access {
+        PreferenceAccess::Read => UserRole::Viewer,
+        PreferenceAccess::Write => UserRole::Admin,
+    };
+    match scope {
+        PreferenceScope::System | PreferenceScope::Group(_) => {
+            ctx.require_role(installation).map(|_| None)
+        }
+        PreferenceScope::User(user) if user == caller.user => Ok(None),
+        PreferenceScope::User(_) => ctx.require_role(UserRole::Admin).map(|_| None),
+        PreferenceScope::Project(project) => {
+            ctx.require_project_role(project, installation).await?;
+            Ok(Some(project))
+        }
+        PreferenceScope::Task(task) => {
+            let role = match access {
+                PreferenceAccess::Read => UserRole::Viewer,
+                PreferenceAccess::Write => UserRole::Operator,
+            };
+            let found = crate::tasks::get_task(ctx, task).await?;
+            ctx.require_project_role(found.project, role).await?;
+            Ok(Some(found.project))
+        }
+    }
+}
+
+/// All preferences of a scope.
+#[tracing::instrument(name = "app.preferences.list_preferences", skip_all)]
+pub async fn list_preferences(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+) -> Result<Vec<VersionedValue>, Error> {
+    authorize_scope(ctx, scope, PreferenceAccess::Read).await?;
+    Ok(preferences::list_preferences(ctx.conn(), scope).await?)
+}
+
+/// One preference.
+#[tracing::instrument(name = "app.preferences.get_preference", skip_all, fields(preference.key = %key))]
+pub async fn get_preference(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+    key: &DottedKey,
+) -> Result<VersionedValue, Error> {
+    authorize_scope(ctx, scope, PreferenceAccess::Read).await?;
+    let found = preferences::get_preference(ctx.conn(), scope, key).await?;
+    found.ok_or_else(|| Error::not_found("preference", key))
+}
+
+/// All writes of a preference.
+#[tracing::instrument(name = "app.preferences.list_preference_changes", skip_all, fields(preference.key = %key))]
+pub async fn list_preference_changes(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+    key: &DottedKey,
+) -> Result<Vec<ValueChange>, Error> {
+    authorize_scope(ctx, scope, PreferenceAccess::Read).await?;
+    Ok(preferences::preference_history(ctx.conn(), scope, key).await?)
+}
+
+/// Writes a preference, if nobody wrote it in between and the value fits the key.
+#[tracing::instrument(name = "app.preferences.set_preference", skip_all, fields(preference.key = %key))]
+pub async fn set_preference(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+    key: &DottedKey,
+    value: &Value,
+    expected: ExpectedVersion,
+) -> Result<VersionedValue, Error> {
+    let project = authorize_scope(ctx, scope, PreferenceAccess::Write).await?;
+    validate_stored_value(value).map_err(|error| Error::Invalid(error.to_string()))?;
+    rules::validate_new_preference(key, value)
+        .map_err(|error| Error::Invalid(error.to_string()))?;
+    let (by, now) = (ctx.caller()?.user, ctx.now);
+    match preferences::set_preference(ctx.conn(), scope, key, value, expected, by, now).await {
+        Ok(Some(written)) => {
+            record_preference_event(
+                ctx,
+                EventKind::PreferenceSet,
+                scope,
+                project,
+                key,
+                written.version,
+            )
+            .await?;
+            Ok(written)
+        }
+        Ok(None) => {
+            let there = preferences::get_preference(ctx.conn(), scope, key).await?;
+            Err(version_error(key, expected, there))
+        }
+        // A deletion slipped in between our look and our write.
+        Err(error) if error.is_refused_by("preferences_history_unique") => {
+            Err(version_error(key, expected, None))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a person is asked about the plan of a task that is just being accepted. It is a preference of the task, written
+/// with the task itself: whoever dies in between leaves neither.
+pub(crate) async fn set_plan_approval(ctx: &mut Ctx, task: &Task, asks: bool) -> Result<(), Error> {
+    let key = APPROVE_PLAN_PREFERENCE
+        .parse()
+        .map_err(|_| Error::Conflict("a preference's name is wrong"))?;
+    let (scope, by, now, value) =
+        (PreferenceScope::Task(task.id), task.created_by, ctx.now, json!(asks));
+    let set = preferences::set_preference(
+        ctx.conn(),
+        scope,
+        &key,
+        &value,
+        ExpectedVersion::Absent,
+        by,
+        now,
+    )
+    .await?;
+    let Some(written) = set else { return Err(version_error(&key, ExpectedVersion::Absent, None)) };
+    let project = Some(task.project);
+    record_preference_event(ctx, EventKind::PreferenceSet, scope, project, &key, written.version)
+        .await
+}
+
+/// Deletes a preference, if nobody wrote it in between.
+#[tracing::instrument(name = "app.preferences.delete_preference", skip_all, fields(preference.key = %key))]
+pub async fn delete_preference(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+    key: &DottedKey,
+    version: i64,
+) -> Result<(), Error> {
+    let project = authorize_scope(ctx, scope, PreferenceAccess::Write).await?;
+    let (by, now) = (ctx.caller()?.user, ctx.now);
+    if !preferences::delete_preference(ctx.conn(), scope, key, version, by, now).await? {
+        let there = preferences::get_preference(ctx.conn(), scope, key).await?;
+        return Err(match there {
+            None => Error::not_found("preference", key),
+            there => version_error(key, ExpectedVersion::Version(version), there),
+        });
+    }
+    record_preference_event(ctx, EventKind::PreferenceDeleted, scope, project, key, version + 1)
+        .await
+}
+
+async fn record_preference_event(
+    ctx: &mut Ctx,
+    kind: EventKind,
+    scope: PreferenceScope,
+    project: Option<ProjectId>,
+    key: &DottedKey,
+    version: i64,
+) -> Result<(), Error> {
+    if key.as_str().contains("model_routing.") {
+        cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+    }
+    let data = json!({ "scope_type": scope.scope_type(), "key": key, "version": version });
+    let mut told = EventDraft::new(kind, data);
+    if let Some(project) = project {
+        told = told.with_project(project);
+    }
+    match scope {
+        PreferenceScope::User(user) => told = told.with_subject(user),
+        PreferenceScope::Task(task) => told = told.with_task(task),
+        PreferenceScope::System | PreferenceScope::Group(_) | PreferenceScope::Project(_) => {}
+    }
+    ctx.record_event(told).await
+}
+
+/// Everything that may speak to what a user does, in a project, for a task.
+pub(crate) async fn load_preference_entries(
+    conn: &mut Conn,
+    user: UserId,
+    project: Option<ProjectId>,
+    task: Option<TaskId>,
+) -> Result<Vec<rules::PreferenceEntry>, DbError> {
+    let mut scopes = vec![PreferenceScope::System, PreferenceScope::User(user)];
+    scopes.extend(project.map(PreferenceScope::Project));
+    scopes.extend(task.map(PreferenceScope::Task));
+    scopes
+        .extend(groups::groups_of_user(conn, user).await?.into_iter().map(PreferenceScope::Group));
+    preferences::list_preference_entries(conn, &scopes).await
+}
+
+/// The preferences that hold for the workflow of a task: whoever asked for it, in its project.
+pub(crate) async fn workflow_preferences(
+    ctx: &mut Ctx,
+    task: &Task,
+) -> Result<BTreeMap<DottedKey, Value>, Error> {
+    let entries =
+        load_preference_entries(ctx.conn(), task.created_by, Some(task.project), Some(task.id))
+            .await?;
+    let held = rules::resolve_for_role(AgentRole::ProjectManager, entries);
+    Ok(held.effective.into_iter().map(|(key, held)| (key, held.value)).collect())
+}
+
+/// What preferences are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreferenceSubject {
+    /// The caller alone.
+    Caller,
+    /// The caller in a project.
+    Project(ProjectId),
+    /// A task: whoever asked for it, in its project.
+    Task(TaskId),
+}
+
+/// What holds, and who said it: task > project > user > group > system. For an agent, nothing of what
+/// is meant for the other.
+#[tracing::instrument(name = "app.preferences.effective_preferences", skip_all)]
+pub async fn effective_preferences(
+    ctx: &mut Ctx,
+    about: PreferenceSubject,
+    agent: Option<AgentRole>,
+) -> Result<PreferenceResolution, Error> {
+    let caller = ctx.caller()?;
+    let (user, project, task) = match about {
+        PreferenceSubject::Caller => (caller.user, None, None),
+        PreferenceSubject::Project(project) => {
+            ctx.require_project_role(project, UserRole::Viewer).await?;
+            (caller.user, Some(project), None)
+        }
+        PreferenceSubject::Task(id) => {
+            let task = crate::tasks::get_task(ctx, id).await?;
+            // What its author prefers is the author's, and of those who steer the task.
+            let needed =
+                if task.created_by == caller.user { UserRole::Viewer } else { UserRole::Operator };
+            ctx.require_project_role(task.project, needed).await?;
+            (task.created_by, Some(task.project), Some(id))
+        }
+    };
+    let entries = load_preference_entries(ctx.conn(), user, project, task).await?;
+    Ok(match agent {
+        Some(role) => rules::resolve_for_role(role, entries),
+        None => rules::resolve_preferences(entries),
+    })
+}

@@ -1,0 +1,6 @@
+pub mod agent_tokens;
+pub mod approvals;
+pub mod artifacts;
+pub mod audit;
+pub mod catalogue;
+pub mod tool_servers;

@@ -1,0 +1,442 @@
+//! Agent tokens: issue, list, revoke.
+
+use std::{collections::HashSet, sync::Arc};
+
+use cynode_core::{
+    accounts::CallerCredential,
+    agents::{AgentKind, AgentRole},
+    events::EventKind,
+    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    preferences::resolve_for_role,
+    roles::UserRole,
+    tasks::TaskStateName,
+};
+use cynode_db::{
+    DbError,
+    identity::service_tokens::{self, ServiceKind},
+    tools::agent_tokens,
+    workflow::{self, jobs},
+};
+use cynode_policy::{
+    agents::{AgentIdentity, AgentProfile},
+    tool_names::ToolName,
+};
+use cynode_wire::{
+    identity::accounts::SecretText,
+    platform::page::{Page, PageRequest},
+    tools::{AgentTokenView, IssueAgentToken, IssuedAgentToken},
+};
+use serde_json::json;
+use time::Duration;
+
+pub use cynode_db::tools::agent_tokens::{AgentToken, TokenState};
+
+use crate::{
+    AgentRestrictions, App, AuthenticatedCaller, Ctx, Error,
+    platform::{
+        context::EventDraft,
+        tokens::{self, PresentedToken, TokenKind},
+    },
+    tasks::preferences,
+};
+
+/// How long a token works when nobody says.
+const DEFAULT_TOKEN_TTL_SECONDS: u32 = 3600;
+
+/// The shortest and the longest time.
+const TOKEN_TTL_SECONDS_RANGE: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
+
+/// Most tools that a token may name.
+const MAX_TOKEN_TOOLS: usize = 200;
+
+/// Most models that a token may name.
+const MAX_TOKEN_MODELS: usize = 50;
+
+/// What is behind a token that was shown at the gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedAgentToken {
+    /// The agent.
+    pub agent: Arc<AgentIdentity>,
+    /// Whether the token works.
+    pub state: TokenState,
+    /// What it does in the name of; the program that drives tasks acts for nobody.
+    pub caller: Option<AuthenticatedCaller>,
+    /// The name of a program of the installation.
+    pub service: Option<String>,
+    /// The models that the token opens.
+    pub models: Arc<[String]>,
+}
+
+impl TokenKind {
+    /// The kind of token that an agent of that kind shows.
+    pub const fn of_agent(kind: AgentKind) -> Self {
+        match kind {
+            AgentKind::Pm => Self::Pm,
+            AgentKind::Pa => Self::Pa,
+            AgentKind::Sandbox => Self::Sandbox,
+            AgentKind::Runner => Self::Runner,
+            AgentKind::Host => Self::Host,
+        }
+    }
+
+    /// Whether it opens the gate.
+    pub const fn opens_gateway(self) -> bool {
+        matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner | Self::Host)
+    }
+}
+
+/// Who is behind the tokens, as the database says now. A token that nobody knows is left out.
+#[tracing::instrument(name = "app.agents.resolve_agent_tokens", skip_all)]
+pub async fn resolve_agent_tokens(
+    app: &App,
+    shown: &[PresentedToken],
+) -> Result<Vec<(PresentedToken, ResolvedAgentToken)>, Error> {
+    let hashes = |programs: bool| -> Vec<[u8; 32]> {
+        let is_program = |kind| matches!(kind, TokenKind::Runner | TokenKind::Host);
+        let wanted = shown.iter().filter(|shown| is_program(shown.kind) == programs);
+        wanted.map(|shown| shown.hash).collect()
+    };
+    let (agents, programs) = (hashes(false), hashes(true));
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut known = Vec::new();
+    if !agents.is_empty() {
+        let now = app.environment().now();
+        for (hash, found) in agent_tokens::find_agent_tokens(&mut conn, &agents, now).await? {
+            let kind = TokenKind::of_agent(found.agent.agent_kind());
+            let caller = found.agent.user.zip(found.agent.project).map(|(user, project)| {
+                AuthenticatedCaller {
+                    user,
+                    credential: CallerCredential::Agent(found.agent.token),
+                    role: None,
+                    bounds: Some(AgentRestrictions { project, person: found.person }),
+                }
+            });
+            let agent = Arc::new(found.agent);
+            known.push((
+                PresentedToken { kind, hash },
+                ResolvedAgentToken {
+                    agent,
+                    state: found.state,
+                    caller,
+                    service: None,
+                    models: found.models.into(),
+                },
+            ));
+        }
+    }
+    if !programs.is_empty() {
+        for (hash, service) in service_tokens::find_services(&mut conn, &programs).await? {
+            let role = match service.kind {
+                ServiceKind::Runner => AgentRole::WorkflowRunner,
+                ServiceKind::Manager => AgentRole::ManagerHost,
+                ServiceKind::Analyst => AgentRole::AnalystHost,
+                ServiceKind::Worker => continue,
+            };
+            let agent =
+                Arc::new(service_agent(AgentTokenId::from_uuid(service.id.as_uuid()), role));
+            let shown = PresentedToken { kind: TokenKind::of_service(service.kind), hash };
+            let (state, service) = (TokenState::Good, Some(service.name));
+            known.push((
+                shown,
+                ResolvedAgentToken { agent, state, caller: None, service, models: Arc::default() },
+            ));
+        }
+    }
+    // A token whose prefix says another kind than the one it was issued for is none of ours.
+    let asked: HashSet<_> = shown.iter().collect();
+    known.retain(|(found, _)| asked.contains(found));
+    Ok(known)
+}
+
+/// A program of the installation, as an agent: it works in nobody's name, and on whatever it holds the lease of.
+fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
+    AgentIdentity {
+        token,
+        role,
+        user: None,
+        project: None,
+        task: None,
+        run: None,
+        job: None,
+        profile: AgentProfile::default(),
+        tools: None,
+        operates: true,
+        expires_at: None,
+    }
+}
+
+/// Issues a token in the caller's name. The ids it is tied to are checked against each other.
+#[tracing::instrument(name = "app.agents.issue_agent_token", skip_all, fields(project.id = %body.project_id))]
+pub async fn issue_agent_token(
+    ctx: &mut Ctx,
+    body: IssueAgentToken,
+) -> Result<IssuedAgentToken, Error> {
+    let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents issue no tokens"));
+    }
+    let kind = body.role.agent_kind();
+    if kind.is_service_program() {
+        let how =
+            "tokens of the installation's programs are made at the machine: `cynode admin token`";
+        return Err(Error::Invalid(how.into()));
+    }
+    if kind != AgentKind::Pm && body.task_id.is_none() {
+        return Err(Error::Invalid(format!(
+            "an agent with the role {} works on one task: give `task_id`",
+            body.role.as_str()
+        )));
+    }
+    let seconds = body.expires_in_seconds.unwrap_or(DEFAULT_TOKEN_TTL_SECONDS);
+    if !TOKEN_TTL_SECONDS_RANGE.contains(&seconds) {
+        let (min, max) = (TOKEN_TTL_SECONDS_RANGE.start(), TOKEN_TTL_SECONDS_RANGE.end());
+        return Err(Error::Invalid(format!("`expires_in_seconds` is {min} to {max}")));
+    }
+    let run = match body.task_id {
+        Some(task) => Some(active_run_of_task(ctx, body.project_id, task).await?),
+        None => None,
+    };
+    if let Some(job) = body.job_id {
+        let of = jobs::task_of_job(ctx.conn(), job).await?;
+        if of.is_none() || of != body.task_id {
+            return Err(Error::not_found("job of this task", job));
+        }
+    }
+    let mut profile = match body.profile {
+        Some(name) => AgentProfile { name: validate_profile_name(&name)?.into(), network: false },
+        None => {
+            preferred_profile(ctx, body.role, caller.user, body.project_id, body.task_id).await?
+        }
+    };
+    profile.network = body.network;
+    let agent = AgentIdentity {
+        token: AgentTokenId::from_uuid(ctx.new_uuid()),
+        role: body.role,
+        user: Some(caller.user),
+        project: Some(body.project_id),
+        task: body.task_id,
+        run,
+        job: body.job_id,
+        profile,
+        tools: body.tools.as_deref().map(parse_tool_names).transpose()?,
+        operates: true,
+        expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
+    };
+    let (token, hash) = tokens::issue_token(TokenKind::of_agent(kind), ctx.environment());
+    let issued = AgentToken {
+        agent,
+        models: validate_model_ids(body.models)?,
+        issued_by: Some(caller.user),
+        created_at: ctx.now,
+        revoked_at: None,
+    };
+    agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
+    let data = json!({ "agent_token_id": issued.agent.token, "role": issued.agent.role });
+    let mut told = EventDraft::new(EventKind::AgentTokenIssued, data).with_project(body.project_id);
+    if let Some(task) = body.task_id {
+        told = told.with_task(task);
+    }
+    ctx.record_event(told).await?;
+    Ok(IssuedAgentToken { token, about: to_agent_token_view(&issued) })
+}
+
+/// A job that an agent works on, and what it may use.
+pub(crate) struct JobTokenRequest<'a> {
+    pub(crate) role: AgentRole,
+    pub(crate) user: UserId,
+    pub(crate) project: ProjectId,
+    pub(crate) task: TaskId,
+    pub(crate) run: RunId,
+    pub(crate) job: JobId,
+    pub(crate) tools: Option<&'a [String]>,
+    pub(crate) models: &'a [String],
+    pub(crate) seconds: u32,
+}
+
+/// Issues a token of a job to the node that does it. Asked again it issues another and lets the first work: the node may
+/// have got the answer that it seems to have lost. All of them end with the job.
+pub(crate) async fn issue_for_job(
+    ctx: &mut Ctx,
+    job: JobTokenRequest<'_>,
+) -> Result<(AgentTokenId, SecretText), Error> {
+    if job.role.agent_kind() != AgentKind::Sandbox {
+        return Err(Error::Invalid(format!("{} does not work in a sandbox", job.role.as_str())));
+    }
+    let seconds =
+        job.seconds.clamp(*TOKEN_TTL_SECONDS_RANGE.start(), *TOKEN_TTL_SECONDS_RANGE.end());
+    let profile = preferred_profile(ctx, job.role, job.user, job.project, Some(job.task)).await?;
+    let agent = AgentIdentity {
+        token: AgentTokenId::from_uuid(ctx.new_uuid()),
+        role: job.role,
+        user: Some(job.user),
+        project: Some(job.project),
+        task: Some(job.task),
+        run: Some(job.run),
+        job: Some(job.job),
+        profile,
+        tools: job.tools.map(parse_tool_names).transpose()?,
+        operates: true,
+        expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
+    };
+    let (token, hash) = tokens::issue_token(TokenKind::Sandbox, ctx.environment());
+    let (id, now) = (agent.token, ctx.now);
+    let models = validate_model_ids(job.models.to_vec())?;
+    let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
+    agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
+    Ok((id, token))
+}
+
+/// What a handoff is about, and what whoever works on it may use.
+pub(crate) struct HandoffTokenRequest<'a> {
+    pub(crate) role: AgentRole,
+    pub(crate) user: UserId,
+    pub(crate) project: ProjectId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) run: Option<RunId>,
+    pub(crate) models: &'a [String],
+}
+
+/// Issues a token for a handoff, in the name of the person it is about.
+pub(crate) async fn issue_for_handoff(
+    ctx: &mut Ctx,
+    handoff: HandoffTokenRequest<'_>,
+) -> Result<(AgentTokenId, SecretText), Error> {
+    let kind = handoff.role.agent_kind();
+    let HandoffTokenRequest { role, user, project, task, .. } = handoff;
+    let profile = preferred_profile(ctx, role, user, project, task).await?;
+    let agent = AgentIdentity {
+        token: AgentTokenId::from_uuid(ctx.new_uuid()),
+        role: handoff.role,
+        user: Some(handoff.user),
+        project: Some(handoff.project),
+        task: handoff.task,
+        run: handoff.run,
+        job: None,
+        profile,
+        tools: None,
+        operates: true,
+        expires_at: Some(ctx.now + Duration::seconds(DEFAULT_TOKEN_TTL_SECONDS.into())),
+    };
+    let (token, hash) = tokens::issue_token(TokenKind::of_agent(kind), ctx.environment());
+    let (id, now) = (agent.token, ctx.now);
+    let models = validate_model_ids(handoff.models.to_vec())?;
+    let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
+    agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
+    Ok((id, token))
+}
+
+/// The profile of whoever was given none: the one that the preference `memory.profile` names for this work.
+async fn preferred_profile(
+    ctx: &mut Ctx,
+    role: AgentRole,
+    user: UserId,
+    project: ProjectId,
+    task: Option<TaskId>,
+) -> Result<AgentProfile, Error> {
+    let entries =
+        preferences::load_preference_entries(ctx.conn(), user, Some(project), task).await?;
+    let held = resolve_for_role(role, entries);
+    let Some(name) = held.text_of_key("memory.profile") else { return Ok(AgentProfile::default()) };
+    match validate_profile_name(name) {
+        Ok(name) => Ok(AgentProfile { name: name.into(), ..AgentProfile::default() }),
+        Err(_) => {
+            tracing::warn!(event = "profile.invalid", project.id = %project, "`memory.profile` is not the name of a profile");
+            Ok(AgentProfile::default())
+        }
+    }
+}
+
+fn validate_profile_name(name: &str) -> Result<&str, Error> {
+    let parsed = name.parse::<cynode_core::names::TaskName>();
+    parsed
+        .map(|_| name)
+        .map_err(|_| Error::Invalid("a profile's name has 1 to 63 of a-z, 0-9 and `-`".into()))
+}
+
+/// The models that a token opens. Whether they are there is looked at when it is used: they come and go.
+fn validate_model_ids(mut ids: Vec<String>) -> Result<Vec<String>, Error> {
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.len() > MAX_TOKEN_MODELS || ids.iter().any(|id| id.is_empty() || id.len() > 128) {
+        return Err(Error::Invalid(format!(
+            "a token names at most {MAX_TOKEN_MODELS} models, each by its id"
+        )));
+    }
+    Ok(ids)
+}
+
+fn parse_tool_names(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
+    if names.len() > MAX_TOKEN_TOOLS {
+        return Err(Error::Invalid(format!("a token names at most {MAX_TOKEN_TOOLS} tools")));
+    }
+    let names: Result<Vec<ToolName>, _> =
+        names.iter().map(|name| ToolName::from_wire_name(name)).collect();
+    names.map(Arc::from).map_err(|error| Error::Invalid(format!("`tools`: {error}")))
+}
+
+async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Result<RunId, Error> {
+    crate::tasks::get_task(ctx, id).await?;
+    // It cannot end between this look and our commit: whoever ends it then revokes this token too.
+    let task = cynode_db::tasks::lock_task(ctx.conn(), id).await?;
+    let task = task.filter(|task| task.project == project);
+    let task = task.ok_or_else(|| Error::not_found("task of this project", id))?;
+    if !matches!(task.state.state_name(), TaskStateName::Queued | TaskStateName::Running) {
+        return Err(Error::TaskEnded);
+    }
+    let standing = workflow::get_run_status(ctx.conn(), id).await?;
+    Ok(standing.ok_or_else(|| Error::not_found("workflow of task", id))?.run)
+}
+
+/// The tokens of a project, newest first.
+#[tracing::instrument(name = "app.agents.list_agent_tokens", skip_all)]
+pub async fn list_agent_tokens(
+    ctx: &mut Ctx,
+    project: ProjectId,
+    page: PageRequest,
+) -> Result<Page<AgentToken>, Error> {
+    ctx.require_project_role(project, UserRole::Operator).await?;
+    let found = agent_tokens::list_agent_tokens(ctx.conn(), project, page).await?;
+    Ok(page.into_page(found, |token| token.agent.token.as_uuid()))
+}
+
+/// Ends a token at once: every replica refuses it within a tenth of a second, calls that are under way included.
+#[tracing::instrument(name = "app.agents.revoke_agent_token", skip_all)]
+pub async fn revoke_agent_token(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
+    ctx.caller()?;
+    let token = agent_tokens::get_agent_token(ctx.conn(), id).await?;
+    let missing = || Error::not_found("agent token", id);
+    let token = token.ok_or_else(missing)?;
+    let project = token.agent.project.ok_or_else(missing)?;
+    match ctx.require_project_role(project, UserRole::Operator).await {
+        Err(Error::NotFound { .. }) => return Err(missing()),
+        result => result?,
+    };
+    let now = ctx.now;
+    if agent_tokens::revoke_agent_token(ctx.conn(), id, now).await? {
+        let told = EventDraft::new(EventKind::AgentTokenRevoked, json!({ "agent_token_id": id }));
+        ctx.record_event(told.with_project(project)).await?;
+    }
+    Ok(())
+}
+
+/// How a token is shown.
+pub fn to_agent_token_view(token: &AgentToken) -> AgentTokenView {
+    let agent = &token.agent;
+    AgentTokenView {
+        agent_token_id: agent.token,
+        kind: agent.agent_kind(),
+        role: agent.role,
+        user_id: agent.user,
+        project_id: agent.project,
+        task_id: agent.task,
+        run_id: agent.run,
+        job_id: agent.job,
+        profile: agent.profile.name.to_string(),
+        network: agent.profile.network,
+        tools: agent.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),
+        models: token.models.clone(),
+        created_at: token.created_at,
+        expires_at: agent.expires_at,
+        revoked_at: token.revoked_at,
+    }
+}

@@ -1,0 +1,182 @@
+//! Approvals: a person permits one exact call. An approval is valid once, for one agent, one tool, the same arguments
+//! and the same policy, until it expires.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{ApprovalId, CallId},
+    roles::UserRole,
+};
+use cynode_db::tools::approvals;
+use cynode_wire::tools::{ApprovalView, DecideApproval};
+use serde_json::{Value, json};
+use time::Duration;
+
+pub use cynode_db::tools::approvals::{Approval, ApprovalRequest, ApprovalState};
+
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    platform::{context::EventDraft, keys::InstallationKeys},
+};
+
+/// How long a question and its answer are good.
+const APPROVAL_TTL: Duration = Duration::minutes(30);
+
+/// Most questions of one agent that wait for an answer: more would bury those of others.
+const MAX_PENDING_APPROVALS: i64 = 20;
+
+/// What is known about a call that needs approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApprovalOutcome {
+    /// A person said yes, and this call has used it up.
+    Spent(ApprovalId),
+    /// A person said no.
+    Refused(ApprovalId),
+    /// Nobody has answered yet.
+    Waiting(Box<Approval>),
+    /// Nobody was asked: too many questions of the agent wait already.
+    TooMany,
+}
+
+/// Uses up the yes to this exact call, or asks for one.
+#[tracing::instrument(name = "app.approvals.obtain_approval", skip_all)]
+pub async fn obtain_approval(
+    app: &App,
+    request: &OperationRequest,
+    asked: &ApprovalRequest,
+    arguments: &str,
+    call: CallId,
+) -> Result<ApprovalOutcome, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let now = ctx.now;
+    if let Some(id) = approvals::consume_approval(ctx.conn(), asked, call, now).await? {
+        app.commit_operation(ctx).await?;
+        return Ok(ApprovalOutcome::Spent(id));
+    }
+    if !approvals::can_request_approval(ctx.conn(), asked, MAX_PENDING_APPROVALS, now).await? {
+        return Ok(ApprovalOutcome::TooMany);
+    }
+    let id = ApprovalId::from_uuid(ctx.new_uuid());
+    // Whoever answers must see what they say yes to; nobody else need.
+    let keys = &app.gateway_parts()?.keys;
+    let sealed = keys.seal_secret(
+        ctx.environment(),
+        &approval_associated_data(asked),
+        arguments.as_bytes(),
+    )?;
+    let found =
+        approvals::request_approval(ctx.conn(), id, asked, &sealed, now, now + APPROVAL_TTL)
+            .await?;
+    if found.id == id {
+        let data = json!({ "approval_id": id, "tool": asked.tool, "rules": asked.rules });
+        let mut told = EventDraft::new(EventKind::ApprovalRequested, data);
+        if let Some(project) = asked.project {
+            told = told.with_project(project);
+        }
+        if let Some(task) = asked.task {
+            told = told.with_task(task);
+        }
+        ctx.record_event(told).await?;
+    }
+    app.commit_operation(ctx).await?;
+    Ok(match found.state {
+        ApprovalState::Refused => ApprovalOutcome::Refused(found.id),
+        // Said yes between our two looks: the next attempt uses it.
+        ApprovalState::Asked | ApprovalState::Approved | ApprovalState::Used => {
+            ApprovalOutcome::Waiting(Box::new(found))
+        }
+    })
+}
+
+/// What sealed arguments are good for.
+fn approval_associated_data(asked: &ApprovalRequest) -> Vec<u8> {
+    [asked.agent.as_uuid().as_bytes().as_slice(), &asked.arguments, asked.tool.as_bytes()].concat()
+}
+
+/// The calls that wait for an answer of the caller.
+#[tracing::instrument(name = "app.approvals.list_pending_approvals", skip_all)]
+pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
+    let (member, now) = (ctx.visibility_filter()?, ctx.now);
+    let found = approvals::list_pending_approvals(ctx.conn(), member, now).await?;
+    Ok(found.into_iter().map(to_approval_view).collect())
+}
+
+/// Answers a call that waits. Only a person may, and never the agent itself.
+#[tracing::instrument(name = "app.approvals.decide_approval", skip_all)]
+pub async fn decide_approval(
+    ctx: &mut Ctx,
+    id: ApprovalId,
+    body: DecideApproval,
+) -> Result<ApprovalView, Error> {
+    let caller = ctx.caller()?;
+    let missing = || Error::not_found("approval", id);
+    let found = approvals::get_approval(ctx.conn(), id).await?.ok_or_else(missing)?;
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents approve nothing"));
+    }
+    match found.asked.project {
+        Some(project) => match ctx.require_project_role(project, UserRole::Operator).await {
+            Err(Error::NotFound { .. }) => return Err(missing()),
+            result => result?,
+        },
+        None => ctx.require_role(UserRole::Admin)?,
+    };
+    let (now, answer) =
+        (ctx.now, if body.approved { ApprovalState::Approved } else { ApprovalState::Refused });
+    if !approvals::decide_approval(ctx.conn(), id, answer, caller.user, now).await? {
+        return Err(Error::Conflict(
+            "the question was answered before, is too old, or whoever asked has ended",
+        ));
+    }
+    let data = json!({ "approval_id": id, "approved": body.approved });
+    let mut told = EventDraft::new(EventKind::ApprovalDecided, data);
+    if let Some(project) = found.asked.project {
+        told = told.with_project(project);
+    }
+    ctx.record_event(told).await?;
+    Ok(to_approval_view(Approval { state: answer, sealed: None, ..found }))
+}
+
+/// One question, for whoever may see its project.
+#[tracing::instrument(name = "app.approvals.get_approval", skip_all)]
+pub async fn get_approval(
+    ctx: &mut Ctx,
+    keys: &InstallationKeys,
+    id: ApprovalId,
+) -> Result<ApprovalView, Error> {
+    ctx.caller()?;
+    let missing = || Error::not_found("approval", id);
+    let found = approvals::get_approval(ctx.conn(), id).await?.ok_or_else(missing)?;
+    match found.asked.project {
+        Some(project) => {
+            ctx.require_project_role(project, UserRole::Viewer).await.map_err(|_| missing())?
+        }
+        None => ctx.require_role(UserRole::Viewer)?,
+    };
+    let arguments = unseal_arguments(&found, keys);
+    Ok(ApprovalView { arguments, ..to_approval_view(found) })
+}
+
+/// The arguments of a call that nobody has answered yet.
+pub(crate) fn unseal_arguments(found: &Approval, keys: &InstallationKeys) -> Option<Value> {
+    let sealed = found.sealed.as_ref()?;
+    let opened = keys.unseal_secret(&approval_associated_data(&found.asked), sealed).ok()?;
+    serde_json::from_slice(&opened).ok()
+}
+
+fn to_approval_view(approval: Approval) -> ApprovalView {
+    let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(bytes);
+    ApprovalView {
+        approval_id: approval.id,
+        agent_token_id: approval.asked.agent,
+        project_id: approval.asked.project,
+        task_id: approval.asked.task,
+        tool: approval.asked.tool,
+        arguments_digest: hex(&approval.asked.arguments),
+        policy_hash: hex(&approval.asked.policy),
+        rules: approval.asked.rules,
+        state: approval.state.as_str().to_owned(),
+        arguments: None,
+        asked_at: approval.asked_at,
+        expires_at: approval.expires_at,
+    }
+}

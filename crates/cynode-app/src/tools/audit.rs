@@ -1,0 +1,462 @@
+//! Audit log of tool calls: ship, search, verify, prove and prune records.
+
+mod rows;
+
+use std::{path::Path, sync::Arc};
+
+use cynode_audit::{
+    AuditCheckpoint, AuditRecord, AuditStore, AuditStoreError, ChainCheck, ChainRegistryHead,
+    LinkCheck, MerkleTree, NewChain, RecordInclusionProof, StoreFuture,
+};
+use cynode_core::{
+    ids::{CallId, ChainId, ProjectId, TaskId},
+    roles::UserRole,
+};
+use cynode_db::{
+    DbError,
+    tools::audit::{self, AuditFilter},
+};
+pub use cynode_wire::tools::AuditReport as Report;
+use cynode_wire::{
+    platform::page::RecordCursor,
+    tools::{AuditPage, AuditProof},
+};
+pub use ed25519_dalek::VerifyingKey;
+use ed25519_dalek::{Signer, Verifier};
+use serde::{Deserialize, Serialize};
+use time::{Duration, OffsetDateTime};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+pub use cynode_audit::{
+    AgentFacts, AppendError, AuditEntry, AuditWriter, AuditWriterOptions, DigestKey, KeyedDigest,
+    Outcome, Phase, RecoveryReport, Verdict,
+};
+
+use crate::{App, Ctx, Error, OperationRequest, platform::keys::InstallationKeys};
+
+/// Records read at once.
+const RECORD_PAGE_SIZE: i64 = 1000;
+
+/// Opens the writer over its directory, takes over what dead processes left there, and ships in the background until `stop`.
+pub fn open_audit_writer(
+    app: &App,
+    directory: &Path,
+    options: AuditWriterOptions,
+    tasks: &TaskTracker,
+    stop: CancellationToken,
+) -> Result<Arc<AuditWriter>, Error> {
+    let (clock, ids) = (app.environment().clone(), app.environment().clone());
+    let keys = app.gateway_parts()?.keys.clone();
+    let (writer, recovered) = AuditWriter::open_in_directory(
+        directory,
+        options,
+        keys.signing_key().clone(),
+        Arc::new(move || clock.now()),
+        Arc::new(move || ids.new_uuid(ids.now())),
+    )
+    .map_err(|error| Error::Internal(error.into()))?;
+    for chain in recovered {
+        let (records, cut_off) = (chain.records, chain.cut_off.len());
+        tracing::warn!(
+            event = "audit.recovered",
+            chain = %chain.chain.map_or_else(String::new, |chain| ChainId::from_uuid(chain).to_string()),
+            records, cut_off, condition = ?chain.condition,
+            "recovered the records of a process that died"
+        );
+    }
+    let writer = Arc::new(writer);
+    let (shipper, store) =
+        (writer.clone(), Arc::new(DatabaseAuditStore { app: app.clone(), keys }));
+    tasks.spawn(async move {
+        if let Err(left) = shipper.ship_records(store, stop).await {
+            tracing::warn!(event = "audit.ship_failed", "{left}");
+        }
+    });
+    Ok(writer)
+}
+
+/// The database as a store of records.
+#[derive(Clone)]
+struct DatabaseAuditStore {
+    app: App,
+    keys: InstallationKeys,
+}
+
+impl AuditStore for DatabaseAuditStore {
+    fn register_chain<'a>(&'a self, chain: &'a NewChain) -> StoreFuture<'a> {
+        let (this, chain) = (self.clone(), chain.clone());
+        spawn_to_completion(async move { this.begin_chain(&chain).await.map_err(to_store_error) })
+    }
+
+    fn store_records<'a>(&'a self, records: &'a [AuditRecord]) -> StoreFuture<'a> {
+        let given: Vec<_> = records.iter().map(rows::to_row).collect();
+        let app = self.app.clone();
+        spawn_to_completion(async move {
+            let mut conn = app.pool().acquire().await.map_err(|e| to_store_error(e.into()))?;
+            let there =
+                audit::insert_audit_records(&mut conn, &given).await.map_err(to_store_error)?;
+            for (seq, hash) in there {
+                if !given.iter().any(|row| row.seq == seq && row.hash == hash) {
+                    return Err(AuditStoreError::Conflict(format!("another record is at {seq}")));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn store_checkpoint<'a>(&'a self, checkpoint: &'a AuditCheckpoint) -> StoreFuture<'a> {
+        let (app, row) = (self.app.clone(), rows::checkpoint_row(checkpoint));
+        spawn_to_completion(async move {
+            let mut conn = app.pool().acquire().await.map_err(|e| to_store_error(e.into()))?;
+            audit::insert_audit_checkpoint(&mut conn, &row).await.map_err(to_store_error)
+        })
+    }
+}
+
+/// Carries work with the database to its end, also when whoever asked does not wait: dropped in the middle, it could leave
+/// its connection inside a transaction that nobody knows of.
+fn spawn_to_completion(
+    work: impl Future<Output = Result<(), AuditStoreError>> + Send + 'static,
+) -> StoreFuture<'static> {
+    let work = TaskTracker::new().spawn(work);
+    Box::pin(async move {
+        work.await.unwrap_or_else(|error| Err(AuditStoreError::Unavailable(error.into())))
+    })
+}
+
+impl DatabaseAuditStore {
+    async fn begin_chain(&self, chain: &NewChain) -> Result<(), DbError> {
+        let mut tx = self.app.pool().begin().await?;
+        audit::lock_chains(&mut tx).await?;
+        if audit::get_chain(&mut tx, chain.chain).await?.is_none() {
+            let last = audit::last_chain(&mut tx).await?;
+            let tip = last.map_or(ChainRegistryHead::ORIGIN, |row| {
+                rows::to_chain_start(&row).registry_head()
+            });
+            let start = chain.sign_start(tip, self.keys.signing_key());
+            audit::insert_chain(&mut tx, &rows::chain_row(&start)).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+}
+
+fn to_store_error(error: DbError) -> AuditStoreError {
+    AuditStoreError::Unavailable(error.into())
+}
+
+/// Checks every record, chain and signature. It reads everything, in order.
+#[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
+pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
+    // All as it was at one moment: what is removed after its time meanwhile is not missing.
+    let mut conn = app.pool().begin().await.map_err(DbError::from)?;
+    audit::set_repeatable_read(&mut conn).await?;
+    let chains = audit::list_chains(&mut conn).await?;
+    let mut report = Report {
+        chains: chains.len() as u64,
+        pruned: 0,
+        closed: 0,
+        records: 0,
+        covered: 0,
+        head: String::new(),
+        problems: Vec::new(),
+    };
+    for chain in audit::find_orphan_chains(&mut conn).await? {
+        report.problems.push(format!("{}: nobody began this chain", ChainId::from_uuid(chain)));
+    }
+    // What a process that has just begun takes over is closed within a minute.
+    let settled = app.environment().now() - Duration::minutes(1);
+    let mut links = LinkCheck::new(std::slice::from_ref(key));
+    for row in &chains {
+        let name = ChainId::from_uuid(row.chain);
+        if let Err(problem) = links.verify_next_start(&rows::to_chain_start(row)) {
+            report.problems.push(format!("{name}: {problem}"));
+        }
+        let checkpoints = audit::list_audit_checkpoints(&mut conn, row.chain).await?;
+        let checkpoints = checkpoints.iter().map(rows::to_checkpoint).collect::<Vec<_>>();
+        if let Some((at, signature)) = row.pruned {
+            report.pruned += 1;
+            for head in checkpoints.iter().filter(|head| head.verify_signature(key).is_err()) {
+                report
+                    .problems
+                    .push(format!("{name}: the signed head of {} was changed", head.size));
+            }
+            let left = audit::list_chain_records(&mut conn, row.chain, 0, 1).await?;
+            let signed = ed25519_dalek::Signature::from_bytes(&signature);
+            if !left.is_empty() || key.verify(&pruning_payload(row.chain, at), &signed).is_err() {
+                report.problems.push(format!("{name}: its records were removed, and not by us"));
+            }
+            continue;
+        }
+        match check_chain(&mut conn, row.chain, key, checkpoints).await? {
+            Ok(verified) => {
+                if verified.records == 0 {
+                    // A chain is only begun for a record.
+                    report.problems.push(format!("{name}: its records are gone"));
+                }
+                let followed = chains.iter().any(|later| {
+                    later.writer == row.writer
+                        && later.number > row.number
+                        && later.started_at < settled
+                });
+                if followed && !verified.closed {
+                    let told = "it is not closed, though its writer has begun another: its end may be missing";
+                    report.problems.push(format!("{name}: {told}"));
+                }
+                report.records += verified.records;
+                report.covered += verified.covered;
+                report.closed += u64::from(verified.closed);
+            }
+            Err(problem) => report.problems.push(format!("{name}: {problem}")),
+        }
+    }
+    report.head = format!(
+        "{}:{}",
+        links.registry_head().number,
+        data_encoding::HEXLOWER.encode(&links.registry_head().link)
+    );
+    Ok(report)
+}
+
+/// The same for an admin of the installation; one at a time in a process, since it reads everything.
+pub async fn verify_audit_log_as_admin(
+    app: &App,
+    request: &OperationRequest,
+) -> Result<Report, Error> {
+    app.read(request, |ctx| Box::pin(async { ctx.require_role(UserRole::Admin) })).await?;
+    let key = app.gateway_parts()?.keys.verifying_key();
+    let _alone = app.shared_state().checking.try_lock().map_err(|_| {
+        Error::Conflict("the records are being checked already: ask again when that is done")
+    })?;
+    verify_audit_log(app, &key).await
+}
+
+async fn check_chain(
+    conn: &mut cynode_db::Conn,
+    chain: Uuid,
+    key: &VerifyingKey,
+    checkpoints: Vec<AuditCheckpoint>,
+) -> Result<Result<cynode_audit::VerifiedChain, String>, DbError> {
+    let mut check = match ChainCheck::new(chain, std::slice::from_ref(key), checkpoints) {
+        Ok(check) => check,
+        Err(problem) => return Ok(Err(problem.to_string())),
+    };
+    let mut from = 0;
+    loop {
+        let page = audit::list_chain_records(conn, chain, from, RECORD_PAGE_SIZE).await?;
+        let Some(last) = page.last().map(|row| row.seq) else { break };
+        for row in page {
+            let seq = row.seq;
+            let taken = match rows::to_record(row) {
+                Some(record) => {
+                    check.verify_next_record(&record).map_err(|problem| problem.to_string())
+                }
+                None => Err(format!("record {seq} cannot be read")),
+            };
+            if let Err(problem) = taken {
+                return Ok(Err(problem));
+            }
+        }
+        from = last + 1;
+    }
+    Ok(check.finish_verification().map_err(|problem| problem.to_string()))
+}
+
+/// A proof for somebody who has a signed head and our public key, and nothing else.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RecordProof {
+    /// The record.
+    pub record: AuditRecord,
+    /// The signed head.
+    pub checkpoint: AuditCheckpoint,
+    /// The way from one to the other.
+    pub inclusion: RecordInclusionProof,
+    /// Our public key.
+    pub public_key: String,
+}
+
+/// Proves that the records of a call are among those that a signed head covers.
+#[tracing::instrument(name = "app.audit.prove_call", skip_all)]
+pub async fn prove_call(
+    app: &App,
+    call: CallId,
+    key: &VerifyingKey,
+) -> Result<Vec<RecordProof>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let found = records_of_call(&mut conn, call).await?;
+    build_record_proofs(&mut conn, found, key).await
+}
+
+/// The same for whoever may see the records of the call.
+#[tracing::instrument(name = "app.audit.prove_call_for_caller", skip_all)]
+pub async fn prove_call_for_caller(
+    ctx: &mut Ctx,
+    call: CallId,
+    key: &VerifyingKey,
+) -> Result<Vec<AuditProof>, Error> {
+    ctx.caller()?;
+    let found = records_of_call(ctx.conn(), call).await?;
+    for row in &found {
+        let seen = match row.project_id {
+            Some(project) => {
+                ctx.require_project_role(ProjectId::from_uuid(project), UserRole::Viewer).await
+            }
+            None => ctx.require_role(UserRole::Viewer),
+        };
+        // A call that the caller may not see does not exist.
+        seen.map_err(|_| Error::not_found("call", call))?;
+    }
+    let proofs = build_record_proofs(ctx.conn(), found, key).await?;
+    let written = proofs.into_iter().map(to_audit_proof).collect::<Result<_, _>>();
+    written.map_err(|error| Error::Internal(error.into()))
+}
+
+fn to_audit_proof(proof: RecordProof) -> Result<AuditProof, serde_json::Error> {
+    Ok(AuditProof {
+        record: serde_json::to_value(proof.record)?,
+        checkpoint: serde_json::to_value(proof.checkpoint)?,
+        inclusion: serde_json::to_value(proof.inclusion)?,
+        public_key: proof.public_key,
+    })
+}
+
+/// The records of a call; there must be one.
+async fn records_of_call(
+    conn: &mut cynode_db::Conn,
+    call: CallId,
+) -> Result<Vec<audit::AuditRow>, Error> {
+    let search = AuditFilter { call: Some(call.as_uuid()), ..AuditFilter::default() };
+    let found = audit::search_audit_records(conn, &search, 10).await?;
+    if found.is_empty() { Err(Error::not_found("call", call)) } else { Ok(found) }
+}
+
+async fn build_record_proofs(
+    conn: &mut cynode_db::Conn,
+    found: Vec<audit::AuditRow>,
+    key: &VerifyingKey,
+) -> Result<Vec<RecordProof>, Error> {
+    let mut proofs = Vec::new();
+    for row in found {
+        let unreadable = || DbError::Corrupt { table: "audit_records", column: "hash" };
+        let record = rows::to_record(row).ok_or_else(unreadable)?;
+        let heads = audit::list_audit_checkpoints(conn, record.chain).await?;
+        let head = heads.iter().map(rows::to_checkpoint).find(|head| head.size > record.seq);
+        let head = head
+            .ok_or(Error::Conflict("no signed head covers the call yet: try again in a minute"))?;
+        let mut tree = MerkleTree::new();
+        let mut from = 0;
+        while tree.leaf_count() < head.size {
+            let page =
+                audit::list_chain_records(conn, record.chain, from, RECORD_PAGE_SIZE).await?;
+            let Some(last) = page.last().map(|row| row.seq) else { break };
+            for row in page {
+                if tree.leaf_count() < head.size {
+                    tree.push(row.hash.try_into().map_err(|_| unreadable())?);
+                }
+            }
+            from = last + 1;
+        }
+        let inclusion = RecordInclusionProof::prove_record(record.chain, &tree, record.seq)
+            .map_err(|error| Error::Internal(error.into()))?;
+        inclusion
+            .verify_record(&record, &head, key)
+            .map_err(|error| Error::Internal(error.into()))?;
+        let public_key = data_encoding::HEXLOWER.encode(key.as_bytes());
+        proofs.push(RecordProof { record, checkpoint: head, inclusion, public_key });
+    }
+    Ok(proofs)
+}
+
+/// What is searched for.
+#[derive(Clone, Debug, Default)]
+pub struct AuditSearchRequest {
+    /// Only of this project; needed by whoever may not see all.
+    pub project: Option<ProjectId>,
+    /// Only of this task.
+    pub task: Option<TaskId>,
+    /// Only of this call.
+    pub call: Option<CallId>,
+    /// Only of this tool.
+    pub tool: Option<String>,
+    /// Only with this decision.
+    pub decision: Option<String>,
+    /// Only since then.
+    pub since: Option<OffsetDateTime>,
+    /// Only before.
+    pub until: Option<OffsetDateTime>,
+    /// Only what comes behind this record.
+    pub cursor: Option<RecordCursor>,
+    /// Most records.
+    pub limit: u16,
+}
+
+/// How far back one look after another goes. Records are found by when they were written, and most people want the newest: a page
+/// that is full before ends the search, however many records there are.
+const SEARCH_WINDOWS: [Option<Duration>; 4] =
+    [Some(Duration::HOUR), Some(Duration::DAY), Some(Duration::days(31)), None];
+
+/// The records that were searched for, newest first.
+#[tracing::instrument(name = "app.audit.search_records", skip_all)]
+pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result<AuditPage, Error> {
+    match wanted.project {
+        Some(project) => ctx.require_project_role(project, UserRole::Viewer).await?,
+        None => ctx.require_role(UserRole::Viewer)?,
+    };
+    let newest = wanted.cursor.map(RecordCursor::recorded_at).or(wanted.until).unwrap_or(ctx.now);
+    // What is found by a task or a call is found at once.
+    let looks = if wanted.task.is_some() || wanted.call.is_some() {
+        &SEARCH_WINDOWS[3..]
+    } else {
+        &SEARCH_WINDOWS
+    };
+    let mut search = AuditFilter {
+        project: wanted.project.map(ProjectId::as_uuid),
+        task: wanted.task.map(TaskId::as_uuid),
+        call: wanted.call.map(CallId::as_uuid),
+        tool: wanted.tool,
+        decision: wanted.decision,
+        since: wanted.since,
+        until: wanted.until,
+        behind: wanted.cursor,
+    };
+    let (most, mut found) = (usize::from(wanted.limit), Vec::new());
+    for back in looks {
+        search.since = back.and_then(|back| newest.checked_sub(back)).max(wanted.since);
+        let rest = i64::from(wanted.limit) + 1 - i64::try_from(found.len()).unwrap_or(i64::MAX);
+        found.extend(audit::search_audit_records(ctx.conn(), &search, rest).await?);
+        if found.len() > most || search.since == wanted.since {
+            break;
+        }
+        search.until = search.since;
+    }
+    let more = found.len() > most;
+    found.truncate(most);
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|row| RecordCursor::new(row.at, row.seq, row.chain_id));
+    Ok(AuditPage { items: found.into_iter().map(rows::to_audit_view).collect(), next_cursor })
+}
+
+/// Removes the records of chains that were closed longer ago than they are to be kept. What stays says, signed, that it was us.
+#[tracing::instrument(name = "app.audit.prune_records", skip_all)]
+pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
+    let keys = &app.gateway_parts()?.keys;
+    let now = app.environment().now();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let old = audit::list_prunable_chains(&mut conn, now - keep, 100).await?;
+    drop(conn);
+    let mut removed = 0;
+    for (chain, records) in old {
+        let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+        let signature = keys.signing_key().sign(&pruning_payload(chain, now)).to_bytes();
+        audit::prune_chain(&mut tx, chain, now, &signature).await?;
+        tx.commit().await.map_err(DbError::from)?;
+        removed += records.unsigned_abs();
+    }
+    Ok(removed)
+}
+
+/// What is signed when the records of a chain are removed.
+fn pruning_payload(chain: Uuid, at: OffsetDateTime) -> Vec<u8> {
+    let micros = i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
+    [b"cynode/audit/pruned/v1\0".as_slice(), chain.as_bytes(), &micros.to_be_bytes()].concat()
+}

@@ -1,0 +1,617 @@
+//! Tool servers: the MCP servers that people install, the tools they offer and which of them were accepted.
+//!
+//! A server is untrusted. Each tool definition is quarantined until a person accepts exactly that definition, and each
+//! later change is quarantined again.
+
+mod import;
+mod naming;
+
+use std::{collections::BTreeMap, future::Future, time::Duration};
+
+use cynode_core::{events::EventKind, ids::ServerId, roles::UserRole};
+use cynode_db::{
+    DbError,
+    tools::{
+        policy,
+        tool_servers::{self, ServerTool, ToolServer},
+    },
+};
+use cynode_policy::{
+    catalogue::{
+        DefinitionPin, IdBinding, McpToolDefinition, ToolAnnotations, ToolAudience, ToolOrigin,
+    },
+    digest::Sha256Digest,
+};
+use cynode_wire::{
+    identity::accounts::SecretText,
+    tools::{
+        AcceptTools, AudienceView, InstallServer, ServerToolView, ServerTransport, ServerView,
+        UpdateServer,
+    },
+};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    platform::{context::EventDraft, keys::InstallationKeys},
+    tools::catalogue::{GatewayParts, is_visible_to_caller, require_valid_rules},
+};
+
+/// A server that may be called, with its credentials in the open. It never leaves the process.
+#[derive(Clone, Debug)]
+pub struct CallableServer {
+    /// Its id.
+    pub id: ServerId,
+    /// How it is reached.
+    pub transport: ServerTransport,
+    /// Headers of each request, or variables of the program.
+    pub secrets: Vec<(String, SecretString)>,
+    /// Whether it may be on this machine or in a private network: an admin put it there.
+    pub private: bool,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// Most calls at once.
+    pub max_in_flight: usize,
+}
+
+/// A tool as a server offers it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfferedTool {
+    /// What the server calls it.
+    pub tool: String,
+    /// The whole object as the server gave it.
+    pub definition: Value,
+}
+
+/// What a server offers, or why it does not say.
+pub type ServerToolListing<'a> =
+    std::pin::Pin<Box<dyn Future<Output = Result<Vec<OfferedTool>, String>> + Send + 'a>>;
+
+/// The way to servers.
+pub trait ToolServerClient: Send + Sync {
+    /// Asks a server what it offers.
+    fn list_tools<'a>(&'a self, server: &'a CallableServer) -> ServerToolListing<'a>;
+
+    /// Drops what is kept open to a server.
+    fn close_server(&self, server: ServerId);
+}
+
+/// How a server is reached, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct StoredTransport {
+    transport: ServerTransport,
+    private: bool,
+    secrets: Vec<String>,
+}
+
+impl StoredTransport {
+    fn from_server(server: &ToolServer) -> Result<Self, Error> {
+        serde_json::from_value(server.transport.clone())
+            .map_err(|_| DbError::Corrupt { table: "tool_servers", column: "transport" }.into())
+    }
+}
+
+impl CallableServer {
+    /// Opens the credentials of a server.
+    pub(crate) fn unseal_server(
+        server: &ToolServer,
+        keys: &InstallationKeys,
+    ) -> Result<Self, Error> {
+        let stored = StoredTransport::from_server(server)?;
+        let secrets = match &server.sealed {
+            None => Vec::new(),
+            Some(sealed) => {
+                let text = keys.unseal_secret(server.id.as_uuid().as_bytes(), sealed)?;
+                let pairs: BTreeMap<String, String> =
+                    serde_json::from_slice(&text).map_err(|_| DbError::Corrupt {
+                        table: "tool_servers",
+                        column: "sealed_credentials",
+                    })?;
+                pairs.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect()
+            }
+        };
+        Ok(Self {
+            id: server.id,
+            transport: stored.transport,
+            secrets,
+            private: stored.private,
+            timeout: Duration::from_millis(server.timeout_ms.unsigned_abs().into()),
+            max_in_flight: usize::try_from(server.max_in_flight).unwrap_or(1),
+        })
+    }
+}
+
+/// The definition of an offered tool for the catalogue: what was accepted, or, quarantined, what is offered.
+pub(crate) fn to_definition(
+    server: &ToolServer,
+    tool: &ServerTool,
+) -> (McpToolDefinition, DefinitionPin) {
+    let said = tool.accepted.as_ref().unwrap_or(&tool.definition);
+    let unchanged = tool.accepted.as_ref() == Some(&tool.definition) && !tool.gone;
+    let text = |key: &str| said.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let reaches = StoredTransport::from_server(server).is_ok_and(|stored| match stored.transport {
+        ServerTransport::Http { .. } => true,
+        ServerTransport::Stdio { network, .. } => network,
+    });
+    let annotations = serde_json::from_value(tool.annotations.clone());
+    let definition = McpToolDefinition {
+        name: tool.name.clone(),
+        aliases: Vec::new(),
+        title: text("title").unwrap_or(&tool.tool).to_owned(),
+        description: text("description").unwrap_or(&tool.tool).to_owned(),
+        input: said.get("inputSchema").cloned().unwrap_or(Value::Null),
+        output: said.get("outputSchema").cloned(),
+        scope: server.scope,
+        binding: IdBinding::NONE,
+        annotations: annotations.unwrap_or(ToolAnnotations::UNKNOWN),
+        origin: ToolOrigin::Server {
+            id: server.id,
+            tool: tool.tool.clone(),
+            audience: server.audience,
+        },
+        network: reaches,
+        missing: None,
+    };
+    (definition, if unchanged { DefinitionPin::Accepted } else { DefinitionPin::Quarantined })
+}
+
+/// Installs a server. Its tools are read when somebody asks for it or within a minute, and wait for a person in any case.
+#[tracing::instrument(name = "app.servers.install_server", skip_all)]
+pub async fn install_server(
+    ctx: &mut Ctx,
+    parts: &GatewayParts,
+    body: InstallServer,
+) -> Result<ToolServer, Error> {
+    let caller = ctx.caller()?;
+    let admin = caller.role >= Some(UserRole::Admin);
+    let transport = match (body.transport, &body.server_json) {
+        (Some(transport), None) => transport,
+        (None, Some(document)) => import::transport_from_document(document)?,
+        _ => return Err(Error::Invalid("give `transport` or `server_json`".into())),
+    };
+    let private = import::validate_transport(&transport, admin)?;
+    let audience = match (body.audience.unwrap_or(AudienceView::User), body.project_id) {
+        (AudienceView::Everybody, None) => {
+            ctx.require_role(UserRole::Admin)?;
+            ToolAudience::Everybody
+        }
+        (AudienceView::Project, Some(project)) => {
+            ctx.require_project_role(project, UserRole::Operator).await?;
+            ToolAudience::Project(project)
+        }
+        (AudienceView::User, None) => ToolAudience::User(caller.user),
+        _ => {
+            let rule = "`project_id` is given when the audience is a project, and only then";
+            return Err(Error::Invalid(rule.into()));
+        }
+    };
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents install no tools"));
+    }
+    if !admin {
+        require_not_switched_off(ctx, &transport).await?;
+    }
+    let prefix = match body.prefix {
+        None => format!("ext.{}", body.name),
+        Some(prefix) => {
+            ctx.require_role(UserRole::Admin)?;
+            prefix
+        }
+    };
+    naming::validate_server_name(&body.name, &prefix)?;
+    let id = ServerId::from_uuid(ctx.new_uuid());
+    let sealed = seal_server_secrets(ctx, parts, id, &body.secrets)?;
+    let stored =
+        StoredTransport { transport, private, secrets: body.secrets.keys().cloned().collect() };
+    let server = ToolServer {
+        id,
+        title: body.title.unwrap_or_else(|| body.name.clone()),
+        name: body.name,
+        transport: serde_json::to_value(stored).map_err(|error| Error::Internal(error.into()))?,
+        sealed,
+        prefix,
+        audience,
+        owner: caller.user,
+        scope: body.scope,
+        timeout_ms: validate_range("timeout_ms", body.timeout_ms, 30_000, 100..=600_000)?,
+        max_in_flight: validate_range("max_in_flight", body.max_in_flight, 32, 1..=1000)?,
+        enabled: true,
+        listed_at: None,
+        failure: None,
+        created_at: ctx.now,
+    };
+    match tool_servers::insert_tool_server(ctx.conn(), &server).await {
+        Err(error) if error.is_refused_by("tool_servers_name_key") => {
+            return Err(Error::AlreadyExists {
+                what: "a tool server with the name",
+                name: server.name,
+            });
+        }
+        result => result?,
+    }
+    policy::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerInstalled, &server).await?;
+    Ok(server)
+}
+
+/// Refuses one more server at a place where somebody else switched off a server of the caller or a tool of it: under another name it
+/// would be on again.
+async fn require_not_switched_off(ctx: &mut Ctx, transport: &ServerTransport) -> Result<(), Error> {
+    let caller = ctx.caller()?;
+    for server in tool_servers::list_tool_servers(ctx.conn()).await? {
+        let same = server.owner == caller.user
+            && import::same_host(&StoredTransport::from_server(&server)?.transport, transport);
+        if same && policy::is_disabled_by_another(ctx.conn(), server.id, caller.user).await? {
+            let place = "in the installation: somebody else switched off a server of yours at this host or a tool of it";
+            return Err(Error::forbidden(UserRole::Admin, place));
+        }
+    }
+    Ok(())
+}
+
+fn validate_range(
+    name: &str,
+    given: Option<i32>,
+    default: i32,
+    allowed: std::ops::RangeInclusive<i32>,
+) -> Result<i32, Error> {
+    let value = given.unwrap_or(default);
+    if allowed.contains(&value) {
+        return Ok(value);
+    }
+    Err(Error::Invalid(format!("`{name}` is {} to {}", allowed.start(), allowed.end())))
+}
+
+fn seal_server_secrets(
+    ctx: &Ctx,
+    parts: &GatewayParts,
+    id: ServerId,
+    secrets: &BTreeMap<String, SecretText>,
+) -> Result<Option<Vec<u8>>, Error> {
+    if secrets.is_empty() {
+        return Ok(None);
+    }
+    let reserved = ["host", "content-length", "connection", "transfer-encoding", "mcp-session-id"];
+    for (name, value) in secrets {
+        let good = (1..=100).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !reserved.contains(&name.to_ascii_lowercase().as_str())
+            && value.0.len() <= 8192
+            && value.0.bytes().all(|b| (0x20..0x7f).contains(&b));
+        if !good {
+            return Err(Error::Invalid(format!(
+                "the secret `{name}` is no header and no variable"
+            )));
+        }
+    }
+    let plain: BTreeMap<&str, &str> =
+        secrets.iter().map(|(name, value)| (name.as_str(), value.0.as_str())).collect();
+    let text = serde_json::to_vec(&plain).map_err(|error| Error::Internal(error.into()))?;
+    parts.keys.seal_secret(ctx.environment(), id.as_uuid().as_bytes(), &text).map(Some)
+}
+
+async fn record_server_event(
+    ctx: &mut Ctx,
+    kind: EventKind,
+    server: &ToolServer,
+) -> Result<(), Error> {
+    let data = json!({ "server_id": server.id, "name": server.name });
+    let told = EventDraft::new(kind, data).with_subject(server.owner);
+    let told = match server.audience {
+        ToolAudience::Project(project) => told.with_project(project),
+        ToolAudience::Everybody | ToolAudience::User(_) => told,
+    };
+    ctx.record_event(told).await
+}
+
+/// A server that the caller may change: its owner, or an admin.
+pub(crate) async fn require_owned_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
+    let server = require_visible_server(ctx, id).await?;
+    let caller = ctx.caller()?;
+    if caller.bounds.is_none() && caller.role >= Some(UserRole::Admin) {
+        return Ok(server);
+    }
+    // Whoever installed it keeps it as long as they could install it.
+    let stdio =
+        matches!(StoredTransport::from_server(&server)?.transport, ServerTransport::Stdio { .. });
+    let standing = match server.audience {
+        ToolAudience::User(_) => !stdio,
+        ToolAudience::Project(project) => {
+            !stdio && ctx.require_project_role(project, UserRole::Operator).await.is_ok()
+        }
+        ToolAudience::Everybody => false,
+    };
+    if caller.bounds.is_none() && server.owner == caller.user && standing {
+        return Ok(server);
+    }
+    Err(Error::forbidden(UserRole::Admin, "in the installation, or to be who installed it"))
+}
+
+async fn require_visible_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
+    ctx.caller()?;
+    let missing = || Error::not_found("tool server", id);
+    let server = tool_servers::get_tool_server(ctx.conn(), id).await?.ok_or_else(missing)?;
+    if is_visible_to_caller(ctx, server.audience, Some(server.owner)).await? {
+        Ok(server)
+    } else {
+        Err(missing())
+    }
+}
+
+/// One server and what it offers.
+#[tracing::instrument(name = "app.servers.get_server", skip_all)]
+pub async fn get_server(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error> {
+    let server = require_visible_server(ctx, id).await?;
+    to_server_view(ctx, server).await
+}
+
+/// The servers that the caller may know of.
+#[tracing::instrument(name = "app.servers.list_servers", skip_all)]
+pub async fn list_servers(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
+    let mut views = Vec::new();
+    for server in tool_servers::list_tool_servers(ctx.conn()).await? {
+        if is_visible_to_caller(ctx, server.audience, Some(server.owner)).await? {
+            views.push(to_server_view(ctx, server).await?);
+        }
+    }
+    Ok(views)
+}
+
+async fn to_server_view(ctx: &mut Ctx, server: ToolServer) -> Result<ServerView, Error> {
+    let tools = tool_servers::list_server_tools(ctx.conn(), Some(server.id)).await?;
+    let stored = StoredTransport::from_server(&server)?;
+    let (audience, project_id) = match server.audience {
+        ToolAudience::Everybody => (AudienceView::Everybody, None),
+        ToolAudience::Project(project) => (AudienceView::Project, Some(project)),
+        ToolAudience::User(_) => (AudienceView::User, None),
+    };
+    Ok(ServerView {
+        server_id: server.id,
+        name: server.name,
+        title: server.title,
+        transport: stored.transport,
+        secrets: stored.secrets,
+        prefix: server.prefix,
+        audience,
+        project_id,
+        owner_id: server.owner,
+        scope: server.scope,
+        timeout_ms: server.timeout_ms,
+        max_in_flight: server.max_in_flight,
+        enabled: server.enabled,
+        listed_at: server.listed_at,
+        failure: server.failure,
+        tools: tools.into_iter().map(to_server_tool_view).collect(),
+    })
+}
+
+fn to_server_tool_view(tool: ServerTool) -> ServerToolView {
+    let state = match &tool.accepted {
+        _ if tool.gone => "gone",
+        None => "new",
+        Some(accepted) if *accepted == tool.definition => "accepted",
+        Some(_) => "changed",
+    };
+    ServerToolView {
+        state: state.into(),
+        definition_digest: Sha256Digest::of_json(&tool.definition).to_string(),
+        accepted: tool.accepted.filter(|accepted| *accepted != tool.definition),
+        definition: tool.definition,
+        annotations: tool.annotations,
+        name: tool.name.to_string(),
+        tool: tool.tool,
+    }
+}
+
+/// Changes a server.
+#[tracing::instrument(name = "app.servers.update_server", skip_all)]
+pub async fn update_server(
+    ctx: &mut Ctx,
+    id: ServerId,
+    body: UpdateServer,
+) -> Result<ServerView, Error> {
+    policy::lock_policy(ctx.conn()).await?;
+    let mut server = require_owned_server(ctx, id).await?;
+    let caller = ctx.caller()?;
+    let (was_off, admin) = (!server.enabled, caller.role >= Some(UserRole::Admin));
+    if was_off && body.enabled == Some(true) && !admin {
+        let place =
+            "in the installation: a server that was switched off is switched on by an admin";
+        return Err(Error::forbidden(UserRole::Admin, place));
+    }
+    server.title = body.title.unwrap_or(server.title);
+    server.enabled = body.enabled.unwrap_or(server.enabled);
+    server.scope = body.scope.unwrap_or(server.scope);
+    server.timeout_ms =
+        validate_range("timeout_ms", body.timeout_ms, server.timeout_ms, 100..=600_000)?;
+    server.max_in_flight =
+        validate_range("max_in_flight", body.max_in_flight, server.max_in_flight, 1..=1000)?;
+    let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
+    let now = ctx.now;
+    tool_servers::update_tool_server(ctx.conn(), &server, off_by, now).await?;
+    policy::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
+    to_server_view(ctx, server).await
+}
+
+/// Removes a server and its tools.
+#[tracing::instrument(name = "app.servers.delete_server", skip_all)]
+pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) -> Result<(), Error> {
+    let server = require_owned_server(ctx, id).await?;
+    let caller = ctx.caller()?;
+    policy::lock_policy(ctx.conn()).await?;
+    // Installed anew it would be on again.
+    if caller.role < Some(UserRole::Admin)
+        && policy::is_disabled_by_another(ctx.conn(), id, caller.user).await?
+    {
+        let place = "in the installation: somebody else switched the server or a tool of it off";
+        return Err(Error::forbidden(UserRole::Admin, place));
+    }
+    policy::delete_tool_overrides(ctx.conn(), id).await?;
+    tool_servers::delete_tool_server(ctx.conn(), id).await?;
+    require_valid_rules(ctx, parts).await?;
+    policy::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerRemoved, &server).await
+}
+
+/// Refuses a caller who may not change the server.
+pub async fn require_changeable_server(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
+    require_owned_server(ctx, id).await.map(|_| ())
+}
+
+/// Accepts what a server offers, exactly as the person saw it.
+#[tracing::instrument(name = "app.servers.accept_tools", skip_all)]
+pub async fn accept_tools(
+    ctx: &mut Ctx,
+    parts: &GatewayParts,
+    id: ServerId,
+    body: &AcceptTools,
+) -> Result<ServerView, Error> {
+    let server = require_owned_server(ctx, id).await?;
+    let (caller, now) = (ctx.caller()?, ctx.now);
+    policy::lock_policy(ctx.conn()).await?;
+    let offered = tool_servers::list_server_tools(ctx.conn(), Some(id)).await?;
+    for (name, digest) in &body.tools {
+        let tool = offered.iter().find(|tool| tool.tool == *name);
+        let tool = tool.ok_or_else(|| Error::not_found("tool of this server", name))?;
+        let seen = Sha256Digest::of_json(&tool.definition).to_string() == *digest;
+        let accepted = seen
+            && tool_servers::accept_tool_definition(
+                ctx.conn(),
+                id,
+                name,
+                &tool.definition,
+                caller.user,
+                now,
+            )
+            .await?;
+        if !accepted {
+            return Err(Error::Conflict(
+                "the server has changed the tool since it was looked at: look at it again",
+            ));
+        }
+    }
+    require_valid_rules(ctx, parts).await?;
+    policy::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerAccepted, &server).await?;
+    to_server_view(ctx, server).await
+}
+
+/// Says what a tool does to the world, in place of the server's own word.
+#[tracing::instrument(name = "app.servers.annotate_tool", skip_all)]
+pub async fn annotate_tool(
+    ctx: &mut Ctx,
+    id: ServerId,
+    tool: &str,
+    body: ToolAnnotations,
+) -> Result<ServerView, Error> {
+    let server = require_owned_server(ctx, id).await?;
+    // Rules go by these words, so they are an admin's.
+    ctx.require_role(UserRole::Admin)?;
+    let judged = serde_json::to_value(body).map_err(|error| Error::Internal(error.into()))?;
+    if !tool_servers::set_tool_annotations(ctx.conn(), id, tool, &judged).await? {
+        return Err(Error::not_found("tool of this server", tool));
+    }
+    policy::bump_policy_epoch(ctx.conn()).await?;
+    record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
+    to_server_view(ctx, server).await
+}
+
+/// Asks a server what it offers and keeps the answer. Failing is kept too, and harms nobody else.
+#[tracing::instrument(name = "app.servers.refresh_tools", skip_all, fields(server.id = %id))]
+pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
+    let parts = app.gateway_parts()?;
+    let server = {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        tool_servers::get_tool_server(&mut conn, id)
+            .await?
+            .ok_or_else(|| Error::not_found("tool server", id))?
+    };
+    let listing =
+        parts.reach.list_tools(&CallableServer::unseal_server(&server, &parts.keys)?).await;
+    let request =
+        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let mut ctx = app.begin_transaction(&request).await?;
+    let now = ctx.now;
+    let failure = match listing {
+        Ok(offered) => store_offered_tools(&mut ctx, &server, offered).await,
+        Err(failure) => Ok(Some(failure)),
+    };
+    let failure = match failure {
+        Ok(failure) => failure,
+        Err(error) => {
+            // What it offers cannot be kept: that much is.
+            drop(ctx);
+            ctx = app.begin_transaction(&request).await?;
+            Some(format!("what it offers cannot be kept: {error}"))
+        }
+    };
+    tool_servers::record_tool_listing(ctx.conn(), id, failure.as_deref(), now).await?;
+    if failure.is_some() && server.failure.is_none() {
+        record_server_event(&mut ctx, EventKind::ToolServerChanged, &server).await?;
+    }
+    app.commit_operation(ctx).await
+}
+
+/// Keeps what a server offers; gives what is wrong with it.
+async fn store_offered_tools(
+    ctx: &mut Ctx,
+    server: &ToolServer,
+    offered: Vec<OfferedTool>,
+) -> Result<Option<String>, Error> {
+    let (now, mut unfit, mut changed) = (ctx.now, Vec::new(), false);
+    let names: Vec<_> = offered.iter().map(|offered| offered.tool.clone()).collect();
+    // Those who read one server's offers at once do it one after the other.
+    policy::lock_policy(ctx.conn()).await?;
+    let known = tool_servers::list_server_tools(ctx.conn(), None).await?;
+    let mut named = std::collections::BTreeSet::new();
+    for OfferedTool { tool, definition } in offered {
+        let fits = (1..=128).contains(&tool.chars().count())
+            && !tool.contains('\0')
+            && !definition.to_string().contains("\\u0000");
+        let name = naming::tool_name_for(&server.prefix, &tool)
+            .filter(|name| fits && named.insert(name.clone()));
+        let taken = |name| {
+            known.iter().any(|other| {
+                other.name == name && (other.server != server.id || other.tool != tool)
+            })
+        };
+        let Some(name) = name.filter(|name| !name.is_native() && !taken(name.clone())) else {
+            unfit.push(tool);
+            continue;
+        };
+        let tool = ServerTool {
+            server: server.id,
+            tool,
+            name,
+            definition,
+            accepted: None,
+            annotations: json!({}),
+            gone: false,
+            accepted_by: None,
+        };
+        changed |= tool_servers::upsert_server_tool(ctx.conn(), &tool, now).await?;
+    }
+    changed |= tool_servers::mark_missing_tools(ctx.conn(), server.id, &names).await? > 0;
+    if changed {
+        policy::bump_policy_epoch(ctx.conn()).await?;
+        record_server_event(ctx, EventKind::ToolServerChanged, server).await?;
+    }
+    Ok((!unfit.is_empty()).then(|| {
+        let names: Vec<_> = unfit.iter().take(5).map(String::as_str).collect();
+        format!(
+            "{} tools have names that are taken or cannot be used: {}",
+            unfit.len(),
+            names.join(", ")
+        )
+    }))
+}
+
+/// The servers whose offers are to be read now and then.
+pub async fn list_enabled_servers(app: &App) -> Result<Vec<ServerId>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let servers = tool_servers::list_tool_servers(&mut conn).await?;
+    Ok(servers.into_iter().filter(|server| server.enabled).map(|server| server.id).collect())
+}

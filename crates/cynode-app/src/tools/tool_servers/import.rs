@@ -1,0 +1,87 @@
+//! Validates the address of a tool server and imports a registry's document.
+
+use cynode_core::roles::UserRole;
+use cynode_wire::tools::ServerTransport;
+use serde_json::Value;
+use url::Url;
+
+use crate::{
+    Error,
+    platform::outbound::{is_this_machine, may_be_public},
+};
+
+/// The streamable HTTP remote of a registry's `server.json`.
+pub(super) fn transport_from_document(document: &Value) -> Result<ServerTransport, Error> {
+    // A registry answers with the document inside `server`.
+    let document = document.get("server").unwrap_or(document);
+    let remotes = document.get("remotes").and_then(Value::as_array);
+    let remote = remotes.into_iter().flatten().find(|remote| {
+        remote.get("type").and_then(Value::as_str).is_some_and(|kind| kind == "streamable-http")
+    });
+    let url = remote.and_then(|remote| remote.get("url")).and_then(Value::as_str);
+    match url {
+        Some(url) => Ok(ServerTransport::Http { url: url.to_owned() }),
+        None => Err(Error::Invalid(
+            "`server_json` names no streamable-http remote: give `transport` with the program to run instead".into(),
+        )),
+    }
+}
+
+/// Refuses a place where a server may not be. Gives whether it may be on this machine or in a private network.
+pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
+    match transport {
+        ServerTransport::Http { url } => {
+            let wrong = || {
+                Error::Invalid(
+                    "`url` is http:// or https:// with a host and without a password".into(),
+                )
+            };
+            let url: Url = url.parse().map_err(|_| wrong())?;
+            let good = matches!(url.scheme(), "http" | "https")
+                && url.username().is_empty()
+                && url.password().is_none();
+            if !good || url.host().is_none() {
+                return Err(wrong());
+            }
+            if !admin && is_private(&url) {
+                return Err(Error::forbidden(
+                    UserRole::Admin,
+                    "in the installation: the server is on a private address",
+                ));
+            }
+            Ok(admin)
+        }
+        ServerTransport::Stdio { command, .. } => {
+            if !admin {
+                return Err(Error::forbidden(
+                    UserRole::Admin,
+                    "in the installation: a program runs on our machine",
+                ));
+            }
+            if command.is_empty() || command.contains('\0') {
+                return Err(Error::Invalid("`command` is a program".into()));
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// Whether two servers are at one host, whatever the rest of their addresses. Programs are at none.
+pub(super) fn same_host(one: &ServerTransport, other: &ServerTransport) -> bool {
+    let host = |transport: &ServerTransport| match transport {
+        ServerTransport::Http { url } => {
+            let url = url.parse::<Url>().ok()?;
+            url.host_str().map(|host| host.trim_end_matches('.').to_owned())
+        }
+        ServerTransport::Stdio { .. } => None,
+    };
+    host(one).is_some_and(|one| host(other) == Some(one))
+}
+
+fn is_private(url: &Url) -> bool {
+    let inside = |name: &str| {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        [".internal", ".local"].iter().any(|end| name.ends_with(end))
+    };
+    !may_be_public(url) || is_this_machine(url) || url.domain().is_some_and(inside)
+}

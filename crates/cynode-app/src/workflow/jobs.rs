@@ -1,0 +1,115 @@
+//! Jobs: claim, renew the lease, report the result.
+
+use std::time::{Duration, Instant};
+
+use cynode_core::ids::JobId;
+use cynode_db::{DbError, workflow::jobs};
+use cynode_wire::workflow::jobs::{ClaimJobs, ClaimedJobs, JobHeartbeat, JobReport, JobStatusView};
+
+use crate::{
+    App, Ctx, Error,
+    identity::service_tokens::ServiceIdentity,
+    platform::timeouts::{validate_ttl_ms, wait_timeout},
+};
+
+/// How long a job may be silent when its worker does not say.
+const DEFAULT_JOB_TTL_SECONDS: u32 = 60;
+
+/// Most jobs of one claim.
+const MAX_CLAIMED_JOBS: u16 = 100;
+
+/// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
+const JOB_POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Gives queued jobs to a worker; if so asked, it waits for some.
+#[tracing::instrument(name = "app.jobs.claim_jobs", skip_all, fields(worker = service.name))]
+pub async fn claim_jobs(
+    app: &App,
+    service: &ServiceIdentity,
+    body: &ClaimJobs,
+) -> Result<ClaimedJobs, Error> {
+    if !(1..=MAX_CLAIMED_JOBS).contains(&body.max_jobs) {
+        return Err(Error::Invalid(format!("`max_jobs` is 1 to {MAX_CLAIMED_JOBS}")));
+    }
+    let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_JOB_TTL_SECONDS)?;
+    let until = Instant::now() + wait_timeout(body.wait_ms);
+    loop {
+        let mut sign = std::pin::pin!(app.work_signal());
+        sign.as_mut().enable();
+        let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+        // A claim that got no answer and is sent again must find what the first one took.
+        jobs::lock_claim(&mut tx, body.claim_id).await?;
+        let max_jobs = body.max_jobs.into();
+        let jobs = jobs::claim_jobs(&mut tx, &service.name, body.claim_id, max_jobs, ttl).await?;
+        tx.commit().await.map_err(DbError::from)?;
+        let left = until.saturating_duration_since(Instant::now());
+        if !jobs.is_empty() || left.is_zero() {
+            return Ok(ClaimedJobs { jobs });
+        }
+        let _ = tokio::time::timeout(left.min(app.poll_delay(JOB_POLL_INTERVAL)), sign).await;
+    }
+}
+
+/// Notes that a job is being worked on.
+#[tracing::instrument(name = "app.jobs.renew_job", skip_all, fields(job.id = %job))]
+pub async fn renew_job(
+    ctx: &mut Ctx,
+    service: &ServiceIdentity,
+    job: JobId,
+    body: &JobHeartbeat,
+) -> Result<JobStatusView, Error> {
+    let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_JOB_TTL_SECONDS)?;
+    let claim = jobs::JobClaim { job, worker: &service.name, fencing_token: body.fencing_token };
+    if jobs::renew_job_lease(ctx.conn(), claim, ttl).await? {
+        let state = cynode_core::workflow::units::JobState::Running;
+        return Ok(JobStatusView { job_id: job, state });
+    }
+    Err(refused_claim_error(jobs::get_claim_state(ctx.conn(), job).await?, claim))
+}
+
+/// Stores what came of a job and wakes its run. Reported again, nothing changes; reported late, by somebody else, or
+/// about a job that is not wanted any more, it is refused.
+#[tracing::instrument(name = "app.jobs.report_job", skip_all, fields(job.id = %job))]
+pub async fn report_job(
+    app: &App,
+    service: &ServiceIdentity,
+    job: JobId,
+    body: &JobReport,
+) -> Result<JobStatusView, Error> {
+    let claim = jobs::JobClaim { job, worker: &service.name, fencing_token: body.fencing_token };
+    let state = body.outcome.job_state();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    if let Some(task) = jobs::record_job_result(&mut conn, claim, state, &body.result).await? {
+        app.announce_commit();
+        app.announce_due_runs(&[task]);
+        return Ok(JobStatusView { job_id: job, state });
+    }
+    let said = |there: &jobs::JobClaimState| {
+        there.state == state
+            && there.fencing_token == claim.fencing_token
+            && there.worker.as_deref() == Some(claim.worker)
+    };
+    // Said before: there is nothing new to wake anybody for.
+    let standing = jobs::get_claim_state(&mut conn, job).await?;
+    if standing.as_ref().is_some_and(said) {
+        return Ok(JobStatusView { job_id: job, state });
+    }
+    Err(refused_claim_error(standing, claim))
+}
+
+fn refused_claim_error(standing: Option<jobs::JobClaimState>, claim: jobs::JobClaim<'_>) -> Error {
+    match standing {
+        None => Error::not_found("job", claim.job),
+        Some(standing)
+            if standing.fencing_token != claim.fencing_token
+                || standing.worker.as_deref() != Some(claim.worker) =>
+        {
+            Error::Fenced("the job was given to somebody else")
+        }
+        Some(standing) => Error::InvalidState(cynode_core::InvalidTransition {
+            what: "job",
+            state: standing.state.as_str(),
+            verb: "be reported about",
+        }),
+    }
+}

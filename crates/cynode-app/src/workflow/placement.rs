@@ -1,0 +1,63 @@
+//! Placement: which nodes can be given a job, as `cynode_core::placement` chooses among them.
+
+use cynode_core::placement::{NODE_SILENCE_TIMEOUT_MS, NodeCandidate, PlacementRequirements};
+use cynode_db::nodes::NodeRecord;
+use cynode_wire::{
+    nodes::NodeState,
+    workflow::work::{JobSpec, SandboxBackend, WorkerChoice},
+};
+
+/// Whether a node takes part: its program has run, and was heard of lately.
+pub(crate) fn is_alive(node: &NodeRecord) -> bool {
+    node.generation > 0
+        && node.silent_ms < NODE_SILENCE_TIMEOUT_MS
+        && node.state != NodeState::Removed
+}
+
+/// Whether a node is given jobs now.
+pub(crate) fn takes_jobs(node: &NodeRecord) -> bool {
+    node.state == NodeState::Active && is_alive(node)
+}
+
+/// The nodes that are given jobs now, as placement sees them.
+pub(crate) fn placement_candidates(there: &[NodeRecord]) -> Vec<NodeCandidate> {
+    there.iter().filter(|node| takes_jobs(node)).map(to_candidate).collect()
+}
+
+pub(crate) fn to_candidate(node: &NodeRecord) -> NodeCandidate {
+    let report = &node.report;
+    let backends = report.backends.iter().map(|there| backend_name(there.backend).to_owned());
+    NodeCandidate {
+        name: node.name.clone(),
+        labels: node.labels.clone(),
+        backends: backends.collect(),
+        agents: report.agents.iter().map(|there| there.agent.clone()).collect(),
+        memory_mib: report.memory_mib,
+        free: report.slots.saturating_sub(node.jobs),
+        turn: node.turn,
+    }
+}
+
+/// What a job asks of a node.
+pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
+    PlacementRequirements {
+        node: work.placement.node.as_deref(),
+        labels: &work.placement.labels,
+        backend: work.sandbox.backend.map(backend_name),
+        agent: match &work.worker {
+            WorkerChoice::Acp { agent } => Some(agent),
+            WorkerChoice::Command { .. }
+            | WorkerChoice::Scripted { .. }
+            | WorkerChoice::Checks { .. }
+            | WorkerChoice::Merge => None,
+        },
+        memory_mib: work.sandbox.memory_mib.unwrap_or_default().into(),
+    }
+}
+
+const fn backend_name(backend: SandboxBackend) -> &'static str {
+    match backend {
+        SandboxBackend::Bubblewrap => "bubblewrap",
+        SandboxBackend::Podman => "podman",
+    }
+}

@@ -1,0 +1,325 @@
+//! Fires due schedules. Any number of processes may run it, and each may die at any moment: nothing happens before the
+//! commit.
+
+use std::time::Duration;
+
+use cynode_core::{
+    accounts::CallerCredential,
+    events::EventKind,
+    ids::ScheduleId,
+    names::TaskName,
+    roles::UserRole,
+    schedules::{FiringCause, Schedule, ScheduleAction},
+};
+use cynode_db::{
+    DbError,
+    identity::authentication,
+    workflow::schedules::{self, DueSchedule, FiringOutcome, NewFiring},
+};
+use cynode_wire::{
+    manager::handoffs::HandoffRequest, tasks::CreateTask, workflow::schedules::FiringView,
+};
+use serde_json::json;
+use time::{OffsetDateTime, macros::format_description};
+use tokio_util::sync::CancellationToken;
+
+use super::{last_firings, lock_schedule, timetable::Timetable};
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    manager::handoffs::{self, HandoffSubject},
+    platform::{context::EventDraft, error::log_background_error},
+    tasks,
+};
+
+/// How often it is looked for schedules that are due.
+const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most schedules that are looked at together.
+const SCHEDULE_BATCH_SIZE: i64 = 100;
+
+/// Most characters of a reason that is kept.
+const MAX_REASON_CHARS: usize = 500;
+
+/// Most characters that a schedule gives to the names of its tasks; the rest is the time and a number.
+const MAX_NAME_PREFIX_CHARS: usize = 40;
+
+const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed is left";
+
+/// Fires schedules until it is told to stop. A failure is logged and tried again at the next turn.
+pub async fn run_scheduler(app: App, stop: CancellationToken) {
+    loop {
+        if let Err(error) = fire_due_schedules(&app).await {
+            log_background_error(
+                "schedule.poll_failed",
+                &error,
+                "due schedules could not be read; it is retried",
+            );
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = app.until_schedule_due() => {}
+            () = app.until_poll_due(SCHEDULE_POLL_INTERVAL) => {}
+        }
+    }
+}
+
+/// Fires every schedule whose time has come and that nobody else fires. Gives how many.
+#[tracing::instrument(name = "app.schedules.fire_due_schedules", skip_all)]
+pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
+    let mut total = 0;
+    loop {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let due =
+            schedules::list_due_schedules(&mut conn, app.environment().now(), SCHEDULE_BATCH_SIZE)
+                .await?;
+        drop(conn);
+        let mut fired = 0;
+        for one in &due {
+            match fire_schedule(app, *one).await {
+                Ok(true) => fired += 1,
+                // Somebody else has it.
+                Ok(false) => {}
+                Err(error) => {
+                    log_background_error(
+                        "schedule.fire_failed",
+                        &error,
+                        "a schedule could not be fired; it is retried",
+                    );
+                }
+            }
+        }
+        total += fired;
+        // What others have or what failed is looked at again at the next turn, so that this one ends.
+        if fired < due.len()
+            || i64::try_from(due.len()).is_ok_and(|many| many < SCHEDULE_BATCH_SIZE)
+        {
+            return Ok(total);
+        }
+    }
+}
+
+/// Fires a schedule in the name of whom it acts for. `false` when somebody else did, or it has changed meanwhile.
+async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let credential = CallerCredential::Schedule(due.id);
+    let caller = authentication::find_caller_on_behalf(&mut conn, due.acts_for, credential).await?;
+    drop(conn);
+    let request =
+        OperationRequest { caller, trace: app.environment().new_trace_id(), attempt: None };
+    match attempt_firing(app, &request, due).await {
+        Err(error) if is_permanent(&error) => {
+            record_firing_refusal(app, &request, due, &error).await
+        }
+        result => result,
+    }
+}
+
+/// Whether trying it again would not help.
+const fn is_permanent(error: &Error) -> bool {
+    match error {
+        Error::Unauthenticated
+        | Error::Forbidden { .. }
+        | Error::NotFound { .. }
+        | Error::Invalid(_)
+        | Error::AlreadyExists { .. }
+        | Error::InvalidState(_)
+        | Error::Conflict(_)
+        | Error::MergeConflict(_)
+        | Error::UpstreamRejected(_)
+        | Error::LimitExceeded(_)
+        | Error::StorageFull(_)
+        | Error::TooLarge(_) => true,
+        Error::VersionConflict { .. }
+        | Error::IdempotencyKeyReused
+        | Error::Overloaded
+        | Error::RateLimited { .. }
+        | Error::LeaseHeld { .. }
+        | Error::NotRunnable(_)
+        | Error::TaskEnded
+        | Error::Fenced(_)
+        | Error::UpstreamUnavailable { .. }
+        | Error::Unavailable(_)
+        | Error::Internal(_) => false,
+    }
+}
+
+async fn attempt_firing(
+    app: &App,
+    request: &OperationRequest,
+    due: DueSchedule,
+) -> Result<bool, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    match perform_firing(&mut ctx, due).await {
+        Ok(true) => {
+            app.commit_operation(ctx).await?;
+            Ok(true)
+        }
+        // Whoever notes why nothing came of it needs the schedule, which is ours until this is undone.
+        other => {
+            ctx.rollback().await?;
+            other
+        }
+    }
+}
+
+/// Asks for what a schedule is about, and moves it to its next time. `false` when somebody else has it.
+async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> {
+    let Some(schedule) = schedules::lock_due_schedule(ctx.conn(), due).await? else {
+        return Ok(false);
+    };
+    let table = Timetable::parse_trigger(&schedule.trigger)?;
+    let turn = table.decide_firing(due.at, ctx.now, schedule.missed_policy);
+    let outcome = if turn.done {
+        request_work(ctx, &schedule, &table, turn.due).await?
+    } else {
+        FiringOutcome::Skipped(MISSED_MESSAGE)
+    };
+    let fired = FiringEntry {
+        cause: FiringCause::Due,
+        due_at: turn.due,
+        missed_count: turn.missed_count,
+        outcome,
+    };
+    record_firing(ctx, &schedule, fired).await?;
+    schedules::set_next_firing(ctx.conn(), schedule.id, turn.next, true).await?;
+    Ok(true)
+}
+
+/// Notes that the work could not be asked for. Whoever may not ask any more will not be able to at the next time either: the schedule
+/// is switched off.
+async fn record_firing_refusal(
+    app: &App,
+    request: &OperationRequest,
+    due: DueSchedule,
+    error: &Error,
+) -> Result<bool, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let Some(schedule) = schedules::lock_due_schedule(ctx.conn(), due).await? else {
+        return Ok(false);
+    };
+    let next = match error {
+        Error::Unauthenticated | Error::Forbidden { .. } | Error::NotFound { .. } => None,
+        // What cannot be read has no next time.
+        _ => Timetable::parse_trigger(&schedule.trigger)
+            .ok()
+            .map(|table| table.next_after(ctx.now.max(due.at))),
+    };
+    let why = match error {
+        Error::Unauthenticated => {
+            "the account that it acts for may not be used any more".to_owned()
+        }
+        Error::Forbidden { .. } | Error::NotFound { .. } => {
+            "whoever it acts for may not ask for work in this project any more".to_owned()
+        }
+        error => error.to_string().chars().take(MAX_REASON_CHARS).collect(),
+    };
+    let why = match next {
+        Some(_) => why,
+        None => format!("{why}: it was switched off, until somebody who may writes it anew"),
+    };
+    let outcome = FiringOutcome::Refused(&why);
+    let fired = FiringEntry { cause: FiringCause::Due, due_at: due.at, missed_count: 0, outcome };
+    record_firing(&mut ctx, &schedule, fired).await?;
+    schedules::set_next_firing(ctx.conn(), schedule.id, next.flatten(), next.is_some()).await?;
+    app.commit_operation(ctx).await?;
+    tracing::warn!(event = "schedule.refused", schedule.id = %due.id, "{why}");
+    Ok(true)
+}
+
+/// Fires a schedule now, in the name of the caller. When it is due by itself stays as it is.
+#[tracing::instrument(name = "app.schedules.fire_schedule_now", skip_all, fields(schedule.id = %id))]
+pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringView, Error> {
+    let schedule = lock_schedule(ctx, id).await?;
+    ctx.require_project_role(schedule.project, UserRole::Operator).await?;
+    let table = Timetable::parse_trigger(&schedule.trigger)?;
+    let now = ctx.now;
+    let outcome = request_work(ctx, &schedule, &table, now).await?;
+    let fired = FiringEntry { cause: FiringCause::Asked, due_at: now, missed_count: 0, outcome };
+    record_firing(ctx, &schedule, fired).await?;
+    let last = last_firings(ctx, &[id]).await?.remove(&id);
+    last.ok_or_else(|| Error::not_found("firing of schedule", id))
+}
+
+/// Asks for the work: a whole task is made, words go to the project manager.
+async fn request_work(
+    ctx: &mut Ctx,
+    schedule: &Schedule,
+    table: &Timetable,
+    due: OffsetDateTime,
+) -> Result<FiringOutcome<'static>, Error> {
+    let caller = ctx.require_project_role(schedule.project, UserRole::Operator).await?;
+    match &schedule.action {
+        ScheduleAction::Task(template) => {
+            let body = CreateTask {
+                project_id: schedule.project,
+                name: None,
+                description: template.description.clone(),
+                acceptance_criteria: template.acceptance_criteria.clone(),
+                budget: template.budget,
+                depends_on: Vec::new(),
+                approve_plan: None,
+            };
+            let name = firing_task_name(&schedule.name, due)?;
+            let task = tasks::accept_named_task(ctx, body, name, caller.user).await?;
+            Ok(FiringOutcome::Task(task.id))
+        }
+        ScheduleAction::Words { text } => {
+            let subject = HandoffSubject {
+                user: caller.user,
+                project: schedule.project,
+                task: None,
+                run: None,
+                job: None,
+                thread: None,
+            };
+            let told = format!("{}, {}", schedule.name, table.describe_due_time(due));
+            let request = HandoffRequest::Schedule { schedule: told, text: text.to_string() };
+            Ok(FiringOutcome::Handoff(
+                handoffs::store_handoff(ctx, subject, None, None, &request).await?,
+            ))
+        }
+    }
+}
+
+/// The name of the task of a schedule at a time: the same whoever asks.
+fn firing_task_name(schedule: &TaskName, due: OffsetDateTime) -> Result<TaskName, Error> {
+    let at = format_description!("[year][month][day]-[hour][minute]");
+    let at = due.to_offset(time::UtcOffset::UTC).format(at);
+    let at = at.map_err(|error| Error::Internal(error.into()))?;
+    let base: String = schedule.as_str().chars().take(MAX_NAME_PREFIX_CHARS).collect();
+    let name = format!("{}-{at}", base.trim_end_matches('-'));
+    name.try_into().map_err(|error: cynode_core::names::TextError| Error::Internal(error.into()))
+}
+
+/// A firing, before it has a number.
+#[derive(Clone, Copy)]
+struct FiringEntry<'a> {
+    cause: FiringCause,
+    due_at: OffsetDateTime,
+    missed_count: u32,
+    outcome: FiringOutcome<'a>,
+}
+
+/// Writes a firing down, and tells of it.
+async fn record_firing(
+    ctx: &mut Ctx,
+    schedule: &Schedule,
+    fired: FiringEntry<'_>,
+) -> Result<(), Error> {
+    let FiringEntry { cause, due_at, missed_count, outcome } = fired;
+    let (fired_at, trace) = (ctx.now, ctx.trace);
+    let new =
+        NewFiring { schedule: schedule.id, cause, due_at, fired_at, missed_count, outcome, trace };
+    let number = schedules::insert_firing(ctx.conn(), &new).await?;
+    let (kind, task, handoff, reason) = match outcome {
+        FiringOutcome::Task(task) => (EventKind::ScheduleFired, Some(task), None, None),
+        FiringOutcome::Handoff(handoff) => (EventKind::ScheduleFired, None, Some(handoff), None),
+        FiringOutcome::Skipped(why) => (EventKind::ScheduleFired, None, None, Some(why)),
+        FiringOutcome::Refused(why) => (EventKind::ScheduleRefused, None, None, Some(why)),
+    };
+    let data = json!({
+        "schedule_id": schedule.id, "name": schedule.name, "number": number, "cause": cause, "missed_count": missed_count,
+        "outcome": outcome.as_str(), "task_id": task, "handoff_id": handoff, "reason": reason,
+    });
+    ctx.record_event(EventDraft::new(kind, data).with_project(schedule.project)).await
+}

@@ -1,0 +1,2 @@
+pub mod liveness;
+pub mod pending;

@@ -1,0 +1,5 @@
+pub mod deliveries;
+pub mod evidence;
+pub mod forges;
+pub mod pull_requests;
+pub mod repositories;

@@ -1,0 +1,4 @@
+pub mod accounts;
+pub mod authentication;
+pub mod groups;
+pub mod service_tokens;

@@ -1,0 +1,4 @@
+pub mod conversations;
+pub mod handoffs;
+pub mod reports;
+pub mod skills;

@@ -1,0 +1,169 @@
+//! Events, inserted in the transaction that causes them.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{ProjectId, TaskId, UserId},
+    trace::TraceId,
+};
+use cynode_wire::tasks::events::{EventPosition, EventView};
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::{Conn, DbError};
+
+/// An event to be written.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// What kind of thing.
+    pub kind: EventKind,
+    /// Who did it.
+    pub actor: Option<UserId>,
+    /// Whose account it concerns; that user may see it without any role.
+    pub subject: Option<UserId>,
+    /// In which project.
+    pub project: Option<ProjectId>,
+    /// To which task.
+    pub task: Option<TaskId>,
+    /// More about it: an object, and never a secret.
+    pub data: Value,
+}
+
+/// Writes an event; gives its place.
+#[tracing::instrument(name = "db.events.insert_event", skip_all, fields(event.kind = event.kind.as_str()))]
+pub async fn insert_event(
+    conn: &mut Conn,
+    event: &NewEvent,
+    trace: TraceId,
+    now: OffsetDateTime,
+) -> Result<EventPosition, DbError> {
+    let row = sqlx::query!(
+        "
+        INSERT INTO events (occurred_at, kind, actor_id, subject_id, project_id, task_id, trace_id, data)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        RETURNING xact, seq
+        ",
+        now,
+        event.kind.as_str(),
+        event.actor.map(UserId::as_uuid),
+        event.subject.map(UserId::as_uuid),
+        event.project.map(ProjectId::as_uuid),
+        event.task.map(TaskId::as_uuid),
+        trace.to_string(),
+        event.data,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(EventPosition { xact: row.xact, seq: row.seq })
+}
+
+/// Who reads: whoever has a role in the installation sees everything, others see what happens in their
+/// projects and to their own account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventReader {
+    /// Sees everything.
+    Installation,
+    /// Sees its own.
+    Member(UserId),
+}
+
+/// Which events are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventFilter {
+    /// Only of this project.
+    pub project: Option<ProjectId>,
+    /// Only of this task.
+    pub task: Option<TaskId>,
+}
+
+/// A piece of the stream of events.
+#[derive(Clone, Debug)]
+pub struct EventPage {
+    /// The events, in order.
+    pub events: Vec<EventView>,
+    /// Everything up to here was looked at: a reader who goes on from there does not look again at what is not for them.
+    pub read_to: EventPosition,
+    /// Whether there are committed events behind it that an older transaction holds back. Its end wakes nobody.
+    pub held_back: bool,
+}
+
+/// Events behind `after`, in order, at most `limit`.
+///
+/// Only events whose transaction is older than every running one are given: nothing can appear later
+/// in front of what was given, so a reader that goes on from the last one misses nothing.
+#[tracing::instrument(name = "db.events.list_events_after", skip_all)]
+pub async fn list_events_after(
+    conn: &mut Conn,
+    reader: EventReader,
+    filter: EventFilter,
+    after: EventPosition,
+    limit: i64,
+) -> Result<EventPage, DbError> {
+    let (head, held_back) = visible_stream_head(conn).await?;
+    let member = match reader {
+        EventReader::Installation => None,
+        EventReader::Member(user) => Some(user.as_uuid()),
+    };
+    let rows = sqlx::query!(
+        r#"
+        SELECT xact, seq, occurred_at, kind, actor_id, project_id, task_id, trace_id, data
+        FROM events e
+        WHERE (xact, seq) > ($1, $2)
+          AND xact <= $7
+          AND ($3::uuid IS NULL OR e.project_id = $3)
+          AND ($4::uuid IS NULL OR e.task_id = $4)
+          AND ($5::uuid IS NULL
+            OR e.subject_id = $5
+            OR EXISTS (SELECT FROM project_members m WHERE m.project_id = e.project_id AND m.user_id = $5)
+            OR EXISTS (
+                SELECT FROM role_bindings b JOIN group_members g USING (group_id)
+                WHERE b.project_id = e.project_id AND g.user_id = $5))
+        ORDER BY xact, seq
+        LIMIT $6
+        "#,
+        after.xact,
+        after.seq,
+        filter.project.map(ProjectId::as_uuid),
+        filter.task.map(TaskId::as_uuid),
+        member,
+        limit,
+        head.xact,
+    )
+    .fetch_all(conn)
+    .await?;
+    let events: Vec<_> = rows
+        .into_iter()
+        .map(|row| EventView {
+            id: EventPosition { xact: row.xact, seq: row.seq },
+            kind: row.kind,
+            occurred_at: row.occurred_at,
+            actor_id: row.actor_id.map(UserId::from_uuid),
+            project_id: row.project_id.map(ProjectId::from_uuid),
+            task_id: row.task_id.map(TaskId::from_uuid),
+            trace_id: row.trace_id,
+            data: row.data,
+        })
+        .collect();
+    let read_to = match events.last() {
+        Some(last) if i64::try_from(events.len()).is_ok_and(|count| count == limit) => last.id,
+        Some(_) | None => head,
+    };
+    Ok(EventPage { events, read_to, held_back })
+}
+
+/// The place behind everything that can be read now.
+pub async fn event_stream_head(conn: &mut Conn) -> Result<EventPosition, DbError> {
+    Ok(visible_stream_head(conn).await?.0)
+}
+
+/// The same, and whether there are committed events behind it.
+async fn visible_stream_head(conn: &mut Conn) -> Result<(EventPosition, bool), DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT oldest AS "oldest!", EXISTS (SELECT FROM events WHERE xact >= oldest) AS "held_back!"
+        FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest) snapshot
+        "#
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok((EventPosition { xact: row.oldest - 1, seq: i64::MAX }, row.held_back))
+}

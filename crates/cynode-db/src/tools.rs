@@ -1,0 +1,6 @@
+pub mod agent_tokens;
+pub mod approvals;
+pub mod artifacts;
+pub mod audit;
+pub mod policy;
+pub mod tool_servers;

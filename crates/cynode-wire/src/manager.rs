@@ -1,0 +1,3 @@
+pub mod handoffs;
+pub mod reports;
+pub mod skills;

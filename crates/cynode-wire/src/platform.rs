@@ -1,0 +1,4 @@
+pub mod health;
+pub mod page;
+pub mod problem;
+pub mod settings;
