@@ -60,7 +60,7 @@ pub struct GatewayParts {
     /// The keys of the installation.
     pub keys: platform::keys::InstallationKeys,
     /// The product's own tools.
-    pub native: Arc<[cynode_wire::tools::McpToolDefinition]>,
+    pub native: Arc<[cynode_policy::catalogue::McpToolDefinition]>,
     /// The way to servers that people installed.
     pub reach: Arc<dyn tools::tool_servers::ToolServerClient>,
     /// Where the bytes of artifacts are.

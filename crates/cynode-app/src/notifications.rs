@@ -223,7 +223,7 @@ fn seal_channel_secret(
 #[tracing::instrument(name = "app.notices.create_channel", skip_all)]
 pub async fn create_channel(
     ctx: &mut Ctx,
-    (gate, parts): (&catalogue::GatewayParts, &NotificationParts),
+    (gate, parts): (&crate::GatewayParts, &NotificationParts),
     body: CreateChannel,
 ) -> Result<ChannelWithSecret, Error> {
     let caller = require_person(ctx)?;
@@ -351,7 +351,7 @@ pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Er
 #[tracing::instrument(name = "app.notices.update_channel", skip_all, fields(channel.id = %id))]
 pub async fn update_channel(
     ctx: &mut Ctx,
-    gate: &catalogue::GatewayParts,
+    gate: &crate::GatewayParts,
     id: ChannelId,
     body: UpdateChannel,
 ) -> Result<ChannelWithSecret, Error> {

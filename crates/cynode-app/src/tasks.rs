@@ -6,21 +6,23 @@ pub mod projects;
 
 use cynode_core::{
     events::EventKind,
-    ids::{ProjectId, RunId, TaskId, UserId},
+    ids::{InstructionId, ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
     roles::UserRole,
     tasks::{Criterion, Task, TaskState, TaskStateName},
+    workflow::instructions::InstructionKind,
 };
 use cynode_db::{
     Pool,
     delivery::evidence::TaskContinuation,
     platform::idempotency::IdempotencyRecord,
     tasks::{self, NewTaskRecord, TaskFilter, TaskInsertOutcome},
-    workflow,
+    workflow::{self, instructions},
 };
 use cynode_wire::{
     platform::page::{Page, PageRequest},
     tasks::{CreateTask, TaskView},
+    workflow::timeline::InstructionReceipt,
 };
 use serde_json::json;
 use time::OffsetDateTime;
@@ -28,13 +30,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
-    models::inference,
     platform::{
         batch::{Batcher, LaneConnection},
         context::EventDraft,
         settings,
     },
-    tasks::preferences,
 };
 
 /// How often a name made by us is tried with the next number, when others take names meanwhile.

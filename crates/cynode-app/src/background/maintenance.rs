@@ -16,9 +16,8 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    App, Error,
+    App, Error, GatewayParts,
     platform::{error::log_background_error, orphan_cleanup},
-    tools::catalogue::GatewayParts,
 };
 
 /// How often.

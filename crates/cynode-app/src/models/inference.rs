@@ -10,7 +10,7 @@ mod ledger;
 mod rejection;
 mod request;
 mod reservation;
-mod response_stream;
+pub(crate) mod response_stream;
 mod routes;
 mod telemetry;
 
@@ -74,11 +74,12 @@ use ledger::BudgetLedger;
 use rejection::{budget_exhausted_error, park_for_quota, parked_task_error};
 use reservation::ReservedCall;
 use response_stream::{CassetteRecorder, RelayedCall, relay_answer, send_ready_answer};
-use routes::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute};
+pub(crate) use routes::ModelRegistry;
+use routes::{AnswerSource, RoutedModel, UpstreamRoute};
 pub(crate) use routes::{EpochBatcher, spawn_epoch_batcher};
 
 /// How long a provider may be silent.
-const PROVIDER_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+pub(crate) const PROVIDER_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A provider that wants to be left alone for longer than this is left alone by everybody.
 const RATE_LIMIT_COOLDOWN: Duration = Duration::from_secs(10);
@@ -97,7 +98,7 @@ const MAX_REGISTRY_RELOADS: usize = 10;
 
 /// What a process needs to ask models.
 pub struct InferenceRuntime {
-    upstream: UpstreamClient,
+    pub(crate) upstream: UpstreamClient,
     registry: tokio::sync::RwLock<Option<Arc<ModelRegistry>>>,
     breakers: Mutex<HashMap<ProviderId, ProviderCircuitBreaker>>,
     ledger: BudgetLedger,
@@ -106,7 +107,7 @@ pub struct InferenceRuntime {
     /// The project manager, if one is connected.
     manager: Option<Arc<dyn ManagerChat>>,
     /// Answers under way: a process that is to end waits for them.
-    answers: TaskTracker,
+    pub(crate) answers: TaskTracker,
     told: Mutex<HashMap<BudgetId, Instant>>,
 }
 
@@ -482,7 +483,7 @@ async fn ask_manager(
 
 /// A question that is being made ready.
 pub(crate) struct RequestDraft {
-    shaped: RequestRewrite,
+    pub(crate) shaped: RequestRewrite,
     /// Bytes of the question.
     size: usize,
     redactions: usize,
@@ -491,7 +492,7 @@ pub(crate) struct RequestDraft {
 
 impl RequestDraft {
     /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
-    async fn prepare_for_registry(
+    pub(crate) async fn prepare_for_registry(
         &mut self,
         registry: &ModelRegistry,
         who: &InferenceCaller,
@@ -539,7 +540,7 @@ impl From<ModelError> for RouteError {
 }
 
 /// Our own failure, as a client is told of it.
-fn to_model_error(error: &Error) -> ModelError {
+pub(crate) fn to_model_error(error: &Error) -> ModelError {
     let kind = match error {
         Error::UpstreamUnavailable { .. } | Error::Unavailable(_) => ModelErrorKind::Unavailable,
         Error::Internal(_) => ModelErrorKind::Upstream,
@@ -974,7 +975,7 @@ async fn park_provider_key(
 }
 
 impl InferenceRequest {
-    fn to_operation_request(&self) -> OperationRequest {
+    pub(crate) fn to_operation_request(&self) -> OperationRequest {
         OperationRequest { caller: None, trace: self.trace, attempt: None }
     }
 }

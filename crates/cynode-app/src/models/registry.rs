@@ -19,12 +19,11 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Ctx, Error,
+    Ctx, Error, GatewayParts,
     platform::{
         context::EventDraft,
         outbound::{is_this_machine, may_be_public},
     },
-    tools::catalogue::GatewayParts,
 };
 
 /// Most bytes of a script.

@@ -1,6 +1,9 @@
 //! Installation keys, derived from one master key. The database alone is not enough to read a sealed credential or to
 //! forge or test a record.
 
+use cynode_core::ids::ChannelId;
+use cynode_db::notifications::NotificationChannel;
+use secrecy::SecretString;
 use std::fmt;
 
 use chacha20poly1305::{

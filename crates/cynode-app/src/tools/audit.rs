@@ -432,7 +432,7 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
     let more = found.len() > most;
     found.truncate(most);
     let last = found.last().filter(|_| more);
-    let next_cursor = last.map(|row| RecordCursor::new(row.at, row.seq, row.chain_id));
+    let next_cursor = last.map(|row| RecordCursor::new(row.recorded_at, row.seq, row.chain_id));
     Ok(AuditPage { items: found.into_iter().map(rows::to_audit_view).collect(), next_cursor })
 }
 

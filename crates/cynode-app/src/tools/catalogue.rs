@@ -42,7 +42,7 @@ pub use cynode_db::tools::policy::QuotaOwner;
 pub use explain::explain_call;
 
 use crate::{
-    App, Ctx, Error,
+    App, Ctx, Error, GatewayParts,
     platform::{context::EventDraft, keys::InstallationKeys},
     tools::tool_servers::{CallableServer, ToolServerClient},
 };

@@ -34,9 +34,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    App, Ctx, Error, OperationRequest,
+    App, Ctx, Error, GatewayParts, OperationRequest,
     platform::{context::EventDraft, keys::InstallationKeys},
-    tools::catalogue::{GatewayParts, is_visible_to_caller, require_valid_rules},
+    tools::catalogue::{is_visible_to_caller, require_valid_rules},
 };
 
 /// A server that may be called, with its credentials in the open. It never leaves the process.

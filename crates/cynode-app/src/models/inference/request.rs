@@ -97,7 +97,7 @@ impl InferenceRequest {
     }
 
     /// The id of an answer whose provider gives none, as clients of the dialect expect it.
-    pub(super) fn answer_id(&self, call: CallId) -> String {
+    pub(crate) fn answer_id(&self, call: CallId) -> String {
         let call = call.as_uuid().simple();
         match self.dialect {
             Dialect::Chat => format!("chatcmpl-{call}"),

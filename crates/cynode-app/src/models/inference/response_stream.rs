@@ -269,7 +269,7 @@ async fn relay_stream(
 }
 
 /// Reads on where an answer has ended: a connection that is left before its end is good for no other question.
-pub(super) async fn drain_stream(
+pub(crate) async fn drain_stream(
     pieces: Option<impl Stream<Item = Result<Bytes, ModelError>> + Unpin>,
 ) {
     let Some(mut pieces) = pieces else { return };

@@ -221,7 +221,7 @@ pub(crate) fn spawn_epoch_batcher(lanes: &TaskTracker, pool: &Pool) -> EpochBatc
 
 impl InferenceRuntime {
     /// The registry as it is now: the same, if nothing has changed since it was read.
-    pub(super) async fn refresh_registry(
+    pub(crate) async fn refresh_registry(
         &self,
         app: &App,
         held: &Arc<ModelRegistry>,
@@ -567,7 +567,7 @@ impl ModelRegistry {
     }
 
     /// How long the project manager may be silent, which waits for any of the models.
-    pub(super) fn manager_idle_timeout(&self) -> Duration {
+    pub(crate) fn manager_idle_timeout(&self) -> Duration {
         idle_timeout(self.models.values().filter_map(|model| model.think_seconds).max())
     }
 

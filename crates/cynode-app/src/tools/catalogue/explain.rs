@@ -13,8 +13,8 @@ use cynode_policy::{
 use cynode_wire::tools::{ExplainRequest, ExplainedStep, PolicyExplanation};
 use serde_json::json;
 
-use super::{GatewayParts, StoredPolicy, parse_rule};
-use crate::{Ctx, Error};
+use super::{StoredPolicy, parse_rule};
+use crate::{Ctx, Error, GatewayParts};
 
 /// Says why a call would be allowed or refused. Nothing is called and nothing is recorded.
 #[tracing::instrument(name = "app.gate.explain_call", skip_all)]

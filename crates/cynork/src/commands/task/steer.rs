@@ -144,9 +144,7 @@ impl TaskApproveArgs {
         }
         let task = match &self.reject {
             Some(why) => send_approval(context, &id, wait.wait_id, false, Some(why)).await?,
-            None => {
-                send_approval(context, &id, wait.wait_id, true, self.rejectte.as_deref()).await?
-            }
+            None => send_approval(context, &id, wait.wait_id, true, self.note.as_deref()).await?,
         };
         let words = match &self.reject {
             Some(_) => format!("{} is planned anew with what you said", task.name),
