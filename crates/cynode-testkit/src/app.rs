@@ -13,7 +13,7 @@ use axum::{
 };
 use cynode_api::{AppState, RequestLimits};
 use cynode_app::{
-    App, AppEnvironment, LifetimePolicy,
+    App, AppEnvironment, GatewayParts, LifetimePolicy,
     delivery::repositories::RepositoryStore,
     identity::service_tokens::{self, ServiceKind},
     manager::chat::ManagerEndpoint,
@@ -23,10 +23,7 @@ use cynode_app::{
         keys::InstallationKeys,
         tokens::{self, TokenKind},
     },
-    tools::{
-        audit::{self, AuditWriter, VerifyingKey},
-        catalogue::GatewayParts,
-    },
+    tools::audit::{self, AuditWriter, VerifyingKey},
 };
 use cynode_core::{
     accounts::{User, UserState},

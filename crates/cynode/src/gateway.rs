@@ -9,13 +9,13 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use cynode_app::{
-    App, AppEnvironment,
+    App, AppEnvironment, GatewayParts,
     delivery::repositories::RepositoryStore,
     manager::chat::ManagerEndpoint,
     models::inference::{self, InferenceRuntime},
     notifications,
     platform::keys::InstallationKeys,
-    tools::{audit, catalogue::GatewayParts},
+    tools::audit,
 };
 use cynode_gateway::{
     AllowedHosts, EgressClient, Gateway, GatewayOptions, tools,

@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_app::background::reconciler::ReconcileInterval;
+use cynode_app::platform::wakeups::ReconcileInterval;
 use cynode_core::tuning::BoundedNumber;
 
 use super::reader::ConfigReader;
