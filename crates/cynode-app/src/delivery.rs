@@ -1,3 +1,5 @@
+//! Repositories, evidence, pull requests and forges.
+
 pub mod evidence;
 pub mod forges;
 pub mod pull_requests;

@@ -1,3 +1,5 @@
+//! Users, groups, sessions and tokens, and the throttle of logins.
+
 pub mod api_keys;
 pub mod bootstrap;
 pub mod groups;

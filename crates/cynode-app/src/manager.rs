@@ -1,3 +1,5 @@
+//! The project manager: handoffs, reports, chat and skills.
+
 pub mod chat;
 pub mod conversations;
 pub mod handoffs;

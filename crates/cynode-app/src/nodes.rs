@@ -33,7 +33,7 @@ use cynode_wire::{
     },
     workflow::{
         VerificationFinding,
-        work::{CommitRule, JobSpec, RevisionFeedback, SandboxBackend, WorkerChoice},
+        work::{CommitRule, JobSpec, RevisionFeedback, WorkerChoice},
     },
 };
 use data_encoding::HEXLOWER;

@@ -33,7 +33,6 @@ use cynode_wire::{
     },
     platform::page::{Page, PageRequest},
 };
-use secrecy::SecretString;
 use serde_json::json;
 use time::Duration;
 use url::Url;
@@ -45,10 +44,9 @@ use crate::{
     AuthenticatedCaller, Ctx, Error,
     platform::{
         context::EventDraft,
-        keys::{InstallationKeys, channel_associated_data, unseal_channel_secrets},
+        keys::{InstallationKeys, channel_associated_data},
         settings,
     },
-    tools::catalogue,
 };
 
 /// Most channels that one person makes.

@@ -1,3 +1,5 @@
+//! The base of all operations: context, errors, keys, settings, redaction. It knows no feature.
+
 pub(crate) mod batch;
 pub(crate) mod context;
 pub(crate) mod environment;

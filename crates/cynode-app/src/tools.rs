@@ -1,3 +1,5 @@
+//! Tools, tool servers, agents' tokens, approvals, artifacts and the audit log.
+
 pub mod agent_tokens;
 pub mod approvals;
 pub mod artifacts;

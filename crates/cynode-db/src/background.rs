@@ -1,2 +1,4 @@
+//! Queries of the reconciler and of liveness.
+
 pub mod liveness;
 pub mod pending;

@@ -1,3 +1,5 @@
+//! Repositories, evidence, deliveries, pull requests and forges.
+
 pub mod deliveries;
 pub mod evidence;
 pub mod forges;

@@ -1,3 +1,5 @@
+//! Accounts, groups, authentication and service tokens.
+
 pub mod accounts;
 pub mod authentication;
 pub mod groups;

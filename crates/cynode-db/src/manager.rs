@@ -1,3 +1,5 @@
+//! The project manager: handoffs, reports, conversations and skills.
+
 pub mod conversations;
 pub mod handoffs;
 pub mod reports;

@@ -1,3 +1,5 @@
+//! What every query needs: pool, schema, settings, idempotency, wake-ups.
+
 pub(crate) mod error;
 pub mod health;
 pub mod idempotency;

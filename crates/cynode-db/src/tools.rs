@@ -1,3 +1,5 @@
+//! Policy, tool servers, agents' tokens, approvals, artifacts and audit records.
+
 pub mod agent_tokens;
 pub mod approvals;
 pub mod artifacts;

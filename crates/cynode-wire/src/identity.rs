@@ -1,1 +1,3 @@
+//! Accounts: users, groups, sessions, API keys.
+
 pub mod accounts;

@@ -1,3 +1,5 @@
+//! The project manager: handoffs, reports and skills.
+
 pub mod handoffs;
 pub mod reports;
 pub mod skills;

@@ -1,3 +1,5 @@
+//! Forms that every interface shares: pages, problems, settings, health.
+
 pub mod health;
 pub mod page;
 pub mod problem;

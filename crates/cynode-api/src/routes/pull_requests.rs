@@ -1,7 +1,7 @@
 //! Pull requests: what tasks brought, and what people make of it.
 
 use axum::http::StatusCode;
-use cynode_app::{delivery::pull_requests, models::inference, tasks::projects};
+use cynode_app::{delivery::pull_requests, tasks::projects};
 use cynode_core::{delivery::PullRequestState, ids::PullRequestId};
 use cynode_wire::{
     delivery::{

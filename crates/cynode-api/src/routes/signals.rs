@@ -1,7 +1,6 @@
 use axum::http::StatusCode;
 use cynode_app::{
     delivery::evidence,
-    models::inference,
     workflow::{signals, timeline},
 };
 use cynode_wire::{

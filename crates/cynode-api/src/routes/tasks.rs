@@ -2,7 +2,6 @@ use axum::http::StatusCode;
 use cynode_app::{
     Ctx, Error,
     delivery::pull_requests,
-    models::inference,
     tasks::{
         self, TaskRef,
         projects::{self, ProjectRef},

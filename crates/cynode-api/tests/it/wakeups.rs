@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use cynode_app::{App, background::reconciler::ReconcileInterval, platform::wakeups};
+use cynode_app::{
+    App,
+    platform::wakeups::{self, ReconcileInterval},
+};
 use cynode_testkit::{TestApp, TestDb};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};

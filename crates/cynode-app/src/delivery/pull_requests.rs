@@ -47,7 +47,6 @@ pub use review::{
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMove, CommitDiff, NewCommit},
-    models::inference,
     platform::{context::EventDraft, settings},
 };
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 pub use cynode_db::manager::skills::Skill;
 
-use crate::{App, Ctx, Error, models::inference, platform::context::EventDraft};
+use crate::{App, Ctx, Error, platform::context::EventDraft};
 
 /// Most bytes of a skill.
 const MAX_SKILL_BYTES: usize = 64 * 1024;

@@ -26,11 +26,9 @@ use std::{
 use bytes::Bytes;
 use cynode_core::{
     accounts::CallerCredential,
-    budget::Amount,
     events::EventKind,
     ids::{BudgetId, CallId, ProjectId, ProviderId},
     models::{PROJECT_MANAGER_MODEL_ID, Tier},
-    names::{Prose, TextError},
     roles::UserRole,
     sync::lock_unpoisoned,
 };

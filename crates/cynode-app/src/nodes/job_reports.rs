@@ -33,7 +33,6 @@ use super::{AuthenticatedNode, CLAIM_POLL_INTERVAL};
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::{evidence, repositories::DiffStat},
-    models::inference,
     platform::timeouts::wait_timeout,
     tools::{
         approvals::{self, ApprovalOutcome, ApprovalRequest},

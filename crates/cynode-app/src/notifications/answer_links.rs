@@ -21,7 +21,6 @@ use uuid::Uuid;
 
 use crate::{
     App, AuthenticatedCaller, Ctx, Error, OperationRequest,
-    models::inference,
     notifications::{HumanQuestion, QuestionRef, question},
     platform::keys::InstallationKeys,
     tools::approvals,

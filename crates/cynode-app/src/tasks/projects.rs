@@ -9,15 +9,14 @@ use cynode_core::{
     projects::{Project, ProjectMember},
     roles::UserRole,
 };
-use cynode_db::{Conn, DbError, tasks::projects};
+use cynode_db::{Conn, tasks::projects};
 use cynode_wire::{
     platform::page::{Page, PageRequest},
     tasks::projects::{CreateProject, UpdateProject},
 };
 use serde_json::json;
-use time::OffsetDateTime;
 
-use crate::{App, Ctx, Error, platform::context::EventDraft};
+use crate::{Ctx, Error, platform::context::EventDraft};
 
 /// How a project is named: by id or by slug.
 #[derive(Clone, Debug, PartialEq, Eq)]

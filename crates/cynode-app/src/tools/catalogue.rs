@@ -7,7 +7,7 @@ use cynode_core::settings::registry::{
     GATEWAY_CALLS_PER_SECOND_SETTING, GATEWAY_CALLS_PER_TASK_HOUR_SETTING,
     GATEWAY_MAX_IDENTICAL_CALLS_SETTING, GATEWAY_PM_ALLOWED_IMAGES_SETTING,
 };
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use cynode_core::{
     agents::AgentRole,
@@ -35,16 +35,14 @@ use cynode_policy::{
     tool_names::ToolName,
 };
 use cynode_wire::tools::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool, ToolView};
-use object_store::ObjectStore;
 use serde_json::json;
 
 pub use cynode_db::tools::policy::QuotaOwner;
 pub use explain::explain_call;
 
 use crate::{
-    App, Ctx, Error, GatewayParts,
-    platform::{context::EventDraft, keys::InstallationKeys},
-    tools::tool_servers::{CallableServer, ToolServerClient},
+    App, Ctx, Error, GatewayParts, platform::context::EventDraft,
+    tools::tool_servers::CallableServer,
 };
 
 /// How much agents may call.

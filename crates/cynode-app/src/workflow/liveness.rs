@@ -24,7 +24,6 @@ use time::OffsetDateTime;
 use crate::{
     App, Ctx, Error,
     identity::service_tokens::PRESENCE_TIMEOUT_MS,
-    manager::handoffs,
     workflow::placement::{placement_candidates, placement_needs},
 };
 

@@ -25,7 +25,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use self::timetable::Timetable;
-use crate::{App, Ctx, Error, models::inference, platform::context::EventDraft, tasks};
+use crate::{App, Ctx, Error, platform::context::EventDraft, tasks};
 
 pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
 

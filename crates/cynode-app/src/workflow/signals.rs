@@ -6,7 +6,7 @@ use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, InstructionId, JobId, TaskId, WaitId},
     roles::UserRole,
-    tasks::{Task, TaskState},
+    tasks::Task,
     workflow::{
         instructions::{InstructionEffect, InstructionKind},
         waits::WaitReason,

@@ -2,7 +2,6 @@
 //! own project.
 
 use cynode_app::{
-    models::inference,
     tasks::{self, preferences, projects},
     workflow::{signals, timeline},
 };

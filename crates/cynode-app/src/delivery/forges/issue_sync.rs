@@ -36,7 +36,6 @@ use tokio_util::sync::CancellationToken;
 use super::{forge_kind_of, open_forge, pr_feedback};
 use crate::{
     App, Error, OperationRequest,
-    models::inference,
     platform::{context::EventDraft, error::log_background_error},
 };
 

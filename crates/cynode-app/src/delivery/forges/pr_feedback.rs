@@ -19,7 +19,6 @@ use super::issue_sync::{RemoteSyncError, RemoteSyncProgress};
 use crate::{
     App, OperationRequest,
     delivery::pull_requests::{FollowUpOutcome, ReviewRemark, create_follow_up},
-    models::inference,
     platform::context::EventDraft,
 };
 

@@ -358,9 +358,9 @@ impl Stage {
             row.wrong.push(format!("its jobs are {states:?} {words:?}"));
         }
         let made = self.look_at_commits(case, &jobs, row);
-        let found = |job: &Job| job.state == "succeeded" && job.base == made;
+        let found = |job: &Job| job.state == "succeeded" && job.base_commit == made;
         if next.len() != 1 || !next.iter().all(found) {
-            let next: Vec<_> = next.iter().map(|job| (&job.state, &job.base)).collect();
+            let next: Vec<_> = next.iter().map(|job| (&job.state, &job.base_commit)).collect();
             row.wrong.push(format!("the unit after it, which starts from {made:?}: {next:?}"));
         }
         self.look_at_network(&jobs, row);
@@ -377,7 +377,7 @@ impl Stage {
         let repository = self.world.repository(&self.world.project);
         let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
         let base = run(&["rev-parse", "refs/heads/main"]);
-        if jobs.first().and_then(|job| job.base.as_deref()) != Some(&base) {
+        if jobs.first().and_then(|job| job.base_commit.as_deref()) != Some(&base) {
             row.wrong.push("it did not start from the project's commit".into());
         }
         let stored: Vec<_> = jobs
