@@ -116,7 +116,7 @@ impl StoredPolicy {
             let number = || setting.value.as_u64().and_then(|value| u32::try_from(value).ok());
             match setting.key.as_str() {
                 GATEWAY_PM_ALLOWED_IMAGES_SETTING => {
-                    switches.pm_allowed_images = setting.value == true
+                    switches.pm_allowed_images = setting.value == true;
                 }
                 GATEWAY_CALLS_PER_SECOND_SETTING => {
                     limits.per_second = number().unwrap_or(limits.per_second);

@@ -1,15 +1,17 @@
 //! Applies the effects of a step in the transaction of its checkpoint.
 
 use cynode_core::{
-    evidence::EvidenceCheck,
+    evidence::{ChangeAnomaly, EvidenceCheck},
     ids::{TaskId, UnitId},
+    tasks::Criterion,
     trace::TraceId,
     workflow::{
-        plan::{Plan, PlanText, UnitKey},
+        plan::{Plan, PlanText, PlannedUnit, UnitKey},
         units::UnitState,
     },
 };
 use cynode_db::{
+    delivery::evidence as db_evidence,
     tasks,
     workflow::{self, units},
 };
@@ -40,16 +42,7 @@ async fn apply_effect(
     effect: &StepEffect,
 ) -> Result<(), Error> {
     match effect {
-        StepEffect::PlanUnits { units } => {
-            let text = PlanText { steps: units.clone(), assumptions: Vec::new() };
-            let plan = Plan::try_from(text).map_err(|error| Error::Invalid(error.to_string()))?;
-            let new: Vec<_> = plan
-                .planned_units()
-                .iter()
-                .map(|unit| (UnitId::from_uuid(ctx.new_uuid()), unit))
-                .collect();
-            Ok(units::upsert_planned_units(ctx.conn(), task, &new).await?)
-        }
+        StepEffect::PlanUnits { units } => plan_units(ctx, task, units).await,
         StepEffect::HandOff { about, request } => {
             store_run_handoff(ctx, task, about, request).await
         }
@@ -71,13 +64,11 @@ async fn apply_effect(
                 timeout_seconds: (*timeout_seconds).into(),
                 trace: &trace,
             };
-            match units::dispatch_unit(ctx.conn(), task, unit, &job).await? {
-                Some(()) => {
-                    ctx.mark_job_queued();
-                    Ok(())
-                }
-                None => Err(unit_state_error(unit, "get a job")),
-            }
+            units::dispatch_unit(ctx.conn(), task, unit, &job)
+                .await?
+                .ok_or_else(|| unit_state_error(unit, "get a job"))?;
+            ctx.mark_job_queued();
+            Ok(())
         }
         StepEffect::CollectJob { unit, attempt } => {
             if !units::mark_result_collected(ctx.conn(), task, unit, *attempt).await? {
@@ -97,43 +88,10 @@ async fn apply_effect(
         }
         StepEffect::TryChecks { checks } => evidence::schedule_base_checks(ctx, task, checks).await,
         StepEffect::SkipChecks => evidence::skip_base_checks(ctx, task).await,
-        StepEffect::SetCriteria { criteria } => {
-            if let Some(why) = criteria
-                .iter()
-                .filter_map(|it| it.check.as_ref())
-                .find_map(EvidenceCheck::validation_error)
-            {
-                return Err(Error::Invalid(why));
-            }
-            let now = ctx.now;
-            Ok(tasks::set_task_criteria(ctx.conn(), task, criteria, now).await?)
-        }
+        StepEffect::SetCriteria { criteria } => set_criteria(ctx, task, criteria).await,
         StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown_anomalies } => {
-            let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
-            let good = cynode_db::delivery::evidence::allows_acceptance(
-                ctx.conn(),
-                task,
-                unit,
-                *attempt,
-                waived,
-            )
-            .await?;
-            if !good {
-                return Err(Error::Invalid(format!("unit `{unit}` has evidence against it")));
-            }
-            if let Some(why) = waived {
-                // A policy takes the unit, and nothing for those that follow.
-                let shown = if *by_person { shown_anomalies.as_slice() } else { &[] };
-                cynode_db::delivery::evidence::record_acceptance(
-                    ctx.conn(),
-                    task,
-                    unit,
-                    *attempt,
-                    why,
-                    shown,
-                )
-                .await?;
-            }
+            let shown = if *by_person { shown_anomalies.as_slice() } else { &[] };
+            accept_evidence(ctx, task, (unit, *attempt), waived.as_deref(), shown).await?;
             transition_unit(ctx, task, unit, *attempt, UnitState::Done, Some(findings)).await
         }
         StepEffect::FailUnit { unit, attempt, findings } => {
@@ -141,6 +99,45 @@ async fn apply_effect(
             transition_unit(ctx, task, unit, *attempt, UnitState::Failed, Some(findings)).await
         }
     }
+}
+
+/// Stores the units of a plan.
+async fn plan_units(ctx: &mut Ctx, task: TaskId, units: &[PlannedUnit]) -> Result<(), Error> {
+    let text = PlanText { steps: units.to_vec(), assumptions: Vec::new() };
+    let plan = Plan::try_from(text).map_err(|error| Error::Invalid(error.to_string()))?;
+    let new: Vec<_> =
+        plan.planned_units().iter().map(|unit| (UnitId::from_uuid(ctx.new_uuid()), unit)).collect();
+    Ok(units::upsert_planned_units(ctx.conn(), task, &new).await?)
+}
+
+/// Replaces the acceptance criteria of a task.
+async fn set_criteria(ctx: &mut Ctx, task: TaskId, criteria: &[Criterion]) -> Result<(), Error> {
+    let mut checks = criteria.iter().filter_map(|criterion| criterion.check.as_ref());
+    if let Some(reason) = checks.find_map(EvidenceCheck::validation_error) {
+        return Err(Error::Invalid(reason));
+    }
+    let now = ctx.now;
+    Ok(tasks::set_task_criteria(ctx.conn(), task, criteria, now).await?)
+}
+
+/// Refuses a unit with evidence against it, unless it is waived with a reason. Only a person's waiver covers the anomalies that were
+/// shown; a policy accepts the unit and nothing for those that follow.
+async fn accept_evidence(
+    ctx: &mut Ctx,
+    task: TaskId,
+    (unit, attempt): (&UnitKey, u32),
+    waived: Option<&str>,
+    shown_anomalies: &[ChangeAnomaly],
+) -> Result<(), Error> {
+    let waived = waived.filter(|reason| !reason.trim().is_empty());
+    if !db_evidence::allows_acceptance(ctx.conn(), task, unit, attempt, waived).await? {
+        return Err(Error::Invalid(format!("unit `{unit}` has evidence against it")));
+    }
+    if let Some(reason) = waived {
+        let conn = ctx.conn();
+        db_evidence::record_acceptance(conn, task, unit, attempt, reason, shown_anomalies).await?;
+    }
+    Ok(())
 }
 
 /// Asks the project manager something for a run.

@@ -89,6 +89,16 @@ async fn request_verification(
     })
 }
 
+/// A finding that is sent back to be mended is only a note on the accepted unit.
+fn demote_finding(finding: VerificationFinding) -> VerificationFinding {
+    match finding.severity {
+        FindingSeverity::Critical | FindingSeverity::Major => {
+            VerificationFinding { severity: FindingSeverity::Note, ..finding }
+        }
+        FindingSeverity::Minor | FindingSeverity::Note => finding,
+    }
+}
+
 pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<CheckpointDraft, StepError> {
     let mut state = scene.state.clone();
     let Some(result) = scene.state.last_result.as_ref() else {
@@ -154,14 +164,7 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
                 note: Some(why()),
                 ..CheckpointDraft::new(StepVerdict::Revise, state)
             };
-            // What is sent back to be mended is not left: it is only worth knowing.
-            let findings = findings.into_iter().map(|finding| match finding.severity {
-                FindingSeverity::Critical | FindingSeverity::Major => {
-                    VerificationFinding { severity: FindingSeverity::Note, ..finding }
-                }
-                FindingSeverity::Minor | FindingSeverity::Note => finding,
-            });
-            let findings = findings.collect();
+            let findings = findings.into_iter().map(demote_finding).collect();
             let accept = StepEffect::AcceptUnit {
                 unit,
                 attempt,
