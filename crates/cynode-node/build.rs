@@ -1,4 +1,4 @@
-//! Builds `cynode-inside` once more, statically, so that the node can carry it: it must run in any image, whatever C library that has.
+//! Builds `cynode-sandbox-init` once more, statically, so that the node can carry it: it must run in any image, whatever C library that has.
 //! A static program of the gnu target needs a flag of the compiler that cargo cannot set for one crate of a workspace; so cargo is
 //! called again, with a target directory of its own.
 
@@ -17,18 +17,26 @@ fn build() -> Result<(), String> {
     let text = |name: &str| env::var(name).map_err(|_| format!("no {name}"));
     let here = PathBuf::from(of("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(of("OUT_DIR")?);
-    let manifest = here.join("../cynode-inside/Cargo.toml");
+    let manifest = here.join("../cynode-sandbox-init/Cargo.toml");
     let target = text("TARGET")?;
-    println!("cargo::rerun-if-changed=../cynode-inside/src");
-    println!("cargo::rerun-if-changed=../cynode-inside/Cargo.toml");
+    println!("cargo::rerun-if-changed=../cynode-sandbox-init/src");
+    println!("cargo::rerun-if-changed=../cynode-sandbox-init/Cargo.toml");
     println!("cargo::rerun-if-changed=../../Cargo.lock");
     let built = Command::new(of("CARGO")?)
-        .args(["build", "--release", "--quiet", "--locked", "--bin", "cynode-inside", "--target"])
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--locked",
+            "--bin",
+            "cynode-sandbox-init",
+            "--target",
+        ])
         .arg(&target)
         .arg("--manifest-path")
         .arg(&manifest)
         .arg("--target-dir")
-        .arg(out.join("inside"))
+        .arg(out.join("sandbox-init"))
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         // What tools around this build wrap the compiler with is not meant for this one.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
@@ -36,9 +44,9 @@ fn build() -> Result<(), String> {
         .status()
         .map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !built.success() {
-        return Err("cynode-inside was not built".into());
+        return Err("cynode-sandbox-init was not built".into());
     }
-    let program = out.join("inside").join(target).join("release/cynode-inside");
-    println!("cargo::rustc-env=CYNODE_INSIDE={}", program.display());
+    let program = out.join("sandbox-init").join(target).join("release/cynode-sandbox-init");
+    println!("cargo::rustc-env=CYNODE_SANDBOX_INIT={}", program.display());
     Ok(())
 }

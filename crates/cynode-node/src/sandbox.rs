@@ -1,7 +1,7 @@
 //! Sandboxes: isolate a command and its children from the machine.
 //!
 //! One [`SandboxRun`] is one process tree. It has its own host user (where the node may assign one), its own
-//! namespaces, no network, a read-only system, cgroup limits, and Landlock and seccomp filters ([`cynode_inside`]). Its
+//! namespaces, no network, a read-only system, cgroup limits, and Landlock and seccomp filters ([`cynode_sandbox_init`]). Its
 //! processes are one pid namespace and one cgroup. Both end with it, with the node, or at the next orphan cleanup
 //! ([`Backend::cleanup_orphans`]).
 //!

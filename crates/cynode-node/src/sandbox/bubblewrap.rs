@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cynode_inside::{EnterSpec, InitSpec, PortForward, encode_launch_spec};
+use cynode_sandbox_init::{EnterSpec, InitSpec, PortForward, encode_launch_spec};
 use cynode_wire::workflow::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::process::Command;
@@ -65,7 +65,7 @@ const HIDDEN_PROC_FILES: [&str; 14] = [
     "/proc/timer_list",
 ];
 /// The first process, inside.
-const INIT_PATH: &str = "/run/cynode/inside";
+const INIT_PATH: &str = "/run/cynode/sandbox-init";
 
 /// Makes sandboxes by bubblewrap.
 pub struct BubblewrapBackend {
@@ -280,8 +280,11 @@ pub(super) fn to_init_spec(run: &SandboxRun<'_>) -> InitSpec {
     }
 }
 
-pub(super) fn process_limits(limits: &SandboxLimits) -> cynode_inside::ProcessLimits {
-    cynode_inside::ProcessLimits { file_bytes: limits.file_bytes, open_files: limits.open_files }
+pub(super) fn process_limits(limits: &SandboxLimits) -> cynode_sandbox_init::ProcessLimits {
+    cynode_sandbox_init::ProcessLimits {
+        file_bytes: limits.file_bytes,
+        open_files: limits.open_files,
+    }
 }
 
 pub(super) fn to_disk_quota(

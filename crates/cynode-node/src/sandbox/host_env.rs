@@ -28,7 +28,7 @@ use super::{
 };
 
 /// The first process of every sandbox, static, so that it runs in any image.
-const SANDBOX_INIT_BINARY: &[u8] = include_bytes!(env!("CYNODE_INSIDE"));
+const SANDBOX_INIT_BINARY: &[u8] = include_bytes!(env!("CYNODE_SANDBOX_INIT"));
 /// How long the processes of a run may take to go after they were killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -74,7 +74,7 @@ pub struct HostEnv {
     pub(super) options: SandboxOptions,
     pub(super) cgroups: NodeCgroups,
     users: Option<SandboxUsers>,
-    inside: PathBuf,
+    init_path: PathBuf,
     spawner: ProcessSpawner,
     tracker: TaskTracker,
     live: Mutex<HashMap<String, KillHandle>>,
@@ -87,8 +87,8 @@ impl HostEnv {
             return Err(SandboxError::Refused(format!("{:?} names no node", options.instance)));
         }
         create_traversable_dir(&options.directory)?;
-        let inside = options.directory.join("cynode-inside");
-        write_atomically(&inside, SANDBOX_INIT_BINARY, 0o755)?;
+        let init_path = options.directory.join("cynode-sandbox-init");
+        write_atomically(&init_path, SANDBOX_INIT_BINARY, 0o755)?;
         let root = geteuid().is_root();
         let users = root
             .then(|| SandboxUsers::new(options.users.clone(), &options.directory))
@@ -96,7 +96,7 @@ impl HostEnv {
         Ok(Arc::new(Self {
             cgroups: NodeCgroups::prepare_hierarchies(&options.instance)?,
             users,
-            inside,
+            init_path,
             spawner: ProcessSpawner::new()?,
             tracker: TaskTracker::new(),
             live: Mutex::default(),
@@ -115,7 +115,7 @@ impl HostEnv {
 
     /// The first process, on the host.
     pub(super) fn init_path(&self) -> &Path {
-        &self.inside
+        &self.init_path
     }
 
     pub(super) fn task_tracker(&self) -> &TaskTracker {

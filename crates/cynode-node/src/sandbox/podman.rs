@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_inside::InitSpec;
+use cynode_sandbox_init::InitSpec;
 use cynode_wire::workflow::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::geteuid;
@@ -34,7 +34,7 @@ use super::{
 };
 
 /// The first process, inside.
-const INIT_PATH: &str = "/run/cynode/inside";
+const INIT_PATH: &str = "/run/cynode/sandbox-init";
 /// The connection to the node, inside.
 const LIVENESS_SOCKET_PATH: &str = "/run/cynode/life.sock";
 /// How often it is looked who was killed.
@@ -164,12 +164,12 @@ impl PodmanBackend {
             container: Some(container),
             by_force: false,
         };
-        let orders = InitSpec {
+        let init = InitSpec {
             life: Some(LIVENESS_SOCKET_PATH.into()),
             limits: Some(process_limits(run.limits)),
             ..to_init_spec(&run)
         };
-        SandboxProcess::start_and_watch(watch, None, &orders).await
+        SandboxProcess::start_and_watch(watch, None, &init).await
     }
 
     async fn probe_podman(&self) -> Result<String, SandboxError> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::pending, process::ExitStatus, sync::Arc, time::Duration};
 
-use cynode_inside::{InitSpec, STARTED_MARKER, encode_launch_spec};
+use cynode_sandbox_init::{InitSpec, STARTED_MARKER, encode_launch_spec};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
@@ -126,11 +126,11 @@ impl SandboxProcess {
         }
     }
 
-    /// Follows a process that becomes a sandbox: says its orders and waits until it is locked in.
+    /// Follows a process that becomes a sandbox: writes its launch spec and waits until it is locked in.
     pub(super) async fn start_and_watch(
         mut watch: RunWatcher,
         first: Option<Vec<u8>>,
-        inside: &InitSpec,
+        init: &InitSpec,
     ) -> Result<Self, SandboxError> {
         let token = CancellationToken::new();
         let (send, ended) = oneshot::channel();
@@ -148,7 +148,7 @@ impl SandboxProcess {
             let ended = watch.watch_to_exit(&token).await;
             let _ = send.send(ended);
         });
-        let begun = timeout(START_TIMEOUT, running.await_start(first, inside)).await;
+        let begun = timeout(START_TIMEOUT, running.await_start(first, init)).await;
         match begun {
             Ok(begun) => begun?,
             Err(_) => return Err(SandboxError::Start("it took too long".into())),
@@ -159,20 +159,20 @@ impl SandboxProcess {
     async fn await_start(
         &mut self,
         first: Option<Vec<u8>>,
-        inside: &InitSpec,
+        init: &InitSpec,
     ) -> Result<(), SandboxError> {
-        let mut orders = first.unwrap_or_default();
-        orders.extend(
-            encode_launch_spec(inside).map_err(|error| SandboxError::Refused(error.to_string()))?,
+        let mut specs = first.unwrap_or_default();
+        specs.extend(
+            encode_launch_spec(init).map_err(|error| SandboxError::Refused(error.to_string()))?,
         );
-        self.write_stdin(&orders).await;
+        self.write_stdin(&specs).await;
         self.wait_for_marker(STARTED_MARKER).await
     }
 
-    async fn write_stdin(&mut self, orders: &[u8]) {
+    async fn write_stdin(&mut self, bytes: &[u8]) {
         if let Some(stdin) = &mut self.stdin {
             // One that is gone has said why.
-            let _ = stdin.write_all(orders).await;
+            let _ = stdin.write_all(bytes).await;
             let _ = stdin.flush().await;
         }
     }

@@ -126,7 +126,7 @@ async fn every_check_is_run_whatever_the_ones_before_came_to() {
         EvidenceCheck::from_shell_line("exit 137"),
     ];
     let steps = scene.run(&scene.base, None, &checks).await;
-    let missing = "cynode-inside: cannot run no-such-program in /work: No such file or directory (os error 2)\n";
+    let missing = "cynode-sandbox-init: cannot run no-such-program in /work: No such file or directory (os error 2)\n";
     let expected = [
         outcome(&checks[0], Some(3), "hello\n"),
         outcome(&checks[1], None, "begun\n"),

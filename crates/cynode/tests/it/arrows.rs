@@ -51,10 +51,10 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     ),
     ("cynode-pma", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-runner", &["cynode-core", "cynode-wire", "cynode-policy"]),
-    ("cynode-inside", &[]),
+    ("cynode-sandbox-init", &[]),
     (
         "cynode-node",
-        &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-inside"],
+        &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-sandbox-init"],
     ),
     (
         "cynode-testkit",
@@ -90,7 +90,7 @@ const ONLY: [(&str, &[&str]); 4] = [
             "cynode-app",
             "cynode-pma",
             "cynode-runner",
-            "cynode-inside",
+            "cynode-sandbox-init",
             "cynode-node",
             "cynork",
             "cynode-testkit",

@@ -357,7 +357,7 @@ fn no_public_function_of_a_library_returns_a_catch_all_error() {
     {
         let programs = [
             "crates/cynode/",
-            "crates/cynode-inside/",
+            "crates/cynode-sandbox-init/",
             "crates/cynode-node/",
             "crates/cynode-pma/",
             "crates/cynode-runner/",

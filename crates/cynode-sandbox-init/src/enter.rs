@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use cynode_inside::{EnterSpec, ProcessLimits, decode_launch_spec};
+use cynode_sandbox_init::{EnterSpec, ProcessLimits, decode_launch_spec};
 use nix::{
     sys::{
         prctl,
@@ -19,27 +19,27 @@ use nix::{
     unistd::{self, Gid, Uid},
 };
 
-/// Does what the orders on standard input say and becomes the program that they name.
+/// Does what the launch spec on standard input says and becomes the program that it names.
 pub(crate) fn enter_sandbox() -> anyhow::Result<Infallible> {
     close_inherited_fds()?;
-    let orders: EnterSpec = read_launch_spec()?;
-    for cgroup in &orders.cgroups {
+    let spec: EnterSpec = read_launch_spec()?;
+    for cgroup in &spec.cgroups {
         fs::write(cgroup, "0").with_context(|| format!("cannot join {}", cgroup.display()))?;
     }
     // When the machine runs out of memory, sandboxes go first.
     fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
-    set_resource_limits(&orders.limits)?;
-    if let Some(user) = orders.user {
+    set_resource_limits(&spec.limits)?;
+    if let Some(user) = spec.user {
         switch_user(user).context("cannot become the sandbox's user")?;
     }
     // From here on it ends with the node. Whoever becomes somebody else loses this, so it comes last; and the node may be gone already.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    if u32::try_from(unistd::getppid().as_raw()) != Ok(orders.parent) {
+    if u32::try_from(unistd::getppid().as_raw()) != Ok(spec.parent) {
         bail!("the node is gone");
     }
-    let mut command = Command::new(&orders.program);
-    command.args(&orders.arguments).env_clear().current_dir("/");
-    Err(command.exec()).with_context(|| format!("cannot start {}", orders.program.display()))
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.arguments).env_clear().current_dir("/");
+    Err(command.exec()).with_context(|| format!("cannot start {}", spec.program.display()))
 }
 
 fn switch_user(number: u32) -> nix::Result<()> {
@@ -49,7 +49,7 @@ fn switch_user(number: u32) -> nix::Result<()> {
     unistd::setresuid(user, user, user)
 }
 
-/// Reads orders from standard input, without a buffer.
+/// Reads a launch spec from standard input, without a buffer.
 pub(crate) fn read_launch_spec<T: serde::de::DeserializeOwned>() -> anyhow::Result<T> {
     Ok(decode_launch_spec(fs::File::from(stdin().as_fd().try_clone_to_owned()?))?)
 }

@@ -1,4 +1,4 @@
-//! `cynode-inside enter` and `cynode-inside run`; see the library.
+//! `cynode-sandbox-init enter` and `cynode-sandbox-init run`; see the library.
 
 mod calls;
 mod enter;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         _ => Err(anyhow::anyhow!("this program is started by a node: enter | run")),
     };
     done.unwrap_or_else(|error| {
-        let _ = writeln!(stderr(), "cynode-inside: {error:#}");
+        let _ = writeln!(stderr(), "cynode-sandbox-init: {error:#}");
         ExitCode::from(125)
     })
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use cynode_inside::{InitSpec, STARTED_MARKER};
+use cynode_sandbox_init::{InitSpec, STARTED_MARKER};
 use nix::{
     errno::Errno,
     sys::{
@@ -26,18 +26,18 @@ use crate::{
     forward::PortListener,
 };
 
-/// Does what the orders on standard input say; gives what the command gave, and 128 and the signal when one ended it.
+/// Does what the launch spec on standard input says; gives what the command gave, and 128 and the signal when one ended it.
 pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
     close_inherited_fds()?;
     prctl::set_no_new_privs()?;
     // The command runs as the same user: it must not look into this process.
     prctl::set_dumpable(false)?;
-    let orders: InitSpec = read_launch_spec()?;
-    let life = orders.life.as_deref().map(connect_liveness_socket).transpose()?;
-    if let Some(limits) = &orders.limits {
+    let spec: InitSpec = read_launch_spec()?;
+    let life = spec.life.as_deref().map(connect_liveness_socket).transpose()?;
+    if let Some(limits) = &spec.limits {
         set_resource_limits(limits)?;
     }
-    let doors = orders
+    let doors = spec
         .doors
         .iter()
         .map(|door| {
@@ -45,7 +45,7 @@ pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("cannot listen on port {}", door.port))
         })
         .collect::<anyhow::Result<Vec<PortListener>>>()?;
-    files::apply_landlock_ruleset(&orders.writable).context("cannot lock the files")?;
+    files::apply_landlock_ruleset(&spec.writable).context("cannot lock the files")?;
     calls::apply_seccomp_filters().context("cannot lock the system calls")?;
     stderr().write_all(STARTED_MARKER)?;
     if let Some(life) = life {
@@ -54,11 +54,11 @@ pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
     for door in doors {
         door.serve_connections()?;
     }
-    let child = match spawn_command(&orders) {
+    let child = match spawn_command(&spec) {
         Ok(child) => child,
         // As a shell would: the sandbox is fine, the command is not.
         Err(error) => {
-            writeln!(stderr(), "cynode-inside: {error:#}")?;
+            writeln!(stderr(), "cynode-sandbox-init: {error:#}")?;
             return Ok(ExitCode::from(127));
         }
     };
@@ -67,15 +67,15 @@ pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(reap_until_exit(child)))
 }
 
-fn spawn_command(orders: &InitSpec) -> anyhow::Result<Pid> {
-    let (program, arguments) = orders.argv.split_first().context("no command")?;
+fn spawn_command(spec: &InitSpec) -> anyhow::Result<Pid> {
+    let (program, arguments) = spec.argv.split_first().context("no command")?;
     let child = Command::new(program)
         .args(arguments)
         .env_clear()
-        .envs(&orders.env)
-        .current_dir(&orders.cwd)
+        .envs(&spec.env)
+        .current_dir(&spec.cwd)
         .spawn()
-        .with_context(|| format!("cannot run {program} in {}", orders.cwd.display()))?;
+        .with_context(|| format!("cannot run {program} in {}", spec.cwd.display()))?;
     Ok(Pid::from_raw(i32::try_from(child.id())?))
 }
 

@@ -1,5 +1,5 @@
-//! Orders on standard input: a length in four bytes, then JSON. They are read without a buffer, so that what follows is left for
-//! the command.
+//! Launch specs on standard input: a length in four bytes, then JSON. They are read without a buffer, so that what follows is
+//! left for the command.
 
 use std::{
     collections::BTreeMap,
@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// What the first process writes to standard error when it is locked in and is about to start the command. All that follows is the command's.
 pub const STARTED_MARKER: &[u8] = b"\0cynode started\n";
 
-/// Orders are small; more than this is a mistake.
+/// Launch specs are small; a longer one is a mistake.
 const MAX_SPEC_BYTES: u32 = 4 << 20;
 
-/// Why orders could not be read or written.
+/// Why a launch spec could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchSpecError {
     /// The node is gone, or the pipe is broken.
-    #[error("the node has sent no orders")]
+    #[error("the node has sent no launch spec")]
     Io(#[from] io::Error),
-    /// They make no sense.
-    #[error("the orders cannot be read")]
+    /// It is not the expected JSON.
+    #[error("the launch spec cannot be read")]
     Json(#[from] serde_json::Error),
-    /// They are too long.
-    #[error("the orders are too long")]
+    /// It is too long.
+    #[error("the launch spec is too long")]
     Long,
 }
 
@@ -83,16 +83,16 @@ pub struct PortForward {
     pub port: u16,
 }
 
-/// The bytes of orders.
-pub fn encode_launch_spec(orders: &impl Serialize) -> Result<Vec<u8>, LaunchSpecError> {
-    let text = serde_json::to_vec(orders)?;
+/// Encodes a launch spec with its length in front.
+pub fn encode_launch_spec(spec: &impl Serialize) -> Result<Vec<u8>, LaunchSpecError> {
+    let text = serde_json::to_vec(spec)?;
     let length = u32::try_from(text.len()).ok().filter(|length| *length <= MAX_SPEC_BYTES);
     let mut bytes = length.ok_or(LaunchSpecError::Long)?.to_be_bytes().to_vec();
     bytes.extend(text);
     Ok(bytes)
 }
 
-/// Reads orders and not one byte more.
+/// Reads a launch spec and not one byte more.
 pub fn decode_launch_spec<T: DeserializeOwned>(mut from: impl Read) -> Result<T, LaunchSpecError> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_to_their_end_and_the_rest_is_left() {
-        let orders = InitSpec {
+    fn a_launch_spec_is_read_to_its_end_and_the_rest_is_left() {
+        let spec = InitSpec {
             argv: vec!["echo".into(), "a b\0ü".into()],
             env: BTreeMap::from([("KEY".into(), "value\nwith lines".into())]),
             cwd: "/work".into(),
@@ -122,17 +122,17 @@ mod tests {
             life: None,
             limits: None,
         };
-        let mut bytes = encode_launch_spec(&orders).unwrap();
+        let mut bytes = encode_launch_spec(&spec).unwrap();
         bytes.extend(b"for the command");
         let mut from = Cursor::new(bytes);
         let read: InitSpec = decode_launch_spec(&mut from).unwrap();
         let mut rest = String::new();
         from.read_to_string(&mut rest).unwrap();
-        assert_eq!((read, rest.as_str()), (orders, "for the command"));
+        assert_eq!((read, rest.as_str()), (spec, "for the command"));
     }
 
     #[test]
-    fn orders_that_are_cut_or_endless_are_refused() {
+    fn a_launch_spec_that_is_cut_or_endless_is_refused() {
         let cut = encode_launch_spec(&"abc").unwrap();
         assert!(matches!(
             decode_launch_spec::<String>(&cut[..cut.len() - 1]),
