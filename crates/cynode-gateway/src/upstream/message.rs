@@ -141,14 +141,14 @@ fn encode_message<T: Serialize>(message: &T) -> Result<Vec<u8>, UpstreamError> {
 /// Asks what the server speaks, in the words of the modern era.
 pub(super) fn encode_discover(id: u64) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
-    struct Params<'a> {
+    struct DiscoverParams<'a> {
         #[serde(rename = "_meta")]
         meta: RequestMeta<'a>,
     }
     encode_request(
         id,
         "server/discover",
-        Params { meta: RequestMeta::new(UpstreamEra::Modern, None) },
+        DiscoverParams { meta: RequestMeta::new(UpstreamEra::Modern, None) },
     )
 }
 
@@ -156,12 +156,12 @@ pub(super) fn encode_discover(id: u64) -> Result<Vec<u8>, UpstreamError> {
 pub(super) fn encode_initialize(id: u64) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params<'a> {
+    struct InitializeParams<'a> {
         protocol_version: &'a str,
         capabilities: ClientCapabilities<'a>,
         client_info: ClientImplementation,
     }
-    let params = Params {
+    let params = InitializeParams {
         protocol_version: LEGACY_VERSIONS[0],
         capabilities: ClientCapabilities::None {},
         client_info: CLIENT_IMPLEMENTATION,
@@ -185,7 +185,7 @@ pub(super) fn encode_list_tools(
     cursor: Option<&str>,
 ) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
-    struct Params<'a> {
+    struct ListToolsParams<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         cursor: Option<&'a str>,
         #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
@@ -194,7 +194,7 @@ pub(super) fn encode_list_tools(
     encode_request(
         id,
         "tools/list",
-        Params { cursor, meta: RequestMeta::new(era, None).non_empty() },
+        ListToolsParams { cursor, meta: RequestMeta::new(era, None).non_empty() },
     )
 }
 
@@ -206,7 +206,7 @@ pub(super) fn encode_call_tool(
 ) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params<'a> {
+    struct CallToolParams<'a> {
         name: &'a str,
         arguments: &'a RawValue,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,7 +223,7 @@ pub(super) fn encode_call_tool(
     let mut meta = RequestMeta::new(era, call.capabilities);
     meta.progress = call.progress.is_some().then_some(id);
     meta.traceparent = call.trace;
-    let params = Params {
+    let params = CallToolParams {
         name: call.tool,
         arguments: call.arguments,
         input_responses: call.input.and_then(|input| input.responses),
@@ -237,13 +237,13 @@ pub(super) fn encode_call_tool(
 pub(super) fn encode_cancelled(id: u64) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params {
+    struct CancelledParams {
         request_id: u64,
     }
     encode_message(&RpcNotification {
         jsonrpc: "2.0",
         method: "notifications/cancelled",
-        params: Some(Params { request_id: id }),
+        params: Some(CancelledParams { request_id: id }),
     })
 }
 
@@ -345,7 +345,7 @@ fn parse_request_id(id: &RawValue) -> Option<u64> {
 
 fn parse_notification<'a>(method: &str, params: Option<&'a RawValue>) -> ServerMessage<'a> {
     #[derive(Deserialize)]
-    struct Params {
+    struct ProgressParams {
         #[serde(rename = "progressToken")]
         token: u64,
         #[serde(flatten)]
@@ -355,10 +355,11 @@ fn parse_notification<'a>(method: &str, params: Option<&'a RawValue>) -> ServerM
         return ServerMessage::Other;
     }
     // A token that is not a number of ours belongs to nobody here.
-    params.and_then(|params| serde_json::from_str(params.get()).ok()).map_or(
-        ServerMessage::Other,
-        |Params { token, progress }| ServerMessage::Progress { token, progress },
-    )
+    params
+        .and_then(|params| serde_json::from_str(params.get()).ok())
+        .map_or(ServerMessage::Other, |ProgressParams { token, progress }| {
+            ServerMessage::Progress { token, progress }
+        })
 }
 
 /// What the server speaks according to its answer to [`discover`]: `None` if not the modern era.
