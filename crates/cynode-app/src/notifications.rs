@@ -154,7 +154,7 @@ fn unreachable_error(error: DeliveryUrlError) -> Error {
 fn validate_channel_address(
     kind: ChannelKind,
     text: &str,
-    reach: DeliveryEgress,
+    egress: DeliveryEgress,
     parts: &NotificationParts,
 ) -> Result<String, Error> {
     match kind {
@@ -167,7 +167,7 @@ fn validate_channel_address(
             let Ok(url) = text.parse::<Url>() else {
                 return invalid_input("`address` is no address: it begins with https://");
             };
-            validate_delivery_url(&url, reach).map_err(unreachable_error)?;
+            validate_delivery_url(&url, egress).map_err(unreachable_error)?;
             if kind == ChannelKind::Ntfy && url.path().trim_matches('/').is_empty() {
                 return invalid_input("`address` is the ntfy server with the topic");
             }
@@ -229,7 +229,7 @@ pub async fn create_channel(
     if notifications::count_channels(ctx.conn(), caller.user).await? >= MAX_USER_CHANNELS {
         return invalid_input(format!("one person makes at most {MAX_USER_CHANNELS} channels"));
     }
-    let reach = load_egress_scope(ctx.conn()).await?;
+    let egress = load_egress_scope(ctx.conn()).await?;
     let (secret, new) = prepare_secret(ctx, body.kind, body.secret)?;
     let id = ChannelId::from_uuid(ctx.new_uuid());
     let sealed = secret
@@ -241,7 +241,7 @@ pub async fn create_channel(
         owner,
         name: validate_channel_name(&body.name)?,
         kind: body.kind,
-        address: validate_channel_address(body.kind, &body.address, reach, parts)?,
+        address: validate_channel_address(body.kind, &body.address, egress, parts)?,
         sealed,
         old: None,
         kinds: validate_event_kinds(body.kinds)?,

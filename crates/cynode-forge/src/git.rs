@@ -17,7 +17,7 @@ use url::Url;
 
 use crate::{
     ForgeKind,
-    reach::{PRIVATE_ADDRESS_MESSAGE, is_private_host, resolve_public_addresses},
+    ssrf_guard::{PRIVATE_ADDRESS_MESSAGE, is_private_host, resolve_public_addresses},
 };
 
 /// How long git may take for one thing.

@@ -19,7 +19,7 @@ use url::Url;
 
 use crate::{
     ForgeError,
-    reach::{PRIVATE_ADDRESS_MESSAGE, PublicResolver, is_private_host},
+    ssrf_guard::{PRIVATE_ADDRESS_MESSAGE, PublicResolver, is_private_host},
 };
 
 /// Longest time to connect, and for one answer.

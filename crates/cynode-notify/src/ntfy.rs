@@ -6,7 +6,7 @@ use url::Url;
 
 use crate::{
     DeliveryEgress, DeliveryError, DeliveryReceipt, NotificationLink, NotificationMessage,
-    reach::{DeliveryResponse, EgressClients, to_transport_error},
+    egress::{DeliveryResponse, EgressClients, to_transport_error},
     text,
 };
 
@@ -82,9 +82,9 @@ pub(crate) async fn send_ntfy(
     url: &Url,
     token: Option<&SecretString>,
     notice: &NotificationMessage,
-    reach: DeliveryEgress,
+    egress: DeliveryEgress,
 ) -> Result<DeliveryReceipt, DeliveryError> {
-    let client = ways.client_for(url, reach)?;
+    let client = ways.client_for(url, egress)?;
     let (server, topic) = split_topic_url(url)
         .ok_or_else(|| DeliveryError::permanent_error("the address names no topic of ntfy"))?;
     let mut request = client

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::{
     DeliveryEgress, DeliveryError, DeliveryReceipt, NotificationMessage,
-    reach::{DeliveryResponse, EgressClients, to_transport_error},
+    egress::{DeliveryResponse, EgressClients, to_transport_error},
 };
 
 /// What a secret begins with in writing.
@@ -72,10 +72,10 @@ pub(crate) async fn send_webhook(
     url: &Url,
     secrets: &[WebhookSecret],
     notice: &NotificationMessage,
-    reach: DeliveryEgress,
+    egress: DeliveryEgress,
     now: OffsetDateTime,
 ) -> Result<DeliveryReceipt, DeliveryError> {
-    let client = ways.client_for(url, reach)?;
+    let client = ways.client_for(url, egress)?;
     let (body, seconds) = (build_payload(notice), now.unix_timestamp());
     let signatures: Vec<_> = secrets
         .iter()

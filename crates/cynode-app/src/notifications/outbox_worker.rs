@@ -160,7 +160,7 @@ async fn deliver_notification(
     let Some(channel) = notifications::get_channel(&mut conn, row.channel).await? else {
         return Ok(());
     };
-    let reach = super::load_egress_scope(&mut conn).await?;
+    let egress = super::load_egress_scope(&mut conn).await?;
     let composed =
         compose_notification(&mut conn, (&gate.keys, parts), &row, &channel, now).await?;
     drop(conn);
@@ -174,7 +174,7 @@ async fn deliver_notification(
         }
     };
     let result = match open_channel(&channel, &gate.keys, now) {
-        Ok(open) => parts.courier.send_notification(&open, &notice, reach, now).await,
+        Ok(open) => parts.courier.send_notification(&open, &notice, egress, now).await,
         Err(why) => {
             Err(DeliveryError { again: false, after: None, gone: false, why: why.to_owned() })
         }

@@ -362,7 +362,7 @@ fn parse_notification<'a>(method: &str, params: Option<&'a RawValue>) -> ServerM
         })
 }
 
-/// What the server speaks according to its answer to [`discover`]: `None` if not the modern era.
+/// What the server speaks according to its answer to [`encode_discover`]: `None` if not the modern era.
 pub(super) fn era_from_discovery(result: &RawValue) -> Option<UpstreamEra> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

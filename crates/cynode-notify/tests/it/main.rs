@@ -43,9 +43,9 @@ fn webhook(inbox: &WebhookInbox, secrets: &[&str]) -> DeliveryChannel {
 
 async fn send(
     channel: &DeliveryChannel,
-    reach: DeliveryEgress,
+    egress: DeliveryEgress,
 ) -> Result<DeliveryReceipt, DeliveryError> {
-    NotificationSender::new(None).unwrap().send_notification(channel, &notice(), reach, NOW).await
+    NotificationSender::new(None).unwrap().send_notification(channel, &notice(), egress, NOW).await
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 
 mod actions;
 mod chat;
-mod form;
 mod navigation;
 mod prompt;
+mod task_form;
 mod text_view;
 
 use ratatui::{
@@ -67,7 +67,7 @@ pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> V
         ScreenMessage::Answered(topic, answer) => handle_answer(state, &topic, answer),
         ScreenMessage::Done(number, result) => actions::handle_done(state, number, result),
         ScreenMessage::LoggedIn(result) => handle_login(state, result.map(drop), &mut wants),
-        ScreenMessage::Created(number, result) => form::handle_created(state, number, result),
+        ScreenMessage::Created(number, result) => task_form::handle_created(state, number, result),
         ScreenMessage::Replied(number, result) => chat::handle_reply(state, number, result),
         ScreenMessage::Returned(result) => {
             state.changed = true;
@@ -255,7 +255,7 @@ fn handle_key(state: &mut ScreenState, mut key: KeyEvent, wants: &mut Vec<Screen
         return actions::handle_dialog_key(state, key, wants);
     }
     if state.form.is_some() {
-        return form::handle_form_key(state, key, wants);
+        return task_form::handle_form_key(state, key, wants);
     }
     if state.help {
         return navigation::handle_help_key(state, command);
@@ -305,7 +305,7 @@ fn execute_command(state: &mut ScreenState, command: KeyCommand, wants: &mut Vec
         KeyCommand::Edit => text_view::open_in_viewer(state, ExternalViewer::Editor, wants),
         KeyCommand::Page => text_view::open_in_viewer(state, ExternalViewer::Pager, wants),
         KeyCommand::Prompt => state.prompt = Some(LineInput::default()),
-        KeyCommand::NewTask => form::open_form(state, None),
+        KeyCommand::NewTask => task_form::open_form(state, None),
         KeyCommand::Pane(Pane::Chat) => chat::open_chat(state, None),
         KeyCommand::Approve
         | KeyCommand::Deny
@@ -345,7 +345,7 @@ fn handle_mouse(state: &mut ScreenState, mouse: MouseEvent, wants: &mut Vec<Scre
     state.changed = true;
     match mouse.kind {
         MouseEventKind::Down(MouseButton::Left) => match hit {
-            ClickTarget::Yes if state.form.is_some() => form::submit_form(state, wants),
+            ClickTarget::Yes if state.form.is_some() => task_form::submit_form(state, wants),
             ClickTarget::Yes => actions::confirm_dialog(state, wants),
             ClickTarget::No => (state.dialog, state.form) = (None, None),
             ClickTarget::Pane(Pane::Chat) => chat::open_chat(state, None),

@@ -10,7 +10,7 @@ use super::{
         prompt::{self, ParsedPrompt, PromptAction},
         state::{Pane, ScreenState},
     },
-    actions, chat, form, navigation,
+    actions, chat, navigation, task_form,
 };
 
 /// A key while a command is typed.
@@ -74,7 +74,7 @@ fn run_prompt_command(
         PromptAction::Pane(Pane::Chat) => chat::open_chat(state, project),
         PromptAction::Pane(pane) => navigation::switch_to_pane(state, pane),
         PromptAction::Part(part) => navigation::switch_to_part(state, part),
-        PromptAction::New => form::open_form(state, project),
+        PromptAction::New => task_form::open_form(state, project),
         PromptAction::Retry => actions::begin_action(state, KeyCommand::Retry),
         PromptAction::Help => state.help = true,
         PromptAction::Refresh => super::execute_command(state, KeyCommand::Refresh, wants),

@@ -50,7 +50,7 @@ pub enum DeliveryUrlError {
 }
 
 /// Whether an address may be used, as far as that can be told before its name is looked up.
-pub fn validate_delivery_url(url: &Url, reach: DeliveryEgress) -> Result<(), DeliveryUrlError> {
+pub fn validate_delivery_url(url: &Url, egress: DeliveryEgress) -> Result<(), DeliveryUrlError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(DeliveryUrlError::Scheme);
     }
@@ -65,7 +65,7 @@ pub fn validate_delivery_url(url: &Url, reach: DeliveryEgress) -> Result<(), Del
         Host::Ipv6(ip) => is_globally_routable(ip.into()),
         Host::Domain(_) => true,
     };
-    match reach {
+    match egress {
         DeliveryEgress::Anywhere => Ok(()),
         DeliveryEgress::Public if !open => Err(DeliveryUrlError::Private),
         DeliveryEgress::Public if url.scheme() == "http" => Err(DeliveryUrlError::Plain),
@@ -119,11 +119,11 @@ impl EgressClients {
     pub(crate) fn client_for(
         &self,
         url: &Url,
-        reach: DeliveryEgress,
+        egress: DeliveryEgress,
     ) -> Result<&Client, DeliveryError> {
-        validate_delivery_url(url, reach)
+        validate_delivery_url(url, egress)
             .map_err(|error| DeliveryError::permanent_error(error.to_string()))?;
-        Ok(match reach {
+        Ok(match egress {
             DeliveryEgress::Public => &self.open,
             DeliveryEgress::Anywhere => &self.anywhere,
         })
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn an_address_is_public_and_encrypted_unless_it_is_said_otherwise() {
-        let check = |text: &str, reach| validate_delivery_url(&text.parse().unwrap(), reach);
+        let check = |text: &str, egress| validate_delivery_url(&text.parse().unwrap(), egress);
         for (text, open, anywhere) in [
             ("https://example.com/hook?x=1", Ok(()), Ok(())),
             ("https://93.184.216.34/", Ok(()), Ok(())),
