@@ -31,8 +31,8 @@ use cynode_wire::{
         NodeChallenge, NodeHeartbeat, NodeReport, NodeState, NodeToken, NodeView, StopJob,
         VerifiedNode, VerifyNode, signed_bytes,
     },
-    workflow::{
-        VerificationFinding,
+    tasks::{
+        findings::VerificationFinding,
         work::{CommitRule, JobSpec, RevisionFeedback, WorkerChoice},
     },
 };

@@ -36,10 +36,13 @@ use cynode_db::{
         SuspendPoint, units, waits,
     },
 };
-use cynode_wire::workflow::{
-    LeaseRef, LeaseView, NewWait, NextStep, RenewLease, ResumeWorkflow, ResumeWorkflowResult,
-    RunState, StartStatus, StartWorkflow, StartWorkflowResult, StepCheckpoint, StepEffect,
-    TaskContext, WaitResolution, WorkflowPosition,
+use cynode_wire::{
+    tasks::plan::WaitResolution,
+    workflow::{
+        LeaseRef, LeaseView, NewWait, NextStep, RenewLease, ResumeWorkflow, ResumeWorkflowResult,
+        RunState, StartStatus, StartWorkflow, StartWorkflowResult, StepCheckpoint, StepEffect,
+        TaskContext, WorkflowPosition,
+    },
 };
 use serde_json::json;
 

@@ -9,7 +9,6 @@
 pub mod accounts;
 pub mod agents;
 pub mod budget;
-pub mod decisions;
 pub mod delivery;
 pub mod error_chain;
 pub mod events;

@@ -3,6 +3,7 @@
 //! [`next`] is total over every step and verdict and has no wildcard: a new step does not compile until its successor
 //! is named. [`render_mermaid`] draws the graph from that function, so the drawing is always correct.
 
+pub mod decisions;
 pub mod instructions;
 pub mod limits;
 pub mod plan;

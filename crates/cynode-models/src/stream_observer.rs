@@ -3,11 +3,13 @@
 use serde_json::Value;
 
 use crate::{
-    canonical::{
-        CanonicalEvent, CanonicalResponse, ContentPart, ModelError, StopReason, TokenUsage,
-        ToolCall, ToolInput,
+    dialect::{
+        Dialect, DialectCodec as _, StreamDecoder,
+        canonical::{
+            CanonicalEvent, CanonicalResponse, ContentPart, ModelError, StopReason, TokenUsage,
+            ToolCall, ToolInput,
+        },
     },
-    dialect::{Dialect, DialectCodec as _, StreamDecoder},
     sse::SseEvent,
 };
 
@@ -97,7 +99,7 @@ impl ResponseObserver {
                 (seen.id, seen.model, seen.usage) = (id.clone(), model.clone(), *usage);
             }
             CanonicalEvent::PartStarted { opening, .. } => {
-                if let crate::canonical::PartStart::ToolCall { .. } = opening {
+                if let crate::dialect::canonical::PartStart::ToolCall { .. } = opening {
                     seen.tool_calls += 1;
                 }
             }

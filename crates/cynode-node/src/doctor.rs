@@ -73,8 +73,8 @@ pub(crate) async fn run_diagnostics(
     });
     for backend in &backends {
         let what = match backend.backend_kind() {
-            cynode_wire::workflow::work::SandboxBackend::Bubblewrap => "bubblewrap",
-            cynode_wire::workflow::work::SandboxBackend::Podman => "podman",
+            cynode_wire::tasks::work::SandboxBackend::Bubblewrap => "bubblewrap",
+            cynode_wire::tasks::work::SandboxBackend::Podman => "podman",
         };
         note(
             what,

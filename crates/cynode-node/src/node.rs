@@ -9,7 +9,7 @@ use std::{
 use cynode_core::{ids::ProjectId, sync::lock_unpoisoned};
 use cynode_wire::{
     nodes::AgentReport,
-    workflow::work::{SandboxBackend, SandboxNeeds, WorkerChoice},
+    tasks::work::{SandboxBackend, SandboxNeeds, WorkerChoice},
 };
 use futures::future::BoxFuture;
 use tokio_util::task::TaskTracker;

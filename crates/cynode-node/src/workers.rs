@@ -12,7 +12,7 @@ use std::{
 
 use cynode_wire::{
     nodes::{CommandOutcome, JobAssignment, JobEventData},
-    workflow::work::WorkerChoice,
+    tasks::work::WorkerChoice,
 };
 use futures::future::BoxFuture;
 use serde_json::Value;

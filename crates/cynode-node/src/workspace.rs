@@ -16,7 +16,7 @@ use std::{
 };
 
 use cynode_core::ids::ProjectId;
-use cynode_wire::{nodes::JobAssignment, workflow::work::CommitRule};
+use cynode_wire::{nodes::JobAssignment, tasks::work::CommitRule};
 use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;

@@ -10,9 +10,12 @@ use cynode_core::{
 use cynode_wire::{
     delivery::{PullRequestRef, evidence::Evidence},
     manager::handoffs::{FailureDecision, HandoffRequest, ReadyUnit, RunHandoff, VerifyOutcome},
-    workflow::{
-        EndedWait, PlanFeedback, TaskContext, UnitView, VerificationFinding, work::JobSpec,
+    tasks::{
+        findings::VerificationFinding,
+        plan::{EndedWait, PlanFeedback},
+        work::JobSpec,
     },
+    workflow::{TaskContext, UnitView},
 };
 use serde_json::Value;
 

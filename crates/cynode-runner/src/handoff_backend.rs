@@ -5,7 +5,7 @@ use cynode_wire::{
     manager::handoffs::{
         EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, ResultVerification, VerifyAnswer,
     },
-    workflow::work::JobSpec,
+    tasks::work::JobSpec,
 };
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -215,7 +215,7 @@ mod tests {
     use cynode_core::{ids::HandoffId, workflow::waits::WaitReason};
     use cynode_wire::{
         manager::handoffs::{FailureDecision, RunHandoff},
-        workflow::{EndedWait, WaitResolution},
+        tasks::plan::{EndedWait, WaitResolution},
     };
     use serde_json::json;
 

@@ -21,9 +21,8 @@ use cynode_core::{
 };
 use cynode_wire::{
     manager::handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
-    workflow::{
-        EndedWait, NewWait, RunState, StepEffect, TaskContext, WaitResolution, WorkflowPosition,
-    },
+    tasks::plan::{EndedWait, WaitResolution},
+    workflow::{NewWait, RunState, StepEffect, TaskContext, WorkflowPosition},
 };
 
 use crate::agent_backend::{AgentBackend, StepError};

@@ -15,9 +15,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect, DialectCodec as _, ResponseContext, StreamEncoder,
     canonical::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
-    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
 };
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};

@@ -11,7 +11,11 @@ use cynode_runner::agent_backend::{
 };
 use cynode_wire::{
     manager::handoffs::VerifyOutcome,
-    workflow::{FindingSeverity, VerificationFinding, WaitResolution, jobs::JobOutcome},
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
+        plan::WaitResolution,
+    },
+    workflow::jobs::JobOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -19,10 +19,8 @@ use uuid::Uuid;
 
 use crate::{
     identity::accounts::SecretText,
-    workflow::{
-        jobs::JobOutcome,
-        work::{JobSpec, SandboxBackend},
-    },
+    tasks::work::{JobSpec, SandboxBackend},
+    workflow::jobs::JobOutcome,
 };
 
 /// What a node signs to show that it has its key: this text, the node's id and the challenge, each on a line.

@@ -1,8 +1,11 @@
 //! Tasks on the wire.
 
 pub mod events;
+pub mod findings;
+pub mod plan;
 pub mod preferences;
 pub mod projects;
+pub mod work;
 
 use cynode_core::{
     budget::{Amount, Budget},

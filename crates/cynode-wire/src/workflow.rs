@@ -3,8 +3,13 @@
 pub mod jobs;
 pub mod schedules;
 pub mod timeline;
-pub mod work;
 
+use crate::tasks::findings::VerificationFinding;
+use crate::tasks::plan::EndedWait;
+use crate::tasks::plan::PlanFeedback;
+use crate::tasks::plan::PlanView;
+use crate::tasks::plan::PlannedUnitView;
+use crate::tasks::plan::WaitReasonView;
 use std::collections::BTreeMap;
 
 use cynode_core::{
@@ -28,8 +33,7 @@ use utoipa::ToSchema;
 use crate::{
     delivery::evidence::{BaseChecks, EvidenceView},
     manager::handoffs::{HandoffRequest, RunHandoff},
-    tasks::CriterionView,
-    workflow::work::JobSpec,
+    tasks::{CriterionView, work::JobSpec},
 };
 
 /// Asks for the lease of a task, and for everything needed to drive it.
@@ -280,50 +284,6 @@ pub struct NewWait {
     pub expires_in_seconds: Option<u64>,
 }
 
-/// One thing that verification noted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct VerificationFinding {
-    /// How bad it is: `critical`, `major`, `minor` or `note`.
-    pub severity: FindingSeverity,
-    /// What was found.
-    pub text: String,
-    /// Where, as `src/x.rs:42`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<String>,
-    /// What to do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub how_to_fix: Option<String>,
-}
-
-impl VerificationFinding {
-    /// Something that was found.
-    pub fn new(severity: FindingSeverity, text: impl Into<String>) -> Self {
-        Self { severity, text: text.into(), at: None, how_to_fix: None }
-    }
-
-    /// In one line: where, what, and what to do about it.
-    pub fn describe_finding(&self) -> String {
-        let place = self.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
-        let remedy = self.how_to_fix.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
-        format!("{place}{}{remedy}", self.text)
-    }
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FindingSeverity {
-    /// It must not be so.
-    Critical,
-    /// It should not be so.
-    Major,
-    /// It could be better.
-    Minor,
-    /// Worth knowing.
-    Note,
-}
-
 /// The state of a run between nodes: the checkpoint's `state` column, with these fields and no others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -448,17 +408,6 @@ pub enum VerificationStatus {
     NeedsClarification,
 }
 
-/// What a person said about the plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PlanFeedback {
-    /// What kind of instruction it was.
-    #[schema(value_type = InstructionKindView)]
-    pub kind: InstructionKind,
-    /// What was said.
-    pub text: String,
-}
-
 /// Where a run stands, and everything that its next node needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkflowPosition {
@@ -521,72 +470,6 @@ pub enum NextStep {
     },
     /// Stop driving: the task has ended, and the lease was given back.
     End,
-}
-
-/// How a wait was ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct EndedWait {
-    /// What was waited for.
-    #[schema(value_type = WaitReasonView)]
-    pub reason: WaitReason,
-    /// `woken`, `approved`, `rejected`, `answered`, `resumed`, `expired` or `cancelled`.
-    pub resolution: WaitResolution,
-    /// What a person was asked, when they were asked something.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// What the person said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<String>,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitResolution {
-    /// What was waited for has come.
-    Woken,
-    /// A person said yes.
-    Approved,
-    /// A person said no.
-    Rejected,
-    /// A person answered.
-    Answered,
-    /// A person ended the pause.
-    Resumed,
-    /// Nobody came in time.
-    Expired,
-    /// The task was stopped.
-    Cancelled,
-}
-
-impl WaitResolution {
-    const ALL: [Self; 7] = [
-        Self::Woken,
-        Self::Approved,
-        Self::Rejected,
-        Self::Answered,
-        Self::Resumed,
-        Self::Expired,
-        Self::Cancelled,
-    ];
-
-    /// The name on the wire and in the database.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Woken => "woken",
-            Self::Approved => "approved",
-            Self::Rejected => "rejected",
-            Self::Answered => "answered",
-            Self::Resumed => "resumed",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The resolution of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|resolution| resolution.as_str() == name)
-    }
 }
 
 /// A unit of the plan and its last job.
@@ -741,26 +624,6 @@ pub enum StepVerdictView {
     Fail,
 }
 
-/// Names of [`WaitReason`] for the document.
-#[derive(ToSchema)]
-#[schema(as = WaitReason, rename_all = "snake_case")]
-pub enum WaitReasonView {
-    /// A job that is out.
-    Job,
-    /// A person's yes to the plan.
-    Approval,
-    /// A person's answer to a question.
-    HumanInput,
-    /// A person paused the task.
-    Paused,
-    /// The time of the next attempt.
-    Retry,
-    /// A provider's quota.
-    Quota,
-    /// An agent that is not connected.
-    Agent,
-}
-
 /// Names of [`WaitOwner`] for the document.
 #[derive(ToSchema)]
 #[schema(as = WaitOwner, rename_all = "snake_case")]
@@ -791,46 +654,4 @@ pub enum UnitStateView {
     Failed,
     /// It is not wanted any more.
     Cancelled,
-}
-
-/// Names of [`InstructionKind`] for the document.
-#[derive(ToSchema)]
-#[schema(as = InstructionKind, rename_all = "snake_case")]
-pub enum InstructionKindView {
-    /// Stop at the next step and wait.
-    Pause,
-    /// Go on after a pause.
-    Resume,
-    /// Give the task up.
-    Abort,
-    /// Make the plan anew with this feedback.
-    Revise,
-    /// Do this too.
-    ExpandScope,
-    /// Leave this out.
-    ReduceScope,
-}
-
-/// [`PlannedUnit`] for the document.
-#[derive(ToSchema)]
-#[schema(as = PlannedUnit)]
-pub struct PlannedUnitView {
-    /// Its name, unique in the task.
-    pub key: String,
-    /// What is to be done.
-    pub title: String,
-    /// The units that must be done before it.
-    pub depends_on: Vec<String>,
-    /// What the job is given.
-    pub payload: Value,
-}
-
-/// [`Plan`] for the document.
-#[derive(ToSchema)]
-#[schema(as = Plan)]
-pub struct PlanView {
-    /// The units.
-    pub steps: Vec<PlannedUnitView>,
-    /// What the plan takes for granted.
-    pub assumptions: Vec<String>,
 }

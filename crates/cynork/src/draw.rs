@@ -26,7 +26,7 @@ pub use self::{
     change::{mark_header_lines, render_changed_files, render_diff, render_findings},
     job::{render_job_event, render_job_highlight},
     live::{TaskProgress, describe_standing, describe_wait, render_progress, render_stalls},
-    spending::{format_amount, format_money, render_bar, render_spending, render_task_cost},
+    spending::{format_money, render_bar, render_spending, render_task_cost, sum_cost_micros},
 };
 use crate::terminal::{
     Colorizer, TextStyle, escape_for_terminal, first_line, format_clock, sanitize_text,

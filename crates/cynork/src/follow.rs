@@ -9,9 +9,11 @@ use std::{
 };
 
 use cynode_core::{
-    decisions::{IssueScope, PipelineStage, WorkClass},
     tasks::TaskStateName,
-    workflow::waits::WaitReason,
+    workflow::{
+        decisions::{IssueScope, PipelineStage, WorkClass},
+        waits::WaitReason,
+    },
 };
 use cynode_wire::{
     delivery::evidence::{BaseChecks, EvidenceView, TaskEvidence},
@@ -420,15 +422,10 @@ impl TaskPoller {
             .with_query("task_id", Some(&self.task))
             .with_query("by", Some("model"));
         let used = skip_inaccessible(self.fetch_with_retry::<ListResponse<UsageSum>>(&call).await)?;
-        let used = used.map_or(0, |sums| sum_cost_micros(&sums.items));
+        let used = used.map_or(0, |sums| crate::draw::sum_cost_micros(&sums.items));
         self.found.extend(self.seen.collect_cost(used.max(steps)));
         Ok(())
     }
-}
-
-/// What calls of models cost together, in millionths.
-pub fn sum_cost_micros(sums: &[UsageSum]) -> u64 {
-    sums.iter().map(|sum| u64::try_from(sum.cost_micros).unwrap_or(0)).sum()
 }
 
 /// What was found; nothing when it is not there any more or not for this person.

@@ -4,10 +4,7 @@ use cynode_core::budget::Currency;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
-use crate::{
-    draw,
-    terminal::{Colorizer, TextStyle},
-};
+use crate::terminal::{Colorizer, TextStyle};
 
 /// How things look now.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +95,7 @@ fn format_duration(time: Duration) -> String {
 /// An amount of money, from millionths, where the currency stands beside it; what is owed has a minus.
 pub(crate) fn format_signed_amount(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
-    format!("{sign}{}", draw::format_amount(micros.unsigned_abs()))
+    format!("{sign}{}", format_amount(micros.unsigned_abs()))
 }
 
 /// A number in groups of three.
@@ -112,6 +109,12 @@ pub(crate) fn group_digits(number: i64) -> String {
         written.push(digit);
     }
     if number < 0 { format!("-{written}") } else { written }
+}
+
+/// An amount of money, from millionths, where the currency stands beside it.
+pub fn format_amount(micros: u64) -> String {
+    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
+    format!("{whole}.{:04}", rest / 100)
 }
 
 /// A text of others with what a terminal would obey, or what cannot be seen, written out: nobody decides about what is

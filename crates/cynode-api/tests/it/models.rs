@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 use cynode_core::{ids::ProjectId, roles::UserRole};
-use cynode_models::canonical::TokenUsage;
+use cynode_models::dialect::canonical::TokenUsage;
 use cynode_testkit::{
     Client, Reply, TestApp,
     forges::{ForgeKind, REPOSITORY, TOKEN, TestForge},

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{IssueScope, UnitKind, assign_unit},
     ids::ProjectId,
     models::{OFFER_COMMANDS, Tier},
     names::DottedKey,
@@ -13,6 +12,7 @@ use cynode_core::{
     preferences as rules,
     roles::UserRole,
     sync::lock_unpoisoned,
+    workflow::decisions::{IssueScope, UnitKind, assign_unit},
 };
 use cynode_db::{
     DbError,
@@ -23,7 +23,7 @@ use cynode_db::{
 use cynode_wire::{
     nodes::NodeState,
     platform::health::{Readiness, ReadinessCheck, ReadinessStatus},
-    workflow::work::WorkerChoice,
+    tasks::work::WorkerChoice,
 };
 use serde_json::Value;
 

@@ -12,7 +12,7 @@ use cynode_db::{
     DbError,
     workflow::{self, jobs, waits},
 };
-use cynode_wire::workflow::WaitResolution;
+use cynode_wire::tasks::plan::WaitResolution;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -27,13 +27,12 @@ use cynode_db::{
 };
 use cynode_wire::{
     delivery::evidence::{Evidence, EvidenceState, EvidenceView, TaskEvidence},
-    manager::reports::ReviewFeedback,
     nodes::{CommandOutcome, WorkResult},
-    workflow::{
-        UnitView, VerificationFinding,
-        jobs::JobOutcome,
+    tasks::{
+        findings::{ReviewFeedback, VerificationFinding},
         work::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
     },
+    workflow::{UnitView, jobs::JobOutcome},
 };
 use serde_json::{Value, json};
 

@@ -10,8 +10,10 @@ use cynode_core::{
 };
 use cynode_db::manager::{conversations, handoffs::HandoffRecord};
 use cynode_models::{
-    canonical::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
-    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamDecoder},
+    dialect::{
+        Dialect, DialectCodec as _, ResponseContext, StreamDecoder,
+        canonical::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
+    },
     relay::{ResponseMeter, StreamAssembler, StreamRelay},
     sse::SseEventParser,
     upstream::{UpstreamEndpoint, UpstreamResponse},

@@ -16,7 +16,8 @@ use cynode_wire::{
         handoffs::HandoffRequest,
         reports::{ReportKind, ReportView},
     },
-    workflow::{VerificationFinding, VerificationStatus},
+    tasks::findings::VerificationFinding,
+    workflow::VerificationStatus,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;

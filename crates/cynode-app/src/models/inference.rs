@@ -54,8 +54,10 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use cynode_models::{
-    canonical::{ModelError, ModelErrorKind},
-    dialect::{Dialect, DialectCodec, WireError},
+    dialect::{
+        Dialect, DialectCodec, WireError,
+        canonical::{ModelError, ModelErrorKind},
+    },
     upstream::FORWARDED_HEADERS,
 };
 pub use explain::{RoutingSubject, explain_routing};
@@ -784,7 +786,7 @@ fn caller_gone_error() -> ModelError {
 fn decode_canonical_request(
     question: &InferenceRequest,
     shaped: &RequestRewrite,
-) -> Result<cynode_models::canonical::CanonicalRequest, ModelError> {
+) -> Result<cynode_models::dialect::canonical::CanonicalRequest, ModelError> {
     question.dialect.decode_request(shaped.as_body())
 }
 

@@ -18,10 +18,8 @@ use cynode_wire::{
         AskPermission, EventsReceipt, JobEvent, JobEvents, NodeResult, PermissionAnswer,
         StoredBlob, WorkResult,
     },
-    workflow::{
-        jobs::{JobOutcome, JobStatusView},
-        work::{CommitRule, JobSpec},
-    },
+    tasks::work::{CommitRule, JobSpec},
+    workflow::jobs::{JobOutcome, JobStatusView},
 };
 use futures::{Stream, StreamExt};
 use object_store::{ObjectStoreExt, PutPayload, path::Path};

@@ -17,7 +17,8 @@ use cynode_db::{
 };
 use cynode_wire::{
     manager::handoffs::{HandoffKind, HandoffRequest},
-    workflow::{StepEffect, VerificationFinding},
+    tasks::findings::VerificationFinding,
+    workflow::StepEffect,
 };
 
 use crate::{Ctx, Error, delivery::evidence, manager::handoffs};

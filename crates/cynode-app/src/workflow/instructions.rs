@@ -8,7 +8,10 @@ use cynode_db::{
     models::budgets,
     workflow::{self, RunCounters, StepRecord, SuspendPoint, instructions, waits},
 };
-use cynode_wire::workflow::{PlanFeedback, RunState, WaitResolution};
+use cynode_wire::{
+    tasks::plan::{PlanFeedback, WaitResolution},
+    workflow::RunState,
+};
 
 use crate::{Ctx, Error};
 

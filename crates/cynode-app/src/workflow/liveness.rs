@@ -15,9 +15,9 @@ use cynode_db::{
     background::liveness::{self, LivenessWindow, Stall, StallCause},
     nodes,
 };
-use cynode_wire::workflow::{
-    timeline::{StallKind, StallView},
-    work::JobSpec,
+use cynode_wire::{
+    tasks::work::JobSpec,
+    workflow::timeline::{StallKind, StallView},
 };
 use time::OffsetDateTime;
 

@@ -4,7 +4,7 @@ use cynode_core::placement::{NODE_SILENCE_TIMEOUT_MS, NodeCandidate, PlacementRe
 use cynode_db::nodes::NodeRecord;
 use cynode_wire::{
     nodes::NodeState,
-    workflow::work::{JobSpec, SandboxBackend, WorkerChoice},
+    tasks::work::{JobSpec, SandboxBackend, WorkerChoice},
 };
 
 /// Whether a node takes part: its program has run, and was heard of lately.

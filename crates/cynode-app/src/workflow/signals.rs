@@ -21,10 +21,8 @@ use cynode_db::{
 };
 use cynode_wire::{
     manager::handoffs::{HandoffKind, PlanRevision},
-    workflow::{
-        WaitResolution,
-        timeline::{AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt},
-    },
+    tasks::plan::WaitResolution,
+    workflow::timeline::{AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt},
 };
 use serde_json::json;
 

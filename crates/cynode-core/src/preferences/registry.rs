@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use super::ValueKind as Kind;
 use crate::{
     agents::AgentRole,
-    decisions::{WorkerKind, unit_kind_for_role},
-    workflow::WorkflowStep,
+    workflow::{
+        WorkflowStep,
+        decisions::{WorkerKind, unit_kind_for_role},
+    },
 };
 
 /// A preference that somebody reads.

@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    decisions::UnitKind,
     names::{Prose, TaskName},
     tuning::PLANNER_MAX_STEPS,
-    workflow::units::UnitState,
+    workflow::{decisions::UnitKind, units::UnitState},
 };
 
 /// The name of a unit in its plan; the rule is that of a task's name.

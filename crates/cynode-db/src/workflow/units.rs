@@ -9,7 +9,10 @@ use cynode_core::{
         units::{JobState, UnitState},
     },
 };
-use cynode_wire::workflow::{UnitJob, UnitView, VerificationFinding, work::JobSpec};
+use cynode_wire::{
+    tasks::{findings::VerificationFinding, work::JobSpec},
+    workflow::{UnitJob, UnitView},
+};
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -4,7 +4,7 @@ use cynode_core::{
     ids::{TaskId, UserId, WaitId},
     workflow::waits::WaitReason,
 };
-use cynode_wire::workflow::{EndedWait, WaitResolution};
+use cynode_wire::tasks::plan::{EndedWait, WaitResolution};
 use time::OffsetDateTime;
 
 use crate::{Conn, DbError};

@@ -7,9 +7,11 @@ use cynode_core::{
     ids::TaskId,
 };
 use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::workflow::{
-    LeaseRef, RenewLease, ResumeWorkflow, StartWorkflow, StepCheckpoint, VerificationFinding,
-    VerificationStatus,
+use cynode_wire::{
+    tasks::findings::VerificationFinding,
+    workflow::{
+        LeaseRef, RenewLease, ResumeWorkflow, StartWorkflow, StepCheckpoint, VerificationStatus,
+    },
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{Dialect, ResponseContext, chat, messages, responses};
 use crate::{
-    canonical::{CanonicalEvent, ModelError},
+    dialect::canonical::{CanonicalEvent, ModelError},
     sse::SseEvent,
 };
 
@@ -66,7 +66,9 @@ impl StreamDecoder {
             match &mut self.inner {
                 DialectStreamDecoder::Chat(reader) => reader.finish_stream(&mut out),
                 DialectStreamDecoder::Responses(_) | DialectStreamDecoder::Messages(_) => {
-                    out.push(CanonicalEvent::Failed(crate::canonical::stream_cut_short_error()));
+                    out.push(CanonicalEvent::Failed(
+                        crate::dialect::canonical::stream_cut_short_error(),
+                    ));
                 }
             }
         }

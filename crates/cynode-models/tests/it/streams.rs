@@ -1,11 +1,13 @@
 //! Bytes of streams.
 
 use cynode_models::{
-    canonical::{
-        CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
-        ToolInput,
+    dialect::{
+        Dialect, ResponseContext, StreamDecoder, StreamEncoder,
+        canonical::{
+            CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
+            ToolInput,
+        },
     },
-    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
     sse::{SseEvent, SseEventParser, SseEventTooLong},
 };
 use serde_json::{Value, json};

@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, fs, sync::Arc};
 
 use cynode_wire::{
     nodes::{JobPhase, NodeResult, StoredBlob},
-    workflow::{
-        jobs::JobOutcome,
-        work::{CommitRule, WorkerChoice},
-    },
+    tasks::work::{CommitRule, WorkerChoice},
+    workflow::jobs::JobOutcome,
 };
 
 use super::{

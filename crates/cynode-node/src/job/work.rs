@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use cynode_core::{evidence::EvidenceCheck, sync::lock_unpoisoned};
 use cynode_wire::{
     nodes::{JobPhase, MergeConflict, SandboxUse, WorkResult},
-    workflow::work::WorkerChoice,
+    tasks::work::WorkerChoice,
 };
 use tokio::{
     sync::mpsc,

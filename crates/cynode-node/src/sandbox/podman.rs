@@ -14,7 +14,7 @@ use std::{
 };
 
 use cynode_sandbox_init::InitSpec;
-use cynode_wire::workflow::work::SandboxBackend;
+use cynode_wire::tasks::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::geteuid;
 use serde::Deserialize;

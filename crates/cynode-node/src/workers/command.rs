@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use cynode_core::evidence::describe_exit_code;
 use cynode_wire::{
     nodes::{CommandOutcome, JobEventData},
-    workflow::work::{CommandStep, OnFailure},
+    tasks::work::{CommandStep, OnFailure},
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cynode_core::agents::AgentRole;
 use cynode_wire::{
     nodes::{JobAssignment, MergeConflict},
-    workflow::work::{CommitRule, StructuredContext},
+    tasks::work::{CommitRule, StructuredContext},
 };
 
 /// How a session of an agent comes to its work.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cynode_core::ids::{JobId, TaskId};
-use cynode_wire::{nodes::JobEventData, workflow::work::ScriptedMove};
+use cynode_wire::{nodes::JobEventData, tasks::work::ScriptedMove};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::{

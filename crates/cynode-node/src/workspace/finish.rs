@@ -8,7 +8,7 @@ use std::{
 
 use cynode_wire::{
     nodes::{JobAssignment, StoredBlob},
-    workflow::work::WorkerChoice,
+    tasks::work::WorkerChoice,
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use cynode_node::workers::{TurnOutcome, WorkerError, WorkerInstruction};
-use cynode_wire::{nodes::JobEventData, workflow::work::WorkerChoice};
+use cynode_wire::{nodes::JobEventData, tasks::work::WorkerChoice};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

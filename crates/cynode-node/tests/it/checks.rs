@@ -3,10 +3,8 @@
 use cynode_core::evidence::EvidenceCheck;
 use cynode_wire::{
     nodes::{CommandOutcome, JobAssignment, NodeResult, SandboxUse, WorkResult},
-    workflow::{
-        jobs::JobOutcome,
-        work::{CommitRule, SandboxBackend, WorkerChoice},
-    },
+    tasks::work::{CommitRule, SandboxBackend, WorkerChoice},
+    workflow::jobs::JobOutcome,
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};

@@ -8,7 +8,7 @@ use cynode_node::{
 };
 use cynode_wire::{
     nodes::{CommandOutcome, JobEventData},
-    workflow::work::{CommandStep, OnFailure, WorkerChoice},
+    tasks::work::{CommandStep, OnFailure, WorkerChoice},
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};

@@ -2,10 +2,8 @@
 
 use cynode_wire::{
     nodes::{JobAssignment, JobEventData, MergeConflict, NodeResult, SandboxUse, WorkResult},
-    workflow::{
-        jobs::JobOutcome,
-        work::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
-    },
+    tasks::work::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
+    workflow::jobs::JobOutcome,
 };
 
 use crate::{

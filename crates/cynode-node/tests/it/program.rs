@@ -14,7 +14,7 @@ use cynode_core::{
 use cynode_wire::{
     identity::accounts::SecretText,
     nodes::{JobAssignment, WorkResult},
-    workflow::work::{
+    tasks::work::{
         CommitRule, JobSpec, PlacementSpec, SandboxNeeds, ScriptedMove, StructuredContext,
         WorkerChoice,
     },

@@ -11,7 +11,7 @@ use axum::{
 use cynode_node::workers::TurnOutcome;
 use cynode_wire::{
     nodes::JobEventData,
-    workflow::work::{RevisionFeedback, ScriptedMove, WorkerChoice},
+    tasks::work::{RevisionFeedback, ScriptedMove, WorkerChoice},
 };
 use serde_json::{Value, json};
 use tokio::net::UnixListener;

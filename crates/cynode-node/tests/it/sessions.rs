@@ -26,10 +26,8 @@ use cynode_node::{
 };
 use cynode_wire::{
     nodes::{AgentReport, JobAssignment, JobInstruction, JobPhase, PermissionAnswer},
-    workflow::{
-        jobs::JobOutcome,
-        work::{CommitRule, SandboxBackend, WorkerChoice},
-    },
+    tasks::work::{CommitRule, SandboxBackend, WorkerChoice},
+    workflow::jobs::JobOutcome,
 };
 use futures::future::BoxFuture;
 use serde_json::json;

@@ -29,7 +29,7 @@ use cynode_node::{
 use cynode_wire::{
     identity::accounts::SecretText,
     nodes::{JobAssignment, JobEventData},
-    workflow::work::{
+    tasks::work::{
         CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice,
     },
 };

@@ -3,10 +3,8 @@ use std::collections::BTreeMap;
 use cynode_core::workflow::instructions::InstructionKind;
 use cynode_wire::{
     nodes::{JobEventData, JobInstruction, JobPhase},
-    workflow::{
-        jobs::JobOutcome,
-        work::{CommitRule, ScriptedMove},
-    },
+    tasks::work::{CommitRule, ScriptedMove},
+    workflow::jobs::JobOutcome,
 };
 use uuid::Uuid;
 

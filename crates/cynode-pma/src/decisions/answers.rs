@@ -2,7 +2,7 @@
 //! answer is passed on unchanged.
 
 use cynode_core::workflow::waits::{WaitReason, is_stop_answer};
-use cynode_wire::workflow::{EndedWait, WaitResolution};
+use cynode_wire::tasks::plan::{EndedWait, WaitResolution};
 
 use super::fence;
 

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use cynode_core::{agents::AgentRole, decisions::review::ReviewOptions, names::DottedKey};
+use cynode_core::{
+    agents::AgentRole, names::DottedKey, workflow::decisions::review::ReviewOptions,
+};
 use cynode_wire::manager::{
     handoffs::{HandoffAnswer, HandoffRequest, ProjectContext, TaskFacts},
     reports::{ReportKind, ReportView},

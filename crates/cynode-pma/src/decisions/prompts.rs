@@ -5,8 +5,8 @@
 
 mod examples;
 
-use cynode_core::decisions::{IssueScope, WorkClass};
-use cynode_wire::{manager::handoffs::ProjectContext, workflow::VerificationFinding};
+use cynode_core::workflow::decisions::{IssueScope, WorkClass};
+use cynode_wire::{manager::handoffs::ProjectContext, tasks::findings::VerificationFinding};
 
 use super::fence::{fence_untrusted, fence_untrusted_list, sanitize_line};
 

@@ -5,12 +5,12 @@
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{IssueScope, WorkClass},
     models::Tier,
+    workflow::decisions::{IssueScope, WorkClass},
 };
 use cynode_wire::{
     manager::handoffs::{AnalysisStatus, FailureDecision},
-    workflow::{FindingSeverity, VerificationFinding},
+    tasks::findings::{FindingSeverity, VerificationFinding},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

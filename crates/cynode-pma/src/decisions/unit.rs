@@ -1,11 +1,13 @@
 //! Payload of a unit: stored in the plan and returned at dispatch and verification.
 
 use cynode_core::{
-    decisions::{IssueScope, UnitKind},
     evidence::EvidenceCheck,
-    workflow::plan::{Plan, PlannedUnit, UnitKey},
+    workflow::{
+        decisions::{IssueScope, UnitKind},
+        plan::{Plan, PlannedUnit, UnitKey},
+    },
 };
-use cynode_wire::workflow::VerificationFinding;
+use cynode_wire::tasks::findings::VerificationFinding;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

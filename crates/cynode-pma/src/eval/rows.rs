@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{IssueScope, WorkClass},
+    workflow::decisions::{IssueScope, WorkClass},
 };
 use cynode_wire::manager::handoffs::{AnalysisStatus, FailureDecision};
 use serde::{Deserialize, Serialize};

@@ -19,7 +19,8 @@ use cynode_core::{
 };
 use cynode_wire::{
     delivery::evidence::{BaseChecks, EvidenceState},
-    workflow::{CheckTrial, EndedWait, NewWait, RunState, StepEffect},
+    tasks::plan::EndedWait,
+    workflow::{CheckTrial, NewWait, RunState, StepEffect},
 };
 
 use serde_json::Value;

@@ -9,10 +9,11 @@ use cynode_core::workflow::{
 };
 use cynode_wire::{
     manager::handoffs::{FailureDecision, PlanRevision, UnitsConflict},
-    workflow::{
-        FindingSeverity, PlanFeedback, RunState, StepEffect, StepResult, UnitView,
-        VerificationFinding,
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
+        plan::PlanFeedback,
     },
+    workflow::{RunState, StepEffect, StepResult, UnitView},
 };
 use serde_json::Value;
 

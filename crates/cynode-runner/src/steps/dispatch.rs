@@ -9,7 +9,8 @@ use cynode_core::workflow::{
 };
 use cynode_wire::{
     manager::handoffs::ReadyUnit,
-    workflow::{StepEffect, UnitView, work::JobSpec},
+    tasks::work::JobSpec,
+    workflow::{StepEffect, UnitView},
 };
 use serde_json::Value;
 

@@ -10,9 +10,8 @@ use cynode_core::workflow::{
 use cynode_wire::{
     delivery::evidence::BaseChecks,
     manager::handoffs::{HandoffRequest, PlanRevision},
-    workflow::{
-        CheckTrial, EndedWait, NewWait, PlanFeedback, RunState, StepEffect, WaitResolution,
-    },
+    tasks::plan::{EndedWait, PlanFeedback, WaitResolution},
+    workflow::{CheckTrial, NewWait, RunState, StepEffect},
 };
 
 use super::{

@@ -13,13 +13,16 @@ use cynode_core::{
 use cynode_wire::delivery::evidence::{
     BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView,
 };
-use cynode_wire::workflow::{
-    EndedWait, FindingSeverity, NextStep, StepResult, UnitJob, UnitView, VerificationFinding,
-    VerificationStatus, WaitResolution,
-};
 use cynode_wire::{
     delivery::PullRequestRef,
     manager::handoffs::{FailureDecision, HandoffAnswer, VerifyOutcome},
+};
+use cynode_wire::{
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
+        plan::{EndedWait, WaitResolution},
+    },
+    workflow::{NextStep, StepResult, UnitJob, UnitView, VerificationStatus},
 };
 use serde_json::{Value, json};
 
@@ -414,7 +417,7 @@ async fn kept_while_more_is_said(said: EndedWait, remarks: usize) {
             .await;
     // The run waits for the plan, and is woken by something else.
     set.state = asking.state;
-    set.state.feedback.push(cynode_wire::workflow::PlanFeedback {
+    set.state.feedback.push(cynode_wire::tasks::plan::PlanFeedback {
         kind: cynode_core::workflow::instructions::InstructionKind::ExpandScope,
         text: "And the docs".into(),
     });
@@ -1085,7 +1088,7 @@ async fn what_a_person_says_while_checks_are_tried_is_planned_with() {
     *set.mind.plan.lock().unwrap() = vec![Ok(AgentReply::Done(one_unit(), 9))];
     let kind = cynode_core::workflow::instructions::InstructionKind::Revise;
     set.state.feedback =
-        vec![cynode_wire::workflow::PlanFeedback { kind, text: "smaller".to_owned() }];
+        vec![cynode_wire::tasks::plan::PlanFeedback { kind, text: "smaller".to_owned() }];
     set.play(WorkflowStep::PlanSteps).await;
     assert_eq!(*set.mind.heard.lock().unwrap(), ["smaller"]);
 }

@@ -6,10 +6,8 @@ use cynode_core::{
 };
 use cynode_wire::{
     manager::handoffs::{HandoffRequest, PlanRevision, VerifyOutcome},
-    workflow::{
-        FindingSeverity, StepEffect, StepResult, StepVerification, VerificationFinding,
-        VerificationStatus,
-    },
+    tasks::findings::{FindingSeverity, VerificationFinding},
+    workflow::{StepEffect, StepResult, StepVerification, VerificationStatus},
 };
 
 use super::{

@@ -13,10 +13,9 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{
-    manager::reports::ReviewFeedback,
-    tasks::CheckView,
-    workflow::{FindingSeverity, VerificationFinding},
+use crate::tasks::{
+    CheckView,
+    findings::{FindingSeverity, ReviewFeedback, VerificationFinding},
 };
 
 /// What was shown of a task, and what everybody found.

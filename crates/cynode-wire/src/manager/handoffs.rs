@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{IssueScope, WorkClass},
     ids::{GroupId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
     names::DottedKey,
     tasks::Criterion,
     workflow::{
+        decisions::{IssueScope, WorkClass},
         instructions::InstructionKind,
         plan::{Plan, UnitKey},
     },
@@ -26,8 +26,12 @@ use crate::{
     delivery::{PullRequestRef, evidence::Evidence},
     identity::accounts::SecretText,
     manager::reports::ReportView,
-    tasks::CriterionView,
-    workflow::{EndedWait, PlanFeedback, PlanView, VerificationFinding, work::JobSpec},
+    tasks::{
+        CriterionView,
+        findings::VerificationFinding,
+        plan::{EndedWait, PlanFeedback, PlanView},
+        work::JobSpec,
+    },
 };
 
 /// What a handoff asks for.

@@ -1,5 +1,9 @@
 //! What agents report to the project manager: eight kinds, each with a payload of its own. A report is a claim.
 
+use crate::tasks::findings::FindingSeverity;
+use crate::tasks::findings::ReviewFeedback;
+use crate::tasks::findings::ReviewOutcome;
+use crate::tasks::findings::VerificationFinding;
 use cynode_core::{agents::AgentRole, ids::JobId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +11,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::workflow::{FindingSeverity, VerificationFinding};
+use crate::tasks::findings::{FindingSeverity, VerificationFinding};
 
 /// What kind of report it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -125,95 +129,6 @@ pub struct CompletionInfo {
     pub artifacts: Vec<String>,
     /// What others should know.
     pub notes: Vec<String>,
-}
-
-/// What a review found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReviewFeedback {
-    /// The verdict; the kind of the report decides it.
-    pub verdict: ReviewOutcome,
-    /// Must be mended.
-    pub critical_issues: Vec<ReviewIssue>,
-    /// Should be mended.
-    pub major_issues: Vec<ReviewIssue>,
-    /// Could be mended; never given to a fixer unless asked for.
-    pub minor_issues: Vec<ReviewIssue>,
-    /// In short.
-    pub summary: String,
-}
-
-/// The verdict of a review.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = ReviewOutcome)]
-pub enum ReviewOutcome {
-    /// It is good.
-    Approved,
-    /// It is not good yet.
-    #[default]
-    ChangesRequested,
-}
-
-/// One thing that a review found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReviewIssue {
-    /// What is wrong.
-    pub description: String,
-    /// Where, as `src/x.rs:42`.
-    #[serde(default)]
-    pub file_location: String,
-    /// What to do about it.
-    #[serde(default)]
-    pub how_to_fix: String,
-}
-
-impl ReviewFeedback {
-    /// What everybody found, as one review: nothing that must or should be mended is a yes.
-    pub fn from_findings<'a>(
-        findings: impl IntoIterator<Item = &'a VerificationFinding>,
-        summary: String,
-    ) -> Self {
-        let mut feedback = Self { summary, ..Self::default() };
-        for finding in findings {
-            let issues = match finding.severity {
-                FindingSeverity::Critical => &mut feedback.critical_issues,
-                FindingSeverity::Major => &mut feedback.major_issues,
-                FindingSeverity::Minor => &mut feedback.minor_issues,
-                FindingSeverity::Note => continue,
-            };
-            let issue = ReviewIssue {
-                description: finding.text.clone(),
-                file_location: finding.at.clone().unwrap_or_default(),
-                how_to_fix: finding.how_to_fix.clone().unwrap_or_default(),
-            };
-            if !issues.contains(&issue) {
-                issues.push(issue);
-            }
-        }
-        if feedback.critical_issues.is_empty() && feedback.major_issues.is_empty() {
-            feedback.verdict = ReviewOutcome::Approved;
-        }
-        feedback
-    }
-
-    /// The findings, worst first.
-    pub fn to_findings(&self) -> Vec<VerificationFinding> {
-        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let of = |severity: FindingSeverity, issues: &[ReviewIssue]| -> Vec<VerificationFinding> {
-            let found = issues.iter().map(|issue| VerificationFinding {
-                at: given(&issue.file_location),
-                how_to_fix: given(&issue.how_to_fix),
-                ..VerificationFinding::new(severity, issue.description.as_str())
-            });
-            found.collect()
-        };
-        let mut findings = of(FindingSeverity::Critical, &self.critical_issues);
-        findings.extend(of(FindingSeverity::Major, &self.major_issues));
-        findings.extend(of(FindingSeverity::Minor, &self.minor_issues));
-        findings
-    }
 }
 
 /// How tests went.

@@ -13,8 +13,11 @@ use utoipa::ToSchema;
 
 use crate::{
     delivery::PullRequestStateView,
-    tasks::TaskStateView,
-    workflow::{InstructionKindView, UnitView, WaitReasonView, WorkflowStepView},
+    tasks::{
+        TaskStateView,
+        plan::{InstructionKindView, WaitReasonView},
+    },
+    workflow::{UnitView, WorkflowStepView},
 };
 
 /// The story of a task's run.

@@ -5,6 +5,7 @@
 mod arrows;
 mod configuration;
 mod language;
+mod layers;
 mod logs;
 mod policy;
 mod source;

@@ -273,8 +273,10 @@ fn model_abilities(model: &ModelView) -> String {
 
 /// A way to a model, with what a million tokens cost there.
 fn render_route(route: &RouteView, look: &ValueFormatter) -> String {
-    let (input, output) =
-        (draw::format_amount(route.prices.input), draw::format_amount(route.prices.output));
+    let (input, output) = (
+        crate::format::format_amount(route.prices.input),
+        crate::format::format_amount(route.prices.output),
+    );
     let currency = look.currency;
     format!("{}: {} at {input} in, {output} {currency} out", route.provider, route.upstream)
 }

@@ -1,7 +1,8 @@
 //! What a task changed, and what was found about it.
 
 use cynode_wire::{
-    delivery::ChangedFiles, manager::reports::ReviewFeedback, workflow::FindingSeverity,
+    delivery::ChangedFiles,
+    tasks::findings::{FindingSeverity, ReviewFeedback},
 };
 
 use crate::{

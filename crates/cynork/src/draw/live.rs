@@ -12,7 +12,8 @@ use cynode_wire::workflow::{
     timeline::{JobEntry, TaskTimeline, WaitEntry},
 };
 
-use super::{format_amount, format_money, render_bar, step_label, unit_state_mark};
+use super::{format_money, render_bar, step_label, unit_state_mark};
+use crate::format::format_amount;
 use crate::terminal::{
     Colorizer, StyledLine, TextStyle, escape_for_terminal, first_line, format_clock,
 };

@@ -6,16 +6,11 @@ use cynode_core::budget::Currency;
 use cynode_wire::{models::UsageSum, tasks::TaskView, workflow::timeline::TaskTimeline};
 
 use super::step_label;
+use crate::format::format_amount;
 use crate::{
     output::render_table,
     terminal::{Colorizer, TextStyle, first_line},
 };
-
-/// An amount of money, from millionths, where the currency stands beside it.
-pub fn format_amount(micros: u64) -> String {
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
-    format!("{whole}.{:04}", rest / 100)
-}
 
 /// Money with its currency, from millionths.
 pub fn format_money(micros: u64, currency: Currency) -> String {
@@ -60,7 +55,7 @@ pub fn render_task_cost(
     currency: Currency,
     paint: Colorizer,
 ) -> String {
-    let used = crate::follow::sum_cost_micros(models);
+    let used = sum_cost_micros(models);
     let most = task.budget.max_cost_micros.map(u64::from);
     let mut text = render_spending(used.max(timeline.cost_micros), most, currency, paint);
     if let Some(most) = task.budget.max_tokens.map(u64::from) {
@@ -93,4 +88,9 @@ pub fn render_task_cost(
     let heads = ["model", "calls", "tokens in", "tokens out", "cost"];
     text.push_str(&render_table(paint, heads, models.iter().map(row).collect()));
     text
+}
+
+/// What calls of models cost together, in millionths.
+pub fn sum_cost_micros(sums: &[UsageSum]) -> u64 {
+    sums.iter().map(|sum| u64::try_from(sum.cost_micros).unwrap_or(0)).sum()
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 use time::macros::datetime;
 
 use super::*;
+use crate::format::format_amount;
 
 const PLAIN: Colorizer = Colorizer(false);
 const USD: Currency = Currency::USD;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cynode_core::{
+use cynode_core::workflow::{
     decisions::{IssueScope, WorkClass, workflow_stages},
-    workflow::waits::WaitReason,
+    waits::WaitReason,
 };
 use cynode_wire::{
     delivery::evidence::{BaseChecks, EvidenceState, EvidenceView},

@@ -1,4 +1,4 @@
-use cynode_wire::workflow::work::WorkerChoice;
+use cynode_wire::tasks::work::WorkerChoice;
 
 use super::*;
 

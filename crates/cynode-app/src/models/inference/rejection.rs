@@ -13,7 +13,7 @@ use cynode_db::{
     models::budgets::{self, TaskPark},
     tasks,
 };
-use cynode_models::canonical::{ModelError, ModelErrorKind};
+use cynode_models::dialect::canonical::{ModelError, ModelErrorKind};
 use serde_json::json;
 use time::OffsetDateTime;
 

@@ -11,7 +11,7 @@ use cynode_core::{
 };
 use cynode_db::models::budgets::CallSettlement;
 use cynode_models::{
-    canonical::{ModelError, TokenUsage},
+    dialect::canonical::{ModelError, TokenUsage},
     stream_observer::ResponseObservation,
 };
 use serde_json::json;

@@ -6,9 +6,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use cynode_core::models::{Basis, CallOutcome};
 use cynode_models::{
-    canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind},
     cassette::ResponseCassette,
-    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
+    dialect::{
+        Dialect, DialectCodec as _, ResponseContext, StreamEncoder,
+        canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind},
+    },
     relay::{StreamAssembler, StreamRelay},
     request_rewrite::RequestRewrite,
     stream_observer::{ResponseObservation, ResponseObserver},

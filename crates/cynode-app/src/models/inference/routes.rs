@@ -28,8 +28,10 @@ use cynode_db::{
     tools::tool_servers,
 };
 use cynode_models::{
-    canonical::{ModelError, ModelErrorKind},
-    dialect::{Dialect, ProviderCapabilities},
+    dialect::{
+        Dialect, ProviderCapabilities,
+        canonical::{ModelError, ModelErrorKind},
+    },
     redact::{FingerprintKey, KnownSecret, Redactor},
     routing::{ProviderRoute, RoutingPreferences},
     script::ModelScript,

@@ -4,8 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{encode_finish_reason, encode_usage, response_id};
 use crate::{
-    canonical::{CanonicalEvent, ContentPart, PartStart},
-    dialect::{Dialect, ResponseContext, errors::openai_error_object},
+    dialect::{
+        Dialect, ResponseContext,
+        canonical::{CanonicalEvent, ContentPart, PartStart},
+        errors::openai_error_object,
+    },
     sse,
 };
 

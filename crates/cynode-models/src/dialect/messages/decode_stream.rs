@@ -7,8 +7,13 @@ use super::{
     decode::decode_redacted_seal,
 };
 use crate::{
-    canonical::{CanonicalEvent, ModelError, PartStart, StopReason},
-    dialect::{Dialect, DialectCodec as _, fields::text_field, seals, stream::invalid_json_event},
+    dialect::{
+        Dialect, DialectCodec as _,
+        canonical::{CanonicalEvent, ModelError, PartStart, StopReason},
+        fields::text_field,
+        seals,
+        stream::invalid_json_event,
+    },
     sse::SseEvent,
 };
 

@@ -4,10 +4,13 @@ use serde_json::{Value, json};
 
 use super::answer::{encode_stop_fields, encode_thinking_block, encode_usage};
 use crate::{
-    canonical::{CanonicalEvent, PartStart},
     dialect::{
-        Dialect, ResponseContext, chat::response_id, errors::anthropic_error_object,
-        order::PartSequencer, seals,
+        Dialect, ResponseContext,
+        canonical::{CanonicalEvent, PartStart},
+        chat::response_id,
+        errors::anthropic_error_object,
+        order::PartSequencer,
+        seals,
     },
     sse,
 };

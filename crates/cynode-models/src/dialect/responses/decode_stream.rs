@@ -7,8 +7,12 @@ use super::{
     decode::decode_reasoning,
 };
 use crate::{
-    canonical::{CanonicalEvent, ModelError, PartStart},
-    dialect::{Dialect, DialectCodec as _, fields::text_field, stream::invalid_json_event},
+    dialect::{
+        Dialect, DialectCodec as _,
+        canonical::{CanonicalEvent, ModelError, PartStart},
+        fields::text_field,
+        stream::invalid_json_event,
+    },
     sse::SseEvent,
 };
 

@@ -6,11 +6,14 @@ use super::answer::{
     ResponseFrame, encode_content_part, encode_item, incomplete_reason, item_id_of,
 };
 use crate::{
-    canonical::{
-        CanonicalEvent, ContentPart, ModelError, PartStart, ReasoningPart, ResponseAssembler,
-        ToolCall, ToolInput,
+    dialect::{
+        ResponseContext,
+        canonical::{
+            CanonicalEvent, ContentPart, ModelError, PartStart, ReasoningPart, ResponseAssembler,
+            ToolCall, ToolInput,
+        },
+        chat::response_id,
     },
-    dialect::{ResponseContext, chat::response_id},
     sse,
 };
 

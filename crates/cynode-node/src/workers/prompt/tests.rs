@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use cynode_core::ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId};
 use cynode_wire::{
     identity::accounts::SecretText,
-    workflow::{
-        FindingSeverity, VerificationFinding,
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
         work::{
             CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
             WorkerChoice,

@@ -8,7 +8,7 @@ use cynode_core::delivery::{
 use cynode_wire::{
     delivery::PullRequestRef,
     manager::handoffs::EndedUnit,
-    workflow::{EndedWait, FindingSeverity},
+    tasks::{findings::FindingSeverity, plan::EndedWait},
 };
 use serde_json::{Value, json};
 

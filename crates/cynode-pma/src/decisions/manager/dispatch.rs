@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{UnitAssignment, UnitKind, assign_unit, review::ReviewOptions},
     models::Tier,
     names::DottedKey,
-    workflow::plan::Plan,
+    workflow::{
+        decisions::{UnitAssignment, UnitKind, assign_unit, review::ReviewOptions},
+        plan::Plan,
+    },
 };
 use cynode_wire::{
     manager::handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts, WorkAssignment},
-    workflow::{
-        FindingSeverity, VerificationFinding,
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
         work::{
             CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
             WorkerChoice,

@@ -2,7 +2,7 @@
 
 use cynode_wire::{
     manager::handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},
-    workflow::EndedWait,
+    tasks::plan::EndedWait,
 };
 
 use super::super::{

@@ -2,14 +2,16 @@
 //! findings.
 
 use cynode_core::{
-    decisions::{IssueScope, StageUnits, WorkClass, workflow_stages},
     models::Tier,
     tuning::PLANNER_MAX_STEPS,
-    workflow::plan::{Plan, UnitKey},
+    workflow::{
+        decisions::{IssueScope, StageUnits, WorkClass, workflow_stages},
+        plan::{Plan, UnitKey},
+    },
 };
 use cynode_wire::{
     manager::handoffs::{HandoffAnswer, PlanAnswer, PlanRevision, ProjectContext, TaskFacts},
-    workflow::{EndedWait, PlanFeedback, WaitResolution},
+    tasks::plan::{EndedWait, PlanFeedback, WaitResolution},
 };
 
 use super::{

@@ -3,7 +3,7 @@
 use cynode_core::{ids::TaskId, names::TaskName};
 use cynode_wire::{
     manager::handoffs::{EndedUnit, HandoffAnswer},
-    workflow::EndedWait,
+    tasks::plan::EndedWait,
 };
 use serde_json::{Value, json};
 

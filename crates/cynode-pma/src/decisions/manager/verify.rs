@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use cynode_core::decisions::{
+use cynode_core::workflow::decisions::{
     UnitKind,
     review::{
         IssueCounts, ReviewConclusion, ReviewNextStep, ReviewOptions, decide_after_review,
@@ -17,9 +17,9 @@ use cynode_wire::{
             AnalysisAnswer, AnalysisStatus, HandoffAnswer, ResultVerification, VerifyAnswer,
             VerifyOutcome,
         },
-        reports::{ReportKind, ReportPayload, ReviewFeedback, ReviewOutcome, TestResults},
+        reports::{ReportKind, ReportPayload, TestResults},
     },
-    workflow::{FindingSeverity, VerificationFinding},
+    tasks::findings::{FindingSeverity, ReviewFeedback, ReviewOutcome, VerificationFinding},
 };
 use serde_json::Value;
 

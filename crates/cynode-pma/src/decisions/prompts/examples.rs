@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{IssueScope, WorkClass},
+    workflow::decisions::{IssueScope, WorkClass},
 };
 use cynode_wire::{
     manager::handoffs::{AnalysisStatus, FailureDecision},
-    workflow::FindingSeverity,
+    tasks::findings::FindingSeverity,
 };
 use serde::Serialize;
 use serde_json::ser::Formatter;

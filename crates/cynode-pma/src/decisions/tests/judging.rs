@@ -13,7 +13,7 @@ use cynode_wire::{
         },
         reports::{ReportKind, ReportView},
     },
-    workflow::{FindingSeverity, VerificationFinding},
+    tasks::findings::{FindingSeverity, VerificationFinding},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use cynode_core::{
-    decisions::WorkClass,
     models::Tier,
     workflow::{
+        decisions::WorkClass,
         instructions::InstructionKind,
         plan::{UnitKey, find_final_units, unit_leaves_files},
         waits::WaitReason,
@@ -11,7 +11,10 @@ use cynode_core::{
 };
 use cynode_wire::{
     manager::handoffs::{HandoffRequest, PlanAnswer, PlanRevision, UnitsConflict},
-    workflow::{EndedWait, FindingSeverity, PlanFeedback, VerificationFinding, WaitResolution},
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
+        plan::{EndedWait, PlanFeedback, WaitResolution},
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

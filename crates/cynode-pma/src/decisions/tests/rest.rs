@@ -2,8 +2,8 @@
 
 use cynode_core::{
     agents::AgentRole,
-    decisions::{IssueScope, WorkClass},
     ids::TaskId,
+    workflow::decisions::{IssueScope, WorkClass},
 };
 use cynode_wire::{
     delivery::PullRequestRef,
@@ -15,7 +15,11 @@ use cynode_wire::{
         },
         reports::ReportKind,
     },
-    workflow::{EndedWait, FindingSeverity, VerificationFinding, work::WorkerChoice},
+    tasks::{
+        findings::{FindingSeverity, VerificationFinding},
+        plan::EndedWait,
+        work::WorkerChoice,
+    },
 };
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -9,7 +9,7 @@ use cynode_wire::{
         },
         reports::ReportKind,
     },
-    workflow::{FindingSeverity, VerificationFinding},
+    tasks::findings::{FindingSeverity, VerificationFinding},
 };
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};

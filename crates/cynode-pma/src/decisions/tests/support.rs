@@ -21,7 +21,7 @@ use cynode_wire::{
         },
         reports::{ReportKind, ReportView},
     },
-    workflow::{EndedWait, WaitResolution},
+    tasks::plan::{EndedWait, WaitResolution},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;

@@ -4,22 +4,24 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     budget::Currency,
-    decisions::{IssueScope, PipelineStage, StageUnits, UnitAssignment, UnitKind, assign_unit},
-    workflow::plan::Plan,
+    workflow::{
+        decisions::{IssueScope, PipelineStage, StageUnits, UnitAssignment, UnitKind, assign_unit},
+        plan::Plan,
+    },
 };
 use cynode_wire::{
     manager::handoffs::PlanAnswer,
     models::{ModelChoices, TierChoice, UsageSum},
-    tasks::{TaskView, preferences::EffectiveView},
-    workflow::work::WorkerChoice,
+    tasks::{TaskView, preferences::EffectiveView, work::WorkerChoice},
 };
 use serde_json::Value;
 
 use crate::{
     client::{ApiClient, ApiRequest, ListResponse},
     commands::task::budget_text,
-    draw::{format_amount, format_money},
+    draw::format_money,
     failure::{CliErrorKind, Result},
+    format::format_amount,
     operations,
 };
 
@@ -258,7 +260,7 @@ fn render_estimate(past: &CostHistory, currency: Currency) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cynode_core::decisions::{WorkClass, workflow_stages};
+    use cynode_core::workflow::decisions::{WorkClass, workflow_stages};
     use serde_json::json;
 
     use super::*;

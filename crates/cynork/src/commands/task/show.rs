@@ -401,7 +401,7 @@ pub(super) async fn show_cost(named: &TaskSelector, context: &CliContext) -> Res
     });
     let value = json!({
         "task_id": task.id,
-        "cost_micros": crate::follow::sum_cost_micros(&models).max(timeline.cost_micros),
+        "cost_micros": crate::draw::sum_cost_micros(&models).max(timeline.cost_micros),
         "budget": task.budget,
         "steps": steps.collect::<Vec<_>>(),
         "models": models,

@@ -6,13 +6,15 @@
 use std::collections::BTreeSet;
 
 use cynode_core::{
-    decisions::{
-        IssueScope, StageUnits, UnitKind, derive_unit_key, first_free_key, unit_kind_for_role,
-        workflow_stages,
-    },
     evidence::EvidenceCheck,
     names::Prose,
-    workflow::plan::{Plan, PlanText, PlannedUnit, UnitKey, find_final_units, unit_leaves_files},
+    workflow::{
+        decisions::{
+            IssueScope, StageUnits, UnitKind, derive_unit_key, first_free_key, unit_kind_for_role,
+            workflow_stages,
+        },
+        plan::{Plan, PlanText, PlannedUnit, UnitKey, find_final_units, unit_leaves_files},
+    },
 };
 use cynode_wire::manager::handoffs::TaskFacts;
 

@@ -1,13 +1,13 @@
 //! Extends a plan by rule after a failed review or test: a unit that fixes and a unit that checks again. No model is
 //! asked.
 
-use cynode_core::{
+use cynode_core::workflow::{
     decisions::{UnitKind, review::ReviewOptions},
-    workflow::plan::{Plan, UnitKey},
+    plan::{Plan, UnitKey},
 };
 use cynode_wire::{
     manager::handoffs::{PlanRevision, TaskFacts, UnitsConflict},
-    workflow::{FindingSeverity, VerificationFinding},
+    tasks::findings::{FindingSeverity, VerificationFinding},
 };
 
 use super::{

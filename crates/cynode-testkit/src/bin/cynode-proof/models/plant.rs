@@ -21,11 +21,13 @@ use axum::{
 };
 use clap::Args;
 use cynode_models::{
-    canonical::{
-        CanonicalEvent, CanonicalResponse, ContentPart, ModelError, ModelErrorKind, StopReason,
-        TokenUsage, ToolCall, ToolInput,
+    dialect::{
+        Dialect, DialectCodec as _, ResponseContext, StreamEncoder,
+        canonical::{
+            CanonicalEvent, CanonicalResponse, ContentPart, ModelError, ModelErrorKind, StopReason,
+            TokenUsage, ToolCall, ToolInput,
+        },
     },
-    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
     relay::StreamAssembler,
 };
 use cynode_testkit::secrets::{self, Planted, SETTINGS};
@@ -186,7 +188,7 @@ fn answer_of(model: &str, said: &str) -> CanonicalResponse {
         name: "shell".into(),
         namespace: None,
         input: ToolInput::Json(json!({ "command": said }).to_string()),
-        extras: cynode_models::canonical::DialectExtras::default(),
+        extras: cynode_models::dialect::canonical::DialectExtras::default(),
     };
     CanonicalResponse {
         id: "answer-1".into(),

@@ -21,9 +21,9 @@ use axum::{
     serve::ListenerExt,
 };
 use clap::Args;
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect, DialectCodec as _, ResponseContext, StreamEncoder,
     canonical::{CanonicalEvent, CanonicalResponse, ContentPart, StopReason, TokenUsage},
-    dialect::{Dialect, DialectCodec as _, ResponseContext, StreamEncoder},
 };
 use futures::{Stream, StreamExt, stream};
 use serde::Deserialize;

@@ -108,8 +108,8 @@ impl ScreenPainter<'_> {
         let room = usize::from(area.width).saturating_sub(1);
         let backends = node.report.backends.iter().map(|it| {
             let name = match it.backend {
-                cynode_wire::workflow::work::SandboxBackend::Bubblewrap => "bubblewrap",
-                cynode_wire::workflow::work::SandboxBackend::Podman => "podman",
+                cynode_wire::tasks::work::SandboxBackend::Bubblewrap => "bubblewrap",
+                cynode_wire::tasks::work::SandboxBackend::Podman => "podman",
             };
             // Some programs name themselves in their version.
             if it.version.starts_with(name) {

@@ -13,8 +13,7 @@ use cynode_wire::{
         DiffView,
         evidence::{BaseChecks, EvidenceState, EvidenceView, TaskEvidence},
     },
-    manager::reports::ReviewIssue,
-    tasks::TaskView,
+    tasks::{TaskView, findings::ReviewIssue},
     workflow::{
         UnitView,
         timeline::{JobEntry, StepEntry, TaskTimeline, WaitEntry},
@@ -465,8 +464,8 @@ fn unit_lines(unit: &UnitView, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-const fn severity_word(severity: cynode_wire::workflow::FindingSeverity) -> &'static str {
-    use cynode_wire::workflow::FindingSeverity;
+const fn severity_word(severity: cynode_wire::tasks::findings::FindingSeverity) -> &'static str {
+    use cynode_wire::tasks::findings::FindingSeverity;
     match severity {
         FindingSeverity::Critical => "critical",
         FindingSeverity::Major => "major",

@@ -17,7 +17,8 @@ use crate::{
         state::{Focus, ScreenState, ScrollArea},
         text,
     },
-    draw::{format_amount, format_money},
+    draw::format_money,
+    format::format_amount,
 };
 
 /// A number that is never below nothing.

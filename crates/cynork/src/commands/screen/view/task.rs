@@ -13,7 +13,8 @@ use crate::{
         state::{ClickTarget, ScrollArea, TaskPart},
         text,
     },
-    draw::{format_amount, format_money},
+    draw::format_money,
+    format::format_amount,
 };
 
 /// Most of what nobody takes that is told of one task.

@@ -17,7 +17,7 @@ use crate::{
         state::{Focus, ScrollArea},
         text,
     },
-    draw::format_amount,
+    format::format_amount,
 };
 
 /// The cells of a state, an age and a cost.

@@ -6,7 +6,7 @@ use cynode_core::{agents::AgentRole, evidence::EvidenceCheck};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::workflow::VerificationFinding;
+use crate::tasks::findings::VerificationFinding;
 
 /// The work of a unit; the field `work` of its payload. Units without it are for foreign workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
