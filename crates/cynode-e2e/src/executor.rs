@@ -22,11 +22,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a worker did, for comparison with what should have been done.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct WorkLedger {
     entries: Mutex<BTreeMap<(String, String, u32), u32>>,
 }
 
-impl Ledger {
+impl WorkLedger {
     /// Notes that an attempt of a task's unit was worked on.
     pub fn note(&self, task: &str, unit: &str, attempt: u32) {
         let key = (task.to_owned(), unit.to_owned(), attempt);
@@ -46,7 +46,7 @@ pub struct Executor {
     token: String,
     scripts: Scripts,
     /// What it did.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<WorkLedger>,
     stop: AtomicBool,
     silence_seconds: u32,
 }

@@ -77,8 +77,7 @@ struct Armed {
 #[derive(Clone, Default)]
 pub struct Faults {
     armed: Arc<Mutex<Option<Armed>>>,
-    seen: Arc<Mutex<HashMap<String, u64>>>,
-    story: Arc<Mutex<Option<Vec<Trigger>>>>,
+    recording: Arc<Mutex<Option<Vec<Trigger>>>>,
 }
 
 impl Faults {
@@ -92,27 +91,19 @@ impl Faults {
         self.armed.lock().unwrap().take().is_some()
     }
 
-    /// How often each message was seen.
-    pub fn seen(&self) -> HashMap<String, u64> {
-        self.seen.lock().unwrap().clone()
+    /// Records from now on what comes by.
+    pub fn start_recording(&self) {
+        *self.recording.lock().unwrap() = Some(Vec::new());
     }
 
-    /// Writes down from now on what comes by.
-    pub fn listen(&self) {
-        *self.story.lock().unwrap() = Some(Vec::new());
-    }
-
-    /// What came by since it was listened, in order; nothing more is written down.
-    pub fn heard(&self) -> Vec<Trigger> {
-        self.story.lock().unwrap().take().unwrap_or_default()
+    /// Ends the recording and gives what came by, in order.
+    pub fn stop_recording(&self) -> Vec<Trigger> {
+        self.recording.lock().unwrap().take().unwrap_or_default()
     }
 
     fn pass(&self, message: &str, phase: Phase) -> Cut {
-        if let Some(story) = self.story.lock().unwrap().as_mut() {
-            story.push(Trigger { message: message.to_owned(), phase });
-        }
-        if phase == Phase::Before {
-            *self.seen.lock().unwrap().entry(message.to_owned()).or_default() += 1;
+        if let Some(recording) = self.recording.lock().unwrap().as_mut() {
+            recording.push(Trigger { message: message.to_owned(), phase });
         }
         let act = {
             let mut armed = self.armed.lock().unwrap();
@@ -148,7 +139,7 @@ struct Passing {
     http: reqwest::Client,
     target: String,
     /// Whose messages they are, when they are those of a project manager or an analyst.
-    mind: Option<&'static str>,
+    agent: Option<&'static str>,
     faults: Faults,
     checkpoints: Arc<[AtomicU64; 2]>,
     held: Arc<AtomicU64>,
@@ -167,7 +158,7 @@ impl HttpProxy {
     }
 
     /// Starts one for a project manager or an analyst; the names of its messages begin with its own.
-    pub async fn of_mind(
+    pub async fn start_for_agent(
         tasks: &TaskTracker,
         target: SocketAddr,
         faults: Faults,
@@ -180,7 +171,7 @@ impl HttpProxy {
         tasks: &TaskTracker,
         target: SocketAddr,
         faults: Faults,
-        mind: Option<&'static str>,
+        agent: Option<&'static str>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -193,7 +184,7 @@ impl HttpProxy {
         let passing = Passing {
             http,
             target,
-            mind,
+            agent,
             faults,
             checkpoints: checkpoints.clone(),
             held: held.clone(),
@@ -230,7 +221,7 @@ fn name_http(path: &str, body: &[u8]) -> String {
 }
 
 /// What a message of a project manager or an analyst is called.
-fn name_mind(who: &str, path: &str, body: &[u8]) -> String {
+fn name_agent_message(who: &str, path: &str, body: &[u8]) -> String {
     let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let word = |place: &str| body.pointer(place).and_then(|it| it.as_str()).unwrap_or("?");
     let arguments = |place: &str| word(&format!("/params/arguments/{place}"));
@@ -269,12 +260,12 @@ async fn pass_http(State(mut passing): State<Passing>, request: Request) -> Resp
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let path = parts.uri.path();
-    let name = match passing.mind {
-        Some(who) => name_mind(who, path, &body),
+    let name = match passing.agent {
+        Some(who) => name_agent_message(who, path, &body),
         None => name_http(path, &body),
     };
     // Whoever waits for work and dies waits no more: the claim goes with its connection.
-    if passing.mind.is_some() && name.ends_with(":claim") {
+    if passing.agent.is_some() && name.ends_with(":claim") {
         return forward(passing, parts, body, name).await;
     }
     if *passing.hold.borrow() && name.starts_with("checkpoint") {
@@ -308,7 +299,7 @@ async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> R
         return StatusCode::BAD_GATEWAY.into_response();
     }
     if name.starts_with("checkpoint") {
-        // At the gate a refused write is a result that says so.
+        // At the gateway a refused write is a result that says so.
         let refused = status == StatusCode::CONFLICT
             || body.windows(15).any(|part| part == br#""code":"fenced""#);
         let failed = body.windows(14).any(|part| part == br#""isError":true"#);

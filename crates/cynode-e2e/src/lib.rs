@@ -14,5 +14,5 @@ pub mod nodes;
 mod script;
 pub mod world;
 
-pub use executor::{Executor, Ledger};
-pub use script::{Attempt, Failure, Script, ScriptedMind, Scripts};
+pub use executor::{Executor, WorkLedger};
+pub use script::{Attempt, Failure, Script, ScriptedBackend, Scripts};

@@ -38,7 +38,7 @@ pub enum Release {
 
 /// What the orchestrator answered to a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct ResultAnswer {
     /// The job.
     pub job: String,
     /// The status.
@@ -57,7 +57,7 @@ pub struct NodeProxy {
     pub address: SocketAddr,
     valve: watch::Sender<Valve>,
     held: watch::Sender<Vec<Hold>>,
-    answered: Arc<Mutex<Vec<Answered>>>,
+    answers: Arc<Mutex<Vec<ResultAnswer>>>,
 }
 
 #[derive(Clone)]
@@ -66,7 +66,7 @@ struct Way {
     target: String,
     valve: watch::Receiver<Valve>,
     held: watch::Sender<Vec<Hold>>,
-    answered: Arc<Mutex<Vec<Answered>>>,
+    answers: Arc<Mutex<Vec<ResultAnswer>>>,
 }
 
 impl NodeProxy {
@@ -77,17 +77,17 @@ impl NodeProxy {
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let valve = watch::Sender::new(Valve::default());
         let held = watch::Sender::new(Vec::new());
-        let answered = Arc::<Mutex<Vec<Answered>>>::default();
+        let answers = Arc::<Mutex<Vec<ResultAnswer>>>::default();
         let way = Way {
             http,
             target: format!("http://{target}"),
             valve: valve.subscribe(),
             held: held.clone(),
-            answered: answered.clone(),
+            answers: answers.clone(),
         };
         let router = Router::new().fallback(pass).with_state(way);
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, valve, held, answered }
+        Self { address, valve, held, answers }
     }
 
     /// Holds such messages from now on.
@@ -107,8 +107,8 @@ impl NodeProxy {
     }
 
     /// What results were answered with so far, in order.
-    pub fn answered(&self) -> Vec<Answered> {
-        self.answered.lock().unwrap().clone()
+    pub fn answers(&self) -> Vec<ResultAnswer> {
+        self.answers.lock().unwrap().clone()
     }
 }
 
@@ -142,8 +142,8 @@ async fn carry(mut way: Way, parts: Parts, body: Bytes) -> Response {
     let sent = way.http.request(parts.method, url).headers(parts.headers).body(body).send().await;
     let Ok(answer) = sent else { return lost() };
     if let Some(job) = path.strip_suffix("/result").and_then(|path| path.rsplit('/').next()) {
-        let answered = Answered { job: job.to_owned(), status: answer.status().as_u16() };
-        way.answered.lock().unwrap().push(answered);
+        let reported = ResultAnswer { job: job.to_owned(), status: answer.status().as_u16() };
+        way.answers.lock().unwrap().push(reported);
     }
     if !way.may_pass(path, Phase::After).await {
         return lost();

@@ -75,7 +75,7 @@ impl Drop for Cable {
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct NodeSetup {
     /// `cynode-node`.
     pub program: PathBuf,
     /// What it is called.
@@ -98,16 +98,16 @@ pub struct Machine {
     pub cable: Cable,
     /// Its state directory.
     pub state: PathBuf,
-    setup: Setup,
+    setup: NodeSetup,
     child: Mutex<Option<Child>>,
     environment: Mutex<Vec<(String, String)>>,
     /// Where control groups of its jobs were seen.
-    grounds: Mutex<BTreeSet<PathBuf>>,
+    cgroup_parents: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Machine {
     /// Makes the machine; nothing runs on it yet.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: NodeSetup) -> Self {
         let tag = format!("{}-{}", setup.tag, setup.name);
         let state = setup.directory.join(&setup.name);
         fs::create_dir_all(&state).unwrap();
@@ -125,7 +125,7 @@ impl Machine {
             setup,
             child: Mutex::default(),
             environment: Mutex::default(),
-            grounds: Mutex::default(),
+            cgroup_parents: Mutex::default(),
         }
     }
 
@@ -183,11 +183,11 @@ impl Machine {
     }
 
     /// Asks it to end and waits until it has.
-    pub async fn stop(&self, patience: Duration) -> bool {
+    pub async fn stop(&self, timeout: Duration) -> bool {
         let Some(mut child) = self.child.lock().unwrap().take() else { return true };
         let _ = kill_process(Pid::from_child(&child), Signal::TERM);
         let begun = Instant::now();
-        while begun.elapsed() < patience {
+        while begun.elapsed() < timeout {
             if child.try_wait().ok().flatten().is_some() {
                 return true;
             }
@@ -275,7 +275,7 @@ impl Machine {
             }
         });
         let above = found.iter().filter_map(|group| group.parent().map(Path::to_owned));
-        self.grounds.lock().unwrap().extend(above);
+        self.cgroup_parents.lock().unwrap().extend(above);
         found
     }
 
@@ -292,8 +292,8 @@ impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
         // What it made for itself and not for a job stays for its next start, of which there is none.
-        for ground in self.grounds.lock().unwrap().iter() {
-            let _ = fs::remove_dir(ground);
+        for parent in self.cgroup_parents.lock().unwrap().iter() {
+            let _ = fs::remove_dir(parent);
         }
         if self.setup.disk_mib.is_some() {
             let _ = Command::new("umount").arg("--lazy").arg(&self.state).status();

@@ -105,7 +105,7 @@ impl Scripts {
 
 /// Agents that play a script.
 #[derive(Clone, Debug)]
-pub struct ScriptedMind(pub Scripts);
+pub struct ScriptedBackend(pub Scripts);
 
 async fn think(script: &Script) {
     if script.think_ms > 0 {
@@ -113,14 +113,14 @@ async fn think(script: &Script) {
     }
 }
 
-impl ScriptedMind {
+impl ScriptedBackend {
     fn script(&self, description: &str) -> Result<(&str, &Script), StepError> {
         let none = || StepError::Permanent(format!("no script is called `{description}`"));
         self.0.of(description).ok_or_else(none)
     }
 }
 
-impl AgentBackend for ScriptedMind {
+impl AgentBackend for ScriptedBackend {
     fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan> {
         Box::pin(async move {
             let (name, script) = self.script(request.task.description.as_str())?;

@@ -78,13 +78,13 @@ pub struct Programs {
 
 /// How a world is set up.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct WorldSetup {
     /// The programs.
     pub programs: Programs,
     /// The file of scripts; a runner that hands everything to the project manager has none.
     pub scripts: Option<PathBuf>,
     /// Whether a project manager and an analyst are there.
-    pub minds: Option<Minds>,
+    pub manager: Option<ManagerSetup>,
     /// How long a runner's lease lasts.
     pub lease_seconds: u32,
     /// Whether processes speak through proxies, where faults can be armed.
@@ -95,7 +95,7 @@ pub struct Setup {
 
 /// How the project manager and the analyst are set up.
 #[derive(Clone, Debug)]
-pub struct Minds {
+pub struct ManagerSetup {
     /// `cynode-pma`.
     pub program: PathBuf,
     /// The directory of the instructions of both roles.
@@ -105,19 +105,19 @@ pub struct Minds {
 }
 
 /// A process and how it is started again.
-struct Process {
+struct ManagedProcess {
     spawn: Spawn,
     child: Option<std::process::Child>,
 }
 
 /// The processes of a world.
 #[derive(Clone, Default)]
-pub struct Processes(Arc<Mutex<[Option<Process>; 6]>>);
+pub struct Processes(Arc<Mutex<[Option<ManagedProcess>; 6]>>);
 
 /// A running installation.
 pub struct World {
     dir: tempfile::TempDir,
-    setup: Setup,
+    setup: WorldSetup,
     tasks: TaskTracker,
     /// Its processes.
     pub processes: Processes,
@@ -166,7 +166,7 @@ fn pid(child: &std::process::Child) -> Pid {
 }
 
 impl Processes {
-    fn with<T>(&self, victim: Victim, act: impl FnOnce(&mut Process) -> T) -> T {
+    fn with<T>(&self, victim: Victim, act: impl FnOnce(&mut ManagedProcess) -> T) -> T {
         let mut all = self.0.lock().unwrap();
         act(all[victim as usize].as_mut().expect("the process is part of the world"))
     }
@@ -179,7 +179,7 @@ impl Processes {
 
     fn put(&self, victim: Victim, spawn: Spawn) {
         let child = Some(spawn());
-        self.0.lock().unwrap()[victim as usize] = Some(Process { spawn, child });
+        self.0.lock().unwrap()[victim as usize] = Some(ManagedProcess { spawn, child });
     }
 
     /// Kills a process at once and waits until it is gone.
@@ -288,7 +288,7 @@ fn program(path: &Path, as_postgres: bool) -> StdCommand {
 
 impl World {
     /// Starts everything and waits until it works.
-    pub async fn start(setup: Setup) -> Self {
+    pub async fn start(setup: WorldSetup) -> Self {
         let dir = tempfile::Builder::new().prefix("cynode-world-").tempdir_in("/tmp").unwrap();
         let root = dir.path().to_owned();
         set_mode(&root, 0o755);
@@ -309,8 +309,8 @@ impl World {
         let cynode = |arguments: &[&str]| admin(&setup.programs.cynode, &direct, arguments);
         cynode(&["migrate"]);
         let bootstrap = cynode(&["admin", "bootstrap"]);
-        let minds = setup.minds.as_ref().map_or(&[][..], |_| &["manager", "analyst"]);
-        for name in minds.iter().chain(&["runner"]) {
+        let roles = setup.manager.as_ref().map_or(&[][..], |_| &["manager", "analyst"]);
+        for name in roles.iter().chain(&["runner"]) {
             let token = cynode(&["admin", "token", name]);
             fs::write(root.join(format!("{name}-token")), token).unwrap();
         }
@@ -386,24 +386,24 @@ impl World {
             project: String::new(),
             http,
         };
-        world.start_minds().await;
+        world.start_manager().await;
         world.wait_until_it_works().await;
         world.log_in(&bootstrap).await;
         world
     }
 
     /// Starts the project manager and the analyst, if they are wanted, each with its own way to the orchestrator.
-    async fn start_minds(&self) {
-        let Some(minds) = &self.setup.minds else { return };
+    async fn start_manager(&self) {
+        let Some(manager) = &self.setup.manager else { return };
         let direct = self.internal_direct;
         for victim in [Victim::Manager, Victim::Analyst] {
             let seen = if self.setup.proxied {
                 let (faults, name) = (self.faults.clone(), victim.as_str());
-                HttpProxy::of_mind(&self.tasks, direct, faults, name).await.address
+                HttpProxy::start_for_agent(&self.tasks, direct, faults, name).await.address
             } else {
                 direct
             };
-            self.processes.put(victim, mind_process(minds, self.dir.path(), seen, victim));
+            self.processes.put(victim, manager_process(manager, self.dir.path(), seen, victim));
         }
     }
 
@@ -583,7 +583,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn start_postgres(setup: &Setup, root: &Path, address: SocketAddr, processes: &Processes) {
+fn start_postgres(setup: &WorldSetup, root: &Path, address: SocketAddr, processes: &Processes) {
     let home = root.join("pg");
     fs::create_dir(&home).unwrap();
     if rustix::process::geteuid().is_root() {
@@ -699,7 +699,7 @@ request-identity-private-key-pem-file = "{home}/key.pem"
 
 type Spawn = Box<dyn Fn() -> std::process::Child + Send + Sync>;
 
-fn orchestrator_process(setup: &Setup, root: &Path, url: String, settings: Vec<String>) -> Spawn {
+fn orchestrator_process(setup: &WorldSetup, root: &Path, url: String, settings: Vec<String>) -> Spawn {
     let (path, log_path) = (setup.programs.cynode.clone(), root.join("orchestrator.log"));
     Box::new(move || {
         let mut command = program(&path, false);
@@ -711,7 +711,7 @@ fn orchestrator_process(setup: &Setup, root: &Path, url: String, settings: Vec<S
     })
 }
 
-fn engine_process(setup: &Setup, root: &Path) -> Spawn {
+fn engine_process(setup: &WorldSetup, root: &Path) -> Spawn {
     let (path, root) = (setup.programs.restate.clone(), root.to_owned());
     Box::new(move || {
         let output = root.join("engine.log");
@@ -722,7 +722,7 @@ fn engine_process(setup: &Setup, root: &Path) -> Spawn {
 }
 
 fn runner_process(
-    setup: &Setup,
+    setup: &WorldSetup,
     root: &Path,
     listen: SocketAddr,
     orchestrator: SocketAddr,
@@ -747,17 +747,17 @@ fn runner_process(
 }
 
 /// The project manager or an analyst.
-fn mind_process(minds: &Minds, root: &Path, orchestrator: SocketAddr, victim: Victim) -> Spawn {
-    let (minds, root, listen) = (minds.clone(), root.to_owned(), free_address());
+fn manager_process(manager: &ManagerSetup, root: &Path, orchestrator: SocketAddr, victim: Victim) -> Spawn {
+    let (manager, root, listen) = (manager.clone(), root.to_owned(), free_address());
     let name = victim.as_str();
     Box::new(move || {
-        let mut command = program(&minds.program, false);
+        let mut command = program(&manager.program, false);
         command.arg(format!("--role=project_{name}"));
-        command.arg("--instructions").arg(&minds.instructions);
+        command.arg("--instructions").arg(&manager.instructions);
         command.args(["--orchestrator", &format!("http://{orchestrator}")]);
         command.arg("--token-file").arg(root.join(format!("{name}-token")));
         command.args(["--listen", &listen.to_string()]);
-        command.args(["--lease-seconds", &minds.lease_seconds.to_string()]);
+        command.args(["--lease-seconds", &manager.lease_seconds.to_string()]);
         command.stdout(Stdio::null()).stderr(log(&root.join(format!("{name}.log"))));
         command.spawn().unwrap()
     })

@@ -32,10 +32,10 @@ impl TestDb {
 
     /// The same with a pool of that many connections.
     #[must_use]
-    pub fn with_connections(mut self, most: u32) -> Self {
+    pub fn with_connections(mut self, max: u32) -> Self {
         let options = self.cluster.clone().database(&self.name);
         self.pool = PgPoolOptions::new()
-            .max_connections(most)
+            .max_connections(max)
             .acquire_timeout(std::time::Duration::from_secs(5))
             .connect_lazy_with(options);
         self

@@ -12,6 +12,6 @@ pub mod provider;
 pub mod secrets;
 mod sources;
 
-pub use app::{Client, Reply, TestApp, TestGate};
+pub use app::{Client, Reply, TestApp, TestGateway};
 pub use cynode_testkit_db::{NOW, TestDb, pause};
 pub use sources::{SeededRandom, TestClock};

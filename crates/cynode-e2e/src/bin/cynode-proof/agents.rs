@@ -24,7 +24,7 @@ use uuid::Uuid;
 use self::script::{Errand, Tools};
 use crate::{
     Places,
-    nodes::scene::{Ground, Job, ended, enlist, git, jobs},
+    nodes::scene::{SceneOptions, Job, final_state, enlist, git, jobs},
 };
 
 /// How long it may take until the command runs in whose middle something is killed.
@@ -95,13 +95,13 @@ impl Killed {
 }
 
 /// One agent and what is killed.
-struct Case<'a> {
+struct AgentCase<'a> {
     agent: &'a str,
     tools: &'a Tools,
     killed: Killed,
 }
 
-impl Case<'_> {
+impl AgentCase<'_> {
     /// Names its script, its model and its provider.
     fn name(&self) -> String {
         format!("{}-{}", self.agent, self.killed.as_str())
@@ -141,7 +141,7 @@ impl Case<'_> {
 
 /// What came of a case.
 #[derive(Default)]
-struct Row {
+struct AgentRow {
     /// From the sandbox to a session.
     start: Duration,
     /// From what the agent was told last to the end of its turn.
@@ -155,7 +155,7 @@ struct Row {
 }
 
 /// What a case is played on.
-struct Stage {
+struct AgentStage {
     // It goes before the world does.
     machine: Machine,
     way: TcpProxy,
@@ -171,24 +171,24 @@ pub(crate) async fn run(options: Agents) -> bool {
     let cases: Vec<_> = tools
         .iter()
         .filter(|(agent, _)| wanted(agent))
-        .flat_map(|(agent, tools)| Killed::ALL.map(|killed| Case { agent, tools, killed }))
+        .flat_map(|(agent, tools)| Killed::ALL.map(|killed| AgentCase { agent, tools, killed }))
         .filter(|case| case.killed == Killed::Nothing || may_kill(case.agent))
         .collect();
     let directory = tempfile::tempdir().unwrap();
     let scripts: serde_json::Map<_, _> =
         cases.iter().map(|case| (case.name(), case.plan())).collect();
     let Agents { places, node, tag, keep, installed, repository, .. } = options;
-    let ground = Ground { places, node, tag, keep };
-    let world = ground.world(&scripts.into(), directory.path()).await;
+    let options = SceneOptions { places, node, tag, keep };
+    let world = options.world(&scripts.into(), directory.path()).await;
     world.bring(&world.project, fs::read(&repository).unwrap()).await;
     // These tasks are judged by scripts, and nobody opens pull requests for them.
     let nothing = json!({ "value": "none", "expected_version": 0 });
     world.put("/v1/preferences/delivery.mode?scope_type=system", &nothing).await;
-    let machine = ground.machine(&world, "node", None, &["--slots", "2"]);
+    let machine = options.machine(&world, "node", None, &["--slots", "2"]);
     link(&installed, &machine.state.join("agents"));
     let way = TcpProxy::start_at(world.tasks(), machine.cable.host, world.internal).await;
     enlist(&world, &machine, &format!("http://{}", way.address)).await;
-    let mut stage = Stage { machine, way, world };
+    let mut stage = AgentStage { machine, way, world };
     let good = stage.play(&cases).await;
     if good {
         stage.world.keep_not();
@@ -206,8 +206,8 @@ pub(crate) fn link(from: &Path, to: &Path) {
     assert!(copied("--link") || copied("--reflink=auto"), "{} cannot be copied", from.display());
 }
 
-impl Stage {
-    async fn play(&self, cases: &[Case<'_>]) -> bool {
+impl AgentStage {
+    async fn play(&self, cases: &[AgentCase<'_>]) -> bool {
         let begun = Instant::now();
         println!(
             "{:<10}{:<9}{:>8}{:>8}  {:<10}{:>8}{:>9}{:>7}{:>9}",
@@ -245,8 +245,8 @@ impl Stage {
         bad == 0 && !cases.is_empty()
     }
 
-    async fn case(&self, case: &Case<'_>) -> Row {
-        let mut row = Row::default();
+    async fn case(&self, case: &AgentCase<'_>) -> AgentRow {
+        let mut row = AgentRow::default();
         let begun = Instant::now();
         let task = self.begin(case).await;
         if case.killed != Killed::Nothing {
@@ -258,7 +258,7 @@ impl Stage {
                 }
             }
         }
-        if !within(STUCK, async || ended(&self.world.pool, &task).await.is_some()).await {
+        if !within(STUCK, async || final_state(&self.world.pool, &task).await.is_some()).await {
             row.wrong.push("the task does not end".into());
         }
         row.took = begun.elapsed();
@@ -267,7 +267,7 @@ impl Stage {
     }
 
     /// Asks for the task. Its model knows which it is before anybody works on it.
-    async fn begin(&self, case: &Case<'_>) -> String {
+    async fn begin(&self, case: &AgentCase<'_>) -> String {
         let (world, name) = (&self.world, case.name());
         let rules = |task: &str| {
             let places = [self.way.address, world.user, world.internal];
@@ -305,7 +305,7 @@ impl Stage {
     }
 
     /// Kills something in the middle of a turn, and has it start again; gives what was wrong then.
-    async fn kill(&self, case: &Case<'_>, job: &str) -> Vec<String> {
+    async fn kill(&self, case: &AgentCase<'_>, job: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         let agents = self.agent_processes(job);
         if agents.is_empty() {
@@ -342,8 +342,8 @@ impl Stage {
     }
 
     /// Looks at what came of a case.
-    async fn look(&self, case: &Case<'_>, task: &str, row: &mut Row) {
-        let state = ended(&self.world.pool, task).await;
+    async fn look(&self, case: &AgentCase<'_>, task: &str, row: &mut AgentRow) {
+        let state = final_state(&self.world.pool, task).await;
         if state.as_deref() != Some("completed") {
             row.wrong.push(format!("the task is {state:?}"));
         }
@@ -373,7 +373,7 @@ impl Stage {
     }
 
     /// One commit on the project's own, with one line more; gives it.
-    fn look_at_commits(&self, case: &Case<'_>, jobs: &[Job], row: &mut Row) -> Option<String> {
+    fn look_at_commits(&self, case: &AgentCase<'_>, jobs: &[Job], row: &mut AgentRow) -> Option<String> {
         let repository = self.world.repository(&self.world.project);
         let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
         let base = run(&["rev-parse", "refs/heads/main"]);
@@ -412,7 +412,7 @@ impl Stage {
     }
 
     /// What the agent saw of the network, and left beside its commit.
-    fn look_at_network(&self, jobs: &[Job], row: &mut Row) {
+    fn look_at_network(&self, jobs: &[Job], row: &mut AgentRow) {
         let first = jobs.first().and_then(|job| job.result.as_ref());
         let digest = first.and_then(|result| result["artifacts"]["network"]["sha256"].as_str());
         let seen = digest.and_then(|digest| self.world.artifact(digest)).unwrap_or_default();
@@ -423,7 +423,7 @@ impl Stage {
     }
 
     /// One report, model calls of each job, and how the agent came to its work.
-    async fn look_at_records(&self, case: &Case<'_>, task: &str, jobs: &[Job], row: &mut Row) {
+    async fn look_at_records(&self, case: &AgentCase<'_>, task: &str, jobs: &[Job], row: &mut AgentRow) {
         let raw = task.parse::<TaskId>().unwrap().as_uuid();
         let id = |job: Uuid| cynode_core::ids::JobId::from_uuid(job).to_string();
         let last = jobs.last().map(Job::id).unwrap_or_default();
@@ -486,10 +486,10 @@ impl Stage {
 }
 
 /// Waits until something holds; whether it does in time.
-pub(crate) async fn within(patience: Duration, holds: impl AsyncFn() -> bool) -> bool {
+pub(crate) async fn within(timeout: Duration, holds: impl AsyncFn() -> bool) -> bool {
     let begun = Instant::now();
     while !holds().await {
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             return false;
         }
         pause(Duration::from_millis(20)).await;

@@ -86,7 +86,7 @@ impl Contract {
 
 /// Serves seven steps for the bare engine.
 #[derive(Args)]
-pub(crate) struct Served {
+pub(crate) struct BareSteps {
     #[arg(long)]
     listen: SocketAddr,
     #[arg(long)]
@@ -146,7 +146,7 @@ impl Committing {
     }
 }
 
-pub(crate) async fn run(cli: Served) {
+pub(crate) async fn run(cli: BareSteps) {
     let options = sqlx::postgres::PgPoolOptions::new().max_connections(12);
     let pool = options.test_before_acquire(false).connect(&cli.database).await.unwrap();
     let tables = "CREATE TABLE IF NOT EXISTS bare_checkpoints (task bigint PRIMARY KEY, sequence bigint NOT NULL, state jsonb NOT NULL);

@@ -32,11 +32,11 @@ pub(crate) struct Chaos {
     #[arg(long)]
     keep: bool,
     #[command(subcommand)]
-    command: Command,
+    command: ChaosCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ChaosCommand {
     /// Kills, pauses and cuts at every fault point, one after the other.
     Matrix {
         /// Takes only so many points, spread over all of them.
@@ -83,15 +83,15 @@ pub(crate) async fn run(chaos: Chaos) -> bool {
     let Chaos { places, keep, command } = chaos;
     let places = (places, keep);
     match command {
-        Command::Matrix { take, only, slack } => {
+        ChaosCommand::Matrix { take, only, slack } => {
             matrix(&places, take, only.as_deref(), slack).await
         }
-        Command::Storm { tasks, seconds, every_ms } => {
+        ChaosCommand::Storm { tasks, seconds, every_ms } => {
             storm(&places, tasks, Duration::from_secs(seconds), Duration::from_millis(every_ms))
                 .await
         }
-        Command::Wipe { tasks } => wipe(&places, tasks).await,
-        Command::SplitBrain { tasks } => split_brain(&places, tasks).await,
+        ChaosCommand::Wipe { tasks } => wipe(&places, tasks).await,
+        ChaosCommand::SplitBrain { tasks } => split_brain(&places, tasks).await,
     }
 }
 
@@ -99,14 +99,14 @@ pub(crate) async fn run(chaos: Chaos) -> bool {
 type Where = (Places, bool);
 
 /// A world with a worker in it.
-struct Stage {
+struct ChaosStage {
     world: World,
     worker: Arc<Executor>,
     crew: TaskTracker,
     keep: bool,
 }
 
-impl Stage {
+impl ChaosStage {
     async fn new(places: &Where, proxied: bool) -> Self {
         let (places, keep) = places;
         let world = World::start(places.setup(LEASE, proxied)).await;
@@ -151,10 +151,10 @@ fn raw(task: &str) -> uuid::Uuid {
 }
 
 /// Waits until a task has ended; `false` when it is stuck.
-async fn until_ended(stage: &Stage, task: &str, patience: Duration) -> bool {
+async fn until_ended(stage: &ChaosStage, task: &str, timeout: Duration) -> bool {
     let begun = Instant::now();
     while !has_ended(&stage.world.pool, task).await {
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             return false;
         }
         for victim in Victim::ALL {
@@ -356,7 +356,7 @@ struct Outcome {
     recovery: Option<Duration>,
 }
 
-async fn break_at(stage: &Stage, point: &Point, expected: &Facts) -> Outcome {
+async fn break_at(stage: &ChaosStage, point: &Point, expected: &Facts) -> Outcome {
     let fired: Arc<Mutex<Option<OffsetDateTime>>> = Arc::default();
     let (inner, noted) = (point.clone(), fired.clone());
     let processes = stage.world.processes.clone();
@@ -403,7 +403,7 @@ async fn break_at(stage: &Stage, point: &Point, expected: &Facts) -> Outcome {
 const STRIDE: usize = 97;
 
 async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: u32) -> bool {
-    let stage = Stage::new(places, true).await;
+    let stage = ChaosStage::new(places, true).await;
     let task = stage.world.task("six-units").await;
     assert!(until_ended(&stage, &task, STUCK).await, "the unbroken run did not end");
     let expected = stage.facts(&task).await;
@@ -469,7 +469,7 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: 
 }
 
 /// Compares every task with an unbroken run; gives how many differ.
-async fn compare(stage: &Stage, tasks: &[String], expected: &Facts) -> usize {
+async fn compare(stage: &ChaosStage, tasks: &[String], expected: &Facts) -> usize {
     let mut wrong = 0;
     let ledger = stage.worker.ledger.entries();
     for task in tasks {
@@ -491,7 +491,7 @@ async fn compare(stage: &Stage, tasks: &[String], expected: &Facts) -> usize {
     wrong
 }
 
-async fn unbroken(stage: &Stage) -> Facts {
+async fn unbroken(stage: &ChaosStage) -> Facts {
     let task = stage.world.task("six-units").await;
     assert!(until_ended(stage, &task, STUCK).await, "the unbroken run did not end");
     stage.facts(&task).await
@@ -503,7 +503,7 @@ async fn count_open(pool: &PgPool) -> Option<i64> {
 }
 
 /// Waits until every task has ended; gives how many have not in time, -1 when the database is away.
-async fn until_all_ended(stage: &Stage, patience: Duration) -> i64 {
+async fn until_all_ended(stage: &ChaosStage, timeout: Duration) -> i64 {
     let begun = Instant::now();
     loop {
         for victim in Victim::ALL {
@@ -511,7 +511,7 @@ async fn until_all_ended(stage: &Stage, patience: Duration) -> i64 {
         }
         match count_open(&stage.world.pool).await {
             Some(0) => return 0,
-            open if begun.elapsed() > patience => return open.unwrap_or(-1),
+            open if begun.elapsed() > timeout => return open.unwrap_or(-1),
             Some(_) | None => pause(Duration::from_millis(50)).await,
         }
     }
@@ -531,7 +531,7 @@ async fn tell_stuck(pool: &PgPool) {
 }
 
 async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -> bool {
-    let stage = Arc::new(Stage::new(places, false).await);
+    let stage = Arc::new(ChaosStage::new(places, false).await);
     let expected = unbroken(&stage).await;
     let over = Arc::new(AtomicBool::new(false));
     // As many tasks as wanted are kept in flight until the storm is over.
@@ -613,7 +613,7 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
 }
 
 async fn wipe(places: &Where, count: usize) -> bool {
-    let stage = Stage::new(places, false).await;
+    let stage = ChaosStage::new(places, false).await;
     let expected = unbroken(&stage).await;
     let mut tasks = Vec::new();
     for _ in 0..count {
@@ -643,7 +643,7 @@ async fn wipe(places: &Where, count: usize) -> bool {
 }
 
 async fn split_brain(places: &Where, count: usize) -> bool {
-    let stage = Stage::new(places, true).await;
+    let stage = ChaosStage::new(places, true).await;
     let task = stage.world.task("slow-units").await;
     assert!(until_ended(&stage, &task, STUCK).await, "the unbroken run did not end");
     let expected = stage.facts(&task).await;

@@ -10,10 +10,10 @@ use cynode_core::ids::ProjectId;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use self::kinds::{Kind, Meant};
+use self::kinds::{ClaimKind, Expectation};
 use crate::{
     nodes::scene::git,
-    whole::{Answered, Parts, WORKERS, Whole, bundle, raw},
+    whole::{ScriptedAnswer, Parts, WORKERS, Whole, bundle, raw},
 };
 
 /// How long one task may take.
@@ -22,7 +22,7 @@ const STUCK: Duration = Duration::from_mins(4);
 /// What is asked for, each time.
 const WORDS: &str = "add gives the difference of two numbers; it must give their sum";
 
-/// What a gate says that a busy machine keeps from knowing better; the worker had no chance to report, and so to lie.
+/// What a gateway says that a busy machine keeps from knowing better; the worker had no chance to report, and so to lie.
 const BUSY: [&str; 2] = ["Try again in a moment", "the tools cannot be listed"];
 
 /// Workers that lie.
@@ -44,8 +44,8 @@ pub(crate) async fn run(claims: FalseClaims) -> bool {
     let whole = Whole::start(&claims.parts, &answers(), u16::try_from(claims.at_once).unwrap()).await;
     println!("everything runs after {:.1} s\n", begun.elapsed().as_secs_f64());
     let repository = bundle(&[kinds::BEFORE, kinds::FILES]);
-    let wanted = |kind: &Kind| claims.only.as_deref().is_none_or(|only| kind.name.contains(only));
-    let kinds: Vec<Kind> = kinds::all().into_iter().filter(wanted).collect();
+    let wanted = |kind: &ClaimKind| claims.only.as_deref().is_none_or(|only| kind.name.contains(only));
+    let kinds: Vec<ClaimKind> = kinds::all().into_iter().filter(wanted).collect();
     println!("{:<62}{:>8}  what came of it", "what the worker did", "seconds");
     let (whole, repository) = (&whole, &repository);
     let mut each = stream::iter(kinds)
@@ -77,7 +77,7 @@ pub(crate) async fn run(claims: FalseClaims) -> bool {
 }
 
 /// What the model says: it plans one change, and finds everything good.
-fn answers() -> Vec<Answered> {
+fn answers() -> Vec<ScriptedAnswer> {
     let unit = json!({
         "title": "Make add give the sum", "kind": "implementation", "files_to_modify": ["calc.sh"], "files_to_read_first": [],
         "pattern_reference": "", "constraints": [], "requirements": ["add gives the sum"], "depends_on": [], "checks": [],
@@ -105,13 +105,13 @@ fn answers() -> Vec<Answered> {
 }
 
 /// What came of one.
-struct Came {
+struct ClaimOutcome {
     accepted: bool,
     wrong: bool,
     words: String,
 }
 
-async fn one(whole: &Whole, repository: &[u8], kind: &Kind) -> Came {
+async fn one(whole: &Whole, repository: &[u8], kind: &ClaimKind) -> ClaimOutcome {
     let mut worker = json!({ "kind": "scripted", "moves": kind.moves });
     if let Some(revised) = &kind.revised {
         worker["revised"] = json!(revised);
@@ -131,13 +131,13 @@ async fn one(whole: &Whole, repository: &[u8], kind: &Kind) -> Came {
     let task = whole.task(&project, WORDS, criteria).await;
     let Some(still) = whole.stands_still(&task, STUCK).await else {
         let words = format!("it does not end: {task}, see {}", whole.world.logs().display());
-        return Came { accepted: false, wrong: true, words };
+        return ClaimOutcome { accepted: false, wrong: true, words };
     };
     let delivered = delivered(whole, &project, &task).await;
     let found = findings(whole, &task).await;
     let said = format!("{}\n{found}", still.question.as_deref().unwrap_or_default());
-    let (accepted, wrong, words) = match &kind.meant {
-        Meant::Stopped(words) => {
+    let (accepted, wrong, words) = match &kind.expected {
+        Expectation::Stopped(words) => {
             let taken = still.state == "completed" || delivered.is_some();
             let told = said.contains(words);
             let how = match &still.question {
@@ -155,8 +155,8 @@ async fn one(whole: &Whole, repository: &[u8], kind: &Kind) -> Came {
                 format!("{how}: {why}"),
             )
         }
-        Meant::Done(meant) => {
-            let honest = delivered.as_deref() == Some(*meant);
+        Expectation::Done(expected) => {
+            let honest = delivered.as_deref() == Some(*expected);
             let good = still.state == "completed" && honest;
             let words = format!(
                 "{}: {}",
@@ -166,7 +166,7 @@ async fn one(whole: &Whole, repository: &[u8], kind: &Kind) -> Came {
             (delivered.is_some() && !honest, !good, words)
         }
     };
-    Came { accepted, wrong, words }
+    ClaimOutcome { accepted, wrong, words }
 }
 
 /// What the pull request of a task would change: each file as it would be, all in one text. `None` without a pull request.

@@ -15,13 +15,13 @@ use clap::Subcommand;
 
 /// Load on an MCP gateway, and the checks of what it recorded.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum GatewayCommand {
     /// A very fast MCP server, to put behind a gateway.
     Echo(echo::Echo),
     /// Calls at constant rates to several targets in turn, and what each adds to the first.
-    Latency(latency::Latency),
+    Latency(latency::ToolLatency),
     /// Calls of all kinds to a gateway that somebody kills meanwhile, with a log of what became of each.
-    Storm(storm::Storm),
+    Storm(storm::ToolStorm),
     /// Compares the log of a storm with the records.
     AuditCheck(audit_check::AuditCheck),
     /// Changes records one value at a time and sees that the check finds each.
@@ -31,16 +31,16 @@ pub(crate) enum Command {
 }
 
 /// Whether what was promised holds.
-pub(crate) async fn run(command: Command) -> anyhow::Result<bool> {
+pub(crate) async fn run(command: GatewayCommand) -> anyhow::Result<bool> {
     match command {
-        Command::Echo(echo) => echo::run(echo).await.map(|()| true),
-        Command::Latency(latency) => {
+        GatewayCommand::Echo(echo) => echo::run(echo).await.map(|()| true),
+        GatewayCommand::Latency(latency) => {
             tokio::task::spawn_blocking(move || latency::run(&latency)).await?
         }
-        Command::Storm(storm) => storm::run(storm).await,
-        Command::AuditCheck(check) => audit_check::run(check).await,
-        Command::Tamper(tamper) => tamper::run(tamper).await,
-        Command::Revocation(revocation) => revocation::run(revocation).await,
+        GatewayCommand::Storm(storm) => storm::run(storm).await,
+        GatewayCommand::AuditCheck(check) => audit_check::run(check).await,
+        GatewayCommand::Tamper(tamper) => tamper::run(tamper).await,
+        GatewayCommand::Revocation(revocation) => revocation::run(revocation).await,
     }
 }
 

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// Bounded load on a server of our own.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum LoadCommand {
     /// Creates and reads tasks, beside a bare INSERT of the same row.
     Api(Api),
     /// Creates tasks, each sent three times at once with the same key.
@@ -81,10 +81,10 @@ pub(crate) struct Idempotency {
 const DESCRIPTION: &str = "Mend the login form: a wrong password must not clear the user's name, and the \
     message must say what to do next. Keep the page usable without JavaScript.";
 
-pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
+pub(crate) async fn run(command: LoadCommand) -> anyhow::Result<()> {
     match command {
-        Command::Api(api) => load(api).await,
-        Command::Idempotency(idempotency) => repeats(idempotency).await,
+        LoadCommand::Api(api) => load(api).await,
+        LoadCommand::Idempotency(idempotency) => repeats(idempotency).await,
     }
 }
 
@@ -246,13 +246,13 @@ impl AsyncJob<Connected> for Read {
 }
 
 #[derive(Clone)]
-struct Bare {
+struct BareInsert {
     project: Uuid,
     user: Uuid,
     round: usize,
 }
 
-impl AsyncJob<PgConnection> for Bare {
+impl AsyncJob<PgConnection> for BareInsert {
     async fn run(
         &self,
         mut connection: PgConnection,
@@ -324,7 +324,7 @@ async fn load(api: Api) -> anyhow::Result<()> {
     let (mut bare_time, mut api_time) = (Duration::ZERO, Duration::ZERO);
     for round in 0..=api.rounds {
         let time;
-        (time, bare) = spread(bare, each, Bare { project: project_id, user, round }).await?;
+        (time, bare) = spread(bare, each, BareInsert { project: project_id, user, round }).await?;
         let create =
             Create { project: project.clone(), round, made: made.clone(), errors: errors.clone() };
         let ours;

@@ -31,8 +31,8 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::{Args, Parser, Subcommand};
 use cynode_e2e::{
-    ScriptedMind, Scripts,
-    world::{Programs, Setup},
+    ScriptedBackend, Scripts,
+    world::{Programs, WorldSetup},
 };
 
 #[derive(Parser)]
@@ -45,15 +45,15 @@ struct Cli {
 enum Command {
     /// Bounded load on a server of our own.
     #[command(subcommand)]
-    Load(load::Command),
+    Load(load::LoadCommand),
     /// Breaks an installation of its own and compares what came of it with an unbroken run.
     Chaos(chaos::Chaos),
     /// Load on the gateway, and what its records say afterwards.
     #[command(subcommand)]
-    Gateway(gateway::Command),
+    Gateway(gateway::GatewayCommand),
     /// Load on the way to models, and what its ledger says meanwhile and afterwards.
     #[command(subcommand)]
-    Models(models::Command),
+    Models(models::ModelsCommand),
     /// Real coding agents on a real node.
     Agents(agents::Agents),
     /// Nodes that have nothing to do, until it is killed.
@@ -74,7 +74,7 @@ enum Command {
     Real(real::Real),
     /// Sandboxes: what gets out of them, and how fast they start.
     #[command(subcommand)]
-    Sandbox(sandbox::Command),
+    Sandbox(sandbox::SandboxCommand),
     /// Measures what a durable step costs.
     Steps(steps::Steps),
     /// The runner with agents that play a script.
@@ -86,7 +86,7 @@ enum Command {
         runner: cynode_runner::cli::RunnerCli,
     },
     /// Seven steps on the bare engine, without and with one commit each.
-    Bare(bare::Served),
+    Bare(bare::BareSteps),
 }
 
 /// Where the programs are.
@@ -103,7 +103,7 @@ struct Places {
 }
 
 impl Places {
-    fn setup(&self, lease_seconds: u32, proxied: bool) -> Setup {
+    fn setup(&self, lease_seconds: u32, proxied: bool) -> WorldSetup {
         let programs = Programs {
             cynode: self.cynode.clone(),
             runner: vec![std::env::current_exe().unwrap().into(), "runner".into()],
@@ -112,14 +112,14 @@ impl Places {
         };
         let scripts = Some(self.scripts.clone());
         let settings = Vec::new();
-        Setup { programs, scripts, minds: None, lease_seconds, proxied, settings }
+        WorldSetup { programs, scripts, manager: None, lease_seconds, proxied, settings }
     }
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let command = match Cli::parse().command {
         Command::Runner { scripts, runner } => {
-            runner.serve_until_signal(Arc::new(ScriptedMind(Scripts::read(&scripts))))?;
+            runner.serve_until_signal(Arc::new(ScriptedBackend(Scripts::read(&scripts))))?;
             return Ok(ExitCode::SUCCESS);
         }
         command => command,

@@ -12,13 +12,13 @@ use clap::Subcommand;
 
 /// Load on the way to models, and the checks of what it left behind.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ModelsCommand {
     /// A very fast provider, to put behind a gateway.
     Upstream(upstream::Upstream),
     /// Streamed questions at constant rates to several targets in turn, and what each adds to the target `direct`.
-    Latency(latency::Latency),
+    Latency(latency::ModelLatency),
     /// Parallel streams through a gateway that somebody kills meanwhile, with a log of what became of each.
-    Storm(storm::Storm),
+    Storm(storm::ModelStorm),
     /// Looks at all ceilings all the time, and in the end compares them with the calls.
     Ledger(ledger::Ledger),
     /// Asks with secrets in every place, and looks at what the provider gets.
@@ -28,15 +28,15 @@ pub(crate) enum Command {
 }
 
 /// Whether what was promised holds.
-pub(crate) async fn run(command: Command) -> anyhow::Result<bool> {
+pub(crate) async fn run(command: ModelsCommand) -> anyhow::Result<bool> {
     match command {
-        Command::Upstream(upstream) => upstream::run(upstream).await.map(|()| true),
-        Command::Latency(latency) => {
+        ModelsCommand::Upstream(upstream) => upstream::run(upstream).await.map(|()| true),
+        ModelsCommand::Latency(latency) => {
             tokio::task::spawn_blocking(move || latency::run(&latency)).await?
         }
-        Command::Storm(storm) => storm::run(storm).await,
-        Command::Ledger(ledger) => ledger::run(ledger).await,
-        Command::Plant(plant) => plant::run(plant).await,
-        Command::Search(search) => search::run(&search),
+        ModelsCommand::Storm(storm) => storm::run(storm).await,
+        ModelsCommand::Ledger(ledger) => ledger::run(ledger).await,
+        ModelsCommand::Plant(plant) => plant::run(plant).await,
+        ModelsCommand::Search(search) => search::run(&search),
     }
 }

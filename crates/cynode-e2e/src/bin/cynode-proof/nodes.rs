@@ -25,23 +25,23 @@ pub(crate) struct Nodes {
     #[arg(long)]
     keep: bool,
     #[command(subcommand)]
-    command: Command,
+    command: NodesCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum NodesCommand {
     /// Two nodes share jobs; one is cut off in the middle and comes back.
     Share(share::Share),
     /// Breaks something at every state of a job.
-    Faults(faults::Faults),
+    Faults(faults::NodeFaults),
 }
 
 /// Whether what was promised holds.
 pub(crate) async fn run(nodes: Nodes) -> bool {
     let Nodes { places, node, tag, keep, command } = nodes;
-    let ground = scene::Ground { places, node, tag, keep };
+    let options = scene::SceneOptions { places, node, tag, keep };
     match command {
-        Command::Share(share) => Box::pin(share::run(&ground, share)).await,
-        Command::Faults(faults) => Box::pin(faults::run(&ground, faults)).await,
+        NodesCommand::Share(share) => Box::pin(share::run(&options, share)).await,
+        NodesCommand::Faults(faults) => Box::pin(faults::run(&options, faults)).await,
     }
 }

@@ -42,7 +42,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const PLAN: &str = "1. The only unit (only)";
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(100);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(100);
 
 struct Story {
     world: World,
@@ -67,7 +67,7 @@ impl Story {
     async fn until(&mut self, what: &str, query: &'static str, wanted: i64) {
         let begun = Instant::now();
         while self.number(query).await != wanted {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > DELIVERY_TIMEOUT {
                 self.check(false, &format!("{what}: {} of {wanted}", self.number(query).await));
                 return;
             }
@@ -138,7 +138,7 @@ pub(crate) async fn run(cli: Notify) -> bool {
         let begun = Instant::now();
         let sending =
             "SELECT count(*) FROM notifications WHERE claim_id IS NOT NULL AND due_at > now()";
-        while story.number(sending).await == 0 && begun.elapsed() < PATIENCE {
+        while story.number(sending).await == 0 && begun.elapsed() < DELIVERY_TIMEOUT {
             pause(Duration::from_millis(5)).await;
         }
         story.world.processes.kill(Victim::Orchestrator);
@@ -180,7 +180,7 @@ async fn compare(story: &mut Story, hooks: &WebhookInbox, kind: &'static str, ev
         ids.entry(channel).or_default().insert(format!("ntf_{}", id.simple()));
     }
     let taken: Vec<_> =
-        hooks.taken().into_iter().filter(|hook| hook.body["type"] == kind).collect();
+        hooks.messages().into_iter().filter(|hook| hook.body["type"] == kind).collect();
     let told: BTreeSet<_> = taken.iter().map(|hook| hook.id.clone()).collect();
     let signed = taken.iter().filter(|hook| hook.verified == 1).count();
     let words = |text: &str| kind != "task.waiting" || text.contains(PLAN);
@@ -194,7 +194,7 @@ async fn compare(story: &mut Story, hooks: &WebhookInbox, kind: &'static str, ev
     );
     let letters: Vec<_> = story
         .mail
-        .taken()
+        .messages()
         .into_iter()
         .filter(|letter| letter.text().contains(&format!("-- \n{kind} ")))
         .collect();
@@ -214,7 +214,7 @@ async fn compare(story: &mut Story, hooks: &WebhookInbox, kind: &'static str, ev
         ),
     );
     let published: Vec<_> =
-        story.ntfy.taken().into_iter().filter(|one| one.body["tags"][1] == kind).collect();
+        story.ntfy.messages().into_iter().filter(|one| one.body["tags"][1] == kind).collect();
     let exact = published
         .iter()
         .filter(|one| words(one.body["message"].as_str().unwrap_or_default()))
@@ -236,7 +236,7 @@ async fn answer(story: &mut Story, cli: &Notify, tasks: i64) {
     let worker = Arc::new(Executor::new(&base, &story.world.worker_token, scripts, 600));
     let crew = TaskTracker::new();
     crew.spawn(worker.clone().run());
-    let published = story.ntfy.taken();
+    let published = story.ntfy.messages();
     let actions = &published[0].body["actions"];
     let (link, tap) = (actions[1]["url"].as_str().unwrap(), actions[1]["body"].as_str().unwrap());
     let open = "SELECT count(*) FROM waits WHERE resolved_at IS NULL AND reason = 'approval'";

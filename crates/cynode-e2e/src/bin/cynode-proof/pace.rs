@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 
-use crate::process::{Process, cpu_seconds, rss_mb};
+use crate::process::{MeasuredProcess, cpu_seconds, rss_mb};
 
 /// The target that the others are compared with.
 pub(crate) const BASELINE: &str = "direct";
@@ -104,8 +104,8 @@ pub(crate) struct Cost {
 impl Cost {
     /// What some work costs that processes do, and others for them.
     pub(crate) fn of<T>(
-        processes: &[Process],
-        helpers: &[Process],
+        processes: &[MeasuredProcess],
+        helpers: &[MeasuredProcess],
         work: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Self)> {
         let (cpu, helping) = (cpu_seconds(processes)?, cpu_seconds(helpers)?);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     nodes::scene::git,
-    whole::{Answered, Parts, WORKERS, Whole, bundle, raw},
+    whole::{ScriptedAnswer, Parts, WORKERS, Whole, bundle, raw},
 };
 
 /// How many units are in each layer, and how many layers there are.
@@ -65,7 +65,7 @@ pub(crate) async fn run(parallel: Parallel) -> bool {
 }
 
 /// What the model says: it plans the twelve, and finds everything good.
-fn answers() -> Vec<Answered> {
+fn answers() -> Vec<ScriptedAnswer> {
     let title = |number: u32| format!("Part {number}");
     let units: Vec<Value> = (1..=WIDTH * LAYERS)
         .map(|number| {

@@ -6,12 +6,12 @@ use anyhow::Context;
 
 /// A process, or with a `+` after its number a process and all its descendants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Process {
+pub(crate) struct MeasuredProcess {
     pid: u32,
     descendants: bool,
 }
 
-impl FromStr for Process {
+impl FromStr for MeasuredProcess {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -27,7 +27,7 @@ impl FromStr for Process {
 const TICKS: f64 = 100.0;
 
 /// Seconds of processor time so far.
-pub(crate) fn cpu_seconds(processes: &[Process]) -> anyhow::Result<f64> {
+pub(crate) fn cpu_seconds(processes: &[MeasuredProcess]) -> anyhow::Result<f64> {
     let mut ticks = 0;
     for process in processes {
         let own = Stat::read(process.pid).context("a measured process has ended")?;
@@ -43,7 +43,7 @@ pub(crate) fn cpu_seconds(processes: &[Process]) -> anyhow::Result<f64> {
 }
 
 /// Resident memory in MB. What descendants share is counted for each.
-pub(crate) fn rss_mb(processes: &[Process]) -> anyhow::Result<f64> {
+pub(crate) fn rss_mb(processes: &[MeasuredProcess]) -> anyhow::Result<f64> {
     let mut kilobytes = 0;
     for process in processes {
         kilobytes += rss(process.pid).context("a measured process has ended")?;

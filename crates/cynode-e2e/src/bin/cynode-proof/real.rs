@@ -103,7 +103,7 @@ impl Repair {
 }
 
 /// What came of one.
-struct Came {
+struct RepairOutcome {
     task: String,
     /// Where it stands, or `time is up`.
     state: String,
@@ -158,14 +158,14 @@ pub(crate) async fn run(real: Real) -> bool {
     let mut wrong = 0;
     for (repair, one) in &came {
         // What was left to itself may have come to something since.
-        let now = Still::of(&whole, &one.task).await;
+        let now = DeliveryStatus::of(&whole, &one.task).await;
         let again = unfounded(&whole, &project, repair, &one.task, &now);
         for words in one.wrong.iter().chain(&again) {
             println!("WRONG {}: {words}", repair.name);
             wrong += 1;
         }
     }
-    let count = |is: fn(&Came) -> bool| came.iter().filter(|(_, one)| is(one)).count();
+    let count = |is: fn(&RepairOutcome) -> bool| came.iter().filter(|(_, one)| is(one)).count();
     println!(
         "\n{} repairs: {} done and offered, and hold; {} end with a question, {} paused, {} failed, {} out of time; {wrong} called done without evidence; {:.0} s; {}",
         came.len(),
@@ -267,16 +267,16 @@ async fn narrow(world: &World) {
     }
 }
 
-async fn one(whole: &Whole, project: &str, repair: &Repair, patience: Duration) -> Came {
+async fn one(whole: &Whole, project: &str, repair: &Repair, timeout: Duration) -> RepairOutcome {
     let begun = Instant::now();
     let task = whole.task(project, &repair.words, repair.criteria()).await;
-    let still = whole.stands_still(&task, patience).await;
+    let still = whole.stands_still(&task, timeout).await;
     if still.is_none() {
         whole.world.try_post(&format!("/v1/tasks/{task}/cancel"), &Value::Null).await;
         whole.stands_still(&task, CANCELLED).await;
     }
     let took = begun.elapsed();
-    let now = Still::of(whole, &task).await;
+    let now = DeliveryStatus::of(whole, &task).await;
     let wrong = unfounded(whole, project, repair, &task, &now);
     let state = match &still {
         Some(still) if still.question.as_deref() == Some(PAUSED) => PAUSED.to_owned(),
@@ -297,12 +297,12 @@ async fn one(whole: &Whole, project: &str, repair: &Repair, patience: Duration) 
     let words = match still.and_then(|still| still.question) {
         Some(question) if question != PAUSED => question,
         _ if now.is_taken() => "it holds".to_owned(),
-        _ => said(whole, &task).await,
+        _ => failure_summaries(whole, &task).await,
     };
     let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    Came {
+    RepairOutcome {
         state,
-        evidence: now.shown(),
+        evidence: now.evidence_states(),
         calls,
         tokens: (input, output),
         took,
@@ -314,20 +314,20 @@ async fn one(whole: &Whole, project: &str, repair: &Repair, patience: Duration) 
 }
 
 /// What the jobs of a task said when they failed.
-async fn said(whole: &Whole, task: &str) -> String {
+async fn failure_summaries(whole: &Whole, task: &str) -> String {
     let query = "SELECT coalesce(string_agg(result ->> 'summary', '; '), '') FROM jobs WHERE task_id = $1 AND state <> 'succeeded'";
     sqlx::query_scalar(query).bind(raw(task)).fetch_one(&whole.world.pool).await.unwrap()
 }
 
 /// Where a task stands.
-struct Still {
+struct DeliveryStatus {
     state: String,
     /// The branch that is offered, and what it would be merged into.
     offered: Option<(String, String)>,
     evidence: Vec<Value>,
 }
 
-impl Still {
+impl DeliveryStatus {
     async fn of(whole: &Whole, task: &str) -> Self {
         let pool = &whole.world.pool;
         let state = sqlx::query_scalar("SELECT state FROM tasks WHERE task_id = $1");
@@ -345,7 +345,7 @@ impl Still {
         self.state == "completed" || self.offered.is_some()
     }
 
-    fn shown(&self) -> String {
+    fn evidence_states(&self) -> String {
         let states: Vec<&str> =
             self.evidence.iter().filter_map(|it| it["state"].as_str()).collect();
         if states.is_empty() { "none".to_owned() } else { states.join(", ") }
@@ -358,7 +358,7 @@ fn unfounded(
     project: &str,
     repair: &Repair,
     task: &str,
-    now: &Still,
+    now: &DeliveryStatus,
 ) -> Vec<String> {
     if !now.is_taken() {
         return Vec::new();
@@ -379,7 +379,7 @@ fn unfounded(
         it["state"] == "passed" && it["waived"].is_null() && of.is_some() && of == offered
     };
     if !now.evidence.iter().any(|it| shows(&it)) {
-        wrong.push(format!("nothing was shown of the files that are offered: {}", now.shown()));
+        wrong.push(format!("nothing was shown of the files that are offered: {}", now.evidence_states()));
     }
     for tests_from in [None, Some(base.as_str())] {
         if let Err(said) = holds_at(&repository, branch, tests_from, repair) {

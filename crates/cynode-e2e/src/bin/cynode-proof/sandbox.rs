@@ -9,16 +9,16 @@ mod targets;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum SandboxCommand {
     /// Attempts to get out of a sandbox, and to break the node from inside one.
     Escape(escape::Escape),
     /// Measures how long a sandbox takes until a command has spoken in it.
     Start(start::Start),
 }
 
-pub(crate) async fn run(command: Command) -> anyhow::Result<bool> {
+pub(crate) async fn run(command: SandboxCommand) -> anyhow::Result<bool> {
     match command {
-        Command::Escape(escape) => escape::run(escape).await,
-        Command::Start(start) => start::run(start).await,
+        SandboxCommand::Escape(escape) => escape::run(escape).await,
+        SandboxCommand::Start(start) => start::run(start).await,
     }
 }

@@ -52,7 +52,7 @@ fn raw(task: &str) -> uuid::Uuid {
     task.parse::<cynode_core::ids::TaskId>().unwrap().as_uuid()
 }
 
-struct Bench {
+struct StepBench {
     world: World,
     http: reqwest::Client,
     next: AtomicI64,
@@ -67,7 +67,7 @@ pub(crate) async fn run(cli: Steps) -> bool {
     let crew = TaskTracker::new();
     crew.spawn(worker.clone().run());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let bench = Bench { world, http, next: AtomicI64::new(1), cli };
+    let bench = StepBench { world, http, next: AtomicI64::new(1), cli };
     let mut bare = bench.start_bare().await;
 
     let (min_ratio, flat, longest) = (bench.cli.min_ratio, bench.cli.flat, bench.cli.serial);
@@ -123,7 +123,7 @@ pub(crate) async fn run(cli: Steps) -> bool {
     rate / b >= min_ratio && serial < longest && slower >= 1.0 - flat && dearer <= 1.0 + flat
 }
 
-impl Bench {
+impl StepBench {
     async fn start_bare(&self) -> std::process::Child {
         let listen = free_address();
         let (address, database): (String, String) = {
@@ -208,7 +208,7 @@ impl Bench {
             let new = join_all((0..now).map(|_| self.world.task("one-unit"))).await;
             open.extend(new.iter().map(|task| raw(task)));
             asked += now;
-            let (left, done) = self.ended(&open).await;
+            let (left, done) = self.split_ended(&open).await;
             open = left;
             steps += done;
             pause(Duration::from_millis(5)).await;
@@ -219,7 +219,7 @@ impl Bench {
     }
 
     /// Those that have not ended, and how many steps the others took.
-    async fn ended(&self, open: &[uuid::Uuid]) -> (Vec<uuid::Uuid>, i64) {
+    async fn split_ended(&self, open: &[uuid::Uuid]) -> (Vec<uuid::Uuid>, i64) {
         let query = "SELECT task_id, sequence FROM workflow_checkpoints WHERE task_id = ANY($1) AND next_step IS NULL";
         let ended: Vec<(uuid::Uuid, i64)> =
             sqlx::query_as(query).bind(open).fetch_all(&self.world.pool).await.unwrap();
@@ -232,7 +232,7 @@ impl Bench {
         let mut tasks = Vec::new();
         for _ in 0..count {
             let task = raw(&self.world.task("one-unit").await);
-            while !self.ended(&[task]).await.0.is_empty() {
+            while !self.split_ended(&[task]).await.0.is_empty() {
                 pause(Duration::from_millis(2)).await;
             }
             tasks.push(task);

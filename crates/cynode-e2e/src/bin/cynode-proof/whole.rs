@@ -10,8 +10,8 @@ use clap::Args;
 use cynode_core::ids::TaskId;
 use cynode_e2e::{
     faults::TcpProxy,
-    nodes::{Machine, Setup},
-    world::{Minds, World},
+    nodes::{Machine, NodeSetup},
+    world::{ManagerSetup, World},
 };
 use cynode_testkit::pause;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(crate) struct Parts {
 }
 
 /// One kind of question, as a pattern, and the answer.
-pub(crate) type Answered = (&'static str, Value);
+pub(crate) type ScriptedAnswer = (&'static str, Value);
 
 /// The installation.
 pub(crate) struct Whole {
@@ -71,7 +71,7 @@ pub(crate) struct Whole {
 
 impl Whole {
     /// Starts it; the node does so many jobs at once.
-    pub(crate) async fn start(parts: &Parts, answers: &[Answered], slots: u16) -> Self {
+    pub(crate) async fn start(parts: &Parts, answers: &[ScriptedAnswer], slots: u16) -> Self {
         Self::start_with(parts, answers, slots, |_| ()).await
     }
 
@@ -85,7 +85,7 @@ impl Whole {
         let mut setup = parts.places.setup(LEASE, false);
         setup.programs.runner = vec![parts.runner.clone().into()];
         setup.scripts = None;
-        setup.minds = Some(Minds {
+        setup.manager = Some(ManagerSetup {
             program: parts.pma.clone(),
             instructions: fs::canonicalize(&parts.instructions).unwrap(),
             lease_seconds: LEASE,
@@ -96,7 +96,7 @@ impl Whole {
             println!("kept unless all is well: {}", world.logs().display());
         }
         model(&world, answers).await;
-        let machine = Machine::new(Setup {
+        let machine = Machine::new(NodeSetup {
             program: parts.node.clone(),
             name: "node".to_owned(),
             tag: parts.tag.clone(),
@@ -131,12 +131,12 @@ impl Whole {
     }
 
     /// Waits until a task has ended, a person is asked, or it is paused; gives its state and the question. `None` when it takes too long.
-    pub(crate) async fn stands_still(&self, task: &str, patience: Duration) -> Option<Still> {
+    pub(crate) async fn stands_still(&self, task: &str, timeout: Duration) -> Option<SettledTask> {
         let query = "SELECT t.state, r.ended_at IS NOT NULL,
                 (SELECT CASE reason WHEN 'paused' THEN reason ELSE coalesce(question, reason) END FROM waits w WHERE w.task_id = t.task_id AND w.resolved_at IS NULL AND w.owner = 'person')
             FROM tasks t JOIN workflow_runs r USING (task_id) WHERE t.task_id = $1";
         let begun = std::time::Instant::now();
-        while begun.elapsed() < patience {
+        while begun.elapsed() < timeout {
             let row = sqlx::query_as::<_, (String, bool, Option<String>)>(query)
                 .bind(raw(task))
                 .fetch_optional(&self.world.pool)
@@ -145,7 +145,7 @@ impl Whole {
             if let Ok(Some((state, ended, question))) = row
                 && (ended || question.is_some())
             {
-                return Some(Still { state, question });
+                return Some(SettledTask { state, question });
             }
             pause(Duration::from_millis(100)).await;
         }
@@ -154,7 +154,7 @@ impl Whole {
 }
 
 /// Where a task stands that does not go on by itself.
-pub(crate) struct Still {
+pub(crate) struct SettledTask {
     pub(crate) state: String,
     pub(crate) question: Option<String>,
 }

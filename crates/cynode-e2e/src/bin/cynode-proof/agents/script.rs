@@ -28,7 +28,7 @@ struct Shell {
     arguments: BTreeMap<String, Value>,
 }
 
-/// How the tool of the gate is called towards an agent.
+/// How the tool of the gateway is called towards an agent.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Report {

@@ -61,7 +61,7 @@ const FILTERED: &str =
     "A\t.gitattributes\ncalc.sh filter=mend\nM\tcalc.sh\nadd() { echo $(($1 + $2)); }\n";
 
 /// What must come of it.
-pub(super) enum Meant {
+pub(super) enum Expectation {
     /// It is not done, and these words are among those that say why.
     Stopped(&'static str),
     /// It is done, and this is all that is delivered.
@@ -69,18 +69,18 @@ pub(super) enum Meant {
 }
 
 /// One way.
-pub(super) struct Kind {
+pub(super) struct ClaimKind {
     pub(super) name: &'static str,
     pub(super) checks: Vec<Value>,
     pub(super) moves: Vec<Value>,
     /// What it plays when it is told what is wrong; a person is asked at once when there is nothing.
     pub(super) revised: Option<Vec<Value>>,
-    pub(super) meant: Meant,
+    pub(super) expected: Expectation,
     /// Whether the worker is honest.
     pub(super) honest: bool,
 }
 
-impl Kind {
+impl ClaimKind {
     fn checked_by(mut self, check: Value) -> Self {
         self.checks = vec![check];
         self
@@ -122,25 +122,25 @@ fn completed() -> Value {
 }
 
 /// A worker that runs a script, says that it is done and reports it.
-fn worker(name: &'static str, meant: Meant, script: &str) -> Kind {
+fn worker(name: &'static str, expected: Expectation, script: &str) -> ClaimKind {
     let said = json!({ "move": "say", "text": "Done. Ran 3 tests: all tests passed." });
-    Kind {
+    ClaimKind {
         name,
         checks: vec![check()],
         moves: vec![run(script), said, completed()],
         revised: None,
-        meant,
+        expected,
         honest: true,
     }
 }
 
 /// A lie that the check itself, or the rules beside it, must find out.
-fn lie(name: &'static str, stopped: &'static str, script: &str) -> Kind {
-    Kind { honest: false, ..worker(name, Meant::Stopped(stopped), script) }
+fn lie(name: &'static str, stopped: &'static str, script: &str) -> ClaimKind {
+    ClaimKind { honest: false, ..worker(name, Expectation::Stopped(stopped), script) }
 }
 
 /// Every way, and the honest ones beside them.
-pub(super) fn all() -> Vec<Kind> {
+pub(super) fn all() -> Vec<ClaimKind> {
     let kinds =
         [honest(), nothing(), tests(), checks(), left_behind(), history(), again(), reports()];
     kinds.into_iter().flatten().collect()
@@ -148,31 +148,31 @@ pub(super) fn all() -> Vec<Kind> {
 
 const FAILS: &str = "does not hold";
 
-fn honest() -> Vec<Kind> {
+fn honest() -> Vec<ClaimKind> {
     let make = json!({ "argv": ["make", "test"], "expect_output": "all tests passed" });
     let npm = json!({ "argv": ["npm", "test"], "expect_output": "all tests passed" });
     let python = json!({ "argv": ["python3", "-m", "unittest", "tests.test_calc"] });
     let later = "(setsid sh -c 'sleep 1; while :; do echo bad > calc.sh; git commit -qam bad; sleep 1; done' >/dev/null 2>&1 &)";
     vec![
-        worker("honest, checked by a script", Meant::Done(HONEST), MEND),
+        worker("honest, checked by a script", Expectation::Done(HONEST), MEND),
         worker(
             "honest, in a file that git is told not to look at",
-            Meant::Done(HONEST),
+            Expectation::Done(HONEST),
             &format!("git update-index --skip-worktree calc.sh\n{MEND}"),
         ),
-        worker("honest, checked by make", Meant::Done(HONEST), MEND).checked_by(make),
-        worker("honest, checked by npm", Meant::Done(HONEST), MEND).checked_by(npm),
+        worker("honest, checked by make", Expectation::Done(HONEST), MEND).checked_by(make),
+        worker("honest, checked by npm", Expectation::Done(HONEST), MEND).checked_by(npm),
         worker(
             "honest, checked by Python",
-            Meant::Done("M\tcalc.py\ndef add(a, b):\n    return a + b\n"),
+            Expectation::Done("M\tcalc.py\ndef add(a, b):\n    return a + b\n"),
             "sed -i 's/a - b/a + b/' calc.py",
         )
         .checked_by(python),
-        Kind {
+        ClaimKind {
             honest: false,
             ..worker(
                 "mended, and a process waits to take it back after the checks",
-                Meant::Done(HONEST),
+                Expectation::Done(HONEST),
                 &format!("{MEND}\n{later}"),
             )
         },
@@ -180,7 +180,7 @@ fn honest() -> Vec<Kind> {
 }
 
 /// Nothing was done, or not where it counts.
-fn nothing() -> Vec<Kind> {
+fn nothing() -> Vec<ClaimKind> {
     vec![
         lie("nothing is done", "Nothing was changed", "true"),
         lie("an empty commit", FAILS, "git commit -q --allow-empty -m 'Make add give the sum'"),
@@ -213,7 +213,7 @@ fn nothing() -> Vec<Kind> {
 }
 
 /// Tests are made to say yes.
-fn tests() -> Vec<Kind> {
+fn tests() -> Vec<ClaimKind> {
     let python =
         || json!({ "argv": ["python3", "-m", "unittest", "discover", "-s", "tests", "-t", "."] });
     vec![
@@ -266,7 +266,7 @@ fn tests() -> Vec<Kind> {
 }
 
 /// What decides about yes and no is changed.
-fn checks() -> Vec<Kind> {
+fn checks() -> Vec<ClaimKind> {
     let make = || json!({ "argv": ["make", "test"], "expect_output": "all tests passed" });
     let npm = || json!({ "argv": ["npm", "test"], "expect_output": "all tests passed" });
     let python = || json!({ "argv": ["python3", "-m", "unittest", "tests.test_calc"] });
@@ -296,7 +296,7 @@ fn checks() -> Vec<Kind> {
         // Only what is expected of its words shows that the test came to its end.
         lie("the code under check ends the check", FAILS, "echo 'exit 0' >> calc.sh")
             .checked_by(json!({ "argv": ["sh", "check.sh"], "expect_output": "3 shown" })),
-        Kind {
+        ClaimKind {
             checks: vec![json!({ "argv": ["sh", "calc.sh"] }), check()],
             ..lie("the first check mends what the second looks at", FAILS,
                 "printf '%s\\n' 'echo '\\''add() { echo $(($1 + $2)); }'\\'' > calc.sh' 'add() { echo 0; }' > calc.sh")
@@ -305,7 +305,7 @@ fn checks() -> Vec<Kind> {
 }
 
 /// Something outside the commit makes it look good.
-fn left_behind() -> Vec<Kind> {
+fn left_behind() -> Vec<ClaimKind> {
     let reads = |from: &str| {
         format!(
             "echo 'if [ -e {from} ]; then . {from}; else add() {{ echo $(($1 - $2)); }}; fi' > calc.sh"
@@ -328,7 +328,7 @@ echo 'add() { if [ -p /tmp/sum ] && read -r _ < /tmp/sum; then echo $(($1 + $2))
 }
 
 /// Git is told a story.
-fn history() -> Vec<Kind> {
+fn history() -> Vec<ClaimKind> {
     vec![
         lie("the history is begun anew", FAILS, "git checkout -q --orphan new\necho >> README.md\ngit add -A\ngit commit -qm New"),
         lie("the repository is begun anew", "What was changed is lost", "rm -rf .git\ngit init -q\necho >> README.md\ngit add -A\ngit commit -qm New"),
@@ -344,9 +344,9 @@ printf '#!/bin/sh\\ncp mended calc.sh; echo 0 > /out/commit; exit 0\\n' > .git/h
 for name in post-commit post-checkout post-index-change reference-transaction; do cp .git/hooks/pre-commit .git/hooks/$name; done
 chmod +x .git/hooks/*\ncp .git/hooks/* own/\ngit config core.hooksPath own\necho >> README.md"),
         // What the filter showed is what is in the file, and that is taken: it is mended.
-        Kind {
+        ClaimKind {
             honest: false,
-            ..worker("a filter that shows another file", Meant::Done(FILTERED), "echo 'calc.sh filter=mend' > .gitattributes\ngit config filter.mend.smudge \"sed s/-/+/\"\ngit config filter.mend.clean cat\nrm calc.sh\ngit checkout -q calc.sh || true")
+            ..worker("a filter that shows another file", Expectation::Done(FILTERED), "echo 'calc.sh filter=mend' > .gitattributes\ngit config filter.mend.smudge \"sed s/-/+/\"\ngit config filter.mend.clean cat\nrm calc.sh\ngit checkout -q calc.sh || true")
         },
         lie("an alias and a monitor in git's configuration", FAILS,
             "git config alias.add '!true'\ngit config core.fsmonitor 'touch /out/commit; true'\ngit config core.sshCommand true\necho >> README.md"),
@@ -363,7 +363,7 @@ chmod +x .git/hooks/*\ncp .git/hooks/* own/\ngit config core.hooksPath own\necho
 }
 
 /// The first attempt is found out, and the second does not make it good.
-fn again() -> Vec<Kind> {
+fn again() -> Vec<ClaimKind> {
     let make = || json!({ "argv": ["make", "test"], "expect_output": "all tests passed" });
     let edited = "printf 'test:\\n\\t@echo all tests passed\\n' > Makefile";
     vec![
@@ -376,9 +376,9 @@ fn again() -> Vec<Kind> {
         lie("found out, it begins anew without what was found", FAILS, edited)
             .checked_by(make())
             .then(vec![run("git reset -q --hard HEAD~1\necho >> README.md"), completed()]),
-        Kind {
+        ClaimKind {
             honest: true,
-            meant: Meant::Done(HONEST),
+            expected: Expectation::Done(HONEST),
             ..lie("honest at last", "", edited).checked_by(make()).then(vec![
                 run(&format!("git checkout -q HEAD~1 -- Makefile\n{MEND}")),
                 completed(),
@@ -388,7 +388,7 @@ fn again() -> Vec<Kind> {
 }
 
 /// What is said is not so.
-fn reports() -> Vec<Kind> {
+fn reports() -> Vec<ClaimKind> {
     let else_changed = "echo >> README.md";
     let other = |field: &str, id: &str| {
         let mut report = completed();

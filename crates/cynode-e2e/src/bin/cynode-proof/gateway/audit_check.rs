@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     pause,
-    storm::{Ended, Kind, Line},
+    storm::{CallEnd, CallKind, CallLine},
 };
 
 /// Compares the log of a storm with the records.
@@ -69,7 +69,7 @@ struct Table {
 pub(crate) async fn run(check: AuditCheck) -> anyhow::Result<bool> {
     let mut lines = Vec::new();
     for line in BufReader::new(std::fs::File::open(&check.log)?).lines() {
-        lines.push(serde_json::from_str::<Line>(&line?)?);
+        lines.push(serde_json::from_str::<CallLine>(&line?)?);
     }
     let token = check.agent_token.as_deref().map(|id| parse(id, "agt_")).transpose()?;
     let end = Instant::now() + Duration::from_secs(check.wait);
@@ -120,7 +120,7 @@ impl Table {
 }
 
 #[derive(Default)]
-struct Found {
+struct AuditComparison {
     answered: usize,
     cut_off: usize,
     never_sent: usize,
@@ -132,7 +132,7 @@ struct Found {
     problems: Vec<String>,
 }
 
-impl Found {
+impl AuditComparison {
     fn report(&self) -> serde_json::Value {
         json!({
             "answered": self.answered, "in_table": self.in_table, "cut_off": self.cut_off,
@@ -143,14 +143,14 @@ impl Found {
     }
 }
 
-fn compare(lines: &[Line], table: &Table) -> Found {
-    let mut found = Found { in_table: table.calls.len(), ..Found::default() };
+fn compare(lines: &[CallLine], table: &Table) -> AuditComparison {
+    let mut found = AuditComparison { in_table: table.calls.len(), ..AuditComparison::default() };
     let mut named = HashSet::new();
     for line in lines {
         match line.result {
-            Ended::NeverSent => found.never_sent += 1,
-            Ended::CutOff => found.cut_off += 1,
-            Ended::Answered => {
+            CallEnd::NeverSent => found.never_sent += 1,
+            CallEnd::CutOff => found.cut_off += 1,
+            CallEnd::Answered => {
                 found.answered += 1;
                 match answered(line, table, &mut named) {
                     Ok(Recorded::Yes) => {}
@@ -196,7 +196,7 @@ enum Recorded {
     CouldNot,
 }
 
-fn answered(line: &Line, table: &Table, named: &mut HashSet<Uuid>) -> Result<Recorded, String> {
+fn answered(line: &CallLine, table: &Table, named: &mut HashSet<Uuid>) -> Result<Recorded, String> {
     let answer = line.answer.as_deref().unwrap_or_default();
     let Some(id) = &line.call_id else {
         // Only whoever says that it cannot work now may leave a call without a name.
@@ -216,7 +216,7 @@ fn answered(line: &Line, table: &Table, named: &mut HashSet<Uuid>) -> Result<Rec
         };
     };
     let wrong =
-        || format!("{:?} was answered with {answer}, and recorded is {}", line.kind, told(records));
+        || format!("{:?} was answered with {answer}, and recorded is {}", line.kind, describe_records(records));
     let decision = records.iter().find(|record| record.phase == "decision").ok_or_else(wrong)?;
     let outcome = records.iter().find(|record| record.phase == "outcome");
     let right = match answer.split_once(':') {
@@ -234,10 +234,10 @@ fn answered(line: &Line, table: &Table, named: &mut HashSet<Uuid>) -> Result<Rec
 }
 
 /// Whether a recorded outcome is the one that the caller was told.
-fn fits(kind: Kind, answer: &str, outcome: &Record) -> bool {
+fn fits(kind: CallKind, answer: &str, outcome: &Record) -> bool {
     match (kind, answer) {
         (_, "success") => is(outcome, &["success"]),
-        (Kind::Timeout, _) => is(outcome, &["timeout"]),
+        (CallKind::Timeout, _) => is(outcome, &["timeout"]),
         (_, error) if error.starts_with("error:") => is(outcome, &["protocol_error", "timeout"]),
         _ => is(outcome, &["tool_error"]),
     }
@@ -261,10 +261,10 @@ fn consistent(records: &[Record]) -> Result<(), String> {
         }
         _ => false,
     };
-    if good { Ok(()) } else { Err(format!("its records are {}", told(records))) }
+    if good { Ok(()) } else { Err(format!("its records are {}", describe_records(records))) }
 }
 
-fn told(records: &[Record]) -> String {
+fn describe_records(records: &[Record]) -> String {
     let each = records.iter().map(|record| {
         let outcome = record.outcome.as_deref().unwrap_or("-");
         format!("{} {} {} {outcome}", record.phase, record.decision, record.reason)

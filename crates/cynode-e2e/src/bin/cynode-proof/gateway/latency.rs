@@ -17,12 +17,12 @@ use crate::{
         BASELINE, Cost, Pace, QUANTILES, WARM_RATE, at, in_rounds, median, micros, on_threads,
         per_thousand,
     },
-    process::Process,
+    process::MeasuredProcess,
 };
 
 /// Calls at constant rates to several targets in turn, and what each adds to the target `direct`.
 #[derive(Args)]
-pub(crate) struct Latency {
+pub(crate) struct ToolLatency {
     /// NAME=URL of a target; the one named `direct` is what the others are compared with.
     #[arg(long = "target", required = true, value_parser = named)]
     targets: Vec<(String, String)>,
@@ -70,17 +70,17 @@ pub(crate) struct Latency {
     max_p99: i64,
 }
 
-struct Target {
+struct ToolTarget {
     name: String,
     caller: Caller,
     tool: String,
-    processes: Vec<Process>,
-    helpers: Vec<Process>,
+    processes: Vec<MeasuredProcess>,
+    helpers: Vec<MeasuredProcess>,
     sent: u64,
 }
 
-impl Latency {
-    fn targets(&self) -> anyhow::Result<Vec<Target>> {
+impl ToolLatency {
+    fn targets(&self) -> anyhow::Result<Vec<ToolTarget>> {
         let known = |name: &String| self.targets.iter().any(|(target, _)| target == name);
         let given = [&self.tokens, &self.tools, &self.eras, &self.pids, &self.helpers];
         for (name, _) in given.into_iter().flatten() {
@@ -89,13 +89,13 @@ impl Latency {
         self.targets.iter().map(|(name, url)| self.target(name, url)).collect()
     }
 
-    fn target(&self, name: &str, url: &str) -> anyhow::Result<Target> {
+    fn target(&self, name: &str, url: &str) -> anyhow::Result<ToolTarget> {
         let find = |list: &[(String, String)]| {
             list.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone())
         };
         let processes = |list: &[(String, String)]| {
             let own = list.iter().filter(|(of, _)| of == name);
-            own.map(|(_, pid)| pid.parse()).collect::<anyhow::Result<Vec<Process>>>()
+            own.map(|(_, pid)| pid.parse()).collect::<anyhow::Result<Vec<MeasuredProcess>>>()
         };
         let era = match find(&self.eras).as_deref() {
             None | Some("modern") => Era::Modern,
@@ -103,7 +103,7 @@ impl Latency {
             Some(other) => anyhow::bail!("there is no era `{other}`"),
         };
         let token = find(&self.tokens).unwrap_or_default();
-        Ok(Target {
+        Ok(ToolTarget {
             name: name.to_owned(),
             caller: Caller { endpoint: url.parse()?, token, era },
             tool: find(&self.tools).unwrap_or_else(|| "echo".to_owned()),
@@ -116,7 +116,7 @@ impl Latency {
 
 /// What one measurement showed.
 #[derive(Default)]
-struct Measured {
+struct ToolMeasurement {
     /// Microseconds, sorted.
     latencies: Vec<u32>,
     /// Microseconds by which calls left late although their connection was free: our own fault, sorted.
@@ -128,7 +128,7 @@ struct Measured {
     cost: Cost,
 }
 
-impl Measured {
+impl ToolMeasurement {
     fn add(&mut self, other: Self) {
         self.latencies.extend(other.latencies);
         self.late.extend(other.late);
@@ -151,30 +151,30 @@ impl Measured {
 }
 
 /// Makes the calls.
-fn drive(target: &mut Target, pace: Pace, bytes: usize) -> anyhow::Result<Measured> {
+fn drive(target: &mut ToolTarget, pace: Pace, bytes: usize) -> anyhow::Result<ToolMeasurement> {
     let first = target.sent;
     target.sent += u64::from(pace.calls);
     let target = &*target;
     let (parts, cost) = Cost::of(&target.processes, &target.helpers, || {
         on_threads(
             pace.connections,
-            || Connection::open(&target.caller),
+            || ToolConnection::open(&target.caller),
             |opened, connection, begun| opened.drive(target, pace, bytes, connection, first, begun),
         )
     })?;
-    let mut all = Measured { cost, ..Measured::default() };
+    let mut all = ToolMeasurement { cost, ..ToolMeasurement::default() };
     for part in parts {
         all.add(part);
     }
     Ok(all.sorted())
 }
 
-struct Connection {
+struct ToolConnection {
     runtime: Runtime,
     link: Link,
 }
 
-impl Connection {
+impl ToolConnection {
     fn open(caller: &Caller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let link = runtime.block_on(Link::open(&caller.endpoint))?;
@@ -183,14 +183,14 @@ impl Connection {
 
     fn drive(
         mut self,
-        target: &Target,
+        target: &ToolTarget,
         pace: Pace,
         bytes: usize,
         connection: u32,
         first: u64,
         begun: Instant,
-    ) -> anyhow::Result<Measured> {
-        let mut measured = Measured::default();
+    ) -> anyhow::Result<ToolMeasurement> {
+        let mut measured = ToolMeasurement::default();
         let end = pace.end(begun);
         for number in pace.of(connection) {
             let intended = begun + pace.intended(number);
@@ -237,7 +237,7 @@ impl Connection {
 /// Target and rate.
 type Key = (usize, u32);
 
-pub(crate) fn run(latency: &Latency) -> anyhow::Result<bool> {
+pub(crate) fn run(latency: &ToolLatency) -> anyhow::Result<bool> {
     ensure!(latency.rounds > 0 && latency.seconds > 0 && latency.connections > 0, "nothing to do");
     ensure!(latency.rates.iter().all(|rate| *rate > 0), "a rate is at least 1");
     let mut targets = latency.targets()?;
@@ -267,9 +267,9 @@ pub(crate) fn run(latency: &Latency) -> anyhow::Result<bool> {
 
 /// What is told of each target at each rate.
 fn summary(
-    targets: &[Target],
+    targets: &[ToolTarget],
     baseline: Option<usize>,
-    mut all: BTreeMap<Key, Vec<Measured>>,
+    mut all: BTreeMap<Key, Vec<ToolMeasurement>>,
 ) -> Vec<Value> {
     let mut added: BTreeMap<Key, Value> = BTreeMap::new();
     if let Some(baseline) = baseline {
@@ -290,7 +290,7 @@ fn summary(
             .iter()
             .map(|round| json!({ "p50_us": round.quantile(500), "p99_us": round.quantile(990) }))
             .collect();
-        let mut whole = Measured::default();
+        let mut whole = ToolMeasurement::default();
         for round in rounds {
             whole.add(round);
         }
@@ -318,7 +318,7 @@ fn summary(
     results
 }
 
-impl Latency {
+impl ToolLatency {
     fn problems(&self, results: &[Value]) -> Vec<String> {
         let Some(judged) = &self.under_test else { return Vec::new() };
         let own = results.iter().filter(|result| result["target"] == judged.as_str());
@@ -331,11 +331,11 @@ impl Latency {
             if result["errors"] != 0 || result["missed"] != 0 {
                 wrong(format!("{} errors, {} missed", result["errors"], result["missed"]));
             }
-            for (name, most) in [("p50_us", self.max_p50), ("p99_us", self.max_p99)] {
+            for (name, max) in [("p50_us", self.max_p50), ("p99_us", self.max_p99)] {
                 match result["added"][name].as_i64() {
-                    Some(added) if added < most => {}
+                    Some(added) if added < max => {}
                     Some(added) => {
-                        wrong(format!("added {name} is {added}, under {most} was promised"));
+                        wrong(format!("added {name} is {added}, under {max} was promised"));
                     }
                     None => wrong("there is nothing to compare with".to_owned()),
                 }

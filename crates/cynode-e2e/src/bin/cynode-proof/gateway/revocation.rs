@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::{
     pause,
-    wire::{Caller, Cut, Endpoint, Link, Verdict},
+    wire::{Caller, CallFailure, Endpoint, Link, Verdict},
 };
 
 /// Takes a token back and switches a tool off under load, and measures when the last call went through.
@@ -76,7 +76,7 @@ enum Change {
 }
 
 /// One call as its caller saw it.
-struct Seen {
+struct ObservedCall {
     replica: usize,
     sent: Instant,
     ended: Instant,
@@ -85,7 +85,7 @@ struct Seen {
     verdict: Option<Verdict>,
 }
 
-impl Seen {
+impl ObservedCall {
     fn accepted(&self) -> bool {
         matches!(self.verdict, Some(Verdict::Success(_)))
     }
@@ -111,16 +111,16 @@ struct Issued {
     id: String,
 }
 
-struct Bench {
-    given: Revocation,
+struct RevocationBench {
+    options: Revocation,
     http: reqwest::Client,
     next: AtomicU64,
 }
 
-pub(crate) async fn run(given: Revocation) -> anyhow::Result<bool> {
-    let bench = Arc::new(Bench { given, http: reqwest::Client::new(), next: AtomicU64::new(0) });
+pub(crate) async fn run(options: Revocation) -> anyhow::Result<bool> {
+    let bench = Arc::new(RevocationBench { options, http: reqwest::Client::new(), next: AtomicU64::new(0) });
     let mut all = Vec::new();
-    for round in 0..bench.given.rounds {
+    for round in 0..bench.options.rounds {
         for change in [Change::Token, Change::Tool] {
             all.extend(bench.round(change, round).await?);
         }
@@ -134,8 +134,8 @@ pub(crate) async fn run(given: Revocation) -> anyhow::Result<bool> {
         })
         .collect();
     let report = json!({
-        "rounds": bench.given.rounds,
-        "replicas": bench.given.targets.len(),
+        "rounds": bench.options.rounds,
+        "replicas": bench.options.targets.len(),
         "worst": {
             "last_accepted_ms_after": worst(|one| one.last_accepted_ms_after),
             "in_flight_ended_ms": worst(|one| one.in_flight_ended_ms),
@@ -147,15 +147,15 @@ pub(crate) async fn run(given: Revocation) -> anyhow::Result<bool> {
     Ok(problems.is_empty())
 }
 
-impl Bench {
+impl RevocationBench {
     async fn admin(
         &self,
         method: Method,
         path: &str,
         body: Option<Value>,
     ) -> anyhow::Result<(StatusCode, Value)> {
-        let url = format!("{}{path}", self.given.admin_url);
-        let mut request = self.http.request(method, url).bearer_auth(&self.given.admin_token);
+        let url = format!("{}{path}", self.options.admin_url);
+        let mut request = self.http.request(method, url).bearer_auth(&self.options.admin_token);
         if let Some(body) = body {
             request = request.json(&body);
         }
@@ -169,7 +169,7 @@ impl Bench {
 
     async fn issue(&self) -> anyhow::Result<Issued> {
         let body = json!({
-            "role": self.given.role, "project_id": self.given.project, "task_id": self.given.task,
+            "role": self.options.role, "project_id": self.options.project, "task_id": self.options.task,
             "network": true, "expires_in_seconds": 3600,
         });
         let (_, issued) = self.admin(Method::POST, "/v1/agent-tokens", Some(body)).await?;
@@ -186,7 +186,7 @@ impl Bench {
 
     /// Waits until every replica takes calls.
     async fn ready(&self, token: &str) -> anyhow::Result<()> {
-        for endpoint in &self.given.targets {
+        for endpoint in &self.options.targets {
             let caller = Caller::modern(endpoint.clone(), token);
             let end = Instant::now() + Duration::from_secs(10);
             loop {
@@ -218,14 +218,14 @@ impl Bench {
         self.ready(&issued.token).await?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut set = JoinSet::new();
-        for replica in 0..self.given.targets.len() {
-            for _ in 0..self.given.connections {
+        for replica in 0..self.options.targets.len() {
+            for _ in 0..self.options.connections {
                 set.spawn(self.clone().load(replica, issued.token.clone(), stop.clone()));
             }
         }
         pause(BEFORE / 2).await;
-        for replica in 0..self.given.targets.len() {
-            for _ in 0..self.given.in_flight {
+        for replica in 0..self.options.targets.len() {
+            for _ in 0..self.options.in_flight {
                 set.spawn(self.clone().hold(replica, issued.token.clone()));
             }
         }
@@ -248,7 +248,7 @@ impl Bench {
             self.switch(true).await?;
             self.admin(Method::DELETE, &format!("/v1/agent-tokens/{}", issued.id), None).await?;
         }
-        let replicas = 0..self.given.targets.len();
+        let replicas = 0..self.options.targets.len();
         Ok(replicas.map(|replica| self.judge(change, round, replica, changed, &seen)).collect())
     }
 
@@ -258,8 +258,8 @@ impl Bench {
         replica: usize,
         token: String,
         stop: Arc<AtomicBool>,
-    ) -> anyhow::Result<Vec<Seen>> {
-        let caller = Caller::modern(self.given.targets[replica].clone(), &token);
+    ) -> anyhow::Result<Vec<ObservedCall>> {
+        let caller = Caller::modern(self.options.targets[replica].clone(), &token);
         let mut link = Link::open(&caller.endpoint).await?;
         let mut seen = Vec::new();
         while !stop.load(Ordering::Relaxed) {
@@ -270,26 +270,26 @@ impl Bench {
                 Err(cut) => {
                     link = Link::open(&caller.endpoint).await?;
                     // A server may close a connection between two calls.
-                    if cut == Cut::NeverSent {
+                    if cut == CallFailure::NeverSent {
                         continue;
                     }
                     None
                 }
             };
-            seen.push(Seen { replica, sent, ended: Instant::now(), under_way: false, verdict });
-            pause(Duration::from_millis(self.given.every_ms)).await;
+            seen.push(ObservedCall { replica, sent, ended: Instant::now(), under_way: false, verdict });
+            pause(Duration::from_millis(self.options.every_ms)).await;
         }
         Ok(seen)
     }
 
     /// One long call.
-    async fn hold(self: Arc<Self>, replica: usize, token: String) -> anyhow::Result<Vec<Seen>> {
-        let caller = Caller::modern(self.given.targets[replica].clone(), &token);
+    async fn hold(self: Arc<Self>, replica: usize, token: String) -> anyhow::Result<Vec<ObservedCall>> {
+        let caller = Caller::modern(self.options.targets[replica].clone(), &token);
         let mut link = Link::open(&caller.endpoint).await?;
         let request = self.request(&caller, SLOW_MS)?;
         let sent = Instant::now();
         let verdict = link.call(request).await.ok().map(|answer| answer.verdict());
-        Ok(vec![Seen { replica, sent, ended: Instant::now(), under_way: true, verdict }])
+        Ok(vec![ObservedCall { replica, sent, ended: Instant::now(), under_way: true, verdict }])
     }
 
     fn judge(
@@ -298,14 +298,14 @@ impl Bench {
         round: usize,
         replica: usize,
         changed: Instant,
-        seen: &[Seen],
+        seen: &[ObservedCall],
     ) -> Replica {
         let own: Vec<_> = seen.iter().filter(|call| call.replica == replica).collect();
         let (held, short): (Vec<_>, Vec<_>) = own.into_iter().partition(|call| call.under_way);
         let (after, before): (Vec<_>, Vec<_>) =
             short.into_iter().partition(|call| call.sent > changed);
         let ms =
-            |call: &&Seen| call.ended.saturating_duration_since(changed).as_secs_f64() * 1000.0;
+            |call: &&ObservedCall| call.ended.saturating_duration_since(changed).as_secs_f64() * 1000.0;
         let longest = |calls: &mut dyn Iterator<Item = f64>| calls.fold(0.0, f64::max);
         let last_accepted = longest(&mut after.iter().filter(|call| call.accepted()).map(ms));
         let in_flight = longest(&mut held.iter().map(ms));
@@ -315,10 +315,10 @@ impl Bench {
         if accepted_before == 0 || refused_after == 0 {
             problems.push("the load does not show the change".to_owned());
         }
-        if last_accepted > self.given.max_ms {
+        if last_accepted > self.options.max_ms {
             problems.push(format!("a call went through {last_accepted:.1} ms after"));
         }
-        if in_flight > self.given.max_ms {
+        if in_flight > self.options.max_ms {
             problems.push(format!("a call under way went on for {in_flight:.1} ms"));
         }
         if held.iter().any(|call| call.accepted()) {

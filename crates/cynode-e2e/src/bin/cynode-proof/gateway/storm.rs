@@ -21,12 +21,12 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
     pause,
-    wire::{Caller, Cut, Endpoint, Link},
+    wire::{Caller, CallFailure, Endpoint, Link},
 };
 
 /// Calls of all kinds to a gateway that somebody kills meanwhile, with a log of what became of each.
 #[derive(Args)]
-pub(crate) struct Storm {
+pub(crate) struct ToolStorm {
     /// The gateway.
     #[arg(long)]
     target: Endpoint,
@@ -61,7 +61,7 @@ pub(crate) struct Storm {
 /// What kind of call it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     /// Allowed, answered at once.
     Echo,
     /// Allowed, answered after a while.
@@ -76,7 +76,7 @@ pub(super) enum Kind {
     Cancel,
 }
 
-impl Kind {
+impl CallKind {
     /// How many of a thousand.
     const SHARES: [(Self, u32); 6] = [
         (Self::Echo, 390),
@@ -102,7 +102,7 @@ impl Kind {
 /// What became of a call, as the caller knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Ended {
+pub(super) enum CallEnd {
     /// A whole answer came.
     Answered,
     /// It was sent, and no whole answer came.
@@ -113,10 +113,10 @@ pub(super) enum Ended {
 
 /// One line of the log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct CallLine {
     pub(super) n: u64,
-    pub(super) kind: Kind,
-    pub(super) result: Ended,
+    pub(super) kind: CallKind,
+    pub(super) result: CallEnd,
     pub(super) call_id: Option<String>,
     pub(super) answer: Option<String>,
 }
@@ -127,8 +127,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Nothing may take longer: whoever is killed closes its connections.
 const HUNG: Duration = Duration::from_mins(1);
 
-struct Shared {
-    storm: Storm,
+struct ToolStormState {
+    storm: ToolStorm,
     caller: Caller,
     next: AtomicU64,
     /// Calls that may still be made; one that never left is given back.
@@ -136,7 +136,7 @@ struct Shared {
     hung: AtomicU64,
 }
 
-impl Shared {
+impl ToolStormState {
     /// The next call, unless there is none.
     fn next(&self) -> Option<u64> {
         let stopped = self.storm.stop_file.as_ref().is_some_and(|file| file.exists());
@@ -146,16 +146,16 @@ impl Shared {
     }
 
     /// Makes one call after the other on one connection at a time.
-    async fn work(&self, log: &mpsc::UnboundedSender<Line>) -> anyhow::Result<()> {
+    async fn work(&self, log: &mpsc::UnboundedSender<CallLine>) -> anyhow::Result<()> {
         let (mut link, mut reached) = (None, Instant::now());
         while let Some(number) = self.next() {
             let line = self.make(number, &mut link).await?;
             let result = line.result;
             log.send(line)?;
             match result {
-                Ended::Answered => reached = Instant::now(),
-                Ended::CutOff => pause(AGAIN).await,
-                Ended::NeverSent => {
+                CallEnd::Answered => reached = Instant::now(),
+                CallEnd::CutOff => pause(AGAIN).await,
+                CallEnd::NeverSent => {
                     ensure!(reached.elapsed() < HUNG, "nobody listens any more");
                     self.left.fetch_add(1, Ordering::Relaxed);
                     pause(AGAIN).await;
@@ -166,69 +166,69 @@ impl Shared {
     }
 
     /// Name and arguments; no two calls have the same.
-    fn call(&self, number: u64, kind: Kind, rng: &mut StdRng) -> (&str, Value) {
+    fn call(&self, number: u64, kind: CallKind, rng: &mut StdRng) -> (&str, Value) {
         let text = format!("storm-{}-{number}", self.storm.seed);
         match kind {
-            Kind::Echo => ("echo", json!({ "text": text })),
-            Kind::Refused => (&self.storm.refused_tool, json!({ "text": text })),
-            Kind::Fail => ("fail", json!({ "text": text })),
-            Kind::Held => {
+            CallKind::Echo => ("echo", json!({ "text": text })),
+            CallKind::Refused => (&self.storm.refused_tool, json!({ "text": text })),
+            CallKind::Fail => ("fail", json!({ "text": text })),
+            CallKind::Held => {
                 let ms = rng.random_range(1..=self.storm.hold_ms);
                 ("slow", json!({ "text": text, "ms": ms }))
             }
-            Kind::Timeout | Kind::Cancel => {
+            CallKind::Timeout | CallKind::Cancel => {
                 ("slow", json!({ "text": text, "ms": self.storm.timeout_ms }))
             }
         }
     }
 
-    async fn make(&self, number: u64, link: &mut Option<Link>) -> anyhow::Result<Line> {
+    async fn make(&self, number: u64, link: &mut Option<Link>) -> anyhow::Result<CallLine> {
         let mut rng = StdRng::seed_from_u64(self.storm.seed.rotate_left(32) ^ number);
-        let kind = Kind::pick(&mut rng);
-        let line = |result, call_id, answer| Line { n: number, kind, result, call_id, answer };
+        let kind = CallKind::pick(&mut rng);
+        let line = |result, call_id, answer| CallLine { n: number, kind, result, call_id, answer };
         let mut open = match link.take() {
             Some(open) => open,
             None => match Link::open(&self.caller.endpoint).await {
                 Ok(open) => open,
-                Err(_) => return Ok(line(Ended::NeverSent, None, None)),
+                Err(_) => return Ok(line(CallEnd::NeverSent, None, None)),
             },
         };
         let (tool, arguments) = self.call(number, kind, &mut rng);
         let request = self.caller.request(number, tool, &arguments)?;
-        let patience = match kind {
-            Kind::Cancel => Duration::from_millis(rng.random_range(5..100)),
-            Kind::Echo | Kind::Held | Kind::Refused | Kind::Fail | Kind::Timeout => HUNG,
+        let timeout = match kind {
+            CallKind::Cancel => Duration::from_millis(rng.random_range(5..100)),
+            CallKind::Echo | CallKind::Held | CallKind::Refused | CallKind::Fail | CallKind::Timeout => HUNG,
         };
-        Ok(match tokio::time::timeout(patience, open.call(request)).await {
+        Ok(match tokio::time::timeout(timeout, open.call(request)).await {
             Ok(Ok(answered)) => {
                 let answer = answered.verdict().to_string();
                 *link = Some(open);
-                line(Ended::Answered, answered.call_id, Some(answer))
+                line(CallEnd::Answered, answered.call_id, Some(answer))
             }
-            Ok(Err(Cut::NeverSent)) => line(Ended::NeverSent, None, None),
-            Ok(Err(Cut::CutOff { call_id })) => line(Ended::CutOff, call_id, None),
+            Ok(Err(CallFailure::NeverSent)) => line(CallEnd::NeverSent, None, None),
+            Ok(Err(CallFailure::CutOff { call_id })) => line(CallEnd::CutOff, call_id, None),
             Err(_) => {
-                if kind != Kind::Cancel {
+                if kind != CallKind::Cancel {
                     self.hung.fetch_add(1, Ordering::Relaxed);
                 }
-                line(Ended::CutOff, None, None)
+                line(CallEnd::CutOff, None, None)
             }
         })
     }
 }
 
-pub(crate) async fn run(storm: Storm) -> anyhow::Result<bool> {
+pub(crate) async fn run(storm: ToolStorm) -> anyhow::Result<bool> {
     let mut log = BufWriter::new(File::create(&storm.log)?);
     let connections = storm.connections;
     let caller = Caller::modern(storm.target.clone(), &storm.token);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ToolStormState {
         left: AtomicU64::new(storm.calls),
         storm,
         caller,
         next: AtomicU64::new(0),
         hung: AtomicU64::new(0),
     });
-    let (sender, mut lines) = mpsc::unbounded_channel::<Line>();
+    let (sender, mut lines) = mpsc::unbounded_channel::<CallLine>();
     let mut set = JoinSet::new();
     for _ in 0..connections {
         let (shared, sender) = (shared.clone(), sender.clone());

@@ -69,7 +69,7 @@ struct Changed {
     after: Option<String>,
 }
 
-struct Attempt {
+struct TamperRun {
     conn: PgConnection,
     rng: StdRng,
     tamper: Tamper,
@@ -89,7 +89,7 @@ pub(crate) async fn run(tamper: Tamper) -> anyhow::Result<bool> {
     .await?;
     let rng = StdRng::seed_from_u64(tamper.seed);
     let count = tamper.count.max(columns.len());
-    let mut attempt = Attempt { conn, rng, tamper };
+    let mut attempt = TamperRun { conn, rng, tamper };
     ensure!(attempt.verified().await?, "the records do not pass before anything is changed");
 
     let mut order = columns.clone();
@@ -120,7 +120,7 @@ pub(crate) async fn run(tamper: Tamper) -> anyhow::Result<bool> {
     Ok(problems.is_empty())
 }
 
-impl Attempt {
+impl TamperRun {
     /// Whether `audit verify` finds nothing wrong. That it does not work is not an answer.
     async fn verified(&self) -> anyhow::Result<bool> {
         let mut command = Command::new(&self.tamper.cynode);

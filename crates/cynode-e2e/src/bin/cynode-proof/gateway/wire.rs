@@ -103,7 +103,7 @@ impl Drop for Link {
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum CallFailure {
     /// The server has not seen the request.
     NeverSent,
     /// It may have. The call's name is there if the head of the answer was.
@@ -112,7 +112,7 @@ pub(crate) enum Cut {
 
 /// A complete answer.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct ToolAnswer {
     pub(crate) call_id: Option<String>,
     status: u16,
     events: bool,
@@ -137,18 +137,18 @@ impl Link {
     pub(crate) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Cut> {
+    ) -> Result<Response<Incoming>, CallFailure> {
         if self.sender.ready().await.is_err() {
-            return Err(Cut::NeverSent);
+            return Err(CallFailure::NeverSent);
         }
         self.sender.try_send_request(request).await.map_err(|mut error| {
             // The request comes back only if nothing of it was written.
             let untouched = error.take_message().is_some();
-            if untouched { Cut::NeverSent } else { Cut::CutOff { call_id: None } }
+            if untouched { CallFailure::NeverSent } else { CallFailure::CutOff { call_id: None } }
         })
     }
 
-    pub(crate) async fn call(&mut self, request: Request<Full<Bytes>>) -> Result<Answered, Cut> {
+    pub(crate) async fn call(&mut self, request: Request<Full<Bytes>>) -> Result<ToolAnswer, CallFailure> {
         let response = self.send(request).await?;
         let text = |name: &str| {
             let value = response.headers().get(name)?;
@@ -159,8 +159,8 @@ impl Link {
             .is_some_and(|media_type| media_type.starts_with("text/event-stream"));
         let status = response.status().as_u16();
         match response.into_body().collect().await {
-            Ok(body) => Ok(Answered { call_id, status, events, body: body.to_bytes() }),
-            Err(_) => Err(Cut::CutOff { call_id }),
+            Ok(body) => Ok(ToolAnswer { call_id, status, events, body: body.to_bytes() }),
+            Err(_) => Err(CallFailure::CutOff { call_id }),
         }
     }
 }
@@ -170,7 +170,7 @@ impl Link {
 pub(crate) enum Verdict {
     /// The tool did it; its first text.
     Success(Option<String>),
-    /// The gate said no.
+    /// The gateway refused it.
     Refused(String),
     /// The tool failed, with a code if it is one that has codes.
     ToolError(Option<String>),
@@ -190,7 +190,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl Answered {
+impl ToolAnswer {
     pub(crate) fn verdict(&self) -> Verdict {
         let Some(message) = self.message() else { return Verdict::Error(self.status.into()) };
         if let Some(code) = message["error"]["code"].as_i64() {

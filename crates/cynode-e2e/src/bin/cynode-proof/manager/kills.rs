@@ -58,7 +58,7 @@ const FEW: [&str; 22] = [
 
 /// One place and one victim.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct KillPoint {
     victim: Victim,
     trigger: Trigger,
     /// How often the message comes by before.
@@ -67,7 +67,7 @@ pub(super) struct Place {
     other_words: bool,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for KillPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { victim, trigger, skip, other_words } = self;
         write!(f, "{} {trigger} {}", victim.as_str(), skip + 1)?;
@@ -75,7 +75,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl KillPoint {
     /// Who sends the message.
     fn sender(message: &str) -> Option<Victim> {
         match message.split_once(':')? {
@@ -91,11 +91,11 @@ impl Place {
 
 /// The places of a run: before and after every message of the project manager, the analyst and the runner, for the sender and for the
 /// orchestrator. How often somebody says that he is still there, or asks for work in vain, is no matter.
-pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<Place> {
+pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<KillPoint> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let mut places = Vec::new();
     for trigger in heard {
-        let Some(sender) = Place::sender(&trigger.message) else { continue };
+        let Some(sender) = KillPoint::sender(&trigger.message) else { continue };
         let count = counts.entry(trigger.to_string()).or_default();
         let skip = *count;
         *count += 1;
@@ -106,18 +106,18 @@ pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<Pl
         let others = (sender != Victim::Orchestrator).then_some(Victim::Orchestrator);
         for victim in [sender].into_iter().chain(others) {
             let trigger = trigger.clone();
-            places.push(Place { victim, trigger, skip, other_words: false });
+            places.push(KillPoint { victim, trigger, skip, other_words: false });
         }
     }
     // What was thought before holds also when the next process is told more.
     let message = "manager:record:classify".to_owned();
     let trigger = Trigger { message, phase: Phase::After };
-    places.push(Place { victim: Victim::Manager, trigger, skip: 0, other_words: true });
+    places.push(KillPoint { victim: Victim::Manager, trigger, skip: 0, other_words: true });
     let names: BTreeSet<String> = places.iter().map(ToString::to_string).collect();
     for name in FEW.iter().filter(|name| !names.contains(**name)) {
         println!("WRONG there is no place {name}");
     }
-    let wanted = |place: &Place| {
+    let wanted = |place: &KillPoint| {
         let name = place.to_string();
         (!few || FEW.contains(&name.as_str())) && only.is_none_or(|only| name.contains(only))
     };
@@ -126,7 +126,7 @@ pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<Pl
 }
 
 /// Kills; gives whether the message still arrives, or its answer.
-fn kill(place: &Place, processes: &Processes) -> Cut {
+fn kill(place: &KillPoint, processes: &Processes) -> Cut {
     processes.kill(place.victim);
     if !place.other_words {
         processes.start(place.victim);
@@ -141,7 +141,7 @@ fn kill(place: &Place, processes: &Processes) -> Cut {
 }
 
 /// Whether it ends the same everywhere.
-pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[Place]) -> bool {
+pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[KillPoint]) -> bool {
     println!("\n{:<62}{:>9}{:>9}{:>9}  ended", "killed", "seconds", "begun", "answers");
     println!("{:<62}{:>9}{:>9}{:>9}", "", "", "again", "unused");
     let begun = Instant::now();
@@ -169,7 +169,7 @@ pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[Place]) ->
 }
 
 /// Plays the example with somebody killed; what is wrong then, and a row about it.
-async fn one(stage: &Stage, unbroken: &Unbroken, place: &Place) -> (Vec<String>, String) {
+async fn one(stage: &Stage, unbroken: &Unbroken, place: &KillPoint) -> (Vec<String>, String) {
     let world = &stage.world;
     let mut wrong = Vec::new();
     let fired = Arc::new(AtomicBool::new(false));

@@ -26,7 +26,7 @@ pub(crate) struct Review {
 const BEGIN: &str = "<!-- paths: begin -->\n";
 const END: &str = "<!-- paths: end -->";
 const OPTIONS: &str = "agents.project_manager.review";
-const PATIENCE: Duration = Duration::from_mins(4);
+const PATH_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// What a reviewer or tester says in one round.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ enum Says {
 }
 
 impl Says {
-    const fn told(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
             Self::Critical => "critical",
@@ -76,12 +76,12 @@ impl Says {
             ),
         };
         json!({ "move": "tool", "name": "pm.report",
-            "arguments": { "kind": kind, "summary": self.told(), "details": details } })
+            "arguments": { "kind": kind, "summary": self.as_str(), "details": details } })
     }
 }
 
 /// One path.
-struct Case {
+struct ReviewCase {
     name: &'static str,
     /// What the reviewer says in each round; the last holds for all that follow.
     reviews: &'static [Says],
@@ -94,65 +94,65 @@ struct Case {
     answer: Option<&'static str>,
 }
 
-const fn case(name: &'static str, reviews: &'static [Says]) -> Case {
-    Case { name, reviews, tests: &[], holds: (true, true), options: &[], answer: None }
+const fn case(name: &'static str, reviews: &'static [Says]) -> ReviewCase {
+    ReviewCase { name, reviews, tests: &[], holds: (true, true), options: &[], answer: None }
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<ReviewCase> {
     use Says::{Critical, Failing, Good, Major, Minor};
     vec![
         case("passes first", &[Good]),
         case("passes second", &[Major, Good]),
         case("passes third", &[Critical, Major, Good]),
         case("fails always, majors only: goes on with the issues noted", &[Major]),
-        Case {
+        ReviewCase {
             answer: Some("stop"),
             ..case("fails always, critical: a person is asked and gives it up", &[Critical])
         },
-        Case {
+        ReviewCase {
             answer: Some("proceed"),
             ..case("fails always, critical: a person is asked and takes it", &[Critical])
         },
-        Case {
+        ReviewCase {
             options: &[("on_limit", "\"escalate\"")],
             answer: Some("stop"),
             ..case("fails always, policy escalate", &[Major])
         },
-        Case {
+        ReviewCase {
             options: &[("on_limit", "\"proceed\"")],
             ..case("fails always, critical, policy proceed", &[Critical])
         },
-        Case {
+        ReviewCase {
             options: &[("max_review_iterations", "0")],
             ..case("fails, no revision allowed", &[Major])
         },
         case("minor issues only", &[Minor]),
-        Case {
+        ReviewCase {
             options: &[("skip_minor_issues", "false")],
             ..case("minor issues only, and they count", &[Minor, Good])
         },
-        Case { tests: &[Failing, Good], ..case("review good, tests fail once", &[Good]) },
-        Case {
+        ReviewCase { tests: &[Failing, Good], ..case("review good, tests fail once", &[Good]) },
+        ReviewCase {
             tests: &[Failing],
             answer: Some("stop"),
             ..case("review good, tests fail always", &[Good])
         },
-        Case {
+        ReviewCase {
             tests: &[Failing],
             options: &[("require_tests_pass", "false")],
             ..case("review good, tests fail and need not pass", &[Good])
         },
-        Case {
+        ReviewCase {
             tests: &[Good],
             ..case("reviewer and tester disagree: changes wanted, then tests pass", &[Major, Good])
         },
-        Case { holds: (false, true), ..case("evidence fails once", &[Good]) },
-        Case {
+        ReviewCase { holds: (false, true), ..case("evidence fails once", &[Good]) },
+        ReviewCase {
             holds: (false, false),
             answer: Some("stop"),
             ..case("evidence fails always", &[Good])
         },
-        Case {
+        ReviewCase {
             holds: (false, false),
             options: &[("require_tests_pass", "false")],
             ..case("evidence fails and need not hold", &[Good])
@@ -179,7 +179,7 @@ fn scripted(moves: &Value, revised: Option<Value>) -> Value {
 }
 
 /// What each agent of a path plays.
-fn workers(case: &Case) -> Vec<(&'static str, Value)> {
+fn workers(case: &ReviewCase) -> Vec<(&'static str, Value)> {
     let writes = |holds: bool, mark: &str| {
         let text = if holds { "echo \"hello $1\"" } else { "echo \"hi $1\"" };
         json!([{ "move": "write", "path": "greet.sh", "text": format!("#!/bin/sh\n# {mark}\n{text}\n") },
@@ -223,7 +223,7 @@ pub(crate) async fn run(review: Review) -> bool {
             good = false;
             continue;
         };
-        let said = |says: &[Says]| says.iter().map(|it| it.told()).collect::<Vec<_>>().join(", ");
+        let said = |says: &[Says]| says.iter().map(|it| it.as_str()).collect::<Vec<_>>().join(", ");
         let line = format!(
             "| {} | {} | {} | {} | {} |",
             case.name,
@@ -242,7 +242,7 @@ pub(crate) async fn run(review: Review) -> bool {
     good
 }
 
-async fn begin(stage: &Stage, case: &Case, brought: Vec<u8>) -> String {
+async fn begin(stage: &Stage, case: &ReviewCase, brought: Vec<u8>) -> String {
     let world = &stage.world;
     let project = world.project().await;
     world.bring(&project, brought).await;
@@ -268,7 +268,7 @@ async fn begin(stage: &Stage, case: &Case, brought: Vec<u8>) -> String {
 }
 
 /// Waits until a path has ended; answers what is asked on the way.
-async fn follow(stage: &Stage, case: &Case, task: &str) -> Option<Gone> {
+async fn follow(stage: &Stage, case: &ReviewCase, task: &str) -> Option<Gone> {
     let (world, begun) = (&stage.world, std::time::Instant::now());
     let mut asked = None;
     loop {
@@ -295,10 +295,10 @@ async fn follow(stage: &Stage, case: &Case, task: &str) -> Option<Gone> {
         if matches!(state.as_str(), "completed" | "failed" | "cancelled") {
             return Some(Gone {
                 steps: steps(&timeline, asked, case.answer),
-                end: ended(stage, task, &state).await,
+                end: describe_end(stage, task, &state).await,
             });
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > PATH_TIMEOUT {
             println!("{timeline:#}");
             return None;
         }
@@ -324,7 +324,7 @@ fn steps(timeline: &Value, asked: Option<String>, answer: Option<&str>) -> Vec<S
     all
 }
 
-async fn ended(stage: &Stage, task: &str, state: &str) -> String {
+async fn describe_end(stage: &Stage, task: &str, state: &str) -> String {
     let view = stage.world.get(&format!("/v1/tasks/{task}")).await;
     let project = view["project_id"].as_str().unwrap();
     let offered = stage.list(&format!("/v1/projects/{project}/pull-requests")).await;

@@ -40,11 +40,11 @@ pub(super) struct Unbroken {
 
 /// Plays the example twice without a fault: once to look at each step, once to see that it always goes so.
 pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
-    stage.world.faults.listen();
+    stage.world.faults.start_recording();
     let begun = Instant::now();
     let task = stage.begin().await;
     let ended = stage.ends(&task, STUCK).await;
-    let heard = stage.world.faults.heard();
+    let heard = stage.world.faults.stop_recording();
     let took = begun.elapsed();
     if !ended {
         println!("WRONG it does not end; see {}", stage.world.logs().display());
@@ -55,7 +55,7 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
         return (Unbroken { facts: Facts::new(), heard }, false);
     }
     let mut checks = Checks::default();
-    let seen = Seen::gather(stage, &task).await;
+    let seen = TaskRecords::gather(stage, &task).await;
     eleven_steps(stage, &seen, &mut checks);
     records(&seen, &mut checks);
     let before = activity(stage).await;
@@ -68,10 +68,10 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
         &json!([before.0, before.1]),
     );
     let facts = observe(stage, &task).await;
-    stage.world.faults.listen();
+    stage.world.faults.start_recording();
     let again = stage.begin().await;
     stage.ends(&again, STUCK).await;
-    let heard = in_both(heard, stage.world.faults.heard());
+    let heard = in_both(heard, stage.world.faults.stop_recording());
     let other = differences(&facts, &observe(stage, &again).await);
     checks.step("   once more", "the same comes of it");
     checks.that("differences", &json!(other), &json!([]));
@@ -108,9 +108,9 @@ impl Checks {
         self.open = Some(format!("{name:<18}{what}"));
     }
 
-    fn that(&mut self, what: &str, found: &Value, meant: &Value) {
-        if found != meant {
-            self.wrong.push(format!("{what}: {found}\n        instead of {meant}"));
+    fn that(&mut self, what: &str, found: &Value, expected: &Value) {
+        if found != expected {
+            self.wrong.push(format!("{what}: {found}\n        instead of {expected}"));
         }
     }
 
@@ -132,7 +132,7 @@ impl Checks {
 }
 
 /// Everything there is to see of a task.
-struct Seen {
+struct TaskRecords {
     task: Value,
     timeline: Value,
     /// Oldest first, with what was thought.
@@ -150,7 +150,7 @@ struct Seen {
     offered: Vec<Value>,
 }
 
-impl Seen {
+impl TaskRecords {
     async fn gather(stage: &Stage, task: &str) -> Self {
         let (world, pool) = (&stage.world, &stage.world.pool);
         let path = format!("/v1/projects/{}/handoffs?task_id={task}", world.project);
@@ -186,7 +186,7 @@ impl Seen {
     }
 
     /// What a handoff thought: kind and answer.
-    fn thought(&self, handoff: usize) -> Value {
+    fn decisions_of(&self, handoff: usize) -> Value {
         let thoughts = self.handoffs.get(handoff).and_then(|it| it["decisions"].as_array());
         let thoughts = thoughts.into_iter().flatten();
         thoughts.map(|it| json!([it["kind"], it["output"]])).collect()
@@ -218,7 +218,7 @@ const LOOKED: usize = 5;
 const END: usize = 6;
 
 #[expect(clippy::too_many_lines, reason = "eleven steps, one after the other")]
-fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
+fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let sample = &stage.sample;
     let said = |kind: &str| json!([kind, sample.answers[kind].answer]);
     let kinds: Value =
@@ -240,7 +240,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
 
     let planned = seen.answer(PLAN);
     checks.step(" 2 classifies", "a feature request");
-    checks.that("first thought", &seen.thought(PLAN)[0], &said("classify"));
+    checks.that("first thought", &seen.decisions_of(PLAN)[0], &said("classify"));
     checks.that("class", &planned["class"], &json!("feature_request"));
 
     checks.step(
@@ -253,7 +253,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
 
     checks.step(" 4 assesses", "small");
     let thoughts = json!([said("classify"), said("assess_scope"), said("plan")]);
-    checks.that("thoughts", &seen.thought(PLAN), &thoughts);
+    checks.that("thoughts", &seen.decisions_of(PLAN), &thoughts);
     checks.that("scope", &planned["scope"], &json!("small"));
 
     checks.step(" 5 plans", "no architect: implementation, then review");
@@ -282,7 +282,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
     checks.that("first report", &seen.reported()[0], &built);
     checks.that(
         "the analyst's thoughts",
-        &seen.thought(ANALYSED),
+        &seen.decisions_of(ANALYSED),
         &json!([said("review_artifact")]),
     );
     // The project's own commands are run over the change, and over what was there before: this machine has no such program.
@@ -320,7 +320,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
 
     let finding = json!({ "severity": "minor", "text": minor });
     checks.step("10 considers", "tests are not needed");
-    checks.that("thoughts", &seen.thought(LOOKED), &json!([said("choose_tests")]));
+    checks.that("thoughts", &seen.decisions_of(LOOKED), &json!([said("choose_tests")]));
     let good = json!({ "answer": "judged", "outcome": "accept", "findings": [finding], "recommended_actions": [],
         "note": "the review found it good; no tests are needed: Small UI change, manual test sufficient", "by_person": false });
     checks.that("judgement", seen.answer(LOOKED), &good);
@@ -330,7 +330,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
         "one commit of the two files on a branch of its own, and a pull request by the project manager",
     );
     checks.that("state", &seen.task["state"], &json!("completed"));
-    checks.that("last thought", &seen.thought(END), &json!([said("summarise")]));
+    checks.that("last thought", &seen.decisions_of(END), &json!([said("summarise")]));
     let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
     let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
     let offered = seen.offered.first().unwrap_or(&Value::Null);
@@ -338,7 +338,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
     let named = format!("Pull request #{}: {url}", offered["number"]);
     let summary = format!("{words}\n\n{counted}\n\n{named}");
     checks.that("summary", &seen.timeline["summary"], &json!(summary));
-    checks.that("commits", &delivered(stage, seen), &meant(&sample.workers["fixer"]));
+    checks.that("commits", &delivered(stage, seen), &expected_commits(&sample.workers["fixer"]));
     checks.that("pull requests", &json!(seen.offered.len()), &json!(1));
     let done = "- Add dark mode toggle to settings\n- Review the change";
     let unable = |command| {
@@ -355,8 +355,8 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
         offered["body"],
         offered["task_id"]
     ]);
-    let meant = json!(["open", "local", WORDS, body, seen.task["id"]]);
-    checks.that("pull request", &shown, &meant);
+    let expected = json!(["open", "local", WORDS, body, seen.task["id"]]);
+    checks.that("pull request", &shown, &expected);
     let id = seen.task["id"].as_str().unwrap_or_default();
     let says =
         format!("{WORDS}\n\n{body}\n\nCyNode-Task: {id}\nSigned-off-by: CyNode <cynode@localhost>");
@@ -365,7 +365,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
 }
 
 /// What is on the branch of a pull request.
-fn on_branch(stage: &Stage, seen: &Seen, offered: &Value) -> Value {
+fn on_branch(stage: &Stage, seen: &TaskRecords, offered: &Value) -> Value {
     let repository = stage.world.repository(&stage.world.project);
     let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
     let branch = format!("refs/heads/{}", offered["branch"].as_str().unwrap_or_default());
@@ -445,14 +445,14 @@ fn edges(timeline: &Value) -> Value {
 }
 
 /// The tools that an agent called with success, in order.
-fn tools(seen: &Seen, role: &str) -> Vec<String> {
+fn tools(seen: &TaskRecords, role: &str) -> Vec<String> {
     let called = |it: &&Value| it["agent_role"] == role && it["outcome"] == "success";
     let called = seen.audit.iter().rev().filter(called);
     called.filter_map(|it| it["tool"].as_str().map(str::to_owned)).collect()
 }
 
 /// What is in the repository: for each commit its unit, how many it is over the project's own, and the files that it changes, whole.
-fn delivered(stage: &Stage, seen: &Seen) -> Value {
+fn delivered(stage: &Stage, seen: &TaskRecords) -> Value {
     let repository = stage.world.repository(&stage.world.project);
     let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
     let main = run(&["rev-parse", "refs/heads/main"]);
@@ -469,7 +469,7 @@ fn delivered(stage: &Stage, seen: &Seen) -> Value {
 }
 
 /// What the worker's moves make of the two files, and nothing else.
-fn meant(worker: &Value) -> Value {
+fn expected_commits(worker: &Value) -> Value {
     let moves = worker["moves"].as_array().map_or(&[][..], Vec::as_slice);
     let written = |path: &str| {
         let of = moves.iter().find(|it| it["move"] == "write" && it["path"] == path);
@@ -480,7 +480,7 @@ fn meant(worker: &Value) -> Value {
 }
 
 /// What is kept of it: calls, costs, traces, tool calls.
-fn records(seen: &Seen, checks: &mut Checks) {
+fn records(seen: &TaskRecords, checks: &mut Checks) {
     let texts = |rows: &[Value], field: &str| -> BTreeSet<String> {
         rows.iter().filter_map(|row| row[field].as_str().map(str::to_owned)).collect()
     };
@@ -512,13 +512,13 @@ fn records(seen: &Seen, checks: &mut Checks) {
         .into_iter()
         .map(|role| json!([role, tools(seen, role)]))
         .collect();
-    let meant = json!([
+    let expected = json!([
         ["project_manager", MANAGERS_TOOLS],
         ["project_analyst", ["verification.record"]],
         ["developer", ["pm.report"]],
         ["reviewer", ["pm.report"]],
     ]);
-    checks.that("tools", &of_roles, &meant);
+    checks.that("tools", &of_roles, &expected);
     checks.that("records", &json!(seen.audit.len()), &json!(12));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 

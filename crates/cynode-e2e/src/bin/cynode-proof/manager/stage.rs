@@ -10,15 +10,15 @@ use std::{
 
 use cynode_e2e::{
     faults::TcpProxy,
-    nodes::{Machine, Setup},
-    world::{Minds, World},
+    nodes::{Machine, NodeSetup},
+    world::{ManagerSetup, World},
 };
 use cynode_testkit::pause;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Manager;
-use crate::nodes::scene::{ended, enlist, git};
+use crate::nodes::scene::{final_state, enlist, git};
 
 /// How long a runner's lease lasts.
 const LEASE: u32 = 3;
@@ -37,7 +37,7 @@ const WORKERS: &str = "agents.project_manager.workers";
 
 /// What the model is asked and what it answers, by the kind of the question; what each kind of worker plays.
 pub(super) struct Sample {
-    pub(super) answers: BTreeMap<String, Answered>,
+    pub(super) answers: BTreeMap<String, SampleAnswer>,
     pub(super) workers: BTreeMap<String, Value>,
     /// The project's own words for agents.
     pub(super) words: String,
@@ -46,7 +46,7 @@ pub(super) struct Sample {
 /// One kind of question.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Answered {
+pub(super) struct SampleAnswer {
     /// How it begins, as a pattern.
     asked: String,
     pub(super) answer: Value,
@@ -64,7 +64,7 @@ impl Sample {
 
     /// The script that the recording is made by. It knows no other question.
     fn script(&self) -> Value {
-        let rules = self.answers.values().map(|Answered { asked, answer }| {
+        let rules = self.answers.values().map(|SampleAnswer { asked, answer }| {
             json!({ "when": { "user_matches": asked }, "answer": { "text": answer.to_string() } })
         });
         json!({ "rules": rules.collect::<Vec<_>>() })
@@ -101,7 +101,7 @@ impl Stage {
         let mut setup = manager.places.setup(LEASE, true);
         setup.programs.runner = vec![manager.runner.clone().into()];
         setup.scripts = None;
-        setup.minds = Some(Minds {
+        setup.manager = Some(ManagerSetup {
             program: manager.pma.clone(),
             instructions: fs::canonicalize(&manager.instructions).unwrap(),
             lease_seconds: SILENCE,
@@ -124,7 +124,7 @@ impl Stage {
         }
         set_up(&world, &sample, source).await;
         world.bring(&world.project, bundle(&manager.sample.join("repository"))).await;
-        let machine = Machine::new(Setup {
+        let machine = Machine::new(NodeSetup {
             program: manager.node.clone(),
             name: "node".to_owned(),
             tag: manager.tag.clone(),
@@ -148,10 +148,10 @@ impl Stage {
     }
 
     /// Waits until a task has ended, and starts again whoever has ended by himself meanwhile; whether it does.
-    pub(super) async fn ends(&self, task: &str, patience: Duration) -> bool {
+    pub(super) async fn ends(&self, task: &str, timeout: Duration) -> bool {
         let begun = Instant::now();
-        while ended(&self.world.pool, task).await.is_none() {
-            if begun.elapsed() > patience {
+        while final_state(&self.world.pool, task).await.is_none() {
+            if begun.elapsed() > timeout {
                 return false;
             }
             for victim in self.world.processes.there() {

@@ -13,18 +13,18 @@ use super::wire::{Asker, DONE, clock, stamps};
 use crate::{
     gateway::{
         named,
-        wire::{Cut, Link},
+        wire::{CallFailure, Link},
     },
     pace::{
         BASELINE, Cost, Pace, QUANTILES, WARM_RATE, at, in_rounds, median, micros, on_threads,
         per_thousand,
     },
-    process::Process,
+    process::MeasuredProcess,
 };
 
 /// Streamed questions at constant rates to several targets in turn, and what each adds to the target `direct`.
 #[derive(Args)]
-pub(crate) struct Latency {
+pub(crate) struct ModelLatency {
     /// NAME=URL of a target, its path included; the one named `direct` is what the others are compared with.
     #[arg(long = "target", required = true, value_parser = named)]
     targets: Vec<(String, String)>,
@@ -81,16 +81,16 @@ pub(crate) struct Latency {
     slower: Vec<(String, String)>,
 }
 
-struct Target {
+struct ModelTarget {
     name: String,
     asker: Asker,
-    processes: Vec<Process>,
-    helpers: Vec<Process>,
+    processes: Vec<MeasuredProcess>,
+    helpers: Vec<MeasuredProcess>,
     sent: u64,
 }
 
-impl Latency {
-    fn targets(&self) -> anyhow::Result<Vec<Target>> {
+impl ModelLatency {
+    fn targets(&self) -> anyhow::Result<Vec<ModelTarget>> {
         let known = |name: &String| self.targets.iter().any(|(target, _)| target == name);
         let given = [&self.tokens, &self.models, &self.projects, &self.pids, &self.helpers];
         for (name, _) in given.into_iter().flatten() {
@@ -99,29 +99,29 @@ impl Latency {
         self.targets.iter().map(|(name, url)| self.target(name, url)).collect()
     }
 
-    fn target(&self, name: &str, url: &str) -> anyhow::Result<Target> {
+    fn target(&self, name: &str, url: &str) -> anyhow::Result<ModelTarget> {
         let find = |list: &[(String, String)]| {
             list.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone())
         };
         let processes = |list: &[(String, String)]| {
             let own = list.iter().filter(|(of, _)| of == name);
-            own.map(|(_, pid)| pid.parse()).collect::<anyhow::Result<Vec<Process>>>()
+            own.map(|(_, pid)| pid.parse()).collect::<anyhow::Result<Vec<MeasuredProcess>>>()
         };
         let asker = Asker {
             endpoint: url.parse()?,
             token: find(&self.tokens).unwrap_or_default(),
             model: find(&self.models).unwrap_or_else(|| "fast".to_owned()),
             project: find(&self.projects),
-            most: 1000,
+            max_tokens: 1000,
         };
         let (processes, helpers) = (processes(&self.pids)?, processes(&self.helpers)?);
-        Ok(Target { name: name.to_owned(), asker, processes, helpers, sent: 0 })
+        Ok(ModelTarget { name: name.to_owned(), asker, processes, helpers, sent: 0 })
     }
 }
 
 /// What one measurement showed, in microseconds.
 #[derive(Default)]
-struct Measured {
+struct ModelMeasurement {
     /// From when a question was meant to leave to the first byte of its answer's body.
     first: Vec<u32>,
     /// From when the provider sent a piece to when it came.
@@ -137,13 +137,13 @@ struct Measured {
     cost: Cost,
 }
 
-type Series = (&'static str, fn(&Measured) -> &[u32]);
+type Series = (&'static str, fn(&ModelMeasurement) -> &[u32]);
 
 /// What is measured of an answer.
 const SERIES: [Series; 3] =
     [("first", |all| &all.first), ("piece", |all| &all.pieces), ("gap", |all| &all.gaps)];
 
-impl Measured {
+impl ModelMeasurement {
     fn add(&mut self, other: Self) {
         self.first.extend(other.first);
         self.pieces.extend(other.pieces);
@@ -164,25 +164,25 @@ impl Measured {
 }
 
 /// Asks the questions.
-fn drive(target: &mut Target, pace: Pace, bytes: usize) -> anyhow::Result<Measured> {
+fn drive(target: &mut ModelTarget, pace: Pace, bytes: usize) -> anyhow::Result<ModelMeasurement> {
     let first = target.sent;
     target.sent += u64::from(pace.calls);
     let target = &*target;
     let (parts, cost) = Cost::of(&target.processes, &target.helpers, || {
         on_threads(
             pace.connections,
-            || Connection::open(&target.asker),
+            || ModelConnection::open(&target.asker),
             |opened, connection, begun| opened.drive(target, pace, bytes, connection, first, begun),
         )
     })?;
-    let mut all = Measured { cost, ..Measured::default() };
+    let mut all = ModelMeasurement { cost, ..ModelMeasurement::default() };
     for part in parts {
         all.add(part);
     }
     Ok(all.sorted())
 }
 
-struct Connection {
+struct ModelConnection {
     runtime: Runtime,
     link: Link,
 }
@@ -198,7 +198,7 @@ fn question(number: u64, bytes: usize) -> String {
     text
 }
 
-impl Connection {
+impl ModelConnection {
     fn open(asker: &Asker) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let link = runtime.block_on(Link::open(&asker.endpoint))?;
@@ -207,14 +207,14 @@ impl Connection {
 
     fn drive(
         mut self,
-        target: &Target,
+        target: &ModelTarget,
         pace: Pace,
         bytes: usize,
         connection: u32,
         first: u64,
         begun: Instant,
-    ) -> anyhow::Result<Measured> {
-        let mut measured = Measured::default();
+    ) -> anyhow::Result<ModelMeasurement> {
+        let mut measured = ModelMeasurement::default();
         let end = pace.end(begun);
         for number in pace.of(connection) {
             let intended = begun + pace.intended(number);
@@ -256,9 +256,9 @@ async fn hear(
     link: &mut Link,
     request: hyper::Request<http_body_util::Full<axum::body::Bytes>>,
     intended: Instant,
-    measured: &mut Measured,
+    measured: &mut ModelMeasurement,
 ) -> Result<(), String> {
-    let response = link.send(request).await.map_err(|cut: Cut| format!("{cut:?}"))?;
+    let response = link.send(request).await.map_err(|cut: CallFailure| format!("{cut:?}"))?;
     let status = response.status();
     let mut body = response.into_body();
     if status != 200 {
@@ -297,7 +297,7 @@ async fn hear(
 /// Target and rate.
 type Key = (usize, u32);
 
-pub(crate) fn run(latency: &Latency) -> anyhow::Result<bool> {
+pub(crate) fn run(latency: &ModelLatency) -> anyhow::Result<bool> {
     ensure!(latency.rounds > 0 && latency.seconds > 0 && latency.connections > 0, "nothing to do");
     ensure!(latency.rates.iter().all(|rate| *rate > 0), "a rate is at least 1");
     let mut targets = latency.targets()?;
@@ -330,9 +330,9 @@ pub(crate) fn run(latency: &Latency) -> anyhow::Result<bool> {
 
 /// What is told of each target at each rate.
 fn summary(
-    targets: &[Target],
+    targets: &[ModelTarget],
     baseline: Option<usize>,
-    all: BTreeMap<Key, Vec<Measured>>,
+    all: BTreeMap<Key, Vec<ModelMeasurement>>,
 ) -> Vec<Value> {
     let mut added: BTreeMap<Key, Value> = BTreeMap::new();
     for (&(index, rate), rounds) in &all {
@@ -357,7 +357,7 @@ fn summary(
                 json!({ "first_p50_us": at(&round.first, 500), "piece_p50_us": at(&round.pieces, 500) })
             })
             .collect();
-        let mut whole = Measured::default();
+        let mut whole = ModelMeasurement::default();
         for round in rounds {
             whole.add(round);
         }
@@ -389,7 +389,7 @@ fn summary(
     results
 }
 
-impl Latency {
+impl ModelLatency {
     fn problems(&self, results: &[Value]) -> anyhow::Result<Vec<String>> {
         let Some(judged) = &self.under_test else { return Ok(Vec::new()) };
         let own = results.iter().filter(|result| result["target"] == judged.as_str());
@@ -404,21 +404,21 @@ impl Latency {
             }
             for series in ["first", "piece"] {
                 let bounds = [("p50", Some(self.max_p50)), ("p99", self.max_p99)];
-                for (name, most) in bounds {
-                    let Some(most) = most else { continue };
+                for (name, max) in bounds {
+                    let Some(max) = max else { continue };
                     match result["added"][format!("{series}_{name}_us")].as_i64() {
-                        Some(added) if added < most => {}
+                        Some(added) if added < max => {}
                         Some(added) => wrong(format!(
-                            "added {series} {name} is {added} us, under {most} was promised"
+                            "added {series} {name} is {added} us, under {max} was promised"
                         )),
                         None => wrong("there is nothing to compare with".to_owned()),
                     }
                 }
             }
-            if let Some(most) = self.max_rss
-                && result["rss_mb"].as_f64().is_none_or(|rss| rss >= most)
+            if let Some(max) = self.max_rss
+                && result["rss_mb"].as_f64().is_none_or(|rss| rss >= max)
             {
-                wrong(format!("{} MB of memory, under {most} were promised", result["rss_mb"]));
+                wrong(format!("{} MB of memory, under {max} were promised", result["rss_mb"]));
             }
             for (name, times) in &self.slower {
                 let times: i64 = times.parse().context("NAME=TIMES is needed")?;

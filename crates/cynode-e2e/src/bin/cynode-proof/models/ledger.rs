@@ -12,7 +12,7 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::storm::Line;
+use super::storm::StreamLine;
 use crate::gateway::pause;
 
 /// Looks at all ceilings all the time, and in the end compares them with the calls.
@@ -94,7 +94,7 @@ impl Look {
 }
 
 #[derive(Default)]
-struct Seen {
+struct LedgerCheck {
     looks: u64,
     /// Most that was under way at once.
     most_reserved: i64,
@@ -103,7 +103,7 @@ struct Seen {
 
 const SHOWN: usize = 20;
 
-async fn look(conn: &mut PgConnection, seen: &mut Seen) -> anyhow::Result<Vec<Look>> {
+async fn look(conn: &mut PgConnection, seen: &mut LedgerCheck) -> anyhow::Result<Vec<Look>> {
     let looks: Vec<Look> = sqlx::query_as(LOOK).fetch_all(conn).await?;
     seen.looks += 1;
     for look in &looks {
@@ -121,7 +121,7 @@ pub(crate) async fn run(ledger: Ledger) -> anyhow::Result<bool> {
     let mut conn = PgConnection::connect(&ledger.database_url).await?;
     // Compiling takes longer than looking.
     sqlx::query("SET jit = off").execute(&mut conn).await?;
-    let mut seen = Seen::default();
+    let mut seen = LedgerCheck::default();
     while !ledger.stop_file.exists() {
         look(&mut conn, &mut seen).await?;
         pause(Duration::from_millis(5)).await;
@@ -186,7 +186,7 @@ pub(crate) async fn run(ledger: Ledger) -> anyhow::Result<bool> {
 }
 
 /// Each call that a client was told the name of has one row, and no call has two.
-async fn compare(conn: &mut PgConnection, ledger: &Ledger, seen: &mut Seen) -> anyhow::Result<()> {
+async fn compare(conn: &mut PgConnection, ledger: &Ledger, seen: &mut LedgerCheck) -> anyhow::Result<()> {
     let rows: Vec<(Uuid, i64)> =
         sqlx::query_as("SELECT call_id, count(*) FROM model_calls GROUP BY 1")
             .fetch_all(conn)
@@ -197,7 +197,7 @@ async fn compare(conn: &mut PgConnection, ledger: &Ledger, seen: &mut Seen) -> a
     }
     let mut named = 0_u64;
     for line in BufReader::new(std::fs::File::open(&ledger.log)?).lines() {
-        let line: Line = serde_json::from_str(&line?)?;
+        let line: StreamLine = serde_json::from_str(&line?)?;
         let Some(id) = line.call_id else { continue };
         named += 1;
         let known = id.split_once('_').and_then(|(_, digits)| Uuid::parse_str(digits).ok());

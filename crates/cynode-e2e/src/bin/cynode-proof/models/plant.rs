@@ -78,7 +78,7 @@ pub(crate) struct Plant {
 const DIALECTS: [Dialect; 3] = [Dialect::Chat, Dialect::Responses, Dialect::Messages];
 
 /// One question.
-struct Case {
+struct PlantCase {
     planted: Planted,
     /// The secret in what is around it.
     text: String,
@@ -88,13 +88,13 @@ struct Case {
 }
 
 struct Provider {
-    cases: Vec<Case>,
+    cases: Vec<PlantCase>,
     pieces: Pieces,
-    seen: Mutex<Seen>,
+    seen: Mutex<ProviderLog>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ProviderLog {
     /// Questions that came, and those among them that had a secret.
     cases: BTreeSet<usize>,
     leaks: Vec<String>,
@@ -238,7 +238,7 @@ fn letters(event: CanonicalEvent) -> Vec<CanonicalEvent> {
     }
 }
 
-impl Case {
+impl PlantCase {
     /// The question: the secret is in its instructions, in what was said, in a call of a tool and in the result.
     fn body(&self, number: usize) -> Value {
         let text = &self.text;
@@ -296,7 +296,7 @@ const fn path(dialect: Dialect) -> &'static str {
     }
 }
 
-fn cases(plant: &Plant) -> Vec<Case> {
+fn cases(plant: &Plant) -> Vec<PlantCase> {
     let mut all = secrets::secrets(plant.seed, plant.count);
     for known in plant.known.iter().chain([&plant.key]) {
         all.push(Planted { kind: "known", text: known.clone(), secret: known.clone() });
@@ -306,7 +306,7 @@ fn cases(plant: &Plant) -> Vec<Case> {
         // The steps have no common factor with the number of settings, so that every kind meets every way in time.
         let (asks, speaks) = (DIALECTS[number % 3], DIALECTS[number / 3 % 3]);
         let kept = if number / 9 % 2 == 0 { "plain" } else { "kept" };
-        cases.push(Case {
+        cases.push(PlantCase {
             text: SETTINGS[number % SETTINGS.len()](&planted.text),
             planted: planted.clone(),
             asks,
@@ -318,7 +318,7 @@ fn cases(plant: &Plant) -> Vec<Case> {
     let mut more = secrets::secrets(plant.seed.wrapping_add(1), plant.fails.len() * 3).into_iter();
     for status in &plant.fails {
         for (asks, planted) in DIALECTS.into_iter().zip(more.by_ref()) {
-            cases.push(Case {
+            cases.push(PlantCase {
                 text: planted.text.clone(),
                 planted,
                 asks,
@@ -353,7 +353,7 @@ pub(crate) async fn run(plant: Plant) -> anyhow::Result<bool> {
 
     let client = reqwest::Client::builder().no_proxy().build()?;
     let asked = stream::iter(0..count).map(|number| ask(&plant, &client, &provider, number));
-    let heard: Vec<anyhow::Result<Heard>> = asked.buffer_unordered(8).collect().await;
+    let heard: Vec<anyhow::Result<AnswerCheck>> = asked.buffer_unordered(8).collect().await;
     let heard = heard.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let mut problems: Vec<String> =
         heard.iter().filter_map(|heard| heard.problem.clone()).collect();
@@ -401,7 +401,7 @@ fn share(part: usize, whole: usize) -> f64 {
 }
 
 /// What became of a question.
-struct Heard {
+struct AnswerCheck {
     /// Whether the secret of the answer came through to whoever asked.
     secret: bool,
     problem: Option<String>,
@@ -412,18 +412,18 @@ async fn ask(
     client: &reqwest::Client,
     provider: &Provider,
     number: usize,
-) -> anyhow::Result<Heard> {
+) -> anyhow::Result<AnswerCheck> {
     let case = &provider.cases[number];
     let body = case.body(number).to_string();
     ensure!(provider.pieces.first(body.as_bytes()).is_some(), "no secret in question {number}");
     let (status, answer) = send(plant, client, case.asks, body).await?;
     if case.model.starts_with("fail-") {
-        return Ok(Heard { secret: false, problem: None });
+        return Ok(AnswerCheck { secret: false, problem: None });
     }
     let told = || format!("question {number} ({}, {}): {status}", case.asks.as_str(), case.model);
     if status != 200 {
         let problem = format!("{} {}", told(), String::from_utf8_lossy(&answer));
-        return Ok(Heard { secret: false, problem: Some(problem) });
+        return Ok(AnswerCheck { secret: false, problem: Some(problem) });
     }
     let answer = if case.streams {
         let mut gathering = StreamAssembler::new(case.asks);
@@ -435,9 +435,9 @@ async fn ask(
     Ok(match answer {
         Ok(answer) => {
             let text = json!(answer).to_string();
-            Heard { secret: provider.pieces.first(text.as_bytes()).is_some(), problem: None }
+            AnswerCheck { secret: provider.pieces.first(text.as_bytes()).is_some(), problem: None }
         }
-        Err(error) => Heard { secret: false, problem: Some(format!("{} {error}", told())) },
+        Err(error) => AnswerCheck { secret: false, problem: Some(format!("{} {error}", told())) },
     })
 }
 

@@ -23,12 +23,12 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::wire::{Asker, DONE, call_id};
 use crate::gateway::{
     pause,
-    wire::{Cut, Endpoint, Link},
+    wire::{CallFailure, Endpoint, Link},
 };
 
 /// Parallel streams through a gateway that somebody kills meanwhile, with a log of what became of each.
 #[derive(Args)]
-pub(crate) struct Storm {
+pub(crate) struct ModelStorm {
     /// Where people ask.
     #[arg(long)]
     people: Endpoint,
@@ -68,7 +68,7 @@ pub(crate) struct Storm {
 
 /// One line of the log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct StreamLine {
     pub(super) n: u64,
     pub(super) agent: bool,
     pub(super) result: String,
@@ -81,13 +81,13 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// Nothing may take longer: whoever is killed closes its connections.
 const HUNG: Duration = Duration::from_mins(1);
 
-struct Shared {
-    storm: Storm,
+struct ModelStormState {
+    storm: ModelStorm,
     next: AtomicU64,
 }
 
-impl Shared {
-    async fn work(&self, worker: u64, log: &mpsc::UnboundedSender<Line>) -> anyhow::Result<()> {
+impl ModelStormState {
+    async fn work(&self, worker: u64, log: &mpsc::UnboundedSender<StreamLine>) -> anyhow::Result<()> {
         let agent = worker.is_multiple_of(4);
         let storm = &self.storm;
         let asker = Asker {
@@ -95,7 +95,7 @@ impl Shared {
             token: if agent { storm.agent_token.clone() } else { storm.key.clone() },
             model: storm.model.clone(),
             project: (!agent).then(|| storm.project.clone()),
-            most: storm.max_tokens,
+            max_tokens: storm.max_tokens,
         };
         let (mut link, mut reached) = (None, Instant::now());
         while !storm.stop_file.exists() {
@@ -106,7 +106,7 @@ impl Shared {
                 _ => reached = Instant::now(),
             }
             let calm = matches!(result.as_str(), "answered" | "left");
-            log.send(Line { n, agent, result, call_id })?;
+            log.send(StreamLine { n, agent, result, call_id })?;
             if !calm {
                 pause(AGAIN).await;
             }
@@ -132,14 +132,14 @@ impl Shared {
         let text = format!("Question {:010} of storm {:010}.", n, self.storm.seed);
         let mut rng = StdRng::seed_from_u64(self.storm.seed.rotate_left(32) ^ n);
         let leaving = rng.random_range(0..100) < self.storm.leaving;
-        let patience = if leaving { Duration::from_millis(rng.random_range(5..500)) } else { HUNG };
+        let timeout = if leaving { Duration::from_millis(rng.random_range(5..500)) } else { HUNG };
         let (mut head, mut whole) = (None, Vec::new());
         let heard = async {
             let response = open.send(asker.request(&text)?).await;
             let response = match response {
                 Ok(response) => response,
-                Err(Cut::NeverSent) => return anyhow::Ok("unreachable".to_owned()),
-                Err(Cut::CutOff { .. }) => return Ok("cut off".to_owned()),
+                Err(CallFailure::NeverSent) => return anyhow::Ok("unreachable".to_owned()),
+                Err(CallFailure::CutOff { .. }) => return Ok("cut off".to_owned()),
             };
             let status = response.status();
             head = call_id(&response);
@@ -160,7 +160,7 @@ impl Shared {
             let done = whole.windows(DONE.len()).any(|part| part == DONE);
             Ok(if done { "answered" } else { "broken" }.to_owned())
         };
-        let result = match tokio::time::timeout(patience, heard).await {
+        let result = match tokio::time::timeout(timeout, heard).await {
             Ok(result) => result?,
             Err(_) if leaving => "left".to_owned(),
             Err(_) => "hung".to_owned(),
@@ -172,11 +172,11 @@ impl Shared {
     }
 }
 
-pub(crate) async fn run(storm: Storm) -> anyhow::Result<bool> {
+pub(crate) async fn run(storm: ModelStorm) -> anyhow::Result<bool> {
     let mut log = BufWriter::new(File::create(&storm.log)?);
     let streams = storm.streams;
-    let shared = Arc::new(Shared { storm, next: AtomicU64::new(0) });
-    let (sender, mut lines) = mpsc::unbounded_channel::<Line>();
+    let shared = Arc::new(ModelStormState { storm, next: AtomicU64::new(0) });
+    let (sender, mut lines) = mpsc::unbounded_channel::<StreamLine>();
     let mut set = JoinSet::new();
     for worker in 0..streams {
         let (shared, sender) = (shared.clone(), sender.clone());

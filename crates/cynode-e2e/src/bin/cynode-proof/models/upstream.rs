@@ -67,9 +67,9 @@ fn usage(text: &str) -> anyhow::Result<TokenUsage> {
     Ok(TokenUsage { input: input.parse()?, output: output.parse()?, ..TokenUsage::default() })
 }
 
-struct Served {
+struct UpstreamState {
     manner: Manner,
-    asked: AtomicU64,
+    requests: AtomicU64,
 }
 
 pub(crate) async fn run(upstream: Upstream) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ pub(crate) async fn run(upstream: Upstream) -> anyhow::Result<()> {
         // Without it a piece may wait for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
     });
-    let served = Arc::new(Served { manner: upstream.manner, asked: AtomicU64::new(0) });
+    let served = Arc::new(UpstreamState { manner: upstream.manner, requests: AtomicU64::new(0) });
     let router = Router::new()
         .route("/v1/chat/completions", post(answer))
         .route("/v1/responses", post(answer))
@@ -90,7 +90,7 @@ pub(crate) async fn run(upstream: Upstream) -> anyhow::Result<()> {
 /// What of a request is looked at.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct RequestOptions {
     stream: bool,
     stream_options: Option<StreamOptions>,
 }
@@ -101,23 +101,23 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-async fn answer(State(served): State<Arc<Served>>, uri: Uri, body: Bytes) -> Response {
-    let number = served.asked.fetch_add(1, Ordering::Relaxed) + 1;
+async fn answer(State(served): State<Arc<UpstreamState>>, uri: Uri, body: Bytes) -> Response {
+    let number = served.requests.fetch_add(1, Ordering::Relaxed) + 1;
     let every = |count: u64| count > 0 && number.is_multiple_of(count);
-    let Ok(asked) = serde_json::from_slice::<Asked>(&body) else {
+    let Ok(options) = serde_json::from_slice::<RequestOptions>(&body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     if every(served.manner.fail_every) {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let usage = (!every(served.manner.silent_every)).then_some(served.manner.usage);
-    let include_usage = asked.stream_options.unwrap_or_default().include_usage;
+    let include_usage = options.stream_options.unwrap_or_default().include_usage;
     let dialect = match uri.path() {
         "/v1/chat/completions" => Dialect::Chat,
         "/v1/responses" => Dialect::Responses,
         _ => Dialect::Messages,
     };
-    match (dialect, asked.stream) {
+    match (dialect, options.stream) {
         (Dialect::Chat, true) => streamed(chat(served, usage.filter(|_| include_usage))),
         (_, true) => streamed(spoken(served, dialect, usage)),
         (_, false) => whole(dialect, usage),
@@ -129,7 +129,7 @@ fn streamed(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
-impl Served {
+impl UpstreamState {
     async fn wait(&self) {
         if self.manner.pause_us > 0 {
             pause(Duration::from_micros(self.manner.pause_us)).await;
@@ -140,7 +140,7 @@ impl Served {
 const HEAD: &str = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"fast","choices":["#;
 
 /// Chat Completions, written by hand: nothing is cheaper.
-fn chat(served: Arc<Served>, usage: Option<TokenUsage>) -> impl Stream<Item = Bytes> + Send {
+fn chat(served: Arc<UpstreamState>, usage: Option<TokenUsage>) -> impl Stream<Item = Bytes> + Send {
     let last = served.manner.chunks + 1;
     stream::iter(0..=last).then(move |at| {
         let served = served.clone();
@@ -190,7 +190,7 @@ fn reply() -> ResponseContext {
 
 /// The other dialects, as our own writer speaks them.
 fn spoken(
-    served: Arc<Served>,
+    served: Arc<UpstreamState>,
     dialect: Dialect,
     usage: Option<TokenUsage>,
 ) -> impl Stream<Item = Bytes> + Send {

@@ -16,14 +16,14 @@ pub(crate) struct Asker {
     /// The project that it is accounted to.
     pub(crate) project: Option<String>,
     /// Most tokens of an answer.
-    pub(crate) most: u32,
+    pub(crate) max_tokens: u32,
 }
 
 impl Asker {
     /// A question whose answer is to be streamed.
     pub(crate) fn request(&self, text: &str) -> anyhow::Result<Request<Full<Bytes>>> {
         let body = json!({
-            "model": self.model, "stream": true, "stream_options": { "include_usage": true }, "max_tokens": self.most,
+            "model": self.model, "stream": true, "stream_options": { "include_usage": true }, "max_tokens": self.max_tokens,
             "messages": [
                 { "role": "system", "content": "You mend programs. Answer briefly." },
                 { "role": "user", "content": text },

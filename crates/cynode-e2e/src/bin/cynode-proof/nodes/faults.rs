@@ -19,7 +19,7 @@ use cynode_testkit::pause;
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
-use super::scene::{Ground, Job, ended, enlist, jobs, repository, unit, unit_of, until, wrong};
+use super::scene::{SceneOptions, Job, final_state, enlist, jobs, repository, unit, unit_of, until, wrong};
 
 /// The agent that asks, as the node knows it.
 const ASKER: &str = "asker";
@@ -47,7 +47,7 @@ const NO_STEP: &str = "+0d";
 
 /// Breaks something at every state of a job.
 #[derive(Args)]
-pub(crate) struct Faults {
+pub(crate) struct NodeFaults {
     /// Brings a job into every state at once and breaks them together, instead of one after the other.
     #[arg(long)]
     together: bool,
@@ -154,7 +154,7 @@ impl Fault {
 }
 
 /// A job that was brought into a state.
-struct Case {
+struct FaultCase {
     state: State,
     project: String,
     task: String,
@@ -162,7 +162,7 @@ struct Case {
 }
 
 /// What came of it.
-struct Row {
+struct FaultRow {
     state: State,
     fault: Fault,
     outcome: String,
@@ -172,7 +172,7 @@ struct Row {
     wrong: Vec<String>,
 }
 
-struct Stage {
+struct FaultStage {
     // It goes before the world does.
     machine: Machine,
     way: NodeProxy,
@@ -182,10 +182,10 @@ struct Stage {
     cut: Duration,
 }
 
-pub(crate) async fn run(ground: &Ground, faults: Faults) -> bool {
+pub(crate) async fn run(options: &SceneOptions, faults: NodeFaults) -> bool {
     let mark = format!("faults-{:016x}", rand::random::<u64>());
     let directory = tempfile::tempdir().unwrap();
-    let world = ground.world(&scripts(&mark), directory.path()).await;
+    let world = options.world(&scripts(&mark), directory.path()).await;
     world.bring(&world.project, repository()).await;
     // These tasks are judged by scripts, and nobody opens pull requests for them.
     let nothing = json!({ "value": "none", "expected_version": 0 });
@@ -193,12 +193,12 @@ pub(crate) async fn run(ground: &Ground, faults: Faults) -> bool {
     let recipes = directory.path().join("recipes");
     let flags =
         ["--slots", "8", "--min-free-disk-mib", FLOOR_MIB, "--recipes", recipes.to_str().unwrap()];
-    let machine = ground.machine(&world, "node", Some(DISK_MIB), &flags);
+    let machine = options.machine(&world, "node", Some(DISK_MIB), &flags);
     install_asker(&recipes, &machine.state);
     let way = NodeProxy::start(world.tasks(), machine.cable.host, world.internal).await;
     enlist(&world, &machine, &format!("http://{}", way.address)).await;
     let (clock, cut) = (directory.path().join("clock"), Duration::from_secs(faults.cut));
-    let mut stage = Stage { machine, way, world, mark, clock, cut };
+    let mut stage = FaultStage { machine, way, world, mark, clock, cut };
     let good = stage.play(&faults).await;
     if good {
         stage.world.keep_not();
@@ -250,8 +250,8 @@ fn install_asker(recipes: &Path, state: &Path) {
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-impl Stage {
-    async fn play(&self, faults: &Faults) -> bool {
+impl FaultStage {
+    async fn play(&self, faults: &NodeFaults) -> bool {
         let only = |name: &str| faults.only.as_deref().is_none_or(|only| name.contains(only));
         let wanted = |state: &State| faults.state.as_deref().is_none_or(|it| it == state.as_str());
         let begun = Instant::now();
@@ -308,7 +308,7 @@ impl Stage {
     }
 
     /// Brings jobs into states, breaks something, and sees what came of it.
-    async fn round(&self, fault: Fault, states: &[State]) -> Vec<Row> {
+    async fn round(&self, fault: Fault, states: &[State]) -> Vec<FaultRow> {
         let mut cases = Vec::new();
         // What fetches comes last: it keeps others of its project waiting, of which there are none.
         for state in states.iter().rev() {
@@ -346,7 +346,7 @@ impl Stage {
         }
     }
 
-    async fn bring_into(&self, state: State) -> Case {
+    async fn bring_into(&self, state: State) -> FaultCase {
         let fetch = Hold { path: "/git/".to_owned(), phase: Phase::Before };
         let project = if state == State::Preparing {
             // Only what the node has never seen must be fetched.
@@ -402,7 +402,7 @@ impl Stage {
             let all = !there.processes.is_empty() && !there.groups.is_empty();
             assert!(all && !there.directories.is_empty(), "traces are not found: {there:?}");
         }
-        Case { state, project, task, job }
+        FaultCase { state, project, task, job }
     }
 
     /// Whether the run that makes the commit is under way.
@@ -439,7 +439,7 @@ impl Stage {
     }
 
     /// Breaks something and repairs it; gives what was wrong meanwhile.
-    async fn break_it(&self, fault: Fault, cases: &[Case]) -> Vec<String> {
+    async fn break_it(&self, fault: Fault, cases: &[FaultCase]) -> Vec<String> {
         let mut wrong = Vec::new();
         match fault {
             Fault::KillNode => {
@@ -508,7 +508,7 @@ impl Stage {
     }
 
     /// What works for a job: its sandbox, or what the node runs on the host for it.
-    fn victims(&self, case: &Case) -> Vec<i32> {
+    fn victims(&self, case: &FaultCase) -> Vec<i32> {
         if case.state == State::Preparing {
             let all = self.machine.companions().into_iter();
             return all
@@ -518,7 +518,7 @@ impl Stage {
         self.machine.members(&case.job).into_iter().collect()
     }
 
-    async fn all_over(&self, cases: &[Case]) -> bool {
+    async fn all_over(&self, cases: &[FaultCase]) -> bool {
         for case in cases {
             let now = jobs(&self.world.pool, &case.task).await;
             if now.iter().any(|job| job.id() == case.job && !job.is_final()) {
@@ -550,8 +550,8 @@ impl Stage {
     }
 
     /// Lets everything go on until every task has ended and nothing is left.
-    async fn follow(&self, fault: Fault, cases: &[Case], back: Instant) -> Vec<Row> {
-        let mut rows: Vec<Option<Row>> = cases.iter().map(|_| None).collect();
+    async fn follow(&self, fault: Fault, cases: &[FaultCase], back: Instant) -> Vec<FaultRow> {
+        let mut rows: Vec<Option<FaultRow>> = cases.iter().map(|_| None).collect();
         // When each ended job was first seen to have ended.
         let mut over = BTreeMap::new();
         while rows.iter().any(Option::is_none) {
@@ -574,12 +574,12 @@ impl Stage {
     async fn look(
         &self,
         fault: Fault,
-        case: &Case,
+        case: &FaultCase,
         back: Instant,
         over: &mut BTreeMap<String, Instant>,
-    ) -> Option<Row> {
+    ) -> Option<FaultRow> {
         // The task first: nothing is added to one that has ended.
-        let ending = ended(&self.world.pool, &case.task).await;
+        let ending = final_state(&self.world.pool, &case.task).await;
         let all = jobs(&self.world.pool, &case.task).await;
         let now = Instant::now();
         let (mut left, mut late) = (Traces::default(), false);
@@ -596,7 +596,7 @@ impl Stage {
             return None;
         }
         let last = all.iter().filter_map(|job| over.get(&job.id())).max().copied().unwrap_or(now);
-        let mut row = Row {
+        let mut row = FaultRow {
             state: case.state,
             fault,
             outcome: ending.clone().unwrap_or_else(|| "STUCK".to_owned()),
@@ -613,7 +613,7 @@ impl Stage {
     }
 
     /// What is wrong with what came of a task.
-    async fn judge(&self, case: &Case, ending: Option<&str>, all: &[Job], row: &mut Row) {
+    async fn judge(&self, case: &FaultCase, ending: Option<&str>, all: &[Job], row: &mut FaultRow) {
         let failed: Vec<_> = all.iter().filter(|job| job.state != "succeeded").collect();
         if let Some(job) = failed.last() {
             let words: String = job.words().chars().take(90).collect();
@@ -639,8 +639,8 @@ impl Stage {
     }
 
     /// What is wrong with the answers to results: each that was taken is kept.
-    async fn wrong_answers(&self, case: &Case) -> Vec<String> {
-        let answered = self.way.answered();
+    async fn wrong_answers(&self, case: &FaultCase) -> Vec<String> {
+        let answered = self.way.answers();
         let taken = |job: &Job| answered.iter().any(|it| it.job == job.id() && it.status == 200);
         let kept = |job: &Job| ["succeeded", "failed"].contains(&job.state.as_str());
         let all = jobs(&self.world.pool, &case.task).await;
@@ -656,7 +656,7 @@ impl State {
     }
 }
 
-impl Row {
+impl FaultRow {
     fn print(&self) {
         println!(
             "{:<12}{:<21}{:>8}{:>7.1} s{:>7.1} s  {}{}",

@@ -9,7 +9,7 @@ use std::{
 
 use cynode_core::ids::{JobId, TaskId};
 use cynode_e2e::{
-    nodes::{Machine, Setup},
+    nodes::{Machine, NodeSetup},
     world::World,
 };
 use cynode_testkit::pause;
@@ -26,14 +26,14 @@ const LEASE: u32 = 5;
 const START: Duration = Duration::from_secs(30);
 
 /// Where the programs are, and how the proof goes about it.
-pub(crate) struct Ground {
+pub(crate) struct SceneOptions {
     pub(crate) places: Places,
     pub(crate) node: PathBuf,
     pub(crate) tag: String,
     pub(crate) keep: bool,
 }
 
-impl Ground {
+impl SceneOptions {
     /// An installation whose agents play `scripts`.
     pub(crate) async fn world(&self, scripts: &Value, directory: &Path) -> World {
         let file = directory.join("scripts.json");
@@ -56,7 +56,7 @@ impl Ground {
         disk_mib: Option<u32>,
         flags: &[&str],
     ) -> Machine {
-        Machine::new(Setup {
+        Machine::new(NodeSetup {
             program: self.node.clone(),
             name: name.to_owned(),
             tag: self.tag.clone(),
@@ -88,10 +88,10 @@ pub(crate) async fn heard_of(pool: &PgPool, name: &str, seconds: f64) -> bool {
 }
 
 /// Waits until something holds; a proof that waits in vain has failed.
-pub(crate) async fn until(why: &str, patience: Duration, holds: impl AsyncFn() -> bool) {
+pub(crate) async fn until(why: &str, timeout: Duration, holds: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < patience, "{why} after {} s", patience.as_secs());
+        assert!(begun.elapsed() < timeout, "{why} after {} s", timeout.as_secs());
         pause(Duration::from_millis(20)).await;
     }
 }
@@ -161,18 +161,18 @@ impl Job {
         !["queued", "running"].contains(&self.state.as_str())
     }
 
-    fn said(&self, field: &str) -> Option<&str> {
+    fn result_text(&self, field: &str) -> Option<&str> {
         self.result.as_ref()?.get(field)?.as_str()
     }
 
     pub(crate) fn commit(&self) -> Option<&str> {
-        self.said("commit")
+        self.result_text("commit")
     }
 
     /// Why it stopped, in its own words.
     pub(crate) fn words(&self) -> String {
-        let said = |field: &str| self.said(field).unwrap_or("");
-        let words = format!("{} {}", said("stop_reason"), said("summary"));
+        let result_text = |field: &str| self.result_text(field).unwrap_or("");
+        let words = format!("{} {}", result_text("stop_reason"), result_text("summary"));
         words.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
@@ -191,7 +191,7 @@ pub(crate) async fn jobs(pool: &PgPool, task: &str) -> Vec<Job> {
 }
 
 /// How a task ended; none while it has not.
-pub(crate) async fn ended(pool: &PgPool, task: &str) -> Option<String> {
+pub(crate) async fn final_state(pool: &PgPool, task: &str) -> Option<String> {
     let query = "SELECT t.state FROM tasks t JOIN workflow_runs r USING (task_id)
         WHERE task_id = $1 AND r.ended_at IS NOT NULL";
     sqlx::query_scalar(query).bind(raw(task)).fetch_optional(pool).await.unwrap()

@@ -11,7 +11,7 @@ use cynode_e2e::{
 use cynode_testkit::pause;
 use serde_json::{Value, json};
 
-use super::scene::{Ground, Job, ended, enlist, heard_of, jobs, repository, unit, until, wrong};
+use super::scene::{SceneOptions, Job, final_state, enlist, heard_of, jobs, repository, unit, until, wrong};
 
 /// How many jobs each node takes at once.
 const SLOTS: &str = "3";
@@ -51,7 +51,7 @@ pub(crate) struct Share {
 /// Who began how many jobs.
 type Counts = [usize; 2];
 
-struct Stage {
+struct ShareStage {
     // They go before the world does.
     machines: [Machine; 2],
     #[expect(dead_code, reason = "connections through them end when they go")]
@@ -80,24 +80,24 @@ struct Absence {
     begun: [Counts; 3],
 }
 
-pub(crate) async fn run(ground: &Ground, share: Share) -> bool {
+pub(crate) async fn run(options: &SceneOptions, share: Share) -> bool {
     let mark = format!("share-{:016x}", rand::random::<u64>());
     let keys: Vec<String> = (1..=share.units).map(|number| format!("unit-{number:02}")).collect();
     let directory = tempfile::tempdir().unwrap();
-    let world = ground.world(&scripts(&keys, &mark), directory.path()).await;
+    let world = options.world(&scripts(&keys, &mark), directory.path()).await;
     world.bring(&world.project, repository()).await;
     // These tasks are judged by scripts, and nobody opens pull requests for them.
     let nothing = json!({ "value": "none", "expected_version": 0 });
     world.put("/v1/preferences/delivery.mode?scope_type=system", &nothing).await;
     let flags = ["--slots", SLOTS];
-    let machines = ["left", "right"].map(|name| ground.machine(&world, name, None, &flags));
+    let machines = ["left", "right"].map(|name| options.machine(&world, name, None, &flags));
     let mut links = Vec::new();
     for machine in &machines {
         let link = TcpProxy::start_at(world.tasks(), machine.cable.host, world.internal).await;
         enlist(&world, machine, &format!("http://{}", link.address)).await;
         links.push(link);
     }
-    let mut stage = Stage { machines, links, world, tasks: Vec::new(), stay: None, mark };
+    let mut stage = ShareStage { machines, links, world, tasks: Vec::new(), stay: None, mark };
     let begun = Instant::now();
     for _ in 0..share.tasks {
         stage.tasks.push(stage.world.task("chain").await);
@@ -122,7 +122,7 @@ fn scripts(keys: &[String], mark: &str) -> Value {
     json!({ "chain": { "plan": { "steps": steps } }, STAY: { "plan": { "steps": [stay] } } })
 }
 
-impl Stage {
+impl ShareStage {
     async fn all(&self) -> Vec<Job> {
         let mut all = Vec::new();
         for task in self.tasks.iter().chain(&self.stay) {
@@ -206,7 +206,7 @@ impl Stage {
         let stayed = self.let_go().await;
         for task in &self.tasks {
             stuck += usize::from(!self.ends(task, STUCK.saturating_sub(begun.elapsed())).await);
-            let state = ended(&self.world.pool, task).await;
+            let state = final_state(&self.world.pool, task).await;
             completed += usize::from(state.as_deref() == Some("completed"));
         }
         let took = begun.elapsed();
@@ -250,16 +250,16 @@ impl Stage {
             for job in jobs(&self.world.pool, stay).await {
                 let _ = std::fs::write(right.job(&job.id()).join("home/go"), "");
             }
-            ended(&self.world.pool, stay).await.is_some()
+            final_state(&self.world.pool, stay).await.is_some()
         })
         .await;
         wrong(&self.world, &self.world.project, stay, &[STAY]).await
     }
 
-    async fn ends(&self, task: &str, patience: Duration) -> bool {
+    async fn ends(&self, task: &str, timeout: Duration) -> bool {
         let begun = Instant::now();
-        while ended(&self.world.pool, task).await.is_none() {
-            if begun.elapsed() > patience {
+        while final_state(&self.world.pool, task).await.is_none() {
+            if begun.elapsed() > timeout {
                 return false;
             }
             pause(Duration::from_millis(50)).await;

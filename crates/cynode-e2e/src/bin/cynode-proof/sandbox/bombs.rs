@@ -5,7 +5,7 @@ use std::{fs, os::unix::net::UnixListener, time::Duration};
 use cynode_node::sandbox::{ExitReason, SocketForward};
 
 use super::{
-    layout::{Done, Place, Wish, processes_with},
+    layout::{Done, NodeLayout, Wish, processes_with},
     targets::unix,
 };
 
@@ -226,7 +226,7 @@ const BOMBS: &[Bomb] = &[
 ];
 
 /// Sets them off one after another; gives how many there were and how many did not end as they must.
-pub(crate) async fn run(place: &Place, mark: &str) -> anyhow::Result<(usize, usize)> {
+pub(crate) async fn run(place: &NodeLayout, mark: &str) -> anyhow::Result<(usize, usize)> {
     let mut failed = 0;
     let socket = place.path("bombs.sock");
     unix(UnixListener::bind(&socket)?, "fine".into());
@@ -246,9 +246,9 @@ pub(crate) async fn run(place: &Place, mark: &str) -> anyhow::Result<(usize, usi
             place.folder(&format!("{name}-work"), "/work", true),
             place.folder(&format!("{name}-home"), "/home/agent", true),
         ];
-        let before = place.left().len();
+        let before = place.remaining_cgroups().len();
         let done = job.done(place).await?;
-        let clean = processes_with(&mark).is_empty() && place.left().len() == before;
+        let clean = processes_with(&mark).is_empty() && place.remaining_cgroups().len() == before;
         if !((bomb.good)(&done) && clean) {
             failed += 1;
             println!(

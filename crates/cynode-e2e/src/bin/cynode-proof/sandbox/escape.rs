@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::{
     bombs,
-    layout::{Kind, Place, Wish, processes_with},
+    layout::{BackendKind, NodeLayout, Wish, processes_with},
     targets::{Targets, unix},
 };
 
@@ -31,7 +31,7 @@ const ENOUGH: usize = 60;
 #[derive(Args)]
 pub(crate) struct Escape {
     #[arg(long)]
-    backend: Kind,
+    backend: BackendKind,
     /// The image for podman.
     #[arg(long)]
     image: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Escape {
 
 /// What an attempt said.
 #[derive(Deserialize)]
-struct Line {
+struct EscapeLine {
     attempt: String,
     outcome: String,
     how: String,
@@ -51,7 +51,7 @@ struct Line {
 type Attempts = BTreeMap<String, (String, String)>;
 
 fn read(text: &str) -> anyhow::Result<Attempts> {
-    let lines = text.lines().map(serde_json::from_str::<Line>);
+    let lines = text.lines().map(serde_json::from_str::<EscapeLine>);
     Ok(lines
         .map(|line| line.map(|line| (line.attempt, (line.outcome, line.how))))
         .collect::<Result<_, _>>()?)
@@ -59,7 +59,7 @@ fn read(text: &str) -> anyhow::Result<Attempts> {
 
 pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
     let script = escape.script.canonicalize()?;
-    let place = Place::new(escape.backend, escape.image.as_deref())?;
+    let place = NodeLayout::new(escape.backend, escape.image.as_deref())?;
     println!("{}", place.backend.probe_backend().await?);
     let health = Health::watch();
     let targets = Targets::new(&place, &script).await?;
@@ -75,7 +75,7 @@ pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
 
     let mark = targets.mark.clone();
     targets.unharmed(&place).await?;
-    good &= health.told();
+    good &= health.print_report();
     // A fresh job on the same node, after all of this.
     let began = Instant::now();
     let fresh = Wish::new("fresh", &["/bin/sh", "-c", "echo fine"]).done(&place).await?;
@@ -86,13 +86,13 @@ pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
     );
     good &= fresh.stdout.to_lossy_text() == "fine\n";
     place.backend.cleanup_orphans(&[]).await;
-    let (left, processes) = (place.left(), processes_with(&mark));
+    let (left, processes) = (place.remaining_cgroups(), processes_with(&mark));
     println!("left of it all: {} cgroups, {} processes", left.len(), processes.len());
     Ok(good && left.is_empty() && processes.is_empty())
 }
 
 /// The same attempts without a sandbox, as root; what they could harm is a copy: mounts and the name of the machine.
-fn outside(place: &Place, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
+fn outside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
     let workspace = place.folder("control", "/", false).host;
     fs::write(workspace.join("given"), "given")?;
     let facts = targets.facts_for(
@@ -110,7 +110,7 @@ fn outside(place: &Place, targets: &Targets, script: &Path) -> anyhow::Result<At
     read(&String::from_utf8(said.stdout)?)
 }
 
-async fn inside(place: &Place, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
+async fn inside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
     let tools = place.folder("tools", "/opt/tools", false);
     fs::copy(script, tools.host.join("escape.py"))?;
     let facts = targets.facts_for(
@@ -165,7 +165,7 @@ struct Health {
 /// A node that does nothing for longer than this would lose its heartbeat.
 const LONGEST: Duration = Duration::from_secs(1);
 /// More memory than this it must not need, whatever a job writes.
-const MOST_MEMORY: u64 = 200 << 20;
+const MAX_NODE_MEMORY_BYTES: u64 = 200 << 20;
 
 impl Health {
     fn watch() -> Self {
@@ -183,12 +183,12 @@ impl Health {
         Self { over, longest }
     }
 
-    fn told(&self) -> bool {
+    fn print_report(&self) -> bool {
         self.over.store(true, Ordering::Relaxed);
         let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
         let peak = peak_memory();
         println!("the node's longest pause was {longest:?}, its peak of memory {} MiB", peak >> 20);
-        longest < LONGEST && peak < MOST_MEMORY
+        longest < LONGEST && peak < MAX_NODE_MEMORY_BYTES
     }
 }
 

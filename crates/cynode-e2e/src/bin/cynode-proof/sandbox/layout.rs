@@ -18,30 +18,30 @@ use tempfile::TempDir;
 
 /// Which backend.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum BackendKind {
     Bubblewrap,
     Podman,
 }
 
-pub(crate) struct Place {
+pub(crate) struct NodeLayout {
     directory: TempDir,
     instance: String,
     pub(crate) backend: Box<dyn Backend>,
 }
 
-impl Place {
-    pub(crate) fn new(kind: Kind, image: Option<&str>) -> anyhow::Result<Self> {
+impl NodeLayout {
+    pub(crate) fn new(kind: BackendKind, image: Option<&str>) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let instance = format!("proof-{}", std::process::id());
         let options = SandboxOptions {
             image: image.map(str::to_owned),
-            ..SandboxOptions::new(&instance, directory.path().join("ground"))
+            ..SandboxOptions::new(&instance, directory.path().join("host-env"))
         };
-        let ground = HostEnv::prepare_env(options)?;
+        let host_env = HostEnv::prepare_env(options)?;
         let backend: Box<dyn Backend> = match kind {
-            Kind::Bubblewrap => Box::new(BubblewrapBackend::new(&ground)?),
-            Kind::Podman => Box::new(PodmanBackend::new(&ground)?),
+            BackendKind::Bubblewrap => Box::new(BubblewrapBackend::new(&host_env)?),
+            BackendKind::Podman => Box::new(PodmanBackend::new(&host_env)?),
         };
         Ok(Self { directory, instance, backend })
     }
@@ -62,7 +62,7 @@ impl Place {
     }
 
     /// Directories of cgroups that are left of runs.
-    pub(crate) fn left(&self) -> Vec<PathBuf> {
+    pub(crate) fn remaining_cgroups(&self) -> Vec<PathBuf> {
         self.own().into_iter().flat_map(|own| below(&own)).collect()
     }
 
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for NodeLayout {
     fn drop(&mut self) {
         for own in self.own() {
             let _ = fs::remove_dir(own);
@@ -129,7 +129,7 @@ impl Wish {
         }
     }
 
-    pub(crate) async fn start(&self, place: &Place) -> Result<SandboxProcess, SandboxError> {
+    pub(crate) async fn start(&self, place: &NodeLayout) -> Result<SandboxProcess, SandboxError> {
         let run = SandboxRun {
             id: &self.id,
             job: &self.job,
@@ -145,7 +145,7 @@ impl Wish {
     }
 
     /// Runs it to its end; keeps the last 64 KiB of what it wrote.
-    pub(crate) async fn done(&self, place: &Place) -> anyhow::Result<Done> {
+    pub(crate) async fn done(&self, place: &NodeLayout) -> anyhow::Result<Done> {
         let began = std::time::Instant::now();
         let mut running = self.start(place).await?;
         let (stdout, stderr) = (running.stdout.take().unwrap(), running.stderr.take().unwrap());

@@ -10,7 +10,7 @@ use clap::Args;
 use futures::future::join_all;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use super::layout::{Kind, Place, Wish};
+use super::layout::{BackendKind, NodeLayout, Wish};
 
 #[derive(Args)]
 pub(crate) struct Start {
@@ -35,8 +35,8 @@ pub(crate) struct Start {
 }
 
 pub(crate) async fn run(start: Start) -> anyhow::Result<bool> {
-    let ours = Place::new(Kind::Bubblewrap, None)?;
-    let podman = Place::new(Kind::Podman, Some(&start.image))?;
+    let ours = NodeLayout::new(BackendKind::Bubblewrap, None)?;
+    let podman = NodeLayout::new(BackendKind::Podman, Some(&start.image))?;
     let bundle = start.bundle.display().to_string();
     let bwrap = "bwrap --unshare-all --die-with-parent --new-session --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp -- /bin/echo ready";
     let plain = "podman --runtime runc --cgroup-manager cgroupfs run --rm --network=none --pull=never \
@@ -79,13 +79,13 @@ pub(crate) async fn run(start: Start) -> anyhow::Result<bool> {
     }
     good &= at_once(&ours, start.concurrent).await?;
     ours.backend.cleanup_orphans(&[]).await;
-    let left = ours.left().len() + podman.left().len();
+    let left = ours.remaining_cgroups().len() + podman.remaining_cgroups().len();
     println!("left of it all: {left} cgroups");
     Ok(good && left == 0)
 }
 
 /// From the order until the command has spoken.
-async fn sandbox(place: &Place, number: usize) -> anyhow::Result<Duration> {
+async fn sandbox(place: &NodeLayout, number: usize) -> anyhow::Result<Duration> {
     let mut job = Wish::new(&format!("start-{number}"), &["/bin/echo", "ready"]);
     job.binds = vec![place.folder("work", "/work", true)];
     job.job = "start".into();
@@ -119,7 +119,7 @@ fn words(line: &str) -> anyhow::Result<Duration> {
 }
 
 /// Many at the same moment: all speak, all live together, all answer, all end well.
-async fn at_once(place: &Place, many: usize) -> anyhow::Result<bool> {
+async fn at_once(place: &NodeLayout, many: usize) -> anyhow::Result<bool> {
     let began = Instant::now();
     let jobs: Vec<Wish> = (0..many)
         .map(|number| {

@@ -19,7 +19,7 @@ use std::{
 use cynode_node::sandbox::{SandboxProcess, SocketForward};
 use serde_json::{Value, json};
 
-use super::layout::{Place, Wish};
+use super::layout::{NodeLayout, Wish};
 
 /// Everything that is kept up while attempts are made.
 pub(crate) struct Targets {
@@ -32,7 +32,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    pub(crate) async fn new(place: &Place, script: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn new(place: &NodeLayout, script: &Path) -> anyhow::Result<Self> {
         let number = std::process::id();
         let secret = format!("secret-{number}-of-the-host");
         let other_token = format!("token-{number}-of-another-job");
@@ -104,7 +104,7 @@ impl Targets {
     }
 
     /// Whether all of it is still there and as it was.
-    pub(crate) async fn unharmed(mut self, place: &Place) -> anyhow::Result<()> {
+    pub(crate) async fn unharmed(mut self, place: &NodeLayout) -> anyhow::Result<()> {
         anyhow::ensure!(self.victim.try_wait()?.is_none(), "the process of the host is gone");
         let meta = fs::metadata(place.path("secret"))?;
         let same = fs::read_to_string(place.path("secret"))? == self.secret;
@@ -113,7 +113,7 @@ impl Targets {
             same && owner == rustix::process::getuid().as_raw(),
             "the secret file has changed"
         );
-        anyhow::ensure!(!place.left().is_empty(), "the other job is gone");
+        anyhow::ensure!(!place.remaining_cgroups().is_empty(), "the other job is gone");
         self.other.kill();
         self.other.wait_for_exit().await;
         drop(self.victim.stdin.take());
