@@ -114,7 +114,7 @@ proof_with_nodes() {
     proof_of nodes --node "${cynode%/*}/cynode-node" --tag "$machines" "$@"
 }
 
-# proof_with_manager COMMAND ARGUMENTS: a whole installation with a project manager, an analyst and a node; see cynode-proof lying --help.
+# proof_with_manager COMMAND ARGUMENTS: a whole installation with a project manager, an analyst and a node; see cynode-proof false-claims --help.
 proof_with_manager() {
     local bin=${cynode%/*}
     [ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; return 1; }

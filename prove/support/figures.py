@@ -7,7 +7,7 @@
 
 text: VALUE is the first group of the last match of PATTERN in the output; a time such as `1.5ms` becomes a number of UNIT (us, ms, s). json: VALUE is at PATH (`worst.in_flight_ended_ms`) in the last
 JSON object of the output, which has a line of its own. A path that ends in `#` gives the number of elements there.
-latency: the output of `cynode-proof gate latency` or `models latency`; of each target and rate the added time of each QUANTILE (`p50`), and
+latency: the output of `cynode-proof gateway latency` or `models latency`; of each target and rate the added time of each QUANTILE (`p50`), and
 the memory. The name of each figure begins with PREFIX, which may be empty.
 
 Fails when a figure is not in the output. `set -o pipefail` makes a failure of COMMAND count, too.

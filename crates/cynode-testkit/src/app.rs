@@ -61,12 +61,12 @@ pub struct TestApp {
     environment: AppEnvironment,
     router: Router,
     internal: Router,
-    gate: OnceCell<Gated>,
+    gateway: OnceCell<OpenGateway>,
     objects: TempDir,
 }
 
-/// The gate of a [`TestApp`], opened when it is first asked for.
-struct Gated {
+/// The gateway of a [`TestApp`], opened when it is first asked for.
+struct OpenGateway {
     router: Router,
     records: CancellationToken,
     tasks: TaskTracker,
@@ -74,42 +74,42 @@ struct Gated {
     writer: Arc<AuditWriter>,
 }
 
-/// A gate beside the one that a [`TestApp`] has itself.
-pub struct TestGate {
-    gated: Gated,
+/// A gateway beside the one that a [`TestApp`] has itself.
+pub struct TestGateway {
+    opened: OpenGateway,
     stop: CancellationToken,
     nobody: Client,
 }
 
-impl TestGate {
+impl TestGateway {
     /// Somebody there, without a credential.
     pub fn client(&self) -> Client {
-        Client { router: self.gated.router.clone(), ..self.nobody.clone() }
+        Client { router: self.opened.router.clone(), ..self.nobody.clone() }
     }
 
     /// Its writer of records.
     pub fn writer(&self) -> &AuditWriter {
-        &self.gated.writer
+        &self.opened.writer
     }
 
     /// Where it keeps records until they are in the database.
     pub fn directory(&self) -> &std::path::Path {
-        self.gated.directory.path()
+        self.opened.directory.path()
     }
 
     /// Waits until everything that was recorded is in the database.
     pub async fn recorded(&self) {
-        self.gated.writer.wait_flushed().await.unwrap();
+        self.opened.writer.wait_flushed().await.unwrap();
     }
 
     /// Ends it in good order and gives its directory.
     pub async fn close(self) -> TempDir {
         self.stop.cancel();
-        self.gated.close().await
+        self.opened.close().await
     }
 }
 
-impl Gated {
+impl OpenGateway {
     async fn close(self) -> TempDir {
         let Self { router, records, tasks, directory, writer } = self;
         drop((router, writer));
@@ -185,8 +185,8 @@ fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
     (cynode_api::public_router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
-/// An app with everything that the gate needs.
-fn gated_app(
+/// An app with everything that the gateway needs.
+fn app_with_gateway(
     db: &TestDb,
     environment: &AppEnvironment,
     mail: Option<MailServer>,
@@ -249,11 +249,11 @@ impl TestApp {
             .try_init();
         let clock = TestClock::default();
         let environment = AppEnvironment::new(clock.clone(), SeededRandom::new(1));
-        let (app, objects) = gated_app(&db, &environment, mail, manager);
+        let (app, objects) = app_with_gateway(&db, &environment, mail, manager);
         let stop = CancellationToken::new();
         let (router, internal) = routers(app.clone(), stop.clone());
-        let gate = OnceCell::new();
-        Self { db, app, clock, stop, environment, router, internal, gate, objects }
+        let gateway = OnceCell::new();
+        Self { db, app, clock, stop, environment, router, internal, gateway, objects }
     }
 
     /// Where the repository of a project is.
@@ -261,27 +261,27 @@ impl TestApp {
         self.objects.path().join("repositories").join(format!("{project}.git"))
     }
 
-    /// Somebody at the gate, without a credential.
-    pub async fn at_gate(&self) -> Client {
-        Client { router: self.gated().await.router.clone(), ..self.anonymous() }
+    /// Somebody at the gateway, without a credential.
+    pub async fn at_gateway(&self) -> Client {
+        Client { router: self.own_gateway().await.router.clone(), ..self.anonymous() }
     }
 
-    async fn gated(&self) -> &Gated {
-        self.gate
+    async fn own_gateway(&self) -> &OpenGateway {
+        self.gateway
             .get_or_init(|| async {
                 let directory = tempfile::tempdir().unwrap();
-                self.open_gate(self.app.clone(), directory, records(), &self.stop).await
+                self.open_gateway(self.app.clone(), directory, records(), &self.stop).await
             })
             .await
     }
 
-    async fn open_gate(
+    async fn open_gateway(
         &self,
         app: App,
         directory: TempDir,
         options: audit::AuditWriterOptions,
         stop: &CancellationToken,
-    ) -> Gated {
+    ) -> OpenGateway {
         let (tasks, records) = (TaskTracker::new(), CancellationToken::new());
         let path = directory.path().join("audit");
         let writer =
@@ -297,7 +297,7 @@ impl TestApp {
         let gateway =
             Gateway::open_gateway(app, writer.clone(), upstreams, egress, options).await.unwrap();
         gateway.spawn_background(&tasks, stop);
-        Gated {
+        OpenGateway {
             router: cynode_gateway::gateway_router(&gateway),
             records,
             tasks,
@@ -306,22 +306,22 @@ impl TestApp {
         }
     }
 
-    /// Another gate over the same database, as another replica has, with its own directory of records.
-    pub async fn another_gate(&self) -> TestGate {
-        self.gate_over(tempfile::tempdir().unwrap(), records()).await
+    /// Another gateway over the same database, as another replica has, with its own directory of records.
+    pub async fn another_gateway(&self) -> TestGateway {
+        self.gateway_over(tempfile::tempdir().unwrap(), records()).await
     }
 
-    /// Another gate over the same database and that directory of records.
-    pub async fn gate_over(
+    /// Another gateway over the same database and that directory of records.
+    pub async fn gateway_over(
         &self,
         directory: TempDir,
         options: audit::AuditWriterOptions,
-    ) -> TestGate {
-        self.gate_of(self.app.clone(), directory, options).await
+    ) -> TestGateway {
+        self.gateway_of(self.app.clone(), directory, options).await
     }
 
-    /// Another gate over the same database whose master key is another one.
-    pub async fn gate_with_another_key(&self) -> TestGate {
+    /// Another gateway over the same database whose master key is another one.
+    pub async fn gateway_with_another_key(&self) -> TestGateway {
         let parts = self.app.gateway_parts().unwrap();
         let parts = GatewayParts {
             keys: InstallationKeys::from_master(&[8; 32]),
@@ -334,23 +334,23 @@ impl TestApp {
             transcript_retention: parts.transcript_retention,
         };
         let app = App::new(self.db.pool(), self.environment.clone(), LifetimePolicy::default());
-        self.gate_of(app.with_gateway(parts), tempfile::tempdir().unwrap(), records()).await
+        self.gateway_of(app.with_gateway(parts), tempfile::tempdir().unwrap(), records()).await
     }
 
-    async fn gate_of(
+    async fn gateway_of(
         &self,
         app: App,
         directory: TempDir,
         options: audit::AuditWriterOptions,
-    ) -> TestGate {
+    ) -> TestGateway {
         let stop = CancellationToken::new();
-        let gated = self.open_gate(app, directory, options, &stop).await;
-        TestGate { gated, stop, nobody: self.anonymous() }
+        let opened = self.open_gateway(app, directory, options, &stop).await;
+        TestGateway { opened, stop, nobody: self.anonymous() }
     }
 
     /// Waits until everything that was recorded is in the database.
     pub async fn recorded(&self) {
-        self.gated().await.writer.wait_flushed().await.unwrap();
+        self.own_gateway().await.writer.wait_flushed().await.unwrap();
     }
 
     /// Waits until every answer of a model has been settled.
@@ -358,22 +358,22 @@ impl TestApp {
         inference::wait_until_settled(&self.app).await;
     }
 
-    /// Ends the gate in good order and gives its directory.
-    pub async fn close_gate(&mut self) -> Option<TempDir> {
-        let gated = self.gate.take()?;
+    /// Ends the gateway in good order and gives its directory.
+    pub async fn close_gateway(&mut self) -> Option<TempDir> {
+        let opened = self.gateway.take()?;
         self.stop.cancel();
-        Some(gated.close().await)
+        Some(opened.close().await)
     }
 
-    /// Where the gate keeps records until they are in the database.
+    /// Where the gateway keeps records until they are in the database.
     pub async fn records_directory(&self) -> std::path::PathBuf {
-        self.gated().await.directory.path().to_owned()
+        self.own_gateway().await.directory.path().to_owned()
     }
 
-    /// An agent with a token, at the gate.
+    /// An agent with a token, at the gateway.
     pub async fn agent(&self, by: &Client, body: Value) -> Client {
         let issued = by.post("/v1/agent-tokens", body).await.expect(201);
-        self.at_gate().await.with_token(&issued.text("token"))
+        self.at_gateway().await.with_token(&issued.text("token"))
     }
 
     /// The public key that records are checked with.

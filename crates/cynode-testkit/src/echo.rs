@@ -37,7 +37,7 @@ struct Request<'a> {
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct CallParams<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow)]
@@ -79,7 +79,7 @@ async fn call(params: Option<&RawValue>) -> Result<String, Refusal> {
     struct Slow {
         ms: u64,
     }
-    let Call { name, arguments } = read(params)?;
+    let CallParams { name, arguments } = read(params)?;
     match &*name {
         "echo" => {
             let Echo { text } = read(arguments)?;

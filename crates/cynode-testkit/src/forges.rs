@@ -47,11 +47,11 @@ pub struct TestForge {
     /// Which kind it is.
     pub kind: ForgeKind,
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ForgeState>,
     stop: CancellationToken,
 }
 
-struct Shared {
+struct ForgeState {
     kind: ForgeKind,
     base: String,
     root: TempDir,
@@ -63,7 +63,7 @@ struct Shared {
 struct World {
     pulls: Vec<Pull>,
     issues: Vec<Issue>,
-    said: Vec<Said>,
+    comments: Vec<Comment>,
     checks: Vec<Check>,
     members: BTreeMap<String, Level>,
     last: u64,
@@ -71,7 +71,7 @@ struct World {
     troubles: VecDeque<Trouble>,
     /// How many requests it still answers.
     left: Option<usize>,
-    asked: Vec<(Method, String)>,
+    requests: Vec<(Method, String)>,
 }
 
 /// What somebody may do.
@@ -151,7 +151,7 @@ pub enum Verdict {
 
 /// Something that was said on a forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Comment {
     /// Its id.
     pub id: u64,
     /// Whether it is about a pull request.
@@ -218,7 +218,7 @@ impl TestForge {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let root = tempfile::tempdir().unwrap();
-        let shared = Shared {
+        let shared = ForgeState {
             kind,
             base: format!("http://{address}"),
             root,
@@ -303,13 +303,13 @@ impl TestForge {
     }
 
     /// Everything that was said.
-    pub fn said(&self) -> Vec<Said> {
-        self.shared.world().said.clone()
+    pub fn comments(&self) -> Vec<Comment> {
+        self.shared.world().comments.clone()
     }
 
     /// What it was asked so far: methods and paths.
-    pub fn asked(&self) -> Vec<(Method, String)> {
-        self.shared.world().asked.clone()
+    pub fn requests(&self) -> Vec<(Method, String)> {
+        self.shared.world().requests.clone()
     }
 
     /// Lets somebody in.
@@ -351,7 +351,7 @@ impl TestForge {
     ) -> u64 {
         let mut world = self.shared.world();
         let id = world.next();
-        world.said.push(Said {
+        world.comments.push(Comment {
             id,
             on_pull: true,
             number,
@@ -416,8 +416,8 @@ impl TestForge {
     }
 
     /// Gives at most so many entries of a list at once.
-    pub fn page(&self, most: usize) {
-        self.shared.world().page = Some(most);
+    pub fn page(&self, max: usize) {
+        self.shared.world().page = Some(max);
     }
 
     /// Lets something go wrong with the next request that there is no trouble for yet.
@@ -484,7 +484,7 @@ impl World {
     }
 }
 
-impl Shared {
+impl ForgeState {
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap()
     }
@@ -533,7 +533,7 @@ impl Shared {
 
 /// A request of the API, taken apart.
 struct Call<'a> {
-    shared: &'a Shared,
+    shared: &'a ForgeState,
     method: Method,
     /// The segments below the API's root, decoded.
     path: Vec<String>,
@@ -543,7 +543,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn asked(&self, name: &str) -> Option<&str> {
+    fn query_value(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
@@ -553,16 +553,16 @@ impl Call<'_> {
 
     /// A moment from the query.
     fn since(&self, name: &str) -> OffsetDateTime {
-        self.asked(name).map_or(OffsetDateTime::UNIX_EPOCH, |text| {
+        self.query_value(name).map_or(OffsetDateTime::UNIX_EPOCH, |text| {
             OffsetDateTime::parse(text, &Rfc3339).unwrap()
         })
     }
 
     /// Which entries of a list are asked for: from where, how many, which page.
     fn window(&self, size: &str, usual: usize) -> (usize, usize) {
-        let number = |name: &str| self.asked(name).and_then(|text| text.parse::<usize>().ok());
-        let most = self.shared.world().page.unwrap_or(usize::MAX);
-        let size = number(size).unwrap_or(usual).min(most).max(1);
+        let number = |name: &str| self.query_value(name).and_then(|text| text.parse::<usize>().ok());
+        let max = self.shared.world().page.unwrap_or(usize::MAX);
+        let size = number(size).unwrap_or(usual).min(max).max(1);
         (number("page").unwrap_or(1).max(1), size)
     }
 
@@ -603,7 +603,7 @@ fn json_response(status: u16, body: &Value) -> Response {
 }
 
 async fn answer(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ForgeState>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -628,7 +628,7 @@ async fn answer(
     };
     let trouble = {
         let mut world = shared.world();
-        world.asked.push((method.clone(), uri.path().to_owned()));
+        world.requests.push((method.clone(), uri.path().to_owned()));
         let left = world.left;
         match left {
             Some(0) => Some(Trouble::Limited(60)),
@@ -721,10 +721,10 @@ fn open_pull(
 }
 
 /// Keeps what our own account says.
-fn keep_comment(call: &Call<'_>, on_pull: bool, number: u64) -> Said {
+fn store_comment(call: &Call<'_>, on_pull: bool, number: u64) -> Comment {
     let mut world = call.shared.world();
     let id = world.next();
-    let said = Said {
+    let said = Comment {
         id,
         on_pull,
         number,
@@ -734,14 +734,14 @@ fn keep_comment(call: &Call<'_>, on_pull: bool, number: u64) -> Said {
         verdict: None,
         at: NOW + Duration::seconds(i64::try_from(id).unwrap()),
     };
-    world.said.push(said.clone());
+    world.comments.push(said.clone());
     said
 }
 
 /// The open issues that are asked for.
-fn wanted(call: &Call<'_>, label: &str, assignee: &str, since: &str) -> Vec<Issue> {
+fn matching_issues(call: &Call<'_>, label: &str, assignee: &str, since: &str) -> Vec<Issue> {
     let since = call.since(since);
-    let (label, assignee) = (call.asked(label), call.asked(assignee));
+    let (label, assignee) = (call.query_value(label), call.query_value(assignee));
     let mut found = call.shared.world().issues.clone();
     found.retain(|issue| {
         issue.open

@@ -4,5 +4,5 @@
 mod http;
 mod smtp;
 
-pub use http::{Hook, NtfyInbox, Published, WebhookInbox};
+pub use http::{WebhookRequest, NtfyInbox, Published, WebhookInbox};
 pub use smtp::{Letter, SmtpInbox};

@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, Method};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use crate::{Client, Reply, TestGate};
+use crate::{Client, Reply, TestGateway};
 
 /// The revision in which every request stands alone.
 pub const MODERN: &str = "2026-07-28";
@@ -12,8 +12,8 @@ pub const MODERN: &str = "2026-07-28";
 /// The newest revision with a handshake.
 pub const LEGACY: &str = "2025-11-25";
 
-/// How often a request is repeated that the gate could not decide in time.
-const MOST_REPEATS: usize = 20;
+/// How often a request is repeated that the gateway could not decide in time.
+const MAX_REPEATS: usize = 20;
 
 /// Which kind of protocol is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Era {
     Legacy,
 }
 
-/// An agent at the gate.
+/// An agent at the gateway.
 #[derive(Clone)]
 pub struct Agent {
     /// Who it is.
@@ -78,11 +78,11 @@ impl Agent {
         Self { client: self.client.with_header(name, value), ..self.clone() }
     }
 
-    /// The same agent at another gate.
+    /// The same agent at another gateway.
     #[must_use]
-    pub fn at(&self, gate: &TestGate) -> Self {
+    pub fn at(&self, gateway: &TestGateway) -> Self {
         let token = self.client.token().unwrap_or_default();
-        Self { client: gate.client().with_token(&token), ..self.clone() }
+        Self { client: gateway.client().with_token(&token), ..self.clone() }
     }
 
     /// A message, as it goes over the wire.
@@ -113,11 +113,11 @@ impl Agent {
         }
     }
 
-    /// Sends a request. A gate on a busy machine may not know in time whether something is still permitted and says so;
+    /// Sends a request. A gateway on a busy machine may not know in time whether something is still permitted and says so;
     /// the request is then sent again, as its answer advises.
     pub async fn send(&self, method: &str, params: Value) -> Answer {
         let mut answer = self.send_once(method, params.clone()).await;
-        for _ in 0..MOST_REPEATS {
+        for _ in 0..MAX_REPEATS {
             if !answer.is_stale() {
                 break;
             }
@@ -179,7 +179,7 @@ impl Answer {
         self.0.json()
     }
 
-    /// Whether the gate could not decide in time.
+    /// Whether the gateway could not decide in time.
     fn is_stale(&self) -> bool {
         if self.0.body.first() != Some(&b'{') {
             return false;

@@ -89,11 +89,11 @@ pub struct Sent {
 /// A provider that is being served.
 pub struct TestProvider {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProviderState>,
     stop: CancellationToken,
 }
 
-struct Shared {
+struct ProviderState {
     behaviour: Mutex<Behaviour>,
     sent: Mutex<Vec<Sent>>,
     go_on: Notify,
@@ -101,7 +101,7 @@ struct Shared {
 }
 
 /// Says that whoever asked went before there was an answer.
-struct Waited<'a>(&'a Shared, bool);
+struct Waited<'a>(&'a ProviderState, bool);
 
 impl Drop for Waited<'_> {
     fn drop(&mut self) {
@@ -121,7 +121,7 @@ impl TestProvider {
     /// Serves a provider on a port that was taken.
     pub fn over(listener: TcpListener, behaviour: Behaviour) -> Self {
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProviderState {
             behaviour: Mutex::new(behaviour),
             sent: Mutex::default(),
             go_on: Notify::new(),
@@ -174,7 +174,7 @@ impl Drop for TestProvider {
 }
 
 async fn answer(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ProviderState>>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,

@@ -1,10 +1,8 @@
 use std::sync::{Arc, Mutex};
 
 use cynode_app::{Clock, RandomSource};
-use time::{Duration, OffsetDateTime, macros::datetime};
-
-/// The moment at which every test begins.
-pub const NOW: OffsetDateTime = datetime!(2026-11-01 12:00 UTC);
+use cynode_testkit_db::NOW;
+use time::{Duration, OffsetDateTime};
 
 /// A clock that moves only when it is told to.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use cynode_core::{
 use cynode_notify::MailServer;
 use cynode_testkit::{
     Client, Reply, TestApp,
-    inbox::{Hook, NtfyInbox, SmtpInbox, WebhookInbox},
+    inbox::{WebhookRequest, NtfyInbox, SmtpInbox, WebhookInbox},
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -76,7 +76,7 @@ impl Scene {
     /// The path of the link in the last notice.
     async fn link(&self) -> String {
         self.turn().await;
-        path(self.hooks.taken().last().unwrap())
+        path(self.hooks.messages().last().unwrap())
     }
 
     async fn listed(&self) -> Vec<Value> {
@@ -108,7 +108,7 @@ async fn webhook(by: &Client, hooks: &WebhookInbox, more: Value) -> String {
     made["channel"]["channel_id"].as_str().unwrap().to_owned()
 }
 
-fn path(hook: &Hook) -> String {
+fn path(hook: &WebhookRequest) -> String {
     let url = hook.body["data"]["links"][0]["url"].as_str().unwrap();
     url.strip_prefix("https://people.example").unwrap().to_owned()
 }
@@ -161,7 +161,7 @@ async fn a_plan_that_waits_is_told_word_for_word_with_a_link() {
     let scene = Scene::new().await;
     scene.plan_waits().await;
     assert_eq!(scene.turn().await, 1);
-    let taken = scene.hooks.taken();
+    let taken = scene.hooks.messages();
     assert_eq!((taken.len(), taken[0].verified), (1, 1));
     let url = taken[0].body["data"]["links"][0]["url"].clone();
     let listed = scene.listed().await;
@@ -221,7 +221,7 @@ async fn a_task_that_ends_is_told_and_what_nobody_listens_to_is_not_kept() {
         .await
         .expect(200);
     scene.turn().await;
-    let taken = scene.hooks.taken();
+    let taken = scene.hooks.messages();
     let told: Vec<_> = taken
         .iter()
         .map(|hook| (&hook.body["type"], &hook.body["data"]["title"], &hook.body["data"]["text"]))
@@ -245,7 +245,7 @@ async fn a_paused_task_is_told_with_what_was_said_unless_it_goes_on_already() {
     tell(json!({ "kind": "pause", "text": "Which key may I use?" })).await;
     scene.drive.go(&mut held, "pass", json!({})).await;
     assert_eq!(scene.turn().await, 1);
-    let taken = scene.hooks.taken();
+    let taken = scene.hooks.messages();
     let data = &taken[0].body["data"];
     assert_eq!(
         (&data["title"], &data["text"], &data["links"]),
@@ -261,7 +261,7 @@ async fn a_paused_task_is_told_with_what_was_said_unless_it_goes_on_already() {
     scene.drive.go(&mut held, "pass", json!({})).await;
     tell(json!({ "kind": "resume" })).await;
     assert_eq!(scene.turn().await, 1);
-    assert_eq!(scene.hooks.taken().len(), 1);
+    assert_eq!(scene.hooks.messages().len(), 1);
     let dropped = "SELECT reason FROM notifications WHERE state = 'dropped'";
     assert_eq!(scene.drive.app.db.texts(dropped).await, ["it is not paused any more"]);
 }
@@ -281,8 +281,8 @@ async fn only_those_are_told_who_may_see_the_project_then_and_now() {
     let path = format!("/v1/projects/web/members/{}", scene.ada.user.unwrap());
     scene.drive.admin.delete(&path).await.expect(204);
     assert_eq!(scene.turn().await, 2);
-    assert_eq!((strange.taken().len(), scene.hooks.taken().len(), views.taken().len()), (0, 0, 1));
-    assert_eq!(views.taken()[0].body["data"]["links"], json!([]), "who may not answer has no link");
+    assert_eq!((strange.messages().len(), scene.hooks.messages().len(), views.messages().len()), (0, 0, 1));
+    assert_eq!(views.messages()[0].body["data"]["links"], json!([]), "who may not answer has no link");
     let dropped = "SELECT reason FROM notifications WHERE state = 'dropped'";
     assert_eq!(app.db.texts(dropped).await, ["the channel may not be told of this any more"]);
 }
@@ -298,7 +298,7 @@ async fn a_channel_that_many_read_has_no_link() {
     scene.plan_waits().await;
     assert_eq!(scene.turn().await, 3);
     for inbox in [shared, all] {
-        assert_eq!(inbox.taken()[0].body["data"]["links"], json!([]));
+        assert_eq!(inbox.messages()[0].body["data"]["links"], json!([]));
     }
 }
 
@@ -316,7 +316,7 @@ async fn a_receiver_that_is_down_is_told_later_once_and_under_the_same_id() {
     scene.turn().await;
     scene.later().await;
     assert_eq!(scene.turn().await, 0);
-    let taken = scene.hooks.taken();
+    let taken = scene.hooks.messages();
     let answered: Vec<_> = taken.iter().map(|hook| hook.answered).collect();
     assert_eq!(answered, [503, 500, 204]);
     assert!(taken.iter().all(|hook| hook.id == taken[0].id && hook.body == taken[0].body));
@@ -368,7 +368,7 @@ async fn what_cannot_be_told_is_given_up_told_as_an_event_and_can_be_replayed() 
     while scene.turn().await == 0 {
         tokio::task::yield_now().await;
     }
-    let taken = scene.hooks.taken();
+    let taken = scene.hooks.messages();
     assert_eq!((taken.len(), &taken[12].id, taken[12].answered), (13, &taken[0].id, 204));
     assert_eq!(scene.listed().await[0]["attempts"].as_array().unwrap().len(), 13);
     let sent = scene.ada.get("/v1/notifications?state=sent").await.expect(200).json();
@@ -439,7 +439,7 @@ async fn what_a_dead_worker_had_taken_comes_back_and_its_late_word_counts_for_no
     .await;
     assert!(!late.unwrap());
     assert_eq!(
-        (scene.hooks.taken().len(), scene.listed().await[0]["state"].clone()),
+        (scene.hooks.messages().len(), scene.listed().await[0]["state"].clone()),
         (1, json!("sent"))
     );
 }
@@ -453,7 +453,7 @@ async fn several_workers_at_once_tell_each_notice_once() {
     }
     let turns = futures::future::join_all((0..4).map(|_| scene.turn())).await;
     assert_eq!(turns.iter().sum::<usize>(), 3);
-    let mut ids: Vec<_> = scene.hooks.taken().into_iter().map(|hook| hook.id).collect();
+    let mut ids: Vec<_> = scene.hooks.messages().into_iter().map(|hook| hook.id).collect();
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 3);
@@ -503,7 +503,7 @@ async fn there_is_quiet_after_a_notice_and_what_happened_meanwhile_is_told_after
         .await;
     assert_eq!(scene.turn().await, 1);
     let attempts = scene.drive.app.db.number("SELECT sum(attempts) FROM notifications").await;
-    assert_eq!((scene.hooks.taken().len(), attempts), (2, 2), "waiting is no attempt");
+    assert_eq!((scene.hooks.messages().len(), attempts), (2, 2), "waiting is no attempt");
 }
 
 #[tokio::test]
@@ -527,7 +527,7 @@ async fn a_secret_is_shown_once_stored_sealed_and_replaced_without_a_gap() {
     fresh.trust(rotated["secret"].as_str().unwrap());
     scene.ada.post(&format!("{path}/test"), json!(null)).await.expect(202);
     scene.turn().await;
-    let hook = &scene.hooks.taken()[0];
+    let hook = &scene.hooks.messages()[0];
     assert_eq!((hook.signatures, hook.verified), (2, 1), "the old secret is still good");
     scene.hooks.trust(rotated["secret"].as_str().unwrap());
     scene.drive.app.clock.advance(time::Duration::hours(25));
@@ -541,7 +541,7 @@ async fn a_secret_is_shown_once_stored_sealed_and_replaced_without_a_gap() {
         .execute("UPDATE notifications SET state = 'pending', due_at = now(), ended_at = NULL")
         .await;
     scene.turn().await;
-    let hook = &scene.hooks.taken()[1];
+    let hook = &scene.hooks.messages()[1];
     assert_eq!((hook.signatures, hook.verified), (1, 1));
 }
 
@@ -641,7 +641,7 @@ async fn nobody_sends_words_of_their_own_or_more_than_a_few_notices_by_trying_ch
     let test = format!("{}/test", path(&scene.channel));
     let first = scene.ada.post(&test, json!(null)).await.expect(202).text("notification_id");
     scene.turn().await;
-    let said = &scene.hooks.taken()[0].body["data"];
+    let said = &scene.hooks.messages()[0].body["data"];
     assert_eq!(
         (&said["title"], &said["text"]),
         (
@@ -785,7 +785,7 @@ async fn a_call_is_told_with_its_arguments_and_approved_by_link() {
     let approval =
         asked(&scene.drive, &json!({ "command": "git push origin main", "force": false })).await;
     scene.turn().await;
-    let hook = scene.hooks.taken()[0].clone();
+    let hook = scene.hooks.messages()[0].clone();
     let data = &hook.body["data"];
     assert_eq!(
         (&hook.body["type"], &data["title"], &data["exact"], &data["text"]),
@@ -832,7 +832,7 @@ async fn what_was_answered_elsewhere_is_neither_told_nor_answered_again() {
         (1, 0)
     );
     scene.drive.admin.post(&path, json!({ "approved": true })).await.expect(200);
-    assert_eq!((scene.turn().await, scene.hooks.taken().len()), (1, 1));
+    assert_eq!((scene.turn().await, scene.hooks.messages().len()), (1, 1));
     let states = "SELECT state FROM notifications ORDER BY state";
     assert_eq!(app.db.texts(states).await, ["dropped", "sent"]);
 }
@@ -962,7 +962,7 @@ async fn mail_and_ntfy_bear_the_same_words_and_the_same_link() {
     }
     let approval = asked(&drive, &json!({ "command": "rm -rf build" })).await;
     assert_eq!(notifications::deliver_due(&drive.app.app, LEASE).await.unwrap(), 2);
-    let (letters, published) = (mail.taken(), ntfy.taken());
+    let (letters, published) = (mail.messages(), ntfy.messages());
     assert_eq!((letters.len(), published.len()), (1, 1));
     assert!(letters[0].text().contains("git.push\ncommand: rm -rf build\n"));
     assert_eq!(letters[0].header("subject").as_deref(), Some("May an agent call git.push?"));

@@ -148,7 +148,7 @@ async fn what_does_not_work_yet_is_said_and_what_cannot_work_is_refused() {
     let mut elsewhere = wish(&other);
     elsewhere.as_object_mut().unwrap().remove("credential");
     world.connect(elsewhere).await.expect(422);
-    assert_eq!(other.asked(), []);
+    assert_eq!(other.requests(), []);
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn a_labelled_issue_becomes_one_task_with_what_a_person_reads_in_it() {
                 "seen_at": "2026-11-01T12:00:00Z",
             }])
         );
-        let said = world.forge.said();
+        let said = world.forge.comments();
         assert_eq!(said.len(), 1);
         assert!(!said[0].on_pull && said[0].number == number);
         let id = task["id"].as_str().unwrap();
@@ -257,7 +257,7 @@ async fn an_issue_of_somebody_who_may_not_write_is_ignored_until_they_may() {
         world.app.db.number("SELECT count(*) FROM events WHERE kind = 'issue.ignored'").await,
         2
     );
-    assert_eq!(world.forge.said(), []);
+    assert_eq!(world.forge.comments(), []);
     world.forge.member("reader", Level::Write);
     assert_eq!(world.deliver(&Hook::Labelled(other), "d-1", SECRET).await, 202);
     assert!(world.look().await);
@@ -403,7 +403,7 @@ async fn two_who_look_at_once_make_one_task_and_one_comment() {
         let had = looked.into_iter().filter(|looked| *looked.as_ref().unwrap()).count();
         assert!((1..=6).contains(&had));
         assert_eq!(world.tasks().await.len(), 1);
-        assert_eq!(world.forge.said().len(), 1);
+        assert_eq!(world.forge.comments().len(), 1);
     }
 }
 
@@ -428,7 +428,7 @@ async fn whoever_died_in_the_middle_of_a_look_is_followed_by_one_who_ends_it() {
     world.app.db.execute("UPDATE forge_issues SET answered_at = NULL").await;
     world.app.db.execute("UPDATE project_remotes SET issues_since = 'epoch'").await;
     assert!(world.look().await);
-    assert_eq!((world.tasks().await.len(), world.forge.said().len()), (1, 1));
+    assert_eq!((world.tasks().await.len(), world.forge.comments().len()), (1, 1));
     assert_eq!(
         world
             .app
@@ -632,13 +632,13 @@ async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is
 #[tokio::test]
 async fn a_forge_that_may_not_be_private_is_not_asked_where_it_is() {
     let world = World::new(ForgeKind::Gitea).await;
-    let asked = world.forge.asked().len();
+    let asked = world.forge.requests().len();
     world.app.db.execute("UPDATE project_remotes SET allow_private = false").await;
     assert!(world.look().await);
     let failure = world.failure().await;
     assert!(failure.as_str().unwrap().contains("private network"), "{failure}");
     forges::fetch_commits(&world.app.app, world.project).await.unwrap_err();
-    assert_eq!(world.forge.asked().len(), asked);
+    assert_eq!(world.forge.requests().len(), asked);
 }
 
 #[tokio::test]
@@ -839,7 +839,7 @@ async fn a_forge_that_has_had_enough_before_the_last_pull_request_is_read_on_fro
     assert_eq!(world.deliver(&Hook::Labelled(99), "d-2", SECRET).await, 202);
     let mut reads = Vec::new();
     for look in 0..3 {
-        let before = world.forge.asked().len();
+        let before = world.forge.requests().len();
         // One for the issue that was told of, two for lists of issues, four for each of three pull requests.
         world.forge.allow(usize::from(look == 0) + 2 + 3 * 4);
         assert!(world.look().await);
@@ -847,7 +847,7 @@ async fn a_forge_that_has_had_enough_before_the_last_pull_request_is_read_on_fro
         assert!(failure.as_str().unwrap().contains("rate limit"), "{failure}");
         let waiting = "SELECT count(*) FROM webhook_deliveries WHERE processed_at IS NULL";
         assert_eq!(world.app.db.number(waiting).await, 0);
-        let asked = world.forge.asked().split_off(before);
+        let asked = world.forge.requests().split_off(before);
         let number = |path: &str| path.rsplit_once("/pulls/")?.1.parse::<u64>().ok();
         reads.push(asked.iter().filter_map(|(_, path)| number(path)).collect::<Vec<_>>());
     }

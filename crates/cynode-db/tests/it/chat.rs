@@ -1,6 +1,6 @@
 use cynode_core::ids::{ProjectId, ThreadId, UserId};
 use cynode_db::manager::conversations::{self, ChatMessageRecord, ChatThread};
-use cynode_testkit::{NOW, TestDb};
+use cynode_testkit_db::{NOW, TestDb};
 use uuid::Uuid;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 use cynode_db::platform::schema;
-use cynode_testkit::TestDb;
+use cynode_testkit_db::TestDb;
 use time::macros::datetime;
 
 const PARTITIONS: &str = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'events'::regclass ORDER BY 1";

@@ -12,7 +12,7 @@ use cynode_core::{
     },
 };
 use cynode_db::platform::schema;
-use cynode_testkit::{NOW, TestDb};
+use cynode_testkit_db::{NOW, TestDb};
 
 #[tokio::test]
 async fn two_processes_that_migrate_at_once_do_it_once() {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use cynode_testkit::TestDb;
+use cynode_testkit_db::TestDb;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 

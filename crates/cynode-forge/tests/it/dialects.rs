@@ -85,7 +85,7 @@ async fn an_answer_that_is_lost_on_the_way_makes_no_second_pull_request_and_no_s
             client.ensure_comment(CommentTarget::PullRequest(1), "task/1", "Done.").await.unwrap();
         }
         client.ensure_comment(CommentTarget::PullRequest(1), "task/2", "More.").await.unwrap();
-        let bodies: Vec<String> = forge.said().into_iter().map(|said| said.body).collect();
+        let bodies: Vec<String> = forge.comments().into_iter().map(|said| said.body).collect();
         assert_eq!(bodies, ["Done.\n\n<!-- cynode:task/1 -->", "More.\n\n<!-- cynode:task/2 -->"]);
     }
 }
@@ -300,7 +300,7 @@ async fn a_token_goes_to_no_other_host_and_a_wrong_one_is_said_to_be_wrong() {
         forge.trouble(Trouble::Elsewhere(format!("{}/user", other.api())));
         let error = client.fetch_own_login().await.unwrap_err();
         assert!(error.to_string().contains("not followed"), "{error}");
-        assert_eq!(other.asked(), []);
+        assert_eq!(other.requests(), []);
         match connect(&forge, "wrong").fetch_own_login().await {
             Err(ForgeError::Refused(said)) => assert!(said.contains("set a new one"), "{said}"),
             other => panic!("{other:?}"),

@@ -11,7 +11,7 @@ use crate::{
 #[tokio::test]
 async fn a_tool_that_is_switched_off_is_off_for_everybody_at_every_replica_at_once() {
     let bench = Bench::new().await;
-    let second = bench.app.another_gate().await;
+    let second = bench.app.another_gateway().await;
     let here = bench.agent("developer").await;
     let there = here.at(&second);
     let both = async || {

@@ -221,7 +221,7 @@ async fn neither_arguments_nor_results_are_in_any_record_or_file() {
     agent.call("ARGUMENT-MARKER", json!({})).await;
     agent.call("artifact.put", json!({ "task_id": bench.task, "name": "ARGUMENT-MARKER", "media_type": "text/plain", "text": "ARGUMENT-MARKER" })).await;
     agent.send("ARGUMENT-MARKER", json!({})).await;
-    bench.app.at_gate().await.modern().send("ARGUMENT-MARKER", json!({})).await;
+    bench.app.at_gateway().await.modern().send("ARGUMENT-MARKER", json!({})).await;
     let written = files(&bench.app.records_directory().await);
     let rows = {
         bench.app.recorded().await;
@@ -309,7 +309,7 @@ async fn a_change_of_any_column_of_any_record_is_found_out() {
     agent.call("help.overview", json!({})).await;
     agent.call("db.task.list", json!({})).await;
     drop(agent);
-    bench.app.close_gate().await.unwrap();
+    bench.app.close_gateway().await.unwrap();
     let report = bench.verified().await;
     assert_eq!(
         (report.records, report.covered, report.closed, report.problems),
@@ -361,7 +361,7 @@ async fn a_call_can_be_proven_to_somebody_who_has_only_a_signed_head_and_the_pub
         agent.call("skills.list", json!({})).await;
     }
     drop(agent);
-    bench.app.close_gate().await.unwrap();
+    bench.app.close_gateway().await.unwrap();
     let key = bench.app.verifying_key();
     let proofs = audit::prove_call(&bench.app.app, call.parse().unwrap(), &key).await.unwrap();
     assert_eq!(proofs.len(), 2);
@@ -385,7 +385,7 @@ async fn an_admin_checks_all_records_over_http_and_whoever_sees_a_call_gets_its_
     let (viewer, nobody) = (bench.app.user("vera", None).await, bench.app.user("noah", None).await);
     bench.app.member(bench.project, &viewer, UserRole::Viewer).await;
     let proof = format!("/v1/audit/{call}/proof");
-    bench.app.close_gate().await.unwrap();
+    bench.app.close_gateway().await.unwrap();
 
     let report = bench.admin.get("/v1/audit/verify").await.expect(200).parse::<audit::Report>();
     assert_eq!(report, bench.verified().await, "the same as the command line finds");
@@ -430,7 +430,7 @@ async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_th
         longest_pause: Duration::from_millis(64),
         ..AuditWriterOptions::new("dies")
     };
-    let gate = bench.app.gate_over(tempfile::tempdir().unwrap(), options).await;
+    let gate = bench.app.gateway_over(tempfile::tempdir().unwrap(), options).await;
     let agent = bench.agent("developer").await.at(&gate);
     bench.app.db.execute("ALTER TABLE audit_records RENAME TO elsewhere").await;
     assert_eq!(agent.call("ext.todo.echo", json!({ "text": "a" })).await.verdict(), "ok");
@@ -440,7 +440,7 @@ async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_th
     let left = copied(gate.directory());
     let next = bench
         .app
-        .gate_over(
+        .gateway_over(
             left,
             AuditWriterOptions {
                 linger: Duration::from_millis(1),
@@ -471,7 +471,7 @@ async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_th
 async fn records_whose_time_is_over_are_removed_and_what_stays_says_that_it_was_us() {
     let mut bench = Bench::new().await;
     bench.agent("developer").await.call("help.overview", json!({})).await;
-    bench.app.close_gate().await.unwrap();
+    bench.app.close_gateway().await.unwrap();
     let keep = time::Duration::days(30);
     assert_eq!(audit::prune_records(&bench.app.app, keep).await.unwrap(), 0);
     bench.app.clock.advance(time::Duration::days(31));

@@ -69,11 +69,11 @@ impl Bench {
 
     /// Whoever holds that token.
     pub(crate) async fn holding(&self, issued: &Value) -> Agent {
-        self.at_gate(issued["token"].as_str().unwrap()).await
+        self.at_gateway(issued["token"].as_str().unwrap()).await
     }
 
-    pub(crate) async fn at_gate(&self, token: &str) -> Agent {
-        self.app.at_gate().await.with_token(token).modern()
+    pub(crate) async fn at_gateway(&self, token: &str) -> Agent {
+        self.app.at_gateway().await.with_token(token).modern()
     }
 
     /// Installs a server for everybody and both sides, as the admin, and accepts what it offers. Gives its id.

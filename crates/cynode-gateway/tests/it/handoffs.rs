@@ -17,7 +17,7 @@ async fn host(bench: &Bench, kind: ServiceKind, name: &str) -> Agent {
     let token = service_tokens::issue_service_token(&bench.app.app, kind, &name.parse().unwrap())
         .await
         .unwrap();
-    bench.at_gate(&token.0).await
+    bench.at_gateway(&token.0).await
 }
 
 async fn given(agent: &Agent, tool: &str, arguments: Value) -> Value {
@@ -176,7 +176,7 @@ async fn the_token_of_a_handoff_opens_the_gate_for_its_task_and_ends_with_it() {
     let other = bench.another_task().await;
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
-    let agent = bench.at_gate(handoff["token"].as_str().unwrap()).await;
+    let agent = bench.at_gateway(handoff["token"].as_str().unwrap()).await;
     let look = |task: &str| json!({ "task_id": task });
     assert_eq!(verdict(&agent, "db.task.get", look(&bench.task)).await, "ok");
     assert_eq!(verdict(&agent, "db.task.get", look(&other)).await, "refused wrong_id");
@@ -271,7 +271,7 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     assert_eq!(handoff["context"]["user_id"], json!(bench.admin.user.unwrap()));
     assert_eq!(handoff["context"]["task"], Value::Null);
     // The manager makes the task, in the name of whoever wrote the schedule, and asks for its start.
-    let agent = bench.at_gate(handoff["token"].as_str().unwrap()).await;
+    let agent = bench.at_gateway(handoff["token"].as_str().unwrap()).await;
     let wanted = json!({ "project_id": bench.project, "name": "updates-1", "description": "Mend what is behind." });
     let made = given(&agent, "db.task.create", wanted).await;
     assert_eq!(made["created_by"], json!(bench.admin.user.unwrap()));
@@ -552,7 +552,7 @@ async fn a_task_that_is_stopped_takes_its_handoffs_and_their_tokens_with_it() {
     let late = complete(&handoff, planned());
     assert_eq!(verdict(&manager, "handoff.complete", late).await, "failed fenced");
     crate::bench::promised().await;
-    let agent = bench.at_gate(handoff["token"].as_str().unwrap()).await;
+    let agent = bench.at_gateway(handoff["token"].as_str().unwrap()).await;
     let looked = agent.call("db.task.get", json!({ "task_id": bench.task })).await;
     assert_eq!(looked.0.status, 401);
     assert_eq!(bench.app.db.texts("SELECT state FROM handoffs").await, ["cancelled"]);
@@ -681,7 +681,7 @@ async fn a_report_is_answered_once_and_to_its_job_however_often_its_handoff_is_b
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let pause = json!({ "task_id": bench.task, "kind": "pause", "text": "red?" });
     let first = claim(&manager).await;
-    let agent = bench.at_gate(first["token"].as_str().unwrap()).await;
+    let agent = bench.at_gateway(first["token"].as_str().unwrap()).await;
     let told = given(&agent, "pm.instruct", pause.clone()).await;
     lost(&bench).await;
     let steer = format!("/v1/tasks/{}/instructions", bench.task);
@@ -690,7 +690,7 @@ async fn a_report_is_answered_once_and_to_its_job_however_often_its_handoff_is_b
     let before = bench.app.db.texts(wakes).await;
     let second = claim(&manager).await;
     assert_eq!((&second["handoff_id"], &second["attempt"]), (&first["handoff_id"], &json!(2)));
-    let agent = bench.at_gate(second["token"].as_str().unwrap()).await;
+    let agent = bench.at_gateway(second["token"].as_str().unwrap()).await;
     assert_eq!(given(&agent, "pm.instruct", pause).await, told, "the same answer");
     assert_eq!(bench.app.db.texts(wakes).await, before, "and no second effect");
     let kept = "SELECT kind || ' ' || coalesce('job_' || replace(job_id::text, '-', ''), 'all') FROM task_instructions ORDER BY number";
@@ -709,7 +709,7 @@ async fn an_answer_to_a_job_that_has_ended_is_refused() {
     let handoff = claim(&manager).await;
     let ended = "UPDATE jobs SET state = 'lost', ended_at = now() WHERE job_id = replace($1, 'job_', '')::uuid";
     bench.app.db.execute_with(ended, &ids[0]).await;
-    let agent = bench.at_gate(handoff["token"].as_str().unwrap()).await;
+    let agent = bench.at_gateway(handoff["token"].as_str().unwrap()).await;
     let told = json!({ "task_id": bench.task, "kind": "resume", "text": "red" });
     assert_eq!(verdict(&agent, "pm.instruct", told).await, "failed conflict");
     assert_eq!(bench.app.db.number("SELECT count(*) FROM task_instructions").await, 0);

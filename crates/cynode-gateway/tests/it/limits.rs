@@ -69,7 +69,7 @@ async fn two_replicas_share_the_hour_of_a_task() {
     // Calls are taken from the hour in batches of fifty.
     bench.setting("gateway.calls_per_task_hour", json!(60)).await;
     bench.setting("gateway.calls_per_second", json!(1000)).await;
-    let second = bench.app.another_gate().await;
+    let second = bench.app.another_gateway().await;
     let here = bench.agent_with("developer", json!({ "expires_in_seconds": 36000 })).await;
     let there =
         bench.agent_with("tester", json!({ "expires_in_seconds": 36000 })).await.at(&second);
@@ -189,7 +189,7 @@ async fn whoever_goes_on_calling_too_much_is_held_back_and_cannot_fill_the_recor
 async fn callers_without_a_token_cannot_fill_the_records_and_hinder_nobody() {
     let bench = Bench::new().await;
     let agent = bench.agent("developer").await;
-    let stranger = bench.app.at_gate().await.modern();
+    let stranger = bench.app.at_gateway().await.modern();
     let since = Instant::now();
     let calls = (0..2500).map(|_| {
         let stranger = stranger.clone();

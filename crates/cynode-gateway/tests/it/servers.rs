@@ -176,7 +176,7 @@ async fn the_scope_of_a_tool_is_kept_and_enforced() {
     let kept = "SELECT name || ' ' || scope FROM tool_overrides UNION ALL SELECT name || ' ' || scope FROM tool_servers ORDER BY 1";
     assert_eq!(bench.app.db.texts(kept).await, ["ext.todo.echo both", "todo pm"]);
     // A gate that starts now knows it too.
-    let second = bench.app.another_gate().await;
+    let second = bench.app.another_gateway().await;
     let there = developer.at(&second);
     assert_eq!(there.call("ext.todo.echo", json!({})).await.verdict(), "ok");
     assert_eq!(there.call("ext.todo.honest", json!({})).await.verdict(), "refused wrong_scope");

@@ -136,7 +136,7 @@ async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with
     ];
     for (token, status, error) in cases {
         for era in [Era::Modern, Era::Legacy] {
-            let agent = bench.at_gate(&token).await.in_era(era);
+            let agent = bench.at_gateway(&token).await.in_era(era);
             let answer = agent.call("help.overview", json!({})).await.0;
             assert_eq!(answer.status, status, "{token}");
             let challenge = answer.headers["www-authenticate"].to_str().unwrap();

@@ -161,7 +161,7 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
 async fn the_program_that_drives_tasks_comes_through_the_same_gate() {
     let bench = Bench::new().await;
     let runner = bench.app.runner().await.token().unwrap();
-    let runner = bench.at_gate(&runner).await;
+    let runner = bench.at_gateway(&runner).await;
     let start = json!({ "task_id": bench.task, "holder": "runner", "idempotency_key": "k" });
     let started = given(&runner, "workflow.start", start).await;
     assert_eq!(

@@ -46,7 +46,7 @@ async fn no_rules_never_means_that_everything_is_allowed() {
 #[tokio::test]
 async fn without_a_token_nothing_is_answered() {
     let bench = Bench::new().await;
-    let nobody = bench.app.at_gate().await;
+    let nobody = bench.app.at_gateway().await;
     for header in [None, Some("Bearer "), Some("Basic YTpi"), Some("bearer x"), Some("")] {
         let caller = match header {
             Some(value) => nobody.with_header("authorization", value),
@@ -141,7 +141,7 @@ async fn refused_and_failed_calls_are_recorded_like_those_that_succeed() {
     agent.call("artifact.get", json!({ "task_id": bench.task, "artifact_id": missing })).await;
     agent.call("pm.instruct", json!({ "task_id": bench.task, "kind": "abort" })).await;
     agent.call("no.such.tool", json!({})).await;
-    bench.app.at_gate().await.modern().call("help.overview", json!({})).await;
+    bench.app.at_gateway().await.modern().call("help.overview", json!({})).await;
     assert_eq!(
         bench.story().await,
         [
@@ -165,7 +165,7 @@ async fn records_wait_for_a_database_that_fails_and_calls_are_refused_before_the
         longest_pause: Duration::from_millis(64),
         ..audit::AuditWriterOptions::new("test")
     };
-    let gate = bench.app.gate_over(tempfile::tempdir().unwrap(), options).await;
+    let gate = bench.app.gateway_over(tempfile::tempdir().unwrap(), options).await;
     let issued = bench.issue(&bench.admin, "developer", json!({})).await;
     let agent = gate.client().with_token(issued["token"].as_str().unwrap()).modern();
     bench.app.db.execute("ALTER TABLE audit_records RENAME TO elsewhere").await;
@@ -224,7 +224,7 @@ async fn the_list_shows_exactly_what_a_call_lets_through_for_every_role_and_tool
     let runner = service_tokens::issue_service_token(&bench.app.app, ServiceKind::Runner, &runner)
         .await
         .unwrap();
-    agents.push(("runner", bench.at_gate(&runner.0).await));
+    agents.push(("runner", bench.at_gateway(&runner.0).await));
     let catalogue = bench.admin.get("/v1/tools").await.expect(200).json();
     let catalogue = catalogue["items"].as_array().unwrap();
     assert!(catalogue.len() > 60, "{}", catalogue.len());
@@ -330,7 +330,7 @@ async fn nobody_can_make_a_token_from_what_the_database_holds() {
     let (made_up, _) = tokens::issue_token(TokenKind::Pm, bench.app.app.environment());
     let shown = [made_up.0, hash.clone(), format!("cyn_pm_{hash}"), format!("{token} ")];
     for shown in shown {
-        let answer = bench.at_gate(&shown).await.call("help.overview", json!({})).await.0;
+        let answer = bench.at_gateway(&shown).await.call("help.overview", json!({})).await.0;
         assert_eq!(answer.status, 401, "{shown}");
     }
     assert_eq!(bench.holding(&issued).await.call("help.overview", json!({})).await.verdict(), "ok");
@@ -343,7 +343,7 @@ async fn the_digest_of_arguments_cannot_be_guessed_without_the_key() {
     let issued = bench.issue(&bench.admin, "developer", json!({})).await;
     let arguments = json!({ "tool": "help.overview" });
     let ours = bench.holding(&issued).await.call("help.tool", arguments.clone()).await.call_id();
-    let other = bench.app.gate_with_another_key().await;
+    let other = bench.app.gateway_with_another_key().await;
     let agent = other.client().with_token(issued["token"].as_str().unwrap()).modern();
     let theirs = agent.call("help.tool", arguments.clone()).await.call_id();
     bench.app.recorded().await;

@@ -54,7 +54,7 @@ async fn a_webhook_is_signed_so_that_another_implementation_accepts_it() {
     inbox.trust(SECRET);
     let sent = send(&webhook(&inbox, &[SECRET]), DeliveryEgress::Anywhere).await;
     assert_eq!(sent, Ok(DeliveryReceipt { answer: "204".into() }));
-    let taken = inbox.taken();
+    let taken = inbox.messages();
     assert_eq!((taken[0].verified, taken[0].signatures, taken.len()), (1, 1, 1));
     assert_eq!(
         (taken[0].id.as_str(), taken[0].timestamp),
@@ -88,7 +88,7 @@ async fn while_a_secret_is_replaced_receivers_of_either_accept() {
         let inbox = WebhookInbox::start().await;
         inbox.trust(trusted);
         send(&webhook(&inbox, &[SECRET, OLD]), DeliveryEgress::Anywhere).await.unwrap();
-        assert_eq!((inbox.taken()[0].verified, inbox.taken()[0].signatures), (verified, 2));
+        assert_eq!((inbox.messages()[0].verified, inbox.messages()[0].signatures), (verified, 2));
     }
 }
 
@@ -116,7 +116,7 @@ async fn what_a_receiver_answers_says_whether_it_is_tried_again() {
             Err(expected)
         );
     }
-    assert_eq!(inbox.taken().len(), 6);
+    assert_eq!(inbox.messages().len(), 6);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn nothing_reaches_this_machine_unless_it_is_said_so() {
         sent.map_err(|failed| (failed.again, failed.why)),
         Err((true, "there was no connection".into()))
     );
-    assert_eq!(inbox.taken(), []);
+    assert_eq!(inbox.messages(), []);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_topic_is_opened_by_its_token_and_closed_without() {
     let failed = send(&channel(None), DeliveryEgress::Anywhere).await.unwrap_err();
     assert_eq!((failed.again, failed.why.starts_with("the answer was 403")), (false, true));
     send(&channel(Some("tk_right")), DeliveryEgress::Anywhere).await.unwrap();
-    let taken = inbox.taken();
+    let taken = inbox.messages();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].authorization.as_deref(), Some("Bearer tk_right"));
     let exact = notice().exact.unwrap();
@@ -196,7 +196,7 @@ async fn a_mail_has_the_exact_words_one_recipient_and_a_name_that_repeats() {
     for _ in 0..2 {
         courier.send_notification(&channel, &notice(), DeliveryEgress::Public, NOW).await.unwrap();
     }
-    let taken = inbox.taken();
+    let taken = inbox.messages();
     assert_eq!(taken[0].user.as_deref(), Some("cynode"));
     assert_eq!(
         (taken[0].from.as_str(), &taken[0].to[..]),
@@ -241,5 +241,5 @@ async fn a_mailbox_that_does_not_exist_is_not_tried_again_and_our_own_mistake_is
             .unwrap_err()
             .again
     );
-    assert_eq!(inbox.taken(), []);
+    assert_eq!(inbox.messages(), []);
 }

@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Source, Verdict,
-    github::is_pull, json_response, keep_comment, open_pull, stamp, wanted,
+    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Comment, ForgeState, Source, Verdict,
+    github::is_pull, json_response, store_comment, open_pull, stamp, matching_issues,
 };
 
 fn missing() -> Response {
@@ -16,7 +16,7 @@ fn user(login: &str) -> Value {
     json!({ "id": login.len(), "login": login, "username": login, "full_name": "" })
 }
 
-fn pull(shared: &Shared, pull: &Pull) -> Value {
+fn pull(shared: &ForgeState, pull: &Pull) -> Value {
     let (source, id) = match &pull.source {
         Source::Here => (json!({ "id": 1, "full_name": REPOSITORY, "fork": false }), 1),
         Source::Fork(owner) => {
@@ -47,7 +47,7 @@ fn pull(shared: &Shared, pull: &Pull) -> Value {
     })
 }
 
-fn issue(shared: &Shared, issue: &Issue) -> Value {
+fn issue(shared: &ForgeState, issue: &Issue) -> Value {
     let labels: Vec<Value> = issue
         .labels
         .iter()
@@ -69,7 +69,7 @@ fn issue(shared: &Shared, issue: &Issue) -> Value {
     })
 }
 
-fn comment(said: &Said) -> Value {
+fn comment(said: &Comment) -> Value {
     let mut comment = json!({
         "id": said.id,
         "user": user(&said.author),
@@ -86,7 +86,7 @@ fn comment(said: &Said) -> Value {
     comment
 }
 
-fn review(said: &Said) -> Value {
+fn review(said: &Comment) -> Value {
     let state = match said.verdict {
         Some(Verdict::Approve) => "APPROVED",
         Some(Verdict::Changes) => "REQUEST_CHANGES",
@@ -138,7 +138,7 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         }
         (&Method::GET, ["pulls"]) => {
             let mut pulls = shared.world().pulls.clone();
-            match call.asked("state").unwrap_or("open") {
+            match call.query_value("state").unwrap_or("open") {
                 "open" => pulls.retain(|pull| pull.open),
                 "closed" => pulls.retain(|pull| !pull.open),
                 _ => {}
@@ -163,33 +163,33 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
             found.map_or_else(missing, |found| json_response(200, &pull(shared, &found)))
         }
         (&Method::GET, ["pulls", at, "reviews"]) => {
-            let all = shared.world().said.clone();
-            let judged = |said: &&Said| said.verdict.is_some() || said.place.is_some();
+            let all = shared.world().comments.clone();
+            let judged = |said: &&Comment| said.verdict.is_some() || said.place.is_some();
             let of =
                 all.iter().filter(|said| said.on_pull && said.number == number(at)).filter(judged);
             listed(call, of.map(review).collect())
         }
         (&Method::GET, ["pulls", at, "reviews", id, "comments"]) => {
-            let all = shared.world().said.clone();
+            let all = shared.world().comments.clone();
             let of = all.iter().filter(|said| {
                 said.number == number(at) && said.id == number(id) && said.place.is_some()
             });
             json_response(200, &Value::Array(of.map(comment).collect()))
         }
         (&Method::GET, ["issues", at, "comments"]) => {
-            let (all, since) = (shared.world().said.clone(), call.since("since"));
+            let (all, since) = (shared.world().comments.clone(), call.since("since"));
             let plain =
-                |said: &&Said| said.place.is_none() && said.verdict.is_none() && said.at >= since;
+                |said: &&Comment| said.place.is_none() && said.verdict.is_none() && said.at >= since;
             let of = all.iter().filter(|said| said.number == number(at)).filter(plain);
             // This list has no pages.
             json_response(200, &Value::Array(of.map(comment).collect()))
         }
         (&Method::POST, ["issues", at, "comments"]) => json_response(
             201,
-            &comment(&keep_comment(call, is_pull(shared, number(at)), number(at))),
+            &comment(&store_comment(call, is_pull(shared, number(at)), number(at))),
         ),
         (&Method::GET, ["issues"]) => {
-            let found = wanted(call, "labels", "assigned_by", "since");
+            let found = matching_issues(call, "labels", "assigned_by", "since");
             listed(call, found.iter().map(|one| issue(shared, one)).collect())
         }
         (&Method::GET, ["issues", at]) => {

@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Source, Verdict, json_response,
-    keep_comment, open_pull, stamp, wanted,
+    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Comment, ForgeState, Source, Verdict, json_response,
+    store_comment, open_pull, stamp, matching_issues,
 };
 
 const DOCS: &str = "https://docs.github.com/rest";
@@ -31,7 +31,7 @@ fn label(pull: &Pull) -> String {
     format!("{owner}:{}", pull.branch)
 }
 
-fn pull(shared: &Shared, pull: &Pull) -> Value {
+fn pull(shared: &ForgeState, pull: &Pull) -> Value {
     let number = pull.number;
     let source = match &pull.source {
         Source::Here => json!({ "id": 1, "full_name": REPOSITORY, "fork": false }),
@@ -61,7 +61,7 @@ fn pull(shared: &Shared, pull: &Pull) -> Value {
     })
 }
 
-fn issue(shared: &Shared, issue: &Issue) -> Value {
+fn issue(shared: &ForgeState, issue: &Issue) -> Value {
     let labels: Vec<Value> = issue
         .labels
         .iter()
@@ -83,7 +83,7 @@ fn issue(shared: &Shared, issue: &Issue) -> Value {
     })
 }
 
-fn comment(said: &Said) -> Value {
+fn comment(said: &Comment) -> Value {
     let mut comment = json!({
         "id": said.id,
         "user": user(&said.author),
@@ -101,7 +101,7 @@ fn comment(said: &Said) -> Value {
     comment
 }
 
-fn review(said: &Said) -> Value {
+fn review(said: &Comment) -> Value {
     let state = match said.verdict {
         Some(Verdict::Approve) => "APPROVED",
         Some(Verdict::Changes) => "CHANGES_REQUESTED",
@@ -144,10 +144,10 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         }
         (&Method::GET, ["pulls"]) => {
             let mut pulls = shared.world().pulls.clone();
-            if let Some(head) = call.asked("head") {
+            if let Some(head) = call.query_value("head") {
                 pulls.retain(|pull| label(pull) == head);
             }
-            match call.asked("state").unwrap_or("open") {
+            match call.query_value("state").unwrap_or("open") {
                 "open" => pulls.retain(|pull| pull.open),
                 "closed" => pulls.retain(|pull| !pull.open),
                 _ => {}
@@ -179,35 +179,35 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
             found.map_or_else(missing, |found| json_response(200, &pull(shared, &found)))
         }
         (&Method::GET, ["pulls", at, "reviews"]) => {
-            let all = shared.world().said.clone();
+            let all = shared.world().comments.clone();
             let of = all
                 .iter()
                 .filter(|said| said.on_pull && said.number == number(at) && said.verdict.is_some());
             listed(call, of.map(review).collect())
         }
         (&Method::GET, ["pulls", at, "comments"]) => {
-            let (all, since) = (shared.world().said.clone(), call.since("since"));
+            let (all, since) = (shared.world().comments.clone(), call.since("since"));
             let of = all.iter().filter(|said| {
                 said.number == number(at) && said.place.is_some() && said.at >= since
             });
             listed(call, of.map(comment).collect())
         }
         (&Method::GET, ["issues", at, "comments"]) => {
-            let (all, since) = (shared.world().said.clone(), call.since("since"));
+            let (all, since) = (shared.world().comments.clone(), call.since("since"));
             let plain =
-                |said: &&Said| said.place.is_none() && said.verdict.is_none() && said.at >= since;
+                |said: &&Comment| said.place.is_none() && said.verdict.is_none() && said.at >= since;
             let of = all.iter().filter(|said| said.number == number(at)).filter(plain);
             listed(call, of.map(comment).collect())
         }
         (&Method::POST, ["issues", at, "comments"]) => json_response(
             201,
-            &comment(&keep_comment(call, is_pull(shared, number(at)), number(at))),
+            &comment(&store_comment(call, is_pull(shared, number(at)), number(at))),
         ),
         (&Method::GET, ["issues"]) => {
-            let found = wanted(call, "labels", "assignee", "since");
+            let found = matching_issues(call, "labels", "assignee", "since");
             let mut all: Vec<Value> = found.iter().map(|one| issue(shared, one)).collect();
             // Pull requests are issues here.
-            if call.asked("assignee").is_none() {
+            if call.query_value("assignee").is_none() {
                 for one in shared.world().pulls.iter().filter(|pull| pull.open) {
                     all.push(json!({
                         "number": one.number, "state": "open", "title": one.title, "body": one.body, "user": user(&one.author),
@@ -257,7 +257,7 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
     }
 }
 
-pub(super) fn is_pull(shared: &Shared, number: u64) -> bool {
+pub(super) fn is_pull(shared: &ForgeState, number: u64) -> bool {
     shared.world().pulls.iter().any(|pull| pull.number == number)
 }
 

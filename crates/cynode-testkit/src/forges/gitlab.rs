@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Source, Verdict, json_response,
-    keep_comment, open_pull, stamp, wanted,
+    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Comment, ForgeState, Source, Verdict, json_response,
+    store_comment, open_pull, stamp, matching_issues,
 };
 
 fn missing() -> Response {
@@ -16,7 +16,7 @@ fn user(login: &str) -> Value {
     json!({ "id": login.len(), "username": login, "name": login, "state": "active" })
 }
 
-fn merge(shared: &Shared, pull: &Pull) -> Value {
+fn merge(shared: &ForgeState, pull: &Pull) -> Value {
     let state = match (pull.open, &pull.merged) {
         (true, _) => "opened",
         (false, Some(_)) => "merged",
@@ -47,7 +47,7 @@ fn merge(shared: &Shared, pull: &Pull) -> Value {
     })
 }
 
-fn issue(shared: &Shared, issue: &Issue) -> Value {
+fn issue(shared: &ForgeState, issue: &Issue) -> Value {
     json!({
         "id": 2000 + issue.number,
         "iid": issue.number,
@@ -63,7 +63,7 @@ fn issue(shared: &Shared, issue: &Issue) -> Value {
     })
 }
 
-fn note(said: &Said) -> Value {
+fn note(said: &Comment) -> Value {
     let (system, body) = match said.verdict {
         Some(Verdict::Approve) => (true, "approved this merge request"),
         Some(Verdict::Changes) => (true, "requested changes"),
@@ -117,7 +117,7 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
     match path.as_slice() {
         ["user"] => return json_response(200, &user(BOT)),
         ["users"] => {
-            let named = call.asked("username").unwrap_or_default();
+            let named = call.query_value("username").unwrap_or_default();
             let world = shared.world();
             let found: Vec<Value> = world
                 .members
@@ -149,7 +149,7 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         }
         (&Method::GET, ["merge_requests"]) => {
             let mut pulls = shared.world().pulls.clone();
-            if let Some(branch) = call.asked("source_branch") {
+            if let Some(branch) = call.query_value("source_branch") {
                 pulls.retain(|pull| pull.branch == branch);
             }
             pulls.reverse();
@@ -182,14 +182,14 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         (method, [of @ ("merge_requests" | "issues"), at, "notes"]) => {
             let on_pull = *of == "merge_requests";
             if *method == Method::POST {
-                return json_response(201, &note(&keep_comment(call, on_pull, number(at))));
+                return json_response(201, &note(&store_comment(call, on_pull, number(at))));
             }
-            let all = shared.world().said.clone();
+            let all = shared.world().comments.clone();
             let of = all.iter().filter(|said| said.on_pull == on_pull && said.number == number(at));
             listed(call, of.map(note).collect())
         }
         (&Method::GET, ["issues"]) => {
-            let found = wanted(call, "labels", "assignee_username", "updated_after");
+            let found = matching_issues(call, "labels", "assignee_username", "updated_after");
             listed(call, found.iter().map(|one| issue(shared, one)).collect())
         }
         (&Method::GET, ["issues", at]) => {
@@ -209,7 +209,7 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         }
         (&Method::GET, ["pipelines"]) => {
             let checks = shared.world().checks.clone();
-            let commit = call.asked("sha").unwrap_or_default();
+            let commit = call.query_value("sha").unwrap_or_default();
             let of = checks.iter().filter(|check| check.commit == commit).map(|check| check.state);
             let worst = of.max_by_key(|state| (*state == "failure", *state == "pending"));
             let pipelines = worst.map(

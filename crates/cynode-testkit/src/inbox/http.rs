@@ -30,7 +30,7 @@ fn serve(listener: TcpListener, router: Router, stop: &CancellationToken) {
 
 /// Something that a webhook was told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hook {
+pub struct WebhookRequest {
     /// `webhook-id`.
     pub id: String,
     /// `webhook-timestamp`.
@@ -45,17 +45,17 @@ pub struct Hook {
     pub answered: u16,
 }
 
-struct Hooks {
+struct WebhookState {
     secrets: Mutex<Vec<String>>,
     answers: Mutex<VecDeque<(u16, Option<u64>)>>,
-    taken: watch::Sender<Vec<Hook>>,
+    messages: watch::Sender<Vec<WebhookRequest>>,
 }
 
 /// A receiver of webhooks. It checks signatures with another library than the one that makes them.
 pub struct WebhookInbox {
     /// Where it listens.
     pub address: SocketAddr,
-    shared: Arc<Hooks>,
+    shared: Arc<WebhookState>,
     stop: CancellationToken,
 }
 
@@ -68,10 +68,10 @@ impl WebhookInbox {
     /// Receives on a port that was taken.
     pub fn over(listener: TcpListener, trusted: &[&str]) -> Self {
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Hooks {
+        let shared = Arc::new(WebhookState {
             secrets: Mutex::new(trusted.iter().map(|&it| it.to_owned()).collect()),
             answers: Mutex::default(),
-            taken: watch::Sender::default(),
+            messages: watch::Sender::default(),
         });
         let stop = CancellationToken::new();
         let router = Router::new().route("/hook", post(take)).with_state(shared.clone());
@@ -95,14 +95,14 @@ impl WebhookInbox {
     }
 
     /// Everything that came, in order.
-    pub fn taken(&self) -> Vec<Hook> {
-        self.shared.taken.borrow().clone()
+    pub fn messages(&self) -> Vec<WebhookRequest> {
+        self.shared.messages.borrow().clone()
     }
 
     /// Waits until so many have come.
-    pub async fn until(&self, count: usize) -> Vec<Hook> {
-        let mut taken = self.shared.taken.subscribe();
-        taken.wait_for(|taken| taken.len() >= count).await.unwrap().clone()
+    pub async fn until(&self, count: usize) -> Vec<WebhookRequest> {
+        let mut messages = self.shared.messages.subscribe();
+        messages.wait_for(|messages| messages.len() >= count).await.unwrap().clone()
     }
 }
 
@@ -112,7 +112,7 @@ impl Drop for WebhookInbox {
     }
 }
 
-async fn take(State(shared): State<Arc<Hooks>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn take(State(shared): State<Arc<WebhookState>>, headers: HeaderMap, body: Bytes) -> Response {
     let text = |name: &str| {
         headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     };
@@ -131,7 +131,7 @@ async fn take(State(shared): State<Arc<Hooks>>, headers: HeaderMap, body: Bytes)
     };
     let answer = shared.answers.lock().unwrap().pop_front();
     let (status, after) = answer.unwrap_or((204, None));
-    let hook = Hook {
+    let hook = WebhookRequest {
         timestamp: timestamp.parse().unwrap_or_default(),
         verified: signatures.split(' ').filter(right).count(),
         signatures: signatures.split(' ').count(),
@@ -139,7 +139,7 @@ async fn take(State(shared): State<Arc<Hooks>>, headers: HeaderMap, body: Bytes)
         answered: status,
         id,
     };
-    shared.taken.send_modify(|taken| taken.push(hook));
+    shared.messages.send_modify(|messages| messages.push(hook));
     let mut response = StatusCode::from_u16(status).unwrap().into_response();
     if let Some(after) = after {
         response.headers_mut().insert(header::RETRY_AFTER, after.into());
@@ -161,7 +161,7 @@ pub struct Published {
 
 struct Topics {
     token: Option<String>,
-    taken: watch::Sender<Vec<Published>>,
+    messages: watch::Sender<Vec<Published>>,
 }
 
 /// An ntfy server.
@@ -177,7 +177,7 @@ impl NtfyInbox {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let token = token.map(str::to_owned);
-        let shared = Arc::new(Topics { token, taken: watch::Sender::default() });
+        let shared = Arc::new(Topics { token, messages: watch::Sender::default() });
         let stop = CancellationToken::new();
         let router = Router::new().route("/", post(publish)).with_state(shared.clone());
         serve(listener, router, &stop);
@@ -190,14 +190,14 @@ impl NtfyInbox {
     }
 
     /// Everything that was published, in order.
-    pub fn taken(&self) -> Vec<Published> {
-        self.shared.taken.borrow().clone()
+    pub fn messages(&self) -> Vec<Published> {
+        self.shared.messages.borrow().clone()
     }
 
     /// Waits until so much was published.
     pub async fn until(&self, count: usize) -> Vec<Published> {
-        let mut taken = self.shared.taken.subscribe();
-        taken.wait_for(|taken| taken.len() >= count).await.unwrap().clone()
+        let mut messages = self.shared.messages.subscribe();
+        messages.wait_for(|messages| messages.len() >= count).await.unwrap().clone()
     }
 }
 
@@ -227,6 +227,6 @@ async fn publish(State(shared): State<Arc<Topics>>, headers: HeaderMap, body: By
         return (StatusCode::BAD_REQUEST, "{\"code\":40024}").into_response();
     }
     let told = json!({ "id": "sPs71M8A2T", "event": "message", "topic": body["topic"] });
-    shared.taken.send_modify(|taken| taken.push(Published { authorization, body }));
+    shared.messages.send_modify(|messages| messages.push(Published { authorization, body }));
     told.to_string().into_response()
 }

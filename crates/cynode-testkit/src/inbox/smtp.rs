@@ -64,17 +64,17 @@ fn unquoted(text: &str) -> Vec<u8> {
     bytes
 }
 
-struct Shared {
+struct SmtpState {
     login: Option<(String, String)>,
     refusals: Mutex<VecDeque<&'static str>>,
-    taken: watch::Sender<Vec<Letter>>,
+    messages: watch::Sender<Vec<Letter>>,
 }
 
 /// A mail server.
 pub struct SmtpInbox {
     /// Where it listens.
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SmtpState>,
     stop: CancellationToken,
 }
 
@@ -84,8 +84,8 @@ impl SmtpInbox {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
-        let (refusals, taken) = (Mutex::default(), watch::Sender::default());
-        let shared = Arc::new(Shared { login, refusals, taken });
+        let (refusals, messages) = (Mutex::default(), watch::Sender::default());
+        let shared = Arc::new(SmtpState { login, refusals, messages });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (until, own) = (stop.clone(), shared.clone());
         tasks.clone().spawn(async move {
@@ -116,14 +116,14 @@ impl SmtpInbox {
     }
 
     /// Every letter, in order.
-    pub fn taken(&self) -> Vec<Letter> {
-        self.shared.taken.borrow().clone()
+    pub fn messages(&self) -> Vec<Letter> {
+        self.shared.messages.borrow().clone()
     }
 
     /// Waits until so many letters have come.
     pub async fn until(&self, count: usize) -> Vec<Letter> {
-        let mut taken = self.shared.taken.subscribe();
-        taken.wait_for(|taken| taken.len() >= count).await.unwrap().clone()
+        let mut messages = self.shared.messages.subscribe();
+        messages.wait_for(|messages| messages.len() >= count).await.unwrap().clone()
     }
 }
 
@@ -136,14 +136,14 @@ impl Drop for SmtpInbox {
 struct Talk {
     lines: Lines<BufReader<OwnedReadHalf>>,
     out: OwnedWriteHalf,
-    shared: Arc<Shared>,
+    shared: Arc<SmtpState>,
     user: Option<String>,
     from: Option<String>,
     to: Vec<String>,
 }
 
 impl Talk {
-    fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
+    fn new(stream: TcpStream, shared: Arc<SmtpState>) -> Self {
         let (reading, out) = stream.into_split();
         let lines = BufReader::new(reading).lines();
         Self { lines, out, shared, user: None, from: None, to: Vec::new() }
@@ -233,7 +233,7 @@ impl Talk {
         }
         let from = self.from.take().unwrap_or_default();
         let (to, user) = (std::mem::take(&mut self.to), self.user.clone());
-        self.shared.taken.send_modify(|taken| taken.push(Letter { user, from, to, source }));
+        self.shared.messages.send_modify(|messages| messages.push(Letter { user, from, to, source }));
         self.say("250 2.0.0 taken").await
     }
 }

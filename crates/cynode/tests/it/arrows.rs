@@ -8,7 +8,7 @@ use crate::source::root;
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("cynode-core", &[]),
     ("cynode-wire", &["cynode-core"]),
     ("cynode-policy", &["cynode-core", "cynode-wire"]),
@@ -56,6 +56,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
         "cynode-node",
         &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-sandbox-init"],
     ),
+    ("cynode-testkit-db", &["cynode-core", "cynode-db"]),
     (
         "cynode-testkit",
         &[
@@ -70,18 +71,37 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "cynode-app",
             "cynode-gateway",
             "cynode-api",
+            "cynode-testkit-db",
+        ],
+    ),
+    (
+        "cynode-e2e",
+        &[
+            "cynode-core",
+            "cynode-wire",
+            "cynode-models",
+            "cynode-app",
             "cynode-runner",
             "cynode-node",
+            "cynode-testkit",
         ],
     ),
 ];
 
 /// Libraries that only some of our crates may name.
-const ONLY: [(&str, &[&str]); 4] = [
-    ("sqlx", &["cynode-db", "cynode-testkit"]),
+const ONLY: [(&str, &[&str]); 6] = [
+    ("sqlx", &["cynode-db", "cynode-testkit-db", "cynode-e2e"]),
     (
         "axum",
-        &["cynode-api", "cynode-gateway", "cynode", "cynode-pma", "cynode-node", "cynode-testkit"],
+        &[
+            "cynode-api",
+            "cynode-gateway",
+            "cynode",
+            "cynode-pma",
+            "cynode-node",
+            "cynode-testkit",
+            "cynode-e2e",
+        ],
     ),
     (
         "anyhow",
@@ -93,10 +113,12 @@ const ONLY: [(&str, &[&str]); 4] = [
             "cynode-sandbox-init",
             "cynode-node",
             "cynork",
-            "cynode-testkit",
+            "cynode-e2e",
         ],
     ),
-    ("cynode-testkit", &[]),
+    ("cynode-testkit-db", &["cynode-testkit"]),
+    ("cynode-testkit", &["cynode-e2e"]),
+    ("cynode-e2e", &[]),
 ];
 
 /// Crates without any input or output.

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use cynode_testkit::TestDb;
+use cynode_testkit_db::TestDb;
 use serde_json::Value;
 
 use crate::up::{cynode, free_address};

@@ -357,11 +357,11 @@ fn no_public_function_of_a_library_returns_a_catch_all_error() {
     {
         let programs = [
             "crates/cynode/",
+            "crates/cynode-e2e/",
             "crates/cynode-sandbox-init/",
             "crates/cynode-node/",
             "crates/cynode-pma/",
             "crates/cynode-runner/",
-            "crates/cynode-testkit/",
         ];
         let program = programs.iter().any(|program| path.starts_with(program));
         if program {

@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use cynode_testkit::TestDb;
+use cynode_testkit_db::TestDb;
 use data_encoding::HEXLOWER;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
@@ -413,7 +413,7 @@ async fn answered(request: reqwest::RequestBuilder) -> serde_json::Value {
             assert!(status.is_success(), "{status}: {text}");
             return serde_json::from_str(&text).unwrap();
         }
-        cynode_testkit::pause(std::time::Duration::from_millis(20)).await;
+        cynode_testkit_db::pause(std::time::Duration::from_millis(20)).await;
     }
 }
 
@@ -453,7 +453,7 @@ impl Installation {
             if timeline["standing"] == "waits for the project manager" {
                 return;
             }
-            cynode_testkit::pause(std::time::Duration::from_millis(20)).await;
+            cynode_testkit_db::pause(std::time::Duration::from_millis(20)).await;
         }
     }
 }

@@ -1,0 +1,538 @@
+//! The example, step by step, as it can be seen from the outside.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use cynode_e2e::faults::Trigger;
+use cynode_testkit::pause;
+use serde_json::{Value, json};
+
+use super::{
+    facts::{Made, activity, commits, observe, rows},
+    stage::{Stage, WORDS},
+};
+use crate::{
+    chaos::{Facts, differences},
+    nodes::scene::git,
+};
+
+/// How long the example may take.
+const STUCK: Duration = Duration::from_mins(1);
+
+/// How long nobody may think when there is nothing to think about.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// The unit that is built, and the files that it changes.
+const UNIT: &str = "add-dark-mode-toggle-to-settings";
+const FILES: [&str; 2] = ["Pages/Settings.razor", "Shared/ThemeProvider.razor"];
+
+/// The tools that the project manager calls, in order.
+const MANAGERS_TOOLS: [&str; 3] = ["git.tree", "git.read", "git.pull_request.open"];
+
+/// What an unbroken run is like.
+pub(super) struct Unbroken {
+    pub(super) facts: Facts,
+    /// The messages that came by each time.
+    pub(super) heard: Vec<Trigger>,
+}
+
+/// Plays the example twice without a fault: once to look at each step, once to see that it always goes so.
+pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
+    stage.world.faults.start_recording();
+    let begun = Instant::now();
+    let task = stage.begin().await;
+    let ended = stage.ends(&task, STUCK).await;
+    let heard = stage.world.faults.stop_recording();
+    let took = begun.elapsed();
+    if !ended {
+        println!("WRONG it does not end; see {}", stage.world.logs().display());
+        let query = "SELECT kind, state, attempt, failure FROM handoffs WHERE task_id = $1 ORDER BY handoff_id";
+        for handoff in rows(&stage.world.pool, query, &task).await {
+            println!("      {handoff}");
+        }
+        return (Unbroken { facts: Facts::new(), heard }, false);
+    }
+    let mut checks = Checks::default();
+    let seen = TaskRecords::gather(stage, &task).await;
+    eleven_steps(stage, &seen, &mut checks);
+    records(&seen, &mut checks);
+    let before = activity(stage).await;
+    pause(IDLE).await;
+    let (calls, handoffs) = activity(stage).await;
+    checks.step("   nothing to do", "nobody asks a model");
+    checks.that(
+        "model calls and handoffs",
+        &json!([calls, handoffs]),
+        &json!([before.0, before.1]),
+    );
+    let facts = observe(stage, &task).await;
+    stage.world.faults.start_recording();
+    let again = stage.begin().await;
+    stage.ends(&again, STUCK).await;
+    let heard = in_both(heard, stage.world.faults.stop_recording());
+    let other = differences(&facts, &observe(stage, &again).await);
+    checks.step("   once more", "the same comes of it");
+    checks.that("differences", &json!(other), &json!([]));
+    println!(
+        "\nthe example took {:.1} s and {calls} model calls; {} facts are compared from here on",
+        took.as_secs_f64(),
+        facts.len()
+    );
+    (Unbroken { facts, heard }, checks.end())
+}
+
+/// What came by in both of two runs: how often somebody waits is a matter of who is how fast.
+fn in_both(mut heard: Vec<Trigger>, mut again: Vec<Trigger>) -> Vec<Trigger> {
+    heard.retain(|trigger| {
+        let found = again.iter().position(|other| other == trigger);
+        found.map(|at| again.swap_remove(at)).is_some()
+    });
+    heard
+}
+
+/// What was found, against what was meant.
+#[derive(Default)]
+struct Checks {
+    /// The step that is looked at.
+    open: Option<String>,
+    wrong: Vec<String>,
+    bad: usize,
+}
+
+impl Checks {
+    /// The step that is looked at from now on.
+    fn step(&mut self, name: &str, what: &str) {
+        self.close();
+        self.open = Some(format!("{name:<18}{what}"));
+    }
+
+    fn that(&mut self, what: &str, found: &Value, expected: &Value) {
+        if found != expected {
+            self.wrong.push(format!("{what}: {found}\n        instead of {expected}"));
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(step) = self.open.take() {
+            println!("{} {step}", if self.wrong.is_empty() { "ok   " } else { "WRONG" });
+        }
+        for text in self.wrong.drain(..) {
+            println!("      {text}");
+            self.bad += 1;
+        }
+    }
+
+    /// Whether all was as it was meant.
+    fn end(mut self) -> bool {
+        self.close();
+        self.bad == 0
+    }
+}
+
+/// Everything there is to see of a task.
+struct TaskRecords {
+    task: Value,
+    timeline: Value,
+    /// Oldest first, with what was thought.
+    handoffs: Vec<Value>,
+    /// What each was answered, in the same order.
+    answers: Vec<Value>,
+    /// What was thought, as it is kept.
+    thoughts: Vec<Value>,
+    jobs: BTreeMap<String, Value>,
+    reports: Vec<Value>,
+    calls: Vec<Value>,
+    audit: Vec<Value>,
+    made: Vec<Made>,
+    /// The pull requests of the task.
+    offered: Vec<Value>,
+}
+
+impl TaskRecords {
+    async fn gather(stage: &Stage, task: &str) -> Self {
+        let (world, pool) = (&stage.world, &stage.world.pool);
+        let path = format!("/v1/projects/{}/handoffs?task_id={task}", world.project);
+        let mut handoffs = stage.list(&path).await;
+        handoffs.reverse();
+        let jobs = "SELECT u.key, j.payload, j.base_commit, j.result, j.trace_id FROM jobs j JOIN work_units u USING (unit_id)
+            WHERE j.task_id = $1 AND j.evidence_id IS NULL";
+        let jobs = rows(pool, jobs, task).await.into_iter();
+        let keyed = |job: Value| (job["key"].as_str().unwrap().to_owned(), job);
+        let mut answers = Vec::new();
+        for handoff in &handoffs {
+            let id = handoff["handoff_id"].as_str().unwrap();
+            answers.push(world.get(&format!("/v1/handoffs/{id}")).await["answer"].take());
+        }
+        let thoughts = "SELECT t.kind, t.cost_micros, t.latency_ms, t.trace_id, t.model_call_ids, t.validation_errors FROM think_calls t
+            JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 ORDER BY handoff_id, step";
+        let mut offered =
+            stage.list(&format!("/v1/projects/{}/pull-requests", world.project)).await;
+        offered.retain(|it| it["task_id"] == task);
+        Self {
+            offered,
+            task: world.get(&format!("/v1/tasks/{task}")).await,
+            timeline: world.get(&format!("/v1/tasks/{task}/timeline")).await,
+            handoffs,
+            answers,
+            thoughts: rows(pool, thoughts, task).await,
+            jobs: jobs.map(keyed).collect(),
+            reports: stage.list(&format!("/v1/tasks/{task}/reports")).await,
+            calls: stage.list(&format!("/v1/usage/calls?task_id={task}")).await,
+            audit: stage.list(&format!("/v1/audit?task_id={task}&limit=1000")).await,
+            made: commits(stage, task).await,
+        }
+    }
+
+    /// What a handoff thought: kind and answer.
+    fn decisions_of(&self, handoff: usize) -> Value {
+        let thoughts = self.handoffs.get(handoff).and_then(|it| it["decisions"].as_array());
+        let thoughts = thoughts.into_iter().flatten();
+        thoughts.map(|it| json!([it["kind"], it["output"]])).collect()
+    }
+
+    fn answer(&self, handoff: usize) -> &Value {
+        self.answers.get(handoff).unwrap_or(&Value::Null)
+    }
+
+    /// What agents reported: who, about what, and what.
+    fn reported(&self) -> Value {
+        let told = |it: &Value| json!({ "by": it["agent_role"], "unit": it["unit"], "kind": it["kind"], "summary": it["summary"], "details": it["details"] });
+        self.reports.iter().map(told).collect()
+    }
+
+    /// What the job of a unit was told.
+    fn work(&self, unit: &str) -> &Value {
+        self.jobs.get(unit).map_or(&Value::Null, |job| &job["payload"]["unit"]["work"])
+    }
+}
+
+/// The handoffs of the example, in order: the analyst's share comes before the second half of what it is a share of.
+const PLAN: usize = 0;
+const BUILD: usize = 1;
+const BUILT: usize = 2;
+const ANALYSED: usize = 3;
+const LOOK: usize = 4;
+const LOOKED: usize = 5;
+const END: usize = 6;
+
+#[expect(clippy::too_many_lines, reason = "eleven steps, one after the other")]
+fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
+    let sample = &stage.sample;
+    let said = |kind: &str| json!([kind, sample.answers[kind].answer]);
+    let kinds: Value =
+        seen.handoffs.iter().map(|it| json!([it["kind"], it["role"], it["state"]])).collect();
+    let manager = |kind: &str| json!([kind, "project_manager", "done"]);
+
+    checks.step(" 1 receives", "the words are kept as they were given");
+    checks.that("description", &seen.task["description"], &json!(WORDS));
+    let all = json!([
+        manager("plan"),
+        manager("dispatch"),
+        manager("verify"),
+        ["analyse", "project_analyst", "done"],
+        manager("dispatch"),
+        manager("verify"),
+        manager("summarise"),
+    ]);
+    checks.that("handoffs", &kinds, &all);
+
+    let planned = seen.answer(PLAN);
+    checks.step(" 2 classifies", "a feature request");
+    checks.that("first thought", &seen.decisions_of(PLAN)[0], &said("classify"));
+    checks.that("class", &planned["class"], &json!("feature_request"));
+
+    checks.step(
+        " 3 gathers",
+        "architecture, paths and patterns from CLAUDE.md, and asks no model for them",
+    );
+    checks.that("project", &planned["project"], &learned(&sample.words));
+    let read: Vec<_> = tools(seen, "project_manager");
+    checks.that("tools of the manager", &json!(read), &json!(MANAGERS_TOOLS));
+
+    checks.step(" 4 assesses", "small");
+    let thoughts = json!([said("classify"), said("assess_scope"), said("plan")]);
+    checks.that("thoughts", &seen.decisions_of(PLAN), &thoughts);
+    checks.that("scope", &planned["scope"], &json!("small"));
+
+    checks.step(" 5 plans", "no architect: implementation, then review");
+    let steps = planned["plan"]["steps"].as_array().into_iter().flatten();
+    let steps: Value =
+        steps.map(|it| json!([it["key"], it["payload"]["kind"], it["depends_on"]])).collect();
+    checks.that(
+        "units",
+        &steps,
+        &json!([[UNIT, "implementation", []], ["review", "review", [UNIT]]]),
+    );
+    checks.that("edges", &edges(&seen.timeline), &json!([[UNIT, []], ["review", [UNIT]]]));
+
+    checks.step(" 6 sends", "a developer: the fixer, the fast tier, with task, files and pattern");
+    checks.that(
+        "assignment",
+        &seen.answer(BUILD)["assignments"],
+        &json!([{ "unit": UNIT, "work": seen.work(UNIT) }]),
+    );
+    checks.that("work", seen.work(UNIT), &building(&sample.workers["fixer"]));
+
+    let files = json!({ "files_modified": FILES, "artifacts": [], "notes": [] });
+    let summary = "Added toggle with localStorage persistence";
+    checks.step(" 7 hears", "work_completed, with the files and a summary");
+    let built = json!({ "by": "developer", "unit": UNIT, "kind": "work_completed", "summary": summary, "details": files });
+    checks.that("first report", &seen.reported()[0], &built);
+    checks.that(
+        "the analyst's thoughts",
+        &seen.decisions_of(ANALYSED),
+        &json!([said("review_artifact")]),
+    );
+    // The project's own commands are run over the change, and over what was there before: this machine has no such program.
+    let unable = |command: &str| {
+        let text =
+            format!("the check `{command}` does not hold, and did not before the change either");
+        json!({ "severity": "minor", "text": text })
+    };
+    let noted = json!([unable("dotnet build"), unable("dotnet test")]);
+    let good = json!({ "answer": "judged", "outcome": "accept", "findings": noted, "recommended_actions": [],
+        "note": "an analyst found it good", "by_person": false });
+    checks.that("judgement", seen.answer(BUILT), &good);
+
+    checks.step(" 8 sends", "a reviewer, with context, who begins where the developer ended");
+    checks.that(
+        "assignment",
+        &seen.answer(LOOK)["assignments"],
+        &json!([{ "unit": "review", "work": seen.work("review") }]),
+    );
+    checks.that("work", seen.work("review"), &reviewing(&sample.workers["reviewer"]));
+    let made = seen.made.first().map(|it| it.commit.as_str());
+    checks.that(
+        "where it begins",
+        &seen.jobs.get("review").unwrap_or(&Value::Null)["base_commit"],
+        &json!(made),
+    );
+
+    let minor = "Consider adding transition animation";
+    checks.step(" 9 hears", "review_approved, with one minor issue");
+    let told = "The toggle follows the pattern and the choice is kept.";
+    let issue = json!({ "description": minor, "file_location": "", "how_to_fix": "" });
+    let details = json!({ "verdict": "approved", "critical_issues": [], "major_issues": [], "minor_issues": [issue], "summary": told });
+    let looked = json!({ "by": "reviewer", "unit": "review", "kind": "review_approved", "summary": told, "details": details });
+    checks.that("all reports", &seen.reported(), &json!([built, looked]));
+
+    let finding = json!({ "severity": "minor", "text": minor });
+    checks.step("10 considers", "tests are not needed");
+    checks.that("thoughts", &seen.decisions_of(LOOKED), &json!([said("choose_tests")]));
+    let good = json!({ "answer": "judged", "outcome": "accept", "findings": [finding], "recommended_actions": [],
+        "note": "the review found it good; no tests are needed: Small UI change, manual test sufficient", "by_person": false });
+    checks.that("judgement", seen.answer(LOOKED), &good);
+
+    checks.step(
+        "11 delivers",
+        "one commit of the two files on a branch of its own, and a pull request by the project manager",
+    );
+    checks.that("state", &seen.task["state"], &json!("completed"));
+    checks.that("last thought", &seen.decisions_of(END), &json!([said("summarise")]));
+    let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
+    let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
+    let offered = seen.offered.first().unwrap_or(&Value::Null);
+    let url = offered["url"].as_str().unwrap_or_default();
+    let named = format!("Pull request #{}: {url}", offered["number"]);
+    let summary = format!("{words}\n\n{counted}\n\n{named}");
+    checks.that("summary", &seen.timeline["summary"], &json!(summary));
+    checks.that("commits", &delivered(stage, seen), &expected_commits(&sample.workers["fixer"]));
+    checks.that("pull requests", &json!(seen.offered.len()), &json!(1));
+    let done = "- Add dark mode toggle to settings\n- Review the change";
+    let unable = |command| {
+        format!(
+            "- minor: the check `{command}` does not hold, and did not before the change either"
+        )
+    };
+    let noted = format!("{}\n{}\n- minor: {minor}", unable("dotnet build"), unable("dotnet test"));
+    let body = format!("{words}\n\n## What was done\n\n{done}\n\n## What was noted\n\n{noted}");
+    let shown = json!([
+        offered["state"],
+        offered["forge"],
+        offered["title"],
+        offered["body"],
+        offered["task_id"]
+    ]);
+    let expected = json!(["open", "local", WORDS, body, seen.task["id"]]);
+    checks.that("pull request", &shown, &expected);
+    let id = seen.task["id"].as_str().unwrap_or_default();
+    let says =
+        format!("{WORDS}\n\n{body}\n\nCyNode-Task: {id}\nSigned-off-by: CyNode <cynode@localhost>");
+    let branch = json!({ "over": 1, "from main": true, "tree of the work": true, "says": says });
+    checks.that("branch", &on_branch(stage, seen, offered), &branch);
+}
+
+/// What is on the branch of a pull request.
+fn on_branch(stage: &Stage, seen: &TaskRecords, offered: &Value) -> Value {
+    let repository = stage.world.repository(&stage.world.project);
+    let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
+    let branch = format!("refs/heads/{}", offered["branch"].as_str().unwrap_or_default());
+    let made = seen.made.first().map(|it| it.commit.clone()).unwrap_or_default();
+    let tree = |commit: &str| run(&["rev-parse", &format!("{commit}^{{tree}}")]);
+    let over = run(&["rev-list", "--count", &format!("refs/heads/main..{branch}")]);
+    let parent = run(&["rev-parse", &format!("{branch}^")]);
+    json!({
+        "over": over.parse::<i64>().ok(),
+        "from main": parent == run(&["rev-parse", "refs/heads/main"]),
+        "tree of the work": tree(&branch) == tree(&made),
+        "says": run(&["log", "--format=%B", "-1", &branch]),
+    })
+}
+
+/// What can be known of the project from its own words.
+fn learned(words: &str) -> Value {
+    json!({
+        "claude_md": words,
+        "architecture": "Three layers: Core knows nothing, Infrastructure knows Core, App knows both.",
+        "key_paths": { "Pages/": "what people see, one file a page", "Shared/": "parts that several pages use" },
+        "patterns": {
+            "Toggles": "a `Toggle` with a bound value, as in `Pages/Preferences.razor`",
+            "Settings": "kept in the local storage of the browser",
+        },
+        "build_commands": ["dotnet build", "dotnet test"],
+    })
+}
+
+/// What everybody is told of the project.
+fn surroundings(rest: Value) -> Value {
+    let Value::Object(mut context) = learned("") else { return Value::Null };
+    context.remove("claude_md");
+    context.remove("build_commands");
+    context["patterns"]["build and test"] = json!("dotnet build; dotnet test");
+    context.insert(
+        "requirements".into(),
+        json!(["The settings page has a toggle for dark mode", "The choice outlives the session"]),
+    );
+    if let Value::Object(rest) = rest {
+        context.extend(rest);
+    }
+    Value::Object(context)
+}
+
+fn building(worker: &Value) -> Value {
+    let context = surroundings(json!({
+        "task_summary": format!("Add dark mode toggle to settings (The whole task: {WORDS})"),
+        "files_to_modify": FILES,
+        "files_to_read_first": ["Pages/Preferences.razor"],
+        "pattern_reference": "Follow existing toggle in Pages/Preferences.razor",
+        "constraints": ["The choice is kept in the local storage"],
+    }));
+    work("developer", worker, &context, "required")
+}
+
+fn reviewing(worker: &Value) -> Value {
+    let form = "Report `review_approved` or `review_changes_requested` with `details` of this form: {\"critical_issues\": [], \
+        \"major_issues\": [], \"minor_issues\": [], \"summary\": \"\"}; an issue is {\"description\": \"\", \"file_location\": \
+        \"path:line\", \"how_to_fix\": \"\"}. Critical must be mended, major should be, minor could be.";
+    let context = surroundings(json!({
+        "task_summary": format!("Judge the change in this workspace. It was made for: {WORDS}"),
+        "files_to_read_first": FILES,
+        "constraints": ["The choice is kept in the local storage", form],
+    }));
+    work("reviewer", worker, &context, "never")
+}
+
+fn work(role: &str, worker: &Value, context: &Value, commit: &str) -> Value {
+    json!({ "role": role, "worker": worker, "context": context, "models": ["cynodeai.fast"], "sandbox": {}, "placement": {}, "commit": commit })
+}
+
+/// Which unit names which.
+fn edges(timeline: &Value) -> Value {
+    let units = timeline["units"].as_array().into_iter().flatten();
+    units.map(|unit| json!([unit["key"], unit["depends_on"]])).collect()
+}
+
+/// The tools that an agent called with success, in order.
+fn tools(seen: &TaskRecords, role: &str) -> Vec<String> {
+    let called = |it: &&Value| it["agent_role"] == role && it["outcome"] == "success";
+    let called = seen.audit.iter().rev().filter(called);
+    called.filter_map(|it| it["tool"].as_str().map(str::to_owned)).collect()
+}
+
+/// What is in the repository: for each commit its unit, how many it is over the project's own, and the files that it changes, whole.
+fn delivered(stage: &Stage, seen: &TaskRecords) -> Value {
+    let repository = stage.world.repository(&stage.world.project);
+    let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
+    let main = run(&["rev-parse", "refs/heads/main"]);
+    let told = seen.made.iter().map(|Made { unit, commit, base, over, .. }| {
+        let changed = run(&["diff", "--name-status", base, commit]);
+        let file = |line: &str| {
+            let (how, path) = line.split_once('\t').unwrap_or_default();
+            json!([how, path, run(&["show", &format!("{commit}:{path}")])])
+        };
+        let files: Value = changed.lines().map(file).collect();
+        json!({ "unit": unit, "over": over, "from main": *base == main, "files": files })
+    });
+    told.collect()
+}
+
+/// What the worker's moves make of the two files, and nothing else.
+fn expected_commits(worker: &Value) -> Value {
+    let moves = worker["moves"].as_array().map_or(&[][..], Vec::as_slice);
+    let written = |path: &str| {
+        let of = moves.iter().find(|it| it["move"] == "write" && it["path"] == path);
+        of.and_then(|it| it["text"].as_str()).unwrap_or_default().trim()
+    };
+    let files: Value = FILES.into_iter().map(|path| json!(["M", path, written(path)])).collect();
+    json!([{ "unit": UNIT, "over": 1, "from main": true, "files": files }])
+}
+
+/// What is kept of it: calls, costs, traces, tool calls.
+fn records(seen: &TaskRecords, checks: &mut Checks) {
+    let texts = |rows: &[Value], field: &str| -> BTreeSet<String> {
+        rows.iter().filter_map(|row| row[field].as_str().map(str::to_owned)).collect()
+    };
+    checks.step("   calls", "as many model calls as thoughts rest on, and the same");
+    let hex = |it: &Value| it.as_str().map(|id| format!("cal_{}", id.replace('-', "")));
+    let used =
+        seen.thoughts.iter().flat_map(|it| it["model_call_ids"].as_array().into_iter().flatten());
+    let used: Vec<String> = used.filter_map(hex).collect();
+    checks.that("how many", &json!([used.len(), seen.calls.len()]), &json!([6, 6]));
+    let used: BTreeSet<String> = used.into_iter().collect();
+    checks.that("which", &json!(used), &json!(texts(&seen.calls, "call_id")));
+    checks.that("how they ended", &json!(texts(&seen.calls, "outcome")), &json!(["answered"]));
+
+    checks.step("   thoughts", "each with its cost, its time and no complaint");
+    let poor = |it: &&Value| {
+        it["cost_micros"].as_i64() < Some(1)
+            || it["latency_ms"].as_i64() < Some(1)
+            || it["validation_errors"] != json!([])
+    };
+    let poor: Vec<_> = seen.thoughts.iter().filter(poor).collect();
+    checks.that("without", &json!(poor), &json!([]));
+    let sum = |rows: &[Value]| rows.iter().filter_map(|it| it["cost_micros"].as_i64()).sum::<i64>();
+    let costs = json!([sum(&seen.thoughts), sum(&seen.handoffs), seen.timeline["cost_micros"]]);
+    let cost = sum(&seen.calls);
+    checks.that("costs", &costs, &json!([cost, cost, cost]));
+
+    checks.step("   tool calls", "each is in the records, before and after");
+    let of_roles: Value = ["project_manager", "project_analyst", "developer", "reviewer"]
+        .into_iter()
+        .map(|role| json!([role, tools(seen, role)]))
+        .collect();
+    let expected = json!([
+        ["project_manager", MANAGERS_TOOLS],
+        ["project_analyst", ["verification.record"]],
+        ["developer", ["pm.report"]],
+        ["reviewer", ["pm.report"]],
+    ]);
+    checks.that("tools", &of_roles, &expected);
+    checks.that("records", &json!(seen.audit.len()), &json!(12));
+    checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
+
+    checks.step("   trace", "one, everywhere");
+    let trace = json!([seen.timeline["trace_id"]]);
+    let jobs: Vec<Value> = seen.jobs.values().cloned().collect();
+    let places = [
+        ("handoffs", &seen.handoffs),
+        ("thoughts", &seen.thoughts),
+        ("model calls", &seen.calls),
+        ("tool calls", &seen.audit),
+        ("jobs", &jobs),
+    ];
+    for (name, rows) in places {
+        checks.that(name, &json!(texts(rows, "trace_id")), &trace);
+    }
+}

@@ -1,0 +1,254 @@
+//! What both proofs stand on: a world with a repository, nodes in it, and what can be said of their jobs.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use cynode_core::ids::{JobId, TaskId};
+use cynode_e2e::{
+    nodes::{Machine, NodeSetup},
+    world::World,
+};
+use cynode_testkit::pause;
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use crate::Places;
+
+/// How long a runner's lease lasts in these worlds.
+const LEASE: u32 = 5;
+
+/// How long a node may take until it is heard of.
+const START: Duration = Duration::from_secs(30);
+
+/// Where the programs are, and how the proof goes about it.
+pub(crate) struct SceneOptions {
+    pub(crate) places: Places,
+    pub(crate) node: PathBuf,
+    pub(crate) tag: String,
+    pub(crate) keep: bool,
+}
+
+impl SceneOptions {
+    /// An installation whose agents play `scripts`.
+    pub(crate) async fn world(&self, scripts: &Value, directory: &Path) -> World {
+        let file = directory.join("scripts.json");
+        std::fs::write(&file, scripts.to_string()).unwrap();
+        let mut setup = self.places.setup(LEASE, false);
+        setup.scripts = Some(file);
+        let mut world = World::start(setup).await;
+        if self.keep {
+            world.keep();
+            println!("kept unless all is well: {}", world.logs().display());
+        }
+        world
+    }
+
+    /// A machine of the world; nothing runs on it yet.
+    pub(crate) fn machine(
+        &self,
+        world: &World,
+        name: &str,
+        disk_mib: Option<u32>,
+        flags: &[&str],
+    ) -> Machine {
+        Machine::new(NodeSetup {
+            program: self.node.clone(),
+            name: name.to_owned(),
+            tag: self.tag.clone(),
+            directory: world.logs().join("nodes"),
+            disk_mib,
+            flags: flags.iter().map(ToString::to_string).collect(),
+        })
+    }
+}
+
+/// Makes a machine a node, starts it and waits until the orchestrator has heard of it.
+pub(crate) async fn enlist(world: &World, machine: &Machine, url: &str) {
+    let issued = world.post("/v1/nodes/join-tokens", json!({})).await;
+    machine.join(url, issued["join_token"].as_str().unwrap());
+    machine.start();
+    until("the node is not heard of", START, async || {
+        assert!(!machine.has_ended(), "the node has ended: see {}", machine.log().display());
+        heard_of(&world.pool, &machine.name, 3.0).await
+    })
+    .await;
+}
+
+/// Whether a node was heard of within the last seconds.
+pub(crate) async fn heard_of(pool: &PgPool, name: &str, seconds: f64) -> bool {
+    let query = "SELECT last_seen_at > clock_timestamp() - $2 * interval '1 second'
+        AND EXISTS (SELECT FROM node_tokens t WHERE t.node_id = n.node_id) FROM nodes n WHERE name = $1";
+    let seen = sqlx::query_scalar::<_, bool>(query).bind(name).bind(seconds);
+    seen.fetch_optional(pool).await.ok().flatten().unwrap_or(false)
+}
+
+/// Waits until something holds; a proof that waits in vain has failed.
+pub(crate) async fn until(why: &str, timeout: Duration, holds: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < timeout, "{why} after {} s", timeout.as_secs());
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+/// A unit whose work is a shell's in the sandbox and must make a commit.
+pub(crate) fn unit(key: &str, after: Option<&str>, script: &str) -> Value {
+    let steps = json!([{ "argv": ["/bin/sh", "-euc", script] }]);
+    unit_of(key, after, &json!({ "kind": "command", "steps": steps }))
+}
+
+/// A unit whose work is somebody's and must make a commit.
+pub(crate) fn unit_of(key: &str, after: Option<&str>, worker: &Value) -> Value {
+    let work = json!({
+        "role": "developer", "worker": worker, "commit": "required", "models": ["scripted"],
+        "sandbox": { "memory_mib": 512, "processes": 64 },
+    });
+    let depends_on: Vec<_> = after.into_iter().collect();
+    json!({ "key": key, "title": format!("Do {key}"), "depends_on": depends_on, "payload": { "work": work } })
+}
+
+/// A git that obeys nothing but its arguments; gives what it said, or nothing when it failed.
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
+    let done = Command::new("git")
+        .arg("-C")
+        .arg(directory)
+        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "safe.directory=*"])
+        .args(arguments)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+}
+
+/// A small repository, as a bundle; its commit differs each time.
+pub(crate) fn repository() -> Vec<u8> {
+    let place = tempfile::tempdir().unwrap();
+    let readme = format!("# A project\n\n{:016x}\n", rand::random::<u64>());
+    std::fs::write(place.path().join("README.md"), readme).unwrap();
+    let run = |arguments: &[&str]| git(place.path(), arguments).unwrap();
+    run(&["init", "--quiet", "--initial-branch=main"]);
+    run(&["add", "--all"]);
+    run(&["commit", "--quiet", "--message=First"]);
+    run(&["bundle", "create", "--quiet", "repository.bundle", "main"]);
+    std::fs::read(place.path().join("repository.bundle")).unwrap()
+}
+
+/// A job, as the database has it.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(crate) struct Job {
+    id: Uuid,
+    pub(crate) unit: String,
+    pub(crate) attempt: i32,
+    pub(crate) state: String,
+    pub(crate) phase: Option<String>,
+    pub(crate) node: Option<String>,
+    pub(crate) base_commit: Option<String>,
+    pub(crate) result: Option<Value>,
+}
+
+impl Job {
+    pub(crate) fn id(&self) -> String {
+        JobId::from_uuid(self.id).to_string()
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        !["queued", "running"].contains(&self.state.as_str())
+    }
+
+    fn result_text(&self, field: &str) -> Option<&str> {
+        self.result.as_ref()?.get(field)?.as_str()
+    }
+
+    pub(crate) fn commit(&self) -> Option<&str> {
+        self.result_text("commit")
+    }
+
+    /// Why it stopped, in its own words.
+    pub(crate) fn words(&self) -> String {
+        let result_text = |field: &str| self.result_text(field).unwrap_or("");
+        let words = format!("{} {}", result_text("stop_reason"), result_text("summary"));
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn raw(task: &str) -> Uuid {
+    task.parse::<TaskId>().unwrap().as_uuid()
+}
+
+/// The jobs of a task, by unit and attempt; the database is always there in these worlds.
+pub(crate) async fn jobs(pool: &PgPool, task: &str) -> Vec<Job> {
+    let query = "
+        SELECT j.job_id AS id, u.key AS unit, j.attempt, j.state, j.phase, n.name AS node, j.base_commit, j.result
+        FROM jobs j JOIN work_units u USING (unit_id) LEFT JOIN nodes n ON n.node_id = j.node_id
+        WHERE j.task_id = $1 ORDER BY u.key, j.attempt";
+    sqlx::query_as(query).bind(raw(task)).fetch_all(pool).await.unwrap()
+}
+
+/// How a task ended; none while it has not.
+pub(crate) async fn final_state(pool: &PgPool, task: &str) -> Option<String> {
+    let query = "SELECT t.state FROM tasks t JOIN workflow_runs r USING (task_id)
+        WHERE task_id = $1 AND r.ended_at IS NOT NULL";
+    sqlx::query_scalar(query).bind(raw(task)).fetch_optional(pool).await.unwrap()
+}
+
+/// How often each unit of a task was taken as done by its run.
+async fn passes(pool: &PgPool, task: &str) -> BTreeMap<String, i64> {
+    let query = "SELECT unit_key, count(*) FROM workflow_transitions
+        WHERE task_id = $1 AND step = 'verify_step_result' AND verdict = 'pass' GROUP BY unit_key";
+    let rows: Vec<(String, i64)> =
+        sqlx::query_as(query).bind(raw(task)).fetch_all(pool).await.unwrap();
+    rows.into_iter().collect()
+}
+
+/// What is wrong with what came of a completed task: every unit was done by exactly one job, whose commit is in the project's
+/// repository, adds what it should, and stands on nothing but what came before; nothing of a job that was lost is there.
+pub(crate) async fn wrong(world: &World, project: &str, task: &str, units: &[&str]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (jobs, passes) = (jobs(&world.pool, task).await, passes(&world.pool, task).await);
+    let repository = world.repository(project);
+    for unit in units {
+        let of: Vec<_> = jobs.iter().filter(|job| job.unit == *unit).collect();
+        let good = of.iter().filter(|job| job.state == "succeeded").count();
+        if good != 1 || passes.get(*unit) != Some(&1) {
+            let states: Vec<_> = of.iter().map(|job| (job.attempt, job.state.as_str())).collect();
+            wrong.push(format!("{unit}: {states:?}, passed {:?} times", passes.get(*unit)));
+        }
+        wrong.extend(wrong_history(&repository, unit, &of));
+    }
+    for job in &jobs {
+        if !job.is_final() {
+            wrong.push(format!("job {} is {}", job.id(), job.state));
+        }
+        if job.state == "lost" && job.result.is_some() {
+            wrong.push(format!("job {} is lost and has a result", job.id()));
+        }
+        let reference = format!("refs/cynode/jobs/{}", job.id());
+        let stored = git(&repository, &["rev-parse", "--verify", "--quiet", &reference]);
+        if stored.as_deref() != job.commit() {
+            wrong.push(format!("job {} ({}): stored is {stored:?}", job.id(), job.state));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with the commits of a unit: from where its first attempt began there is one of each attempt that made one, in
+/// their order, and together they add one file of the unit's name.
+fn wrong_history(repository: &Path, unit: &str, attempts: &[&Job]) -> Option<String> {
+    let base = attempts.first().and_then(|job| job.base_commit.as_deref());
+    let mut made: Vec<_> = attempts.iter().filter_map(|job| job.commit()).collect();
+    let (Some(base), Some(commit)) = (base, made.last().copied()) else {
+        return Some(format!("{unit}: no base or no commit"));
+    };
+    made.reverse();
+    let history = git(repository, &["rev-list", &format!("{base}..{commit}")]);
+    let changed = git(repository, &["diff", "--name-status", base, commit]);
+    let right = history.as_deref() == Some(&made.join("\n"))
+        && changed.as_deref() == Some(&format!("A\t{unit}"));
+    (!right).then(|| format!("{unit}: history {history:?} of {made:?}, changes {changed:?}"))
+}

@@ -1,0 +1,24 @@
+//! Sandboxes: what gets out of them, and how fast they start.
+
+mod bombs;
+mod escape;
+mod layout;
+mod start;
+mod targets;
+
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Attempts to get out of a sandbox, and to break the node from inside one.
+    Escape(escape::Escape),
+    /// Measures how long a sandbox takes until a command has spoken in it.
+    Start(start::Start),
+}
+
+pub(crate) async fn run(command: SandboxCommand) -> anyhow::Result<bool> {
+    match command {
+        SandboxCommand::Escape(escape) => escape::run(escape).await,
+        SandboxCommand::Start(start) => start::run(start).await,
+    }
+}

@@ -1,0 +1,200 @@
+//! The attempts, first outside as a control, then inside.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use cynode_node::sandbox::SocketForward;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    bombs,
+    layout::{BackendKind, NodeLayout, Wish, processes_with},
+    targets::{Targets, unix},
+};
+
+/// Fewer attempts than this, or fewer that are shown to succeed outside, prove too little.
+const ENOUGH: usize = 60;
+
+#[derive(Args)]
+pub(crate) struct Escape {
+    #[arg(long)]
+    backend: BackendKind,
+    /// The image for podman.
+    #[arg(long)]
+    image: Option<String>,
+    /// The program of attempts.
+    #[arg(long)]
+    script: PathBuf,
+}
+
+/// What an attempt said.
+#[derive(Deserialize)]
+struct EscapeLine {
+    attempt: String,
+    outcome: String,
+    how: String,
+}
+
+type Attempts = BTreeMap<String, (String, String)>;
+
+fn read(text: &str) -> anyhow::Result<Attempts> {
+    let lines = text.lines().map(serde_json::from_str::<EscapeLine>);
+    Ok(lines
+        .map(|line| line.map(|line| (line.attempt, (line.outcome, line.how))))
+        .collect::<Result<_, _>>()?)
+}
+
+pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
+    let script = escape.script.canonicalize()?;
+    let place = NodeLayout::new(escape.backend, escape.image.as_deref())?;
+    println!("{}", place.backend.probe_backend().await?);
+    let health = Health::watch();
+    let targets = Targets::new(&place, &script).await?;
+
+    let control = outside(&place, &targets, &script)?;
+    let inside = inside(&place, &targets, &script).await?;
+    let mut good = compare(&control, &inside);
+
+    let (bombs, failed) = bombs::run(&place, &targets.mark).await?;
+    good &= failed == 0;
+    println!("{} attempts from inside and {bombs} bombs", inside.len());
+    good &= inside.len() + bombs >= ENOUGH;
+
+    let mark = targets.mark.clone();
+    targets.unharmed(&place).await?;
+    good &= health.print_report();
+    // A fresh job on the same node, after all of this.
+    let began = Instant::now();
+    let fresh = Wish::new("fresh", &["/bin/sh", "-c", "echo fine"]).done(&place).await?;
+    println!(
+        "a fresh sandbox afterwards: {:?} in {:?}",
+        fresh.stdout.to_lossy_text().trim(),
+        began.elapsed()
+    );
+    good &= fresh.stdout.to_lossy_text() == "fine\n";
+    place.backend.cleanup_orphans(&[]).await;
+    let (left, processes) = (place.remaining_cgroups(), processes_with(&mark));
+    println!("left of it all: {} cgroups, {} processes", left.len(), processes.len());
+    Ok(good && left.is_empty() && processes.is_empty())
+}
+
+/// The same attempts without a sandbox, as root; what they could harm is a copy: mounts and the name of the machine.
+fn outside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
+    let workspace = place.folder("control", "/", false).host;
+    fs::write(workspace.join("given"), "given")?;
+    let facts = targets.facts_for(
+        true,
+        &json!({"workspace": workspace, "readonly": workspace, "beside_system": "/usr/bin", "search": place.path(""),
+               "own_socket": place.path("host.sock")}),
+    );
+    let path = place.path("control.json");
+    fs::write(&path, facts.to_string())?;
+    let said = Command::new("unshare")
+        .args(["--mount", "--uts", "--propagation", "private", "/usr/bin/python3"])
+        .args([script, &path])
+        .output()?;
+    anyhow::ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    read(&String::from_utf8(said.stdout)?)
+}
+
+async fn inside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
+    let tools = place.folder("tools", "/opt/tools", false);
+    fs::copy(script, tools.host.join("escape.py"))?;
+    let facts = targets.facts_for(
+        false,
+        &json!({"workspace": "/work", "readonly": "/given", "beside_system": "/work", "own_socket": "/run/cynode/llm.sock"}),
+    );
+    fs::write(tools.host.join("facts.json"), facts.to_string())?;
+    let given = place.folder("given", "/given", false);
+    fs::write(given.host.join("given"), "given")?;
+    let socket = place.path("own.sock");
+    unix(UnixListener::bind(&socket)?, "this job's own".into());
+    let mut job =
+        Wish::new("attacker", &["python3", "/opt/tools/escape.py", "/opt/tools/facts.json"]);
+    job.binds = vec![tools, given, place.folder("attacker", "/work", true)];
+    job.sockets = vec![SocketForward { host: socket, port: 4001, name: "llm".into() }];
+    let done = job.done(place).await?;
+    anyhow::ensure!(
+        done.ended.exit_code == Some(0),
+        "{:?} {}",
+        done.ended,
+        done.stderr.to_lossy_text()
+    );
+    read(&done.stdout.to_lossy_text())
+}
+
+/// Says what came of each; whether none succeeded inside and enough did outside.
+fn compare(control: &Attempts, inside: &Attempts) -> bool {
+    let (mut good, mut shown) = (true, 0);
+    for (name, (outcome, how)) in inside {
+        let (outside, said) =
+            control.get(name).map_or(("missing", ""), |(outcome, how)| (outcome, how));
+        if outside == "succeeded" {
+            shown += 1;
+        } else {
+            println!("no control here: {name}: {outside} ({said})");
+        }
+        if outcome != "refused" {
+            println!("NOT REFUSED: {name}: {outcome} ({how})");
+            good = false;
+        }
+    }
+    println!("{} attempts refused inside, {shown} of them shown to succeed outside", inside.len());
+    good && shown >= ENOUGH
+}
+
+/// Whether this process, which stands for a node, goes on as if nothing were.
+struct Health {
+    over: Arc<AtomicBool>,
+    longest: Arc<AtomicU64>,
+}
+
+/// A node that does nothing for longer than this would lose its heartbeat.
+const LONGEST: Duration = Duration::from_secs(1);
+/// More memory than this it must not need, whatever a job writes.
+const MAX_NODE_MEMORY_BYTES: u64 = 200 << 20;
+
+impl Health {
+    fn watch() -> Self {
+        let (over, longest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (done, most) = (Arc::clone(&over), Arc::clone(&longest));
+        thread::spawn(move || {
+            let mut last = Instant::now();
+            while !done.load(Ordering::Relaxed) {
+                thread::park_timeout(Duration::from_millis(10));
+                let gap = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+                most.fetch_max(gap, Ordering::Relaxed);
+                last = Instant::now();
+            }
+        });
+        Self { over, longest }
+    }
+
+    fn print_report(&self) -> bool {
+        self.over.store(true, Ordering::Relaxed);
+        let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
+        let peak = peak_memory();
+        println!("the node's longest pause was {longest:?}, its peak of memory {} MiB", peak >> 20);
+        longest < LONGEST && peak < MAX_NODE_MEMORY_BYTES
+    }
+}
+
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0) << 10
+}

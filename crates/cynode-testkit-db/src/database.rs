@@ -1,0 +1,152 @@
+use std::str::FromStr;
+
+use cynode_db::{Conn, Pool, platform::schema};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::NOW;
+
+/// One migrated database for one test: a clone of a template that is made once in a run. It is dropped
+/// with the value.
+pub struct TestDb {
+    name: String,
+    cluster: PgConnectOptions,
+    pool: Pool,
+}
+
+impl TestDb {
+    /// Clones the template; the first test of a run makes it.
+    pub async fn new() -> Self {
+        let cluster = cluster();
+        let mut admin = PgConnection::connect_with(&cluster).await.unwrap();
+        let template = template(&mut admin, &cluster).await;
+        let name = format!("test_{}_{}", std::process::id(), unique());
+        execute(&mut admin, format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+        admin.close().await.unwrap();
+        let options = cluster.clone().database(&name);
+        let pool = PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
+        Self { name, cluster, pool }
+    }
+
+    /// The same with a pool of that many connections.
+    #[must_use]
+    pub fn with_connections(mut self, max: u32) -> Self {
+        let options = self.cluster.clone().database(&self.name);
+        self.pool = PgPoolOptions::new()
+            .max_connections(max)
+            .acquire_timeout(std::time::Duration::from_secs(5))
+            .connect_lazy_with(options);
+        self
+    }
+
+    /// A pool of connections to it.
+    pub fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    /// One connection to it.
+    pub async fn conn(&self) -> sqlx::pool::PoolConnection<sqlx::Postgres> {
+        self.pool.acquire().await.unwrap()
+    }
+
+    /// An open transaction.
+    pub async fn begin(&self) -> cynode_db::Tx {
+        self.pool.begin().await.unwrap()
+    }
+
+    /// Runs a statement that no operation offers, to bring about what a test needs.
+    pub async fn execute(&self, statement: &'static str) -> u64 {
+        sqlx::query(statement).execute(&self.pool).await.unwrap().rows_affected()
+    }
+
+    /// The same, with a value.
+    pub async fn execute_with(&self, statement: &'static str, value: &str) -> u64 {
+        sqlx::query(statement).bind(value).execute(&self.pool).await.unwrap().rows_affected()
+    }
+
+    /// Reads one number.
+    pub async fn number(&self, query: &'static str) -> i64 {
+        sqlx::query_scalar(query).fetch_one(&self.pool).await.unwrap()
+    }
+
+    /// Reads one column of text.
+    pub async fn texts(&self, query: &'static str) -> Vec<String> {
+        sqlx::query_scalar(query).fetch_all(&self.pool).await.unwrap()
+    }
+
+    /// The URL under which a program of its own reaches it.
+    pub fn url(&self) -> String {
+        let socket = self.cluster.get_socket().expect("the test cluster has a socket");
+        format!("postgres://postgres@localhost/{}?host={}", self.name, socket.display())
+    }
+
+    /// A database without any table, for tests of the migrations themselves.
+    pub async fn empty() -> Self {
+        let cluster = cluster();
+        let mut admin = PgConnection::connect_with(&cluster).await.unwrap();
+        let name = format!("test_{}_{}", std::process::id(), unique());
+        execute(&mut admin, format!("CREATE DATABASE {name}")).await;
+        let options = cluster.clone().database(&name);
+        let pool = PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
+        Self { name, cluster, pool }
+    }
+}
+
+impl Drop for TestDb {
+    fn drop(&mut self) {
+        let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        let cluster = self.cluster.clone();
+        // Dropping is not async; a thread of its own can wait.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                if let Ok(mut admin) = PgConnection::connect_with(&cluster).await {
+                    let _ = sqlx::query(AssertSqlSafe(statement)).execute(&mut admin).await;
+                }
+            });
+        });
+        let _ = dropping.join();
+    }
+}
+
+fn cluster() -> PgConnectOptions {
+    #[expect(clippy::disallowed_methods, reason = "nextest tells the tests where the cluster is")]
+    let url = std::env::var("CYNODE_TEST_CLUSTER")
+        .expect("no test cluster: run tests with `cargo nextest run --workspace`");
+    PgConnectOptions::from_str(&url).unwrap()
+}
+
+/// The migrated template; made under a lock, so that of the tests that begin at once one makes it.
+async fn template(admin: &mut Conn, cluster: &PgConnectOptions) -> String {
+    let version = schema::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
+    let name = format!("template_{version}");
+    execute(admin, "SELECT pg_advisory_lock(4217)".into()).await;
+    let made: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)",
+    )
+    .bind(&name)
+    .fetch_one(&mut *admin)
+    .await
+    .unwrap();
+    if !made {
+        execute(admin, format!("DROP DATABASE IF EXISTS {name}")).await;
+        execute(admin, format!("CREATE DATABASE {name}")).await;
+        let mut conn = PgConnection::connect_with(&cluster.clone().database(&name)).await.unwrap();
+        schema::migrate_schema(&mut conn, NOW).await.unwrap();
+        conn.close().await.unwrap();
+        execute(admin, format!("ALTER DATABASE {name} IS_TEMPLATE true")).await;
+    }
+    execute(admin, "SELECT pg_advisory_unlock(4217)".into()).await;
+    name
+}
+
+async fn execute(conn: &mut Conn, statement: String) {
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(conn).await.unwrap();
+}
+
+fn unique() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
