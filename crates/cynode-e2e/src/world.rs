@@ -699,7 +699,12 @@ request-identity-private-key-pem-file = "{home}/key.pem"
 
 type Spawn = Box<dyn Fn() -> std::process::Child + Send + Sync>;
 
-fn orchestrator_process(setup: &WorldSetup, root: &Path, url: String, settings: Vec<String>) -> Spawn {
+fn orchestrator_process(
+    setup: &WorldSetup,
+    root: &Path,
+    url: String,
+    settings: Vec<String>,
+) -> Spawn {
     let (path, log_path) = (setup.programs.cynode.clone(), root.join("orchestrator.log"));
     Box::new(move || {
         let mut command = program(&path, false);
@@ -747,7 +752,12 @@ fn runner_process(
 }
 
 /// The project manager or an analyst.
-fn manager_process(manager: &ManagerSetup, root: &Path, orchestrator: SocketAddr, victim: Victim) -> Spawn {
+fn manager_process(
+    manager: &ManagerSetup,
+    root: &Path,
+    orchestrator: SocketAddr,
+    victim: Victim,
+) -> Spawn {
     let (manager, root, listen) = (manager.clone(), root.to_owned(), free_address());
     let name = victim.as_str();
     Box::new(move || {

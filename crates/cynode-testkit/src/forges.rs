@@ -560,7 +560,8 @@ impl Call<'_> {
 
     /// Which entries of a list are asked for: from where, how many, which page.
     fn window(&self, size: &str, usual: usize) -> (usize, usize) {
-        let number = |name: &str| self.query_value(name).and_then(|text| text.parse::<usize>().ok());
+        let number =
+            |name: &str| self.query_value(name).and_then(|text| text.parse::<usize>().ok());
         let max = self.shared.world().page.unwrap_or(usize::MAX);
         let size = number(size).unwrap_or(usual).min(max).max(1);
         (number("page").unwrap_or(1).max(1), size)

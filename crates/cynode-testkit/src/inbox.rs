@@ -4,5 +4,5 @@
 mod http;
 mod smtp;
 
-pub use http::{WebhookRequest, NtfyInbox, Published, WebhookInbox};
+pub use http::{NtfyInbox, Published, WebhookInbox, WebhookRequest};
 pub use smtp::{Letter, SmtpInbox};

@@ -14,7 +14,7 @@ use cynode_core::{
 use cynode_notify::MailServer;
 use cynode_testkit::{
     Client, Reply, TestApp,
-    inbox::{WebhookRequest, NtfyInbox, SmtpInbox, WebhookInbox},
+    inbox::{NtfyInbox, SmtpInbox, WebhookInbox, WebhookRequest},
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -281,8 +281,15 @@ async fn only_those_are_told_who_may_see_the_project_then_and_now() {
     let path = format!("/v1/projects/web/members/{}", scene.ada.user.unwrap());
     scene.drive.admin.delete(&path).await.expect(204);
     assert_eq!(scene.turn().await, 2);
-    assert_eq!((strange.messages().len(), scene.hooks.messages().len(), views.messages().len()), (0, 0, 1));
-    assert_eq!(views.messages()[0].body["data"]["links"], json!([]), "who may not answer has no link");
+    assert_eq!(
+        (strange.messages().len(), scene.hooks.messages().len(), views.messages().len()),
+        (0, 0, 1)
+    );
+    assert_eq!(
+        views.messages()[0].body["data"]["links"],
+        json!([]),
+        "who may not answer has no link"
+    );
     let dropped = "SELECT reason FROM notifications WHERE state = 'dropped'";
     assert_eq!(app.db.texts(dropped).await, ["the channel may not be told of this any more"]);
 }

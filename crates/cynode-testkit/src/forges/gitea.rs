@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Comment, ForgeState, Source, Verdict,
-    github::is_pull, json_response, store_comment, open_pull, stamp, matching_issues,
+    BOT, Call, Comment, ForgeState, Hook, Issue, Level, Pull, REPOSITORY, Source, Verdict,
+    github::is_pull, json_response, matching_issues, open_pull, stamp, store_comment,
 };
 
 fn missing() -> Response {
@@ -178,8 +178,9 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         }
         (&Method::GET, ["issues", at, "comments"]) => {
             let (all, since) = (shared.world().comments.clone(), call.since("since"));
-            let plain =
-                |said: &&Comment| said.place.is_none() && said.verdict.is_none() && said.at >= since;
+            let plain = |said: &&Comment| {
+                said.place.is_none() && said.verdict.is_none() && said.at >= since
+            };
             let of = all.iter().filter(|said| said.number == number(at)).filter(plain);
             // This list has no pages.
             json_response(200, &Value::Array(of.map(comment).collect()))

@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Comment, ForgeState, Source, Verdict, json_response,
-    store_comment, open_pull, stamp, matching_issues,
+    BOT, Call, Comment, ForgeState, Hook, Issue, Level, Pull, REPOSITORY, Source, Verdict,
+    json_response, matching_issues, open_pull, stamp, store_comment,
 };
 
 const DOCS: &str = "https://docs.github.com/rest";
@@ -194,8 +194,9 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         }
         (&Method::GET, ["issues", at, "comments"]) => {
             let (all, since) = (shared.world().comments.clone(), call.since("since"));
-            let plain =
-                |said: &&Comment| said.place.is_none() && said.verdict.is_none() && said.at >= since;
+            let plain = |said: &&Comment| {
+                said.place.is_none() && said.verdict.is_none() && said.at >= since
+            };
             let of = all.iter().filter(|said| said.number == number(at)).filter(plain);
             listed(call, of.map(comment).collect())
         }

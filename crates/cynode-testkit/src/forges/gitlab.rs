@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Comment, ForgeState, Source, Verdict, json_response,
-    store_comment, open_pull, stamp, matching_issues,
+    BOT, Call, Comment, ForgeState, Hook, Issue, Level, Pull, REPOSITORY, Source, Verdict,
+    json_response, matching_issues, open_pull, stamp, store_comment,
 };
 
 fn missing() -> Response {

@@ -112,7 +112,11 @@ impl Drop for WebhookInbox {
     }
 }
 
-async fn take(State(shared): State<Arc<WebhookState>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn take(
+    State(shared): State<Arc<WebhookState>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let text = |name: &str| {
         headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     };

@@ -233,7 +233,9 @@ impl Talk {
         }
         let from = self.from.take().unwrap_or_default();
         let (to, user) = (std::mem::take(&mut self.to), self.user.clone());
-        self.shared.messages.send_modify(|messages| messages.push(Letter { user, from, to, source }));
+        self.shared
+            .messages
+            .send_modify(|messages| messages.push(Letter { user, from, to, source }));
         self.say("250 2.0.0 taken").await
     }
 }

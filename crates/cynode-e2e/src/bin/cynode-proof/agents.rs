@@ -24,7 +24,7 @@ use uuid::Uuid;
 use self::script::{Errand, Tools};
 use crate::{
     Places,
-    nodes::scene::{SceneOptions, Job, final_state, enlist, git, jobs},
+    nodes::scene::{Job, SceneOptions, enlist, final_state, git, jobs},
 };
 
 /// How long it may take until the command runs in whose middle something is killed.
@@ -373,7 +373,12 @@ impl AgentStage {
     }
 
     /// One commit on the project's own, with one line more; gives it.
-    fn look_at_commits(&self, case: &AgentCase<'_>, jobs: &[Job], row: &mut AgentRow) -> Option<String> {
+    fn look_at_commits(
+        &self,
+        case: &AgentCase<'_>,
+        jobs: &[Job],
+        row: &mut AgentRow,
+    ) -> Option<String> {
         let repository = self.world.repository(&self.world.project);
         let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
         let base = run(&["rev-parse", "refs/heads/main"]);
@@ -423,7 +428,13 @@ impl AgentStage {
     }
 
     /// One report, model calls of each job, and how the agent came to its work.
-    async fn look_at_records(&self, case: &AgentCase<'_>, task: &str, jobs: &[Job], row: &mut AgentRow) {
+    async fn look_at_records(
+        &self,
+        case: &AgentCase<'_>,
+        task: &str,
+        jobs: &[Job],
+        row: &mut AgentRow,
+    ) {
         let raw = task.parse::<TaskId>().unwrap().as_uuid();
         let id = |job: Uuid| cynode_core::ids::JobId::from_uuid(job).to_string();
         let last = jobs.last().map(Job::id).unwrap_or_default();

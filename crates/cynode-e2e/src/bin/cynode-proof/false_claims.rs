@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::kinds::{ClaimKind, Expectation};
 use crate::{
     nodes::scene::git,
-    whole::{ScriptedAnswer, Parts, WORKERS, Whole, bundle, raw},
+    whole::{Parts, ScriptedAnswer, WORKERS, Whole, bundle, raw},
 };
 
 /// How long one task may take.
@@ -41,10 +41,12 @@ pub(crate) struct FalseClaims {
 /// Whether nobody who lies is believed.
 pub(crate) async fn run(claims: FalseClaims) -> bool {
     let begun = Instant::now();
-    let whole = Whole::start(&claims.parts, &answers(), u16::try_from(claims.at_once).unwrap()).await;
+    let whole =
+        Whole::start(&claims.parts, &answers(), u16::try_from(claims.at_once).unwrap()).await;
     println!("everything runs after {:.1} s\n", begun.elapsed().as_secs_f64());
     let repository = bundle(&[kinds::BEFORE, kinds::FILES]);
-    let wanted = |kind: &ClaimKind| claims.only.as_deref().is_none_or(|only| kind.name.contains(only));
+    let wanted =
+        |kind: &ClaimKind| claims.only.as_deref().is_none_or(|only| kind.name.contains(only));
     let kinds: Vec<ClaimKind> = kinds::all().into_iter().filter(wanted).collect();
     println!("{:<62}{:>8}  what came of it", "what the worker did", "seconds");
     let (whole, repository) = (&whole, &repository);

@@ -80,7 +80,8 @@ pub(crate) async fn run(manager: Manager) -> bool {
     println!("everything runs after {:.1} s\n", begun.elapsed().as_secs_f64());
     let (unbroken, mut good) = script::tell(&stage).await;
     if good && manager.kills != Kills::None {
-        let places = kills::places(&unbroken.heard, manager.kills == Kills::Few, manager.only.as_deref());
+        let places =
+            kills::places(&unbroken.heard, manager.kills == Kills::Few, manager.only.as_deref());
         good = kills::all(&stage, &unbroken, &places).await;
     }
     if manager.record {

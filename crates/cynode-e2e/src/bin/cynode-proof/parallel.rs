@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     nodes::scene::git,
-    whole::{ScriptedAnswer, Parts, WORKERS, Whole, bundle, raw},
+    whole::{Parts, ScriptedAnswer, WORKERS, Whole, bundle, raw},
 };
 
 /// How many units are in each layer, and how many layers there are.

@@ -379,7 +379,10 @@ fn unfounded(
         it["state"] == "passed" && it["waived"].is_null() && of.is_some() && of == offered
     };
     if !now.evidence.iter().any(|it| shows(&it)) {
-        wrong.push(format!("nothing was shown of the files that are offered: {}", now.evidence_states()));
+        wrong.push(format!(
+            "nothing was shown of the files that are offered: {}",
+            now.evidence_states()
+        ));
     }
     for tests_from in [None, Some(base.as_str())] {
         if let Err(said) = holds_at(&repository, branch, tests_from, repair) {

@@ -215,8 +215,13 @@ fn answered(line: &CallLine, table: &Table, named: &mut HashSet<Uuid>) -> Result
             Err(format!("{answer}, and no record of {id}"))
         };
     };
-    let wrong =
-        || format!("{:?} was answered with {answer}, and recorded is {}", line.kind, describe_records(records));
+    let wrong = || {
+        format!(
+            "{:?} was answered with {answer}, and recorded is {}",
+            line.kind,
+            describe_records(records)
+        )
+    };
     let decision = records.iter().find(|record| record.phase == "decision").ok_or_else(wrong)?;
     let outcome = records.iter().find(|record| record.phase == "outcome");
     let right = match answer.split_once(':') {

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::{
     pause,
-    wire::{Caller, CallFailure, Endpoint, Link, Verdict},
+    wire::{CallFailure, Caller, Endpoint, Link, Verdict},
 };
 
 /// Takes a token back and switches a tool off under load, and measures when the last call went through.
@@ -118,7 +118,11 @@ struct RevocationBench {
 }
 
 pub(crate) async fn run(options: Revocation) -> anyhow::Result<bool> {
-    let bench = Arc::new(RevocationBench { options, http: reqwest::Client::new(), next: AtomicU64::new(0) });
+    let bench = Arc::new(RevocationBench {
+        options,
+        http: reqwest::Client::new(),
+        next: AtomicU64::new(0),
+    });
     let mut all = Vec::new();
     for round in 0..bench.options.rounds {
         for change in [Change::Token, Change::Tool] {
@@ -276,14 +280,24 @@ impl RevocationBench {
                     None
                 }
             };
-            seen.push(ObservedCall { replica, sent, ended: Instant::now(), under_way: false, verdict });
+            seen.push(ObservedCall {
+                replica,
+                sent,
+                ended: Instant::now(),
+                under_way: false,
+                verdict,
+            });
             pause(Duration::from_millis(self.options.every_ms)).await;
         }
         Ok(seen)
     }
 
     /// One long call.
-    async fn hold(self: Arc<Self>, replica: usize, token: String) -> anyhow::Result<Vec<ObservedCall>> {
+    async fn hold(
+        self: Arc<Self>,
+        replica: usize,
+        token: String,
+    ) -> anyhow::Result<Vec<ObservedCall>> {
         let caller = Caller::modern(self.options.targets[replica].clone(), &token);
         let mut link = Link::open(&caller.endpoint).await?;
         let request = self.request(&caller, SLOW_MS)?;
@@ -304,8 +318,9 @@ impl RevocationBench {
         let (held, short): (Vec<_>, Vec<_>) = own.into_iter().partition(|call| call.under_way);
         let (after, before): (Vec<_>, Vec<_>) =
             short.into_iter().partition(|call| call.sent > changed);
-        let ms =
-            |call: &&ObservedCall| call.ended.saturating_duration_since(changed).as_secs_f64() * 1000.0;
+        let ms = |call: &&ObservedCall| {
+            call.ended.saturating_duration_since(changed).as_secs_f64() * 1000.0
+        };
         let longest = |calls: &mut dyn Iterator<Item = f64>| calls.fold(0.0, f64::max);
         let last_accepted = longest(&mut after.iter().filter(|call| call.accepted()).map(ms));
         let in_flight = longest(&mut held.iter().map(ms));

@@ -21,7 +21,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
     pause,
-    wire::{Caller, CallFailure, Endpoint, Link},
+    wire::{CallFailure, Caller, Endpoint, Link},
 };
 
 /// Calls of all kinds to a gateway that somebody kills meanwhile, with a log of what became of each.
@@ -197,7 +197,11 @@ impl ToolStormState {
         let request = self.caller.request(number, tool, &arguments)?;
         let timeout = match kind {
             CallKind::Cancel => Duration::from_millis(rng.random_range(5..100)),
-            CallKind::Echo | CallKind::Held | CallKind::Refused | CallKind::Fail | CallKind::Timeout => HUNG,
+            CallKind::Echo
+            | CallKind::Held
+            | CallKind::Refused
+            | CallKind::Fail
+            | CallKind::Timeout => HUNG,
         };
         Ok(match tokio::time::timeout(timeout, open.call(request)).await {
             Ok(Ok(answered)) => {

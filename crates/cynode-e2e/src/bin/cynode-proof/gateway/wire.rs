@@ -148,7 +148,10 @@ impl Link {
         })
     }
 
-    pub(crate) async fn call(&mut self, request: Request<Full<Bytes>>) -> Result<ToolAnswer, CallFailure> {
+    pub(crate) async fn call(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<ToolAnswer, CallFailure> {
         let response = self.send(request).await?;
         let text = |name: &str| {
             let value = response.headers().get(name)?;

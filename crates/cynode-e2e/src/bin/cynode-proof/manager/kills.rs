@@ -19,8 +19,8 @@ use serde_json::json;
 
 use super::{
     facts::{effort, observe},
-    stage::Stage,
     script::Unbroken,
+    stage::Stage,
 };
 use crate::chaos::differences;
 

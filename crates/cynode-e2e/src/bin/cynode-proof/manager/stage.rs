@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Manager;
-use crate::nodes::scene::{final_state, enlist, git};
+use crate::nodes::scene::{enlist, final_state, git};
 
 /// How long a runner's lease lasts.
 const LEASE: u32 = 3;

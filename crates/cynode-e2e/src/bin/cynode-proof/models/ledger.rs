@@ -186,7 +186,11 @@ pub(crate) async fn run(ledger: Ledger) -> anyhow::Result<bool> {
 }
 
 /// Each call that a client was told the name of has one row, and no call has two.
-async fn compare(conn: &mut PgConnection, ledger: &Ledger, seen: &mut LedgerCheck) -> anyhow::Result<()> {
+async fn compare(
+    conn: &mut PgConnection,
+    ledger: &Ledger,
+    seen: &mut LedgerCheck,
+) -> anyhow::Result<()> {
     let rows: Vec<(Uuid, i64)> =
         sqlx::query_as("SELECT call_id, count(*) FROM model_calls GROUP BY 1")
             .fetch_all(conn)

@@ -87,7 +87,11 @@ struct ModelStormState {
 }
 
 impl ModelStormState {
-    async fn work(&self, worker: u64, log: &mpsc::UnboundedSender<StreamLine>) -> anyhow::Result<()> {
+    async fn work(
+        &self,
+        worker: u64,
+        log: &mpsc::UnboundedSender<StreamLine>,
+    ) -> anyhow::Result<()> {
         let agent = worker.is_multiple_of(4);
         let storm = &self.storm;
         let asker = Asker {

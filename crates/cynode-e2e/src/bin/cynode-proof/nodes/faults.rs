@@ -11,15 +11,17 @@ use std::{
 use clap::Args;
 use cynode_e2e::{
     faults::Phase,
+    node_proxy::{Hold, NodeProxy, Release},
     nodes::{Machine, Traces, kill},
-    node_proxy::{Hold, Release, NodeProxy},
     world::{Victim, World},
 };
 use cynode_testkit::pause;
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
-use super::scene::{SceneOptions, Job, final_state, enlist, jobs, repository, unit, unit_of, until, wrong};
+use super::scene::{
+    Job, SceneOptions, enlist, final_state, jobs, repository, unit, unit_of, until, wrong,
+};
 
 /// The agent that asks, as the node knows it.
 const ASKER: &str = "asker";

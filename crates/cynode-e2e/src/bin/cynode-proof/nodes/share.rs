@@ -11,7 +11,9 @@ use cynode_e2e::{
 use cynode_testkit::pause;
 use serde_json::{Value, json};
 
-use super::scene::{SceneOptions, Job, final_state, enlist, heard_of, jobs, repository, unit, until, wrong};
+use super::scene::{
+    Job, SceneOptions, enlist, final_state, heard_of, jobs, repository, unit, until, wrong,
+};
 
 /// How many jobs each node takes at once.
 const SLOTS: &str = "3";
