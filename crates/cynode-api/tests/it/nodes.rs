@@ -743,7 +743,7 @@ async fn a_job_from_an_image_that_is_not_allowed_fails_with_the_reason_once_any_
     assert_eq!(given(1).await, 1, "nobody has named any");
     allow("builder:new").await;
     assert_eq!(given(2).await, 0);
-    let why = "SELECT (result ->> 'stop') || ': ' || (result ->> 'summary') FROM jobs WHERE state = 'failed'";
+    let why = "SELECT (result ->> 'stop_reason') || ': ' || (result ->> 'summary') FROM jobs WHERE state = 'failed'";
     assert_eq!(
         drive.app.db.texts(why).await,
         ["impossible: the image `builder:old` is not among those that are allowed"]

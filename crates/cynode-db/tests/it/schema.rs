@@ -54,7 +54,6 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "notifications",
         "schedules",
         "project deletion",
-        "resume instruction",
     ];
     assert_eq!(pending, all);
 }

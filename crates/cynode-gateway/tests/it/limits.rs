@@ -50,7 +50,7 @@ async fn the_same_call_again_and_again_is_refused_until_something_else_is_called
         assert_eq!(same().await, "ok");
     }
     for _ in 0..2 {
-        assert_eq!(same().await, "refused repeated");
+        assert_eq!(same().await, "refused duplicate_call");
     }
     let refused = agent.call("skills.list", json!({})).await.value();
     assert_eq!(refused["refused"]["retry_after_ms"], Value::Null);
