@@ -7,5 +7,6 @@ mod configuration;
 mod language;
 mod logs;
 mod policy;
+mod reference;
 mod source;
 mod up;
