@@ -22,6 +22,7 @@ gen:
     cargo run --quiet --bin cynode -- openapi > docs/openapi.json
     cargo run --quiet --bin cynode -- openapi --internal > docs/openapi-internal.json
     cargo run --quiet --bin cynork -- contract > docs/cynork.json
+    cargo run --quiet --bin cynode -- reference docs/reference
     cargo run --quiet --bin cynork -- contract --table | sed -i -e '/^<!-- commands -->$/,/^<!-- end of commands -->$/{//!d}' -e '/^<!-- commands -->$/r /dev/stdin' docs/reference/cynork.md
 
 # One promise, shown: just prove api-load

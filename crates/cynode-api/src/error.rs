@@ -8,6 +8,8 @@ use axum::{
 use cynode_app::Error;
 use cynode_wire::platform::problem::ProblemDetails;
 
+use crate::problems::{self, ProblemSpec};
+
 /// A failed request: it never became an operation, or the operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
@@ -22,39 +24,35 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    const fn status_and_code(&self) -> (StatusCode, &'static str) {
+    const fn problem_spec(&self) -> ProblemSpec {
         match self {
-            Self::Malformed(_) => (StatusCode::BAD_REQUEST, "malformed"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::Malformed(_) => problems::MALFORMED,
+            Self::TooLarge => problems::TOO_LARGE,
+            Self::MediaType => problems::UNSUPPORTED_MEDIA_TYPE,
             Self::Operation(error) => match error {
-                Error::Unauthenticated => (StatusCode::UNAUTHORIZED, "unauthenticated"),
-                Error::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden"),
-                Error::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
-                Error::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
-                Error::AlreadyExists { .. } => (StatusCode::CONFLICT, "already_exists"),
-                Error::InvalidState(_) => (StatusCode::CONFLICT, "invalid_state"),
-                Error::VersionConflict { .. } => (StatusCode::CONFLICT, "version_conflict"),
-                Error::LeaseHeld { .. } => (StatusCode::CONFLICT, "lease_held"),
-                Error::NotRunnable(_) => (StatusCode::CONFLICT, "not_runnable"),
-                Error::TaskEnded => (StatusCode::CONFLICT, "task_ended"),
-                Error::Fenced(_) => (StatusCode::CONFLICT, "fenced"),
-                Error::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
-                Error::MergeConflict(_) => (StatusCode::CONFLICT, "merge_conflict"),
-                Error::UpstreamRejected(_) => (StatusCode::CONFLICT, "upstream_rejected"),
-                Error::LimitExceeded(_) => (StatusCode::CONFLICT, "limit_exceeded"),
-                Error::StorageFull(_) => (StatusCode::CONFLICT, "storage_full"),
-                Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-                Error::IdempotencyKeyReused => {
-                    (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused")
-                }
-                Error::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "overloaded"),
-                Error::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
-                Error::UpstreamUnavailable { .. } => {
-                    (StatusCode::SERVICE_UNAVAILABLE, "upstream_unavailable")
-                }
-                Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
-                Error::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+                Error::Unauthenticated => problems::UNAUTHENTICATED,
+                Error::Forbidden { .. } => problems::FORBIDDEN,
+                Error::NotFound { .. } => problems::NOT_FOUND,
+                Error::Invalid(_) => problems::INVALID,
+                Error::AlreadyExists { .. } => problems::ALREADY_EXISTS,
+                Error::InvalidState(_) => problems::INVALID_STATE,
+                Error::VersionConflict { .. } => problems::VERSION_CONFLICT,
+                Error::LeaseHeld { .. } => problems::LEASE_HELD,
+                Error::NotRunnable(_) => problems::NOT_RUNNABLE,
+                Error::TaskEnded => problems::TASK_ENDED,
+                Error::Fenced(_) => problems::FENCED,
+                Error::Conflict(_) => problems::RULE_CONFLICT,
+                Error::MergeConflict(_) => problems::MERGE_CONFLICT,
+                Error::UpstreamRejected(_) => problems::UPSTREAM_REJECTED,
+                Error::LimitExceeded(_) => problems::LIMIT_EXCEEDED,
+                Error::StorageFull(_) => problems::STORAGE_FULL,
+                Error::TooLarge(_) => problems::TOO_LARGE,
+                Error::IdempotencyKeyReused => problems::IDEMPOTENCY_KEY_REUSED,
+                Error::Overloaded => problems::OVERLOADED,
+                Error::RateLimited { .. } => problems::RATE_LIMITED,
+                Error::UpstreamUnavailable { .. } => problems::UPSTREAM_UNAVAILABLE,
+                Error::Unavailable(_) => problems::UNAVAILABLE,
+                Error::Internal(_) => problems::INTERNAL,
             },
         }
     }
@@ -70,18 +68,17 @@ impl ApiError {
                 "request failed"
             );
         }
-        let (status, code) = self.status_and_code();
         let fix = match self {
             Self::Operation(error) => error.suggested_fix().map(str::to_owned),
             Self::Malformed(_) | Self::TooLarge | Self::MediaType => None,
         };
-        problem_details(status, code, self.to_string(), fix)
+        problem_details(self.problem_spec(), self.to_string(), fix)
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = respond_with_problem(self.status_and_code().0, self.to_problem());
+        let mut response = respond_with_problem(self.problem_spec().status, self.to_problem());
         if let Self::Operation(
             Error::UpstreamUnavailable { after, .. } | Error::RateLimited { after, .. },
         ) = &self
@@ -96,16 +93,15 @@ impl IntoResponse for ApiError {
 
 /// The details of a refusal, before its trace is known.
 pub(crate) fn problem_details(
-    status: StatusCode,
-    code: &str,
+    spec: ProblemSpec,
     detail: String,
     fix: Option<String>,
 ) -> ProblemDetails {
     ProblemDetails {
-        kind: format!("urn:cynode:problem:{code}"),
-        title: status.canonical_reason().unwrap_or_default().to_owned(),
-        status: status.as_u16(),
-        code: code.to_owned(),
+        kind: spec.type_urn(),
+        title: spec.status.canonical_reason().unwrap_or_default().to_owned(),
+        status: spec.status.as_u16(),
+        code: spec.code.to_owned(),
         detail,
         fix,
         trace_id: None,
@@ -113,13 +109,8 @@ pub(crate) fn problem_details(
 }
 
 /// A response that the outermost layer turns into problem+json, once it knows the trace.
-pub(crate) fn problem_response(
-    status: StatusCode,
-    code: &str,
-    detail: String,
-    fix: Option<String>,
-) -> Response {
-    respond_with_problem(status, problem_details(status, code, detail, fix))
+pub(crate) fn problem_response(spec: ProblemSpec, detail: String, fix: Option<String>) -> Response {
+    respond_with_problem(spec.status, problem_details(spec, detail, fix))
 }
 
 fn respond_with_problem(status: StatusCode, problem: ProblemDetails) -> Response {

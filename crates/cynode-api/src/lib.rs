@@ -9,6 +9,7 @@ mod error;
 mod extract;
 mod inference;
 mod middleware;
+pub mod problems;
 mod routes;
 
 use std::time::Duration;

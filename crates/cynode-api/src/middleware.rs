@@ -9,7 +9,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use cynode_core::trace::{TraceId, TraceParent};
+use cynode_core::{
+    metric_specs::{HTTP_REQUEST_DURATION, HTTP_REQUESTS},
+    trace::{TraceId, TraceParent},
+};
 use cynode_wire::platform::problem::{PROBLEM_JSON, ProblemDetails};
 use opentelemetry::{
     Context,
@@ -22,6 +25,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use crate::{
     AppState,
     error::{problem_details, problem_response},
+    problems::{self, ProblemSpec},
 };
 
 /// Gives a request its trace and its span, counts and times it, and finishes its answer.
@@ -61,9 +65,8 @@ pub(crate) async fn observe_request(
     let known = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     let word = if known.contains(&method) { method.to_string() } else { "other".to_owned() };
     let labels = [("method", word), ("route", route), ("status", status.to_string())];
-    metrics::counter!("http_requests_total", &labels).increment(1);
-    metrics::histogram!("http_request_duration_seconds", &labels[1..2])
-        .record(duration.as_secs_f64());
+    metrics::counter!(HTTP_REQUESTS.name, &labels).increment(1);
+    metrics::histogram!(HTTP_REQUEST_DURATION.name, &labels[1..2]).record(duration.as_secs_f64());
     response
 }
 
@@ -117,25 +120,20 @@ fn finish_response(response: &mut Response, trace: TraceId) {
 }
 
 fn framework_problem(status: StatusCode) -> ProblemDetails {
-    let (code, detail) = match status {
+    let (spec, detail) = match status {
         StatusCode::SERVICE_UNAVAILABLE => {
-            ("timeout", "the request took too long and was given up")
+            (problems::TIMEOUT, "the request took too long and was given up")
         }
-        _ => ("refused", "the request was refused"),
+        _ => (ProblemSpec { status, ..problems::REFUSED }, "the request was refused"),
     };
-    problem_details(status, code, detail.into(), None)
+    problem_details(spec, detail.into(), None)
 }
 
 /// The answer when a handler panicked. The message may hold anything, so it is not repeated.
 pub(crate) fn panic_response(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
     tracing::error!(event = "handler.panicked", "a handler panicked");
     let fix = Some("report it with the trace_id".to_owned());
-    problem_response(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
-        "something went wrong on our side".into(),
-        fix,
-    )
+    problem_response(problems::INTERNAL, "something went wrong on our side".into(), fix)
 }
 
 /// Cancelled when the client has its answer, or has gone.

@@ -22,13 +22,7 @@ mod tasks;
 mod tools;
 mod workflow;
 
-use axum::{
-    Router,
-    body::Bytes,
-    http::{StatusCode, header},
-    response::Response,
-    routing::get,
-};
+use axum::{Router, body::Bytes, http::header, response::Response, routing::get};
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -36,6 +30,7 @@ use crate::{
     AppState,
     document::{InternalDocument, PublicDocument},
     error::problem_response,
+    problems,
 };
 
 // One function each: a build without optimisation keeps every step of such a chain on the stack.
@@ -226,16 +221,11 @@ pub(crate) fn document_route(document: &OpenApi) -> Router<AppState> {
 
 pub(crate) async fn path_not_found() -> Response {
     let fix = Some("`/v1/openapi.json` lists every path".to_owned());
-    problem_response(
-        StatusCode::NOT_FOUND,
-        "path_not_found",
-        "there is nothing at this path".into(),
-        fix,
-    )
+    problem_response(problems::PATH_NOT_FOUND, "there is nothing at this path".into(), fix)
 }
 
 pub(crate) async fn method_not_allowed() -> Response {
     let fix = Some("`/v1/openapi.json` lists the methods of every path".to_owned());
     let detail = "this path does not take this method".into();
-    problem_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail, fix)
+    problem_response(problems::METHOD_NOT_ALLOWED, detail, fix)
 }

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 macro_rules! event_kinds {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+    ($(#[doc = $summary:literal] $name:ident = $text:literal;)+) => {
         /// The kind of an event. Readers must accept kinds they do not know.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum EventKind {
-            $($(#[$doc])* #[serde(rename = $text)] $name,)+
+            $(#[doc = $summary] #[serde(rename = $text)] $name,)+
         }
 
         impl EventKind {
@@ -18,42 +18,47 @@ macro_rules! event_kinds {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
+
+            /// What happened, in one sentence.
+            pub const fn summary(self) -> &'static str {
+                match self { $(Self::$name => $summary.trim_ascii(),)+ }
+            }
         }
     };
 }
 
 event_kinds! {
-    /// The first admin was made with the one-time token.
+    /// The first admin was created with the one-time token.
     InstallationBootstrapped = "installation.bootstrapped";
     /// A user logged in.
     SessionStarted = "session.started";
     /// A user logged out.
     SessionEnded = "session.ended";
-    /// An API key was made.
+    /// An API key was created.
     ApiKeyCreated = "api_key.created";
     /// An API key was revoked.
     ApiKeyRevoked = "api_key.revoked";
-    /// A user was made.
+    /// A user was created.
     UserCreated = "user.created";
-    /// A user was changed: role, state or password.
+    /// The role, state or password of a user changed.
     UserUpdated = "user.updated";
-    /// A group was made.
+    /// A group was created.
     GroupCreated = "group.created";
-    /// A group's members or role changed.
+    /// The members or the role of a group changed.
     GroupUpdated = "group.updated";
-    /// A project was made.
+    /// A project was created.
     ProjectCreated = "project.created";
     /// A project was changed.
     ProjectUpdated = "project.updated";
-    /// A project was archived: it is no longer worked on.
+    /// A project was archived: its tasks are no longer driven.
     ProjectArchived = "project.archived";
-    /// A project that was archived is worked on again.
+    /// A project was unarchived: its tasks are driven again.
     ProjectUnarchived = "project.unarchived";
     /// A project was deleted with all that was in it.
     ProjectDeleted = "project.deleted";
     /// A member was added to a project, or given another role.
     ProjectMemberSet = "project.member_set";
-    /// A member was taken out of a project.
+    /// A member was removed from a project.
     ProjectMemberRemoved = "project.member_removed";
     /// A system setting was written.
     SettingSet = "setting.set";
@@ -65,17 +70,17 @@ event_kinds! {
     PreferenceDeleted = "preference.deleted";
     /// A task was accepted.
     TaskCreated = "task.created";
-    /// A task was stopped by a person, or because one it depends on was.
+    /// A task was cancelled, by a person or because a task that it depends on was.
     TaskCancelled = "task.cancelled";
     /// A workflow began to drive a task.
     TaskStarted = "task.started";
     /// A task waits for a person.
     TaskWaiting = "task.waiting";
-    /// A person told a task something: an instruction, a yes or no, an answer.
+    /// A person sent a task an instruction, an approval or an answer.
     TaskInstructed = "task.instructed";
-    /// A task's criteria were shown to hold.
+    /// A task ended: its acceptance criteria hold.
     TaskCompleted = "task.completed";
-    /// A task was given up.
+    /// A task ended without success.
     TaskFailed = "task.failed";
     /// The reconciler stopped reaping: too many workers look dead at once.
     ReconcilerHalted = "reconciler.halted";
@@ -87,11 +92,11 @@ event_kinds! {
     AgentTokenIssued = "agent_token.issued";
     /// An agent's token was revoked.
     AgentTokenRevoked = "agent_token.revoked";
-    /// A tool was switched on or off, or given another scope.
+    /// A tool was enabled or disabled, or its scope changed.
     ToolSet = "tool.set";
     /// A rule was written.
     RuleSet = "rule.set";
-    /// A rule was removed.
+    /// A rule was deleted.
     RuleDeleted = "rule.deleted";
     /// A tool server was installed.
     ToolServerInstalled = "tool_server.installed";
@@ -99,81 +104,81 @@ event_kinds! {
     ToolServerUpdated = "tool_server.updated";
     /// A tool server was removed.
     ToolServerRemoved = "tool_server.removed";
-    /// What a tool server offers is new or changed, and waits for a person.
+    /// The tools of a tool server are new or changed and wait for a person's acceptance.
     ToolServerChanged = "tool_server.changed";
-    /// A person accepted what a tool server offers.
+    /// A person accepted the tools of a tool server.
     ToolServerAccepted = "tool_server.accepted";
     /// A call waits for a person's approval.
     ApprovalRequested = "approval.requested";
-    /// A person answered a call that waited.
+    /// A person approved or denied a call that waited.
     ApprovalDecided = "approval.decided";
     /// An agent reported about its task.
     AgentReported = "agent.reported";
-    /// A judgement of a task's work was recorded.
+    /// A verification of a task's work was recorded.
     VerificationRecorded = "verification.recorded";
     /// A skill was written or removed.
     SkillChanged = "skill.changed";
-    /// A schedule was made, changed, switched off or removed.
+    /// A schedule was created, changed, disabled or deleted.
     ScheduleSet = "schedule.set";
-    /// A schedule asked for its work.
+    /// A schedule created its task.
     ScheduleFired = "schedule.fired";
-    /// A schedule was due, and its work could not be asked for.
+    /// A schedule was due, and its task could not be created.
     ScheduleRefused = "schedule.refused";
-    /// An image that sandboxes may be made from was added or removed.
+    /// The images that sandboxes may use changed.
     ImagesChanged = "images.changed";
     /// A provider of models was added, changed or removed.
     ProviderSet = "provider.set";
-    /// A provider was given a key, or a key was taken away.
+    /// A key of a provider was added or removed.
     ProviderKeySet = "provider_key.set";
-    /// A provider's key rests until its quota is renewed.
+    /// A key of a provider is not used until its quota is renewed.
     ProviderKeyParked = "provider_key.parked";
     /// A model was added, changed or removed.
     ModelSet = "model.set";
-    /// A ceiling on spending was set or removed.
+    /// A budget was set or deleted.
     BudgetSet = "budget.set";
-    /// A call was refused because a ceiling was reached.
+    /// A model call was refused because a budget is used up.
     BudgetExhausted = "budget.exhausted";
-    /// A task may not think for a while.
+    /// A task may not call models for a while.
     TaskParked = "task.parked";
-    /// A task may think again.
+    /// A task may call models again.
     TaskUnparked = "task.unparked";
-    /// A machine may join as a node, once.
+    /// A join token was issued: one machine may join as a node.
     JoinTokenIssued = "join_token.issued";
     /// A machine became a node.
     NodeJoined = "node.joined";
-    /// A node gets no more jobs, or gets them again, or has other labels.
+    /// A node was drained or resumed, or its labels changed.
     NodeUpdated = "node.updated";
     /// A node was removed.
     NodeRemoved = "node.removed";
     /// A handoff to the project manager or an analyst was created.
     HandoffCreated = "handoff.created";
-    /// What was given to the project manager or an analyst has ended.
+    /// A handoff to the project manager or an analyst ended.
     HandoffEnded = "handoff.ended";
-    /// A project was given a repository, or newer commits of it.
+    /// A repository, or newer commits of it, was imported into a project.
     RepositoryImported = "repository.imported";
-    /// A project was given a remote on a forge, or it was taken away.
+    /// The remote of a project on a forge was set or deleted.
     RemoteSet = "remote.set";
-    /// Somebody sent what is not from the forge.
+    /// A webhook was refused because it is not from the forge.
     WebhookRefused = "webhook.refused";
     /// An issue of a forge was imported as a task.
     IssueImported = "issue.imported";
-    /// An issue of a forge was wanted and became no task.
+    /// An issue of a forge was selected and did not become a task.
     IssueIgnored = "issue.ignored";
-    /// What a task brought was offered to people.
+    /// A pull request with the work of a task was opened.
     PullRequestOpened = "pull_request.opened";
-    /// Another commit was added to what is offered.
+    /// A commit was added to a pull request.
     PullRequestUpdated = "pull_request.updated";
-    /// A pull request was taken over into the base branch.
+    /// A pull request was merged into its base branch.
     PullRequestMerged = "pull_request.merged";
-    /// A pull request is not wanted any more.
+    /// A pull request was closed without a merge.
     PullRequestClosed = "pull_request.closed";
-    /// Somebody said something about a pull request, or judged it.
+    /// A person commented on or reviewed a pull request.
     PullRequestCommented = "pull_request.commented";
-    /// A task was made that goes on with a pull request.
+    /// A task was created that continues a pull request.
     PullRequestFollowUp = "pull_request.follow_up";
-    /// A way to tell somebody was added, changed, switched off or removed.
+    /// A notification channel was created, changed, disabled or deleted.
     NotificationChannelSet = "notification_channel.set";
-    /// Something could not be told, and is not tried any more.
+    /// A notification could not be delivered and is not tried again.
     NotificationFailed = "notification.failed";
 }
 

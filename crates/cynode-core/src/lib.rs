@@ -15,6 +15,7 @@ pub mod events;
 pub mod evidence;
 pub mod globally_routable;
 pub mod ids;
+pub mod metric_specs;
 pub mod models;
 pub mod names;
 pub mod notifications;

@@ -12,7 +12,7 @@ use cynode_app::{
     App,
     tools::catalogue::{self, CallLimits, QuotaOwner},
 };
-use cynode_core::ids::AgentTokenId;
+use cynode_core::{ids::AgentTokenId, metric_specs::GATEWAY_UNRECORDED_REFUSALS};
 use cynode_policy::{agents::AgentIdentity, digest::Sha256Digest, reasons::RefusalReason};
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter, clock::Clock as _, clock::DefaultClock,
@@ -230,7 +230,7 @@ impl CallLimiter {
     }
 
     fn report_unrecorded(&self, caller: &'static str) {
-        metrics::counter!("gateway_unrecorded_refusals_total", "caller" => caller).increment(1);
+        metrics::counter!(GATEWAY_UNRECORDED_REFUSALS.name, "caller" => caller).increment(1);
         if self.said.check().is_ok() {
             tracing::warn!(
                 event = "gateway.refusal_unrecorded",

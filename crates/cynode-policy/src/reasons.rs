@@ -4,7 +4,7 @@ use std::fmt;
 
 use cynode_core::agents::{AgentRole, ToolScope};
 
-/// The questions of the gate, in the order in which they are asked.
+/// The questions of a policy decision, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DecisionStage {
     /// Is the caller an agent of ours whose token works now?
@@ -61,172 +61,144 @@ impl DecisionStage {
     }
 }
 
-/// Why a call is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RefusalReason {
-    /// No token, or none of ours.
-    InvalidToken,
-    /// The token has ended.
-    TokenExpired,
+/// What is known of a reason without the call that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalSpec {
+    /// The stable name: in audit records, metrics and answers.
+    pub code: &'static str,
+    /// The question that was answered with no.
+    pub stage: DecisionStage,
+    /// What happened, in one sentence.
+    pub summary: &'static str,
+    /// What the caller should do, in words that a model follows too.
+    pub advice: &'static str,
+}
+
+const RENEW_TOKEN: &str = "Stop. Ask the orchestrator for a new token.";
+const LIST_TOOLS: &str = "Call only tools that tools/list shows.";
+const FINAL_REFUSAL: &str =
+    "This is final. Do not call it again; report that you are blocked and why.";
+const CORRECT_ARGUMENTS: &str = "Correct the arguments by the tool's schema, then call again.";
+const USE_OWN_IDS: &str = "Use the ids that you were given with the task. Do not try other ids.";
+const AWAIT_APPROVAL: &str =
+    "A person must approve this exact call. Wait, then repeat it unchanged.";
+const AWAIT_ANSWERS: &str =
+    "Wait until people have answered what you asked for before, then repeat it unchanged.";
+const WAIT_UNTIL_TIME: &str = "Wait until the time given, then go on.";
+const AVOID_REPEATS: &str =
+    "The answer will not change. Do something else, or report that you are blocked.";
+const RETRY_SOON: &str = "Try again in a moment.";
+
+macro_rules! refusal_reasons {
+    ($(
+        #[doc = $summary:literal]
+        $name:ident $(($payload:ty))? = $code:literal, $stage:ident, $advice:ident;
+    )+) => {
+        /// Why a call is refused.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum RefusalReason {
+            $(#[doc = $summary] $name $(($payload))?,)+
+        }
+
+        impl RefusalReason {
+            /// What is known of the reason without the call that it is about.
+            pub const fn refusal_spec(&self) -> RefusalSpec {
+                match self {
+                    $(Self::$name { .. } => RefusalSpec {
+                        code: $code,
+                        stage: DecisionStage::$stage,
+                        summary: $summary.trim_ascii(),
+                        advice: $advice,
+                    },)+
+                }
+            }
+        }
+
+        /// Every reason, in the order in which the questions are asked.
+        pub static REFUSALS: &[RefusalSpec] = &[
+            $(RefusalSpec {
+                code: $code,
+                stage: DecisionStage::$stage,
+                summary: $summary.trim_ascii(),
+                advice: $advice,
+            },)+
+        ];
+    };
+}
+
+refusal_reasons! {
+    /// The token is missing or unknown.
+    InvalidToken = "invalid_token", Token, RENEW_TOKEN;
+    /// The token has expired.
+    TokenExpired = "token_expired", Token, RENEW_TOKEN;
     /// The token was revoked.
-    TokenRevoked,
-    /// There is no such tool, or not for this caller.
-    UnknownTool,
-    /// The server changed the tool's definition and nobody has accepted the change.
-    DefinitionChanged,
-    /// A person switched it off.
-    Disabled,
-    /// A part of the installation that it needs is not there.
-    Unavailable(&'static str),
-    /// The tool is for the other side.
-    WrongScope(ToolScope),
-    /// The role may not use it.
-    NotAllowlisted(AgentRole),
-    /// The role may use it only when a setting says so, and it does not.
-    DisabledBySetting(&'static str),
-    /// The token is good for other tools only.
-    NotGrantedByToken,
-    /// The profile forbids the network.
-    NetworkDenied,
-    /// The person whom the caller works for may only read.
-    UserLacksPermission,
+    TokenRevoked = "token_revoked", Token, RENEW_TOKEN;
+    /// The policy cache of the gateway is too old to decide by.
+    StalePolicy = "stale_policy", Token, RETRY_SOON;
+    /// The tool does not exist, or not for this caller.
+    UnknownTool = "unknown_tool", Tool, LIST_TOOLS;
+    /// The tool server changed the tool's definition and nobody has accepted the change.
+    DefinitionChanged = "definition_changed", Tool, FINAL_REFUSAL;
+    /// An admin disabled the tool.
+    Disabled = "disabled", Enabled, FINAL_REFUSAL;
+    /// A part of the installation that the tool needs is missing.
+    Unavailable(&'static str) = "unavailable", Enabled, FINAL_REFUSAL;
+    /// The tool is for the other side: for agents of the orchestrator, or for agents in sandboxes.
+    WrongScope(ToolScope) = "wrong_scope", Scope, FINAL_REFUSAL;
+    /// The allowlist of the caller's role does not have the tool.
+    NotAllowlisted(AgentRole) = "not_allowlisted", Allowlist, FINAL_REFUSAL;
+    /// The role may use the tool only when a setting permits it, and the setting does not.
+    DisabledBySetting(&'static str) = "disabled_by_setting", Allowlist, FINAL_REFUSAL;
+    /// The token is restricted to other tools.
+    NotGrantedByToken = "not_granted_by_token", Allowlist, FINAL_REFUSAL;
+    /// The caller's profile denies the network.
+    NetworkDenied = "network_denied", Profile, FINAL_REFUSAL;
+    /// The person whom the caller works for may only read in this project.
+    UserLacksPermission = "user_lacks_permission", Profile, FINAL_REFUSAL;
     /// An id that the call must carry is missing.
-    MissingId(&'static str),
-    /// An id belongs to something else than what the token is for.
-    WrongId(&'static str),
+    MissingId(&'static str) = "missing_id", Arguments, CORRECT_ARGUMENTS;
+    /// An id in the arguments belongs to something else than what the token is for.
+    WrongId(&'static str) = "wrong_id", Arguments, USE_OWN_IDS;
     /// The token is for no task, run or job, and the tool needs one.
-    UnboundToken(&'static str),
-    /// The caller says it has a role that its token does not give.
-    WrongRole,
+    UnboundToken(&'static str) = "unbound_token", Arguments, FINAL_REFUSAL;
+    /// The role in the arguments is not the role of the token.
+    WrongRole = "wrong_role", Arguments, USE_OWN_IDS;
     /// The arguments do not fit the schema.
-    InvalidArguments(String),
-    /// Rules of people refuse it.
-    DeniedByRule(Vec<String>),
-    /// A rule could not be decided, which counts as a refusal.
-    RuleFailed(Vec<String>),
-    /// A person must approve this very call.
-    NeedsApproval(Vec<String>),
-    /// A person said no to this very call.
-    ApprovalDenied,
-    /// A person must approve this very call, and too many calls wait for one already.
-    TooManyPendingApprovals,
-    /// Too many calls in too little time.
-    RateLimited,
-    /// The same call again and again.
-    DuplicateCall,
-    /// The calls of the hour are used up: of the task, or of a token without one.
-    QuotaExceeded,
-    /// It cannot be recorded, so it is not done.
-    AuditUnavailable,
-    /// What the gate knows is too old to decide by.
-    StalePolicy,
+    InvalidArguments(String) = "invalid_arguments", Arguments, CORRECT_ARGUMENTS;
+    /// A rule denies the call.
+    DeniedByRule(Vec<String>) = "denied_by_rule", Rules, FINAL_REFUSAL;
+    /// A rule could not be evaluated, which counts as a denial.
+    RuleFailed(Vec<String>) = "rule_failed", Rules, FINAL_REFUSAL;
+    /// A rule requires that a person approves this call.
+    NeedsApproval(Vec<String>) = "needs_approval", Rules, AWAIT_APPROVAL;
+    /// A person denied this call.
+    ApprovalDenied = "approval_denied", Rules, FINAL_REFUSAL;
+    /// The call needs an approval, and too many calls of the caller wait for one already.
+    TooManyPendingApprovals = "too_many_pending_approvals", Limits, AWAIT_ANSWERS;
+    /// The caller exceeded the rate limit.
+    RateLimited = "rate_limited", Limits, WAIT_UNTIL_TIME;
+    /// The caller repeated the same call too often.
+    DuplicateCall = "duplicate_call", Limits, AVOID_REPEATS;
+    /// The hourly quota of calls is used up, of the task or of a token without a task.
+    QuotaExceeded = "quota_exceeded", Limits, WAIT_UNTIL_TIME;
+    /// The call cannot be recorded in the audit log, so it is not carried out.
+    AuditUnavailable = "audit_unavailable", Audit, RETRY_SOON;
 }
 
 impl RefusalReason {
     /// The stable name: in audit records, metrics and answers.
     pub const fn reason_code(&self) -> &'static str {
-        match self {
-            Self::InvalidToken => "invalid_token",
-            Self::TokenExpired => "token_expired",
-            Self::TokenRevoked => "token_revoked",
-            Self::UnknownTool => "unknown_tool",
-            Self::DefinitionChanged => "definition_changed",
-            Self::Disabled => "disabled",
-            Self::Unavailable(_) => "unavailable",
-            Self::WrongScope(_) => "wrong_scope",
-            Self::NotAllowlisted(_) => "not_allowlisted",
-            Self::DisabledBySetting(_) => "disabled_by_setting",
-            Self::NotGrantedByToken => "not_granted_by_token",
-            Self::NetworkDenied => "network_denied",
-            Self::UserLacksPermission => "user_lacks_permission",
-            Self::MissingId(_) => "missing_id",
-            Self::WrongId(_) => "wrong_id",
-            Self::UnboundToken(_) => "unbound_token",
-            Self::WrongRole => "wrong_role",
-            Self::InvalidArguments(_) => "invalid_arguments",
-            Self::DeniedByRule(_) => "denied_by_rule",
-            Self::RuleFailed(_) => "rule_failed",
-            Self::NeedsApproval(_) => "needs_approval",
-            Self::ApprovalDenied => "approval_denied",
-            Self::TooManyPendingApprovals => "too_many_pending_approvals",
-            Self::RateLimited => "rate_limited",
-            Self::DuplicateCall => "duplicate_call",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::AuditUnavailable => "audit_unavailable",
-            Self::StalePolicy => "stale_policy",
-        }
+        self.refusal_spec().code
     }
 
     /// The question that was answered with no.
     pub const fn decision_stage(&self) -> DecisionStage {
-        match self {
-            Self::InvalidToken | Self::TokenExpired | Self::TokenRevoked | Self::StalePolicy => {
-                DecisionStage::Token
-            }
-            Self::UnknownTool | Self::DefinitionChanged => DecisionStage::Tool,
-            Self::Disabled | Self::Unavailable(_) => DecisionStage::Enabled,
-            Self::WrongScope(_) => DecisionStage::Scope,
-            Self::NotAllowlisted(_) | Self::DisabledBySetting(_) | Self::NotGrantedByToken => {
-                DecisionStage::Allowlist
-            }
-            Self::NetworkDenied | Self::UserLacksPermission => DecisionStage::Profile,
-            Self::MissingId(_)
-            | Self::WrongId(_)
-            | Self::UnboundToken(_)
-            | Self::WrongRole
-            | Self::InvalidArguments(_) => DecisionStage::Arguments,
-            Self::DeniedByRule(_)
-            | Self::RuleFailed(_)
-            | Self::NeedsApproval(_)
-            | Self::ApprovalDenied => DecisionStage::Rules,
-            Self::TooManyPendingApprovals
-            | Self::RateLimited
-            | Self::DuplicateCall
-            | Self::QuotaExceeded => DecisionStage::Limits,
-            Self::AuditUnavailable => DecisionStage::Audit,
-        }
+        self.refusal_spec().stage
     }
 
     /// What the caller should do, in words that a model follows too.
     pub const fn caller_advice(&self) -> &'static str {
-        match self {
-            Self::InvalidToken | Self::TokenExpired | Self::TokenRevoked => {
-                "Stop. Ask the orchestrator for a new token."
-            }
-            Self::InvalidArguments(_) | Self::MissingId(_) => {
-                "Correct the arguments by the tool's schema, then call again."
-            }
-            Self::WrongId(_) | Self::WrongRole => {
-                "Use the ids that you were given with the task. Do not try other ids."
-            }
-            Self::NeedsApproval(_) => {
-                "A person must approve this exact call. Wait, then repeat it unchanged."
-            }
-            Self::TooManyPendingApprovals => {
-                "Wait until people have answered what you asked for before, then repeat it unchanged."
-            }
-            Self::RateLimited | Self::QuotaExceeded => "Wait until the time given, then go on.",
-            Self::DuplicateCall => {
-                "The answer will not change. Do something else, or report that you are blocked."
-            }
-            Self::AuditUnavailable | Self::StalePolicy => "Try again in a moment.",
-            Self::UnknownTool => "Call only tools that tools/list shows.",
-            Self::DefinitionChanged
-            | Self::Disabled
-            | Self::Unavailable(_)
-            | Self::WrongScope(_)
-            | Self::NotAllowlisted(_)
-            | Self::DisabledBySetting(_)
-            | Self::NotGrantedByToken
-            | Self::NetworkDenied
-            | Self::UserLacksPermission
-            | Self::UnboundToken(_)
-            | Self::DeniedByRule(_)
-            | Self::RuleFailed(_)
-            | Self::ApprovalDenied => {
-                "This is final. Do not call it again; report that you are blocked and why."
-            }
-        }
+        self.refusal_spec().advice
     }
 
     /// The rules that decided, if rules did.
@@ -299,5 +271,19 @@ impl fmt::Display for RefusalReason {
                 f.write_str("the gate does not know whether this is still permitted")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn reasons_are_ordered_by_question_and_each_is_there_once() {
+        assert!(REFUSALS.windows(2).all(|pair| pair[0].stage <= pair[1].stage));
+        let codes: BTreeSet<_> = REFUSALS.iter().map(|spec| spec.code).collect();
+        assert_eq!(codes.len(), REFUSALS.len());
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod migrate;
+pub(crate) mod reference;
 pub(crate) mod serve;
 pub(crate) mod up;
 

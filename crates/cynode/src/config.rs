@@ -5,7 +5,8 @@
 //! malformed is refused. Secrets come from a file or the environment, never from a flag, which
 //! everybody on the machine could read.
 //!
-//! To add a key: a field in its section, a line in `read`, a line in `config.default.toml`.
+//! To add a key: a field in its section, a line in `read_section`, a comment and a line in `config.default.toml`. The comment is its
+//! meaning in `docs/reference/configuration.md`.
 
 mod auth;
 mod database;
@@ -33,7 +34,7 @@ pub(crate) use gateway::GatewayConfig;
 pub(crate) use mail::MailConfig;
 pub(crate) use manager::ManagerConfig;
 pub(crate) use planner::PlannerConfig;
-pub(crate) use reader::{ConfigSources, EffectiveSetting};
+pub(crate) use reader::{ConfigSources, EffectiveSetting, UNSET_VALUE};
 pub(crate) use retention::RetentionConfig;
 pub(crate) use server::ServerConfig;
 pub(crate) use storage::StorageConfig;
@@ -53,6 +54,28 @@ pub(crate) fn is_color_disabled() -> bool {
 
 /// Every key with its default and what it means.
 pub(crate) const DEFAULT_CONFIG_TOML: &str = include_str!("../config.default.toml");
+
+/// What a key means: the comment above it in [`DEFAULT_CONFIG_TOML`], as one line.
+pub(crate) fn key_meaning(key: &str) -> Option<String> {
+    let (section, name) = key.split_once('.')?;
+    let header = format!("[{section}]");
+    let mut comment = Vec::new();
+    for line in DEFAULT_CONFIG_TOML.lines().skip_while(|line| *line != header).skip(1) {
+        let text = line.strip_prefix("# ").unwrap_or(line);
+        if text.starts_with('[') {
+            return None;
+        }
+        let assigned = text.split_once(" = ").map(|(left, _)| left);
+        match assigned.filter(|left| !left.contains(' ')) {
+            Some(left) if left == name => {
+                return (!comment.is_empty()).then(|| comment.join(" "));
+            }
+            Some(_) => comment.clear(),
+            None => comment.push(text),
+        }
+    }
+    None
+}
 
 /// Everything that can be configured.
 #[derive(Debug)]

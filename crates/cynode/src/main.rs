@@ -79,6 +79,12 @@ enum CynodeCommand {
         #[arg(long)]
         internal: bool,
     },
+    /// Write the reference pages that the code describes.
+    #[command(hide = true)]
+    Reference {
+        /// The directory of the pages; `docs/reference` in the repository.
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -105,6 +111,9 @@ fn run_command(cli: CynodeCli) -> anyhow::Result<ExitCode> {
             output::print_json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
+        CynodeCommand::Reference { directory } => {
+            return commands::reference::write_reference(directory);
+        }
         CynodeCommand::Config(commands::config::CynodeConfigCommand::Default) => {
             output::print_line(config::DEFAULT_CONFIG_TOML.trim_end());
             return Ok(ExitCode::SUCCESS);
@@ -128,6 +137,6 @@ fn run_command(cli: CynodeCli) -> anyhow::Result<ExitCode> {
         CynodeCommand::Audit { installation, command } => {
             commands::audit::run_audit(&command, &installation, &mut loaded)
         }
-        CynodeCommand::Openapi { .. } => Ok(ExitCode::SUCCESS),
+        CynodeCommand::Openapi { .. } | CynodeCommand::Reference { .. } => Ok(ExitCode::SUCCESS),
     }
 }

@@ -3,7 +3,9 @@
 //! **Invariant**: a worker acts only under a claim with the newest fencing token, and with a token for tools and models
 //! that ends with the claim. The answer, its effects and the wake-up of its run are one transaction.
 
-use cynode_core::settings::registry::MAX_CONCURRENT_ANALYSTS_SETTING;
+use cynode_core::settings::registry::{
+    DEFAULT_CONCURRENT_ANALYSTS, MAX_CONCURRENT_ANALYSTS_SETTING,
+};
 use std::time::{Duration, Instant};
 
 use cynode_core::{
@@ -67,9 +69,6 @@ const MAX_TRANSIENT_ATTEMPTS: u32 = 3000;
 
 /// Most managers' handoffs at once, over all processes.
 const MAX_CONCURRENT_MANAGERS: i64 = 1000;
-
-/// What [`MAX_CONCURRENT_ANALYSTS_SETTING`] is where nobody has set it.
-const DEFAULT_MAX_ANALYSTS: i64 = 4;
 
 /// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -239,7 +238,7 @@ async fn max_concurrent_analysts(ctx: &mut Ctx) -> Result<i64, Error> {
     let set = settings::setting_value(ctx.conn(), MAX_CONCURRENT_ANALYSTS_SETTING)
         .await?
         .and_then(|value| value.as_i64());
-    Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(DEFAULT_MAX_ANALYSTS))
+    Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(DEFAULT_CONCURRENT_ANALYSTS))
 }
 
 /// A handoff for whoever works on it, with a token of its own; tokens of earlier claims end.

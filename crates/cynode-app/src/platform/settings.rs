@@ -101,37 +101,24 @@ pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Res
 /// Refuses what would be ignored: a setting that nobody reads, and a value that its setting cannot hold.
 fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
     let spec = find_setting(key).ok_or_else(|| unknown_setting_error(key))?;
-    let rule = match spec.kind {
-        SettingKind::Switch if !value.is_boolean() => "true or false".to_owned(),
-        SettingKind::Number(least, most)
-            if value.as_i64().is_none_or(|number| !(least..=most).contains(&number)) =>
-        {
-            format!("{least} to {most}")
+    let fits = match spec.kind {
+        SettingKind::Switch => value.is_boolean(),
+        SettingKind::Number(min, max) => {
+            value.as_i64().is_some_and(|number| (min..=max).contains(&number))
         }
-        SettingKind::Model if value.as_str().is_none_or(str::is_empty) => {
-            "the id of a model".to_owned()
+        SettingKind::Model => value.as_str().is_some_and(|id| !id.is_empty()),
+        SettingKind::Author => {
+            value.as_str().is_some_and(|text| text.parse::<CommitAuthor>().is_ok())
         }
-        SettingKind::Author
-            if value.as_str().is_none_or(|text| text.parse::<CommitAuthor>().is_err()) =>
-        {
-            "written `Name <address>`".to_owned()
+        SettingKind::Currency => {
+            value.as_str().is_some_and(|code| code.parse::<Currency>().is_ok())
         }
-        SettingKind::Currency
-            if value.as_str().is_none_or(|code| code.parse::<Currency>().is_err()) =>
-        {
-            "an ISO 4217 code of three capital letters, such as \"USD\" or \"EUR\"".to_owned()
-        }
-        SettingKind::TaskLimit if budget::parse_task_default(value).is_err() => {
-            "an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\"".to_owned()
-        }
-        SettingKind::Switch
-        | SettingKind::Number(..)
-        | SettingKind::Model
-        | SettingKind::Author
-        | SettingKind::Currency
-        | SettingKind::TaskLimit => return Ok(()),
+        SettingKind::TaskLimit => budget::parse_task_default(value).is_ok(),
     };
-    Err(Error::Invalid(format!("`{key}` is {rule}")))
+    if fits {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("`{key}` is {}", spec.kind.describe_expected())))
 }
 
 fn invalidated_cache(key: &DottedKey) -> Option<InvalidatedCache> {

@@ -2,7 +2,7 @@
 //! impossible: the path of an object is made from its digest, never from a name.
 
 use bytes::Bytes;
-use cynode_core::settings::registry::ARTIFACT_BYTES_SETTING;
+use cynode_core::settings::registry::{ARTIFACT_BYTES_SETTING, DEFAULT_TASK_ARTIFACT_BYTES};
 use cynode_core::{
     ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId},
     roles::UserRole,
@@ -18,9 +18,6 @@ use crate::{App, Ctx, Error, platform::settings};
 
 /// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
 pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
-
-/// What [`ARTIFACT_BYTES_SETTING`] is where nobody has set it.
-const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
 
 /// Most artifacts of one task: as many as a list of them shows.
 const MAX_TASK_ARTIFACTS: i64 = 1000;

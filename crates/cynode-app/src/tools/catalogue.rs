@@ -4,6 +4,7 @@
 mod explain;
 
 use cynode_core::settings::registry::{
+    DEFAULT_CALLS_PER_SECOND, DEFAULT_CALLS_PER_TASK_HOUR, DEFAULT_IDENTICAL_CALLS,
     GATEWAY_CALLS_PER_SECOND_SETTING, GATEWAY_CALLS_PER_TASK_HOUR_SETTING,
     GATEWAY_MAX_IDENTICAL_CALLS_SETTING, GATEWAY_PM_ALLOWED_IMAGES_SETTING,
 };
@@ -58,7 +59,11 @@ pub struct CallLimits {
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { per_second: 50, identical: 20, per_task_hour: 20_000 }
+        Self {
+            per_second: DEFAULT_CALLS_PER_SECOND,
+            identical: DEFAULT_IDENTICAL_CALLS,
+            per_task_hour: DEFAULT_CALLS_PER_TASK_HOUR,
+        }
     }
 }
 

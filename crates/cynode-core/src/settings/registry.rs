@@ -35,6 +35,23 @@ pub const NOTIFICATIONS_ALLOW_PRIVATE_SETTING: &str = "notifications.allow_priva
 /// Whether the reconciler reclaims jobs although most workers are silent.
 pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
+/// The default of [`ARTIFACT_BYTES_SETTING`].
+pub const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
+/// The default of [`GATEWAY_CALLS_PER_SECOND_SETTING`].
+pub const DEFAULT_CALLS_PER_SECOND: u32 = 50;
+/// The default of [`GATEWAY_CALLS_PER_TASK_HOUR_SETTING`].
+pub const DEFAULT_CALLS_PER_TASK_HOUR: u32 = 20_000;
+/// The default of [`GATEWAY_MAX_IDENTICAL_CALLS_SETTING`].
+pub const DEFAULT_IDENTICAL_CALLS: u32 = 20;
+/// The default of [`MAX_CONCURRENT_ANALYSTS_SETTING`].
+pub const DEFAULT_CONCURRENT_ANALYSTS: i64 = 4;
+/// The default of [`LOOP_GUARD_IDENTICAL_CALLS_SETTING`].
+pub const DEFAULT_LOOP_GUARD_IDENTICAL_CALLS: i32 = 10;
+/// The default of [`LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING`].
+pub const DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS: i32 = 500;
+/// The default of [`LOOP_GUARD_COST_PER_MINUTE_SETTING`].
+pub const DEFAULT_LOOP_GUARD_COST_PER_MINUTE: i64 = 5_000_000;
+
 /// The values of [`THINK_TIMEOUT_SETTING`] and of a model's own think time.
 pub const THINK_TIMEOUT_SECONDS_RANGE: RangeInclusive<i64> = 1..=3600;
 
@@ -55,6 +72,46 @@ pub enum SettingKind {
     TaskLimit,
 }
 
+impl SettingKind {
+    /// The values that it takes, in words.
+    pub fn describe_expected(self) -> String {
+        match self {
+            Self::Switch => "true or false".to_owned(),
+            Self::Number(min, max) => format!("{min} to {max}"),
+            Self::Model => "the id of a model".to_owned(),
+            Self::Author => "written `Name <address>`".to_owned(),
+            Self::Currency => {
+                "an ISO 4217 code of three capital letters, such as \"USD\" or \"EUR\"".to_owned()
+            }
+            Self::TaskLimit => {
+                "an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\""
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// The value that holds where nobody has set one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingDefault {
+    /// There is none.
+    Unset,
+    /// This number.
+    Number(i64),
+    /// This value, as it is written.
+    Value(&'static str),
+}
+
+impl std::fmt::Display for SettingDefault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unset => f.write_str("not set"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Value(text) => f.write_str(text),
+        }
+    }
+}
+
 /// A cache that a write of the setting invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidatedCache {
@@ -71,6 +128,8 @@ pub struct SettingSpec {
     pub key: &'static str,
     /// The values that it takes.
     pub kind: SettingKind,
+    /// The value that holds where nobody has set one.
+    pub default: SettingDefault,
     /// What it decides, in one sentence.
     pub summary: &'static str,
     /// The cache that a write of it invalidates.
@@ -78,10 +137,26 @@ pub struct SettingSpec {
 }
 
 const fn spec(key: &'static str, kind: SettingKind, summary: &'static str) -> SettingSpec {
-    SettingSpec { key, kind, summary, invalidates: None }
+    let default = match kind {
+        SettingKind::Switch => SettingDefault::Value("false"),
+        SettingKind::Number(..)
+        | SettingKind::Model
+        | SettingKind::Author
+        | SettingKind::Currency
+        | SettingKind::TaskLimit => SettingDefault::Unset,
+    };
+    SettingSpec { key, kind, default, summary, invalidates: None }
 }
 
 impl SettingSpec {
+    const fn with_number(self, default: i64) -> Self {
+        Self { default: SettingDefault::Number(default), ..self }
+    }
+
+    const fn with_value(self, default: &'static str) -> Self {
+        Self { default: SettingDefault::Value(default), ..self }
+    }
+
     const fn of_policy(self) -> Self {
         Self { invalidates: Some(InvalidatedCache::Policy), ..self }
     }
@@ -97,32 +172,39 @@ pub static SETTINGS: [SettingSpec; 16] = [
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
         "Maximum bytes of the artifacts of one task.",
-    ),
-    spec(CURRENCY_SETTING, SettingKind::Currency, "The currency of all prices and limits."),
+    )
+    .with_number(DEFAULT_TASK_ARTIFACT_BYTES),
+    spec(CURRENCY_SETTING, SettingKind::Currency, "The currency of all prices and limits.")
+        .with_value("USD"),
     spec(
         TASK_DEFAULT_SETTING,
         SettingKind::TaskLimit,
         "The budget of a task that is created without one.",
     )
+    .with_value("5")
     .of_models(),
-    spec(AUTHOR_SETTING, SettingKind::Author, "The author of commits that CyNode makes."),
+    spec(AUTHOR_SETTING, SettingKind::Author, "The author of commits that CyNode makes.")
+        .with_value("CyNode <cynode@localhost>"),
     spec(
         GATEWAY_CALLS_PER_SECOND_SETTING,
         SettingKind::Number(1, 1_000_000),
         "Rate limit: tool calls of one agent per second.",
     )
+    .with_number(DEFAULT_CALLS_PER_SECOND as i64)
     .of_policy(),
     spec(
         GATEWAY_CALLS_PER_TASK_HOUR_SETTING,
         SettingKind::Number(1, 1_000_000),
         "Quota: tool calls of one task per hour.",
     )
+    .with_number(DEFAULT_CALLS_PER_TASK_HOUR as i64)
     .of_policy(),
     spec(
         GATEWAY_MAX_IDENTICAL_CALLS_SETTING,
         SettingKind::Number(1, 1_000_000),
         "How often an agent may repeat the same tool call.",
     )
+    .with_number(DEFAULT_IDENTICAL_CALLS as i64)
     .of_policy(),
     spec(
         GATEWAY_PM_ALLOWED_IMAGES_SETTING,
@@ -134,7 +216,8 @@ pub static SETTINGS: [SettingSpec; 16] = [
         MAX_CONCURRENT_ANALYSTS_SETTING,
         SettingKind::Number(0, 1000),
         "How many project analysts work at once.",
-    ),
+    )
+    .with_number(DEFAULT_CONCURRENT_ANALYSTS),
     spec(
         THINK_TIMEOUT_SETTING,
         SettingKind::Number(
@@ -155,18 +238,21 @@ pub static SETTINGS: [SettingSpec; 16] = [
         SettingKind::Number(1, 2_147_483_647),
         "Loop guard: how many model calls a task may make without progress.",
     )
+    .with_number(DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS as i64)
     .of_models(),
     spec(
         LOOP_GUARD_COST_PER_MINUTE_SETTING,
         SettingKind::Number(1, i64::MAX),
         "Loop guard: how many millionths of the currency a task may spend in a minute.",
     )
+    .with_number(DEFAULT_LOOP_GUARD_COST_PER_MINUTE)
     .of_models(),
     spec(
         LOOP_GUARD_IDENTICAL_CALLS_SETTING,
         SettingKind::Number(1, 2_147_483_647),
         "Loop guard: how many identical model calls a task may make in a row.",
     )
+    .with_number(DEFAULT_LOOP_GUARD_IDENTICAL_CALLS as i64)
     .of_models(),
     spec(
         NOTIFICATIONS_ALLOW_PRIVATE_SETTING,
@@ -188,9 +274,34 @@ pub fn find_setting(key: &str) -> Option<&'static SettingSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        budget::{Currency, default_task_limit, parse_task_default},
+        delivery::CommitAuthor,
+    };
 
     #[test]
     fn settings_are_ordered_by_key_and_each_is_there_once() {
         assert!(SETTINGS.windows(2).all(|pair| pair[0].key < pair[1].key));
+    }
+
+    #[test]
+    fn defaults_in_words_are_the_defaults_of_their_types() {
+        let default = |key: &str| find_setting(key).unwrap().default.to_string();
+        assert_eq!(default(CURRENCY_SETTING), Currency::default().to_string());
+        assert_eq!(default(AUTHOR_SETTING), CommitAuthor::default().to_string());
+        let limit: serde_json::Value =
+            serde_json::from_str(&default(TASK_DEFAULT_SETTING)).unwrap();
+        assert_eq!(parse_task_default(&limit).unwrap(), default_task_limit(None));
+    }
+
+    #[test]
+    fn a_default_number_is_a_value_that_the_setting_takes() {
+        for spec in &SETTINGS {
+            if let (SettingKind::Number(min, max), SettingDefault::Number(number)) =
+                (spec.kind, spec.default)
+            {
+                assert!((min..=max).contains(&number), "{}", spec.key);
+            }
+        }
     }
 }

@@ -11,6 +11,9 @@ use secrecy::SecretString;
 /// Variables that start like ours and are no settings.
 const NON_SETTING_VARIABLES: [&str; 2] = ["CYNODE_TEST_CLUSTER", "CYNODE_BIN"];
 
+/// What is shown of a key that has no value.
+pub(crate) const UNSET_VALUE: &str = "(not set)";
+
 /// The three places where settings come from, as text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigSources {
@@ -26,6 +29,8 @@ pub(crate) struct ConfigSources {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EffectiveSetting {
     pub(crate) key: &'static str,
+    /// Its name in the environment.
+    pub(crate) variable: String,
     /// What holds; masked when it is a secret.
     pub(crate) value: String,
     pub(crate) source: ConfigValueSource,
@@ -150,10 +155,12 @@ impl ConfigReader {
     fn record_effective(
         &mut self,
         key: &'static str,
+        variable: &str,
         value: impl std::fmt::Display,
         source: ConfigValueSource,
     ) {
-        self.effective.push(EffectiveSetting { key, value: value.to_string(), source });
+        let (variable, value) = (variable.to_owned(), value.to_string());
+        self.effective.push(EffectiveSetting { key, variable, value, source });
     }
 
     /// A value of any type; a malformed one is a problem.
@@ -161,10 +168,11 @@ impl ConfigReader {
     where
         T: FromStr<Err: std::fmt::Display> + std::fmt::Display,
     {
-        match self.find_raw(key, &env_variable_name(key)) {
+        let variable = env_variable_name(key);
+        match self.find_raw(key, &variable) {
             Some((text, source)) => match text.parse::<T>() {
                 Ok(value) => {
-                    self.record_effective(key, &value, source);
+                    self.record_effective(key, &variable, &value, source);
                     value
                 }
                 Err(error) => {
@@ -173,7 +181,7 @@ impl ConfigReader {
                 }
             },
             None => {
-                self.record_effective(key, &default, ConfigValueSource::Default);
+                self.record_effective(key, &variable, &default, ConfigValueSource::Default);
                 default
             }
         }
@@ -181,12 +189,13 @@ impl ConfigReader {
 
     /// A text that may be absent.
     pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<String> {
-        let found = self.find_raw(key, &env_variable_name(key));
+        let variable = env_variable_name(key);
+        let found = self.find_raw(key, &variable);
         let (shown, source) = match &found {
             Some((text, source)) => (text.clone(), *source),
-            None => ("(not set)".to_owned(), ConfigValueSource::Default),
+            None => (UNSET_VALUE.to_owned(), ConfigValueSource::Default),
         };
-        self.record_effective(key, &shown, source);
+        self.record_effective(key, &variable, &shown, source);
         found.map(|(text, _)| text)
     }
 
@@ -222,7 +231,7 @@ impl ConfigReader {
             }
             None => (default, ConfigValueSource::Default),
         };
-        self.record_effective(key, &value, source);
+        self.record_effective(key, variable, &value, source);
         value
     }
 
@@ -259,11 +268,12 @@ impl ConfigReader {
         };
         match found {
             Some((text, source)) => {
-                self.record_effective(key, crate::redact::MASK, source);
+                self.record_effective(key, variable_name, crate::redact::MASK, source);
                 Some(text.into())
             }
             None => {
-                self.record_effective(key, "(not set)", ConfigValueSource::Default);
+                let source = ConfigValueSource::Default;
+                self.record_effective(key, variable_name, UNSET_VALUE, source);
                 None
             }
         }

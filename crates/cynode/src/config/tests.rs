@@ -78,6 +78,7 @@ fn the_commented_default_file_is_the_default() {
             DEFAULT_CONFIG_TOML.lines().any(|line| given(&line)),
             "{key} is missing in config.default.toml"
         );
+        assert!(key_meaning(key).is_some(), "{key} has no comment in config.default.toml");
     }
 }
 

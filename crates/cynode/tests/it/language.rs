@@ -181,9 +181,10 @@ fn violations(list: &WordList) -> BTreeMap<String, Vec<String>> {
             add("repeated_types", &name_of_crate, &name);
         }
     }
-    let errors = read("crates/cynode-api/src/error.rs");
-    for code in quoted(&errors, ", \"").filter(|code| list.error_codes.contains(*code)) {
-        add("error_codes", "crates/cynode-api/src/error.rs", code);
+    let problems = "crates/cynode-api/src/problems.rs";
+    let text = read(problems);
+    for code in quoted(&text, " = \"").filter(|code| list.error_codes.contains(*code)) {
+        add("error_codes", problems, code);
     }
     let openapi: Value = serde_json::from_str(&read("docs/openapi.json")).unwrap();
     let schemas = openapi["components"]["schemas"].as_object().unwrap();

@@ -8,5 +8,6 @@ mod language;
 mod layers;
 mod logs;
 mod policy;
+mod reference;
 mod source;
 mod up;

@@ -1,7 +1,8 @@
 //! Model registry: a cached snapshot of models, providers, keys and routes from the database.
 
 use cynode_core::settings::registry::{
-    DEFAULT_MODEL_SETTING, LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING,
+    DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS, DEFAULT_LOOP_GUARD_COST_PER_MINUTE,
+    DEFAULT_LOOP_GUARD_IDENTICAL_CALLS, DEFAULT_MODEL_SETTING, LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING,
     LOOP_GUARD_COST_PER_MINUTE_SETTING, LOOP_GUARD_IDENTICAL_CALLS_SETTING, THINK_TIMEOUT_SETTING,
 };
 use std::{
@@ -255,9 +256,9 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     let providers = load_providers(&mut conn, keys, &mut secrets).await?;
     load_known_secrets(&mut conn, keys, &mut secrets).await?;
     let mut loop_guard = LoopGuardLimits {
-        max_identical_calls: 10,
-        max_calls_without_progress: 500,
-        max_cost_micros_per_minute: 5_000_000,
+        max_identical_calls: DEFAULT_LOOP_GUARD_IDENTICAL_CALLS,
+        max_calls_without_progress: DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS,
+        max_cost_micros_per_minute: DEFAULT_LOOP_GUARD_COST_PER_MINUTE,
     };
     let (mut default, mut task_default, mut think) = (None, budget::default_task_limit(None), None);
     for setting in settings::list_settings(&mut conn).await? {

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use cynode_core::models::{CallOutcome, TokenCounts};
+use cynode_core::{
+    metric_specs::{
+        MODEL_CALL_DURATION, MODEL_CALLS, MODEL_CALLS_REFUSED, MODEL_COST,
+        MODEL_TIME_TO_FIRST_CHUNK, MODEL_TOKENS,
+    },
+    models::{CallOutcome, TokenCounts},
+};
 use cynode_models::dialect::Dialect;
 
 /// What the numbers of a call are told apart by.
@@ -36,7 +42,7 @@ impl CallLabels {
 
 /// A call was refused before it was made.
 pub(super) fn record_refused_call(reason: &'static str) {
-    metrics::counter!("model_calls_refused_total", "reason" => reason).increment(1);
+    metrics::counter!(MODEL_CALLS_REFUSED.name, "reason" => reason).increment(1);
 }
 
 /// A call has ended.
@@ -64,16 +70,13 @@ pub(super) fn record_ended_call(
         labels.push((name, value.to_owned()));
         labels
     };
-    metrics::counter!("model_calls_total", &with("outcome", outcome.as_str())).increment(1);
+    metrics::counter!(MODEL_CALLS.name, &with("outcome", outcome.as_str())).increment(1);
     for (kind, count) in [("input", tokens.input), ("output", tokens.output)] {
-        metrics::counter!("gen_ai_client_token_usage_total", &with("gen_ai_token_type", kind))
-            .increment(count);
+        metrics::counter!(MODEL_TOKENS.name, &with("gen_ai_token_type", kind)).increment(count);
     }
-    metrics::counter!("model_cost_micros_total", &common).increment(micros.unsigned_abs());
-    metrics::histogram!("gen_ai_client_operation_duration_seconds", &common)
-        .record(duration.as_secs_f64());
+    metrics::counter!(MODEL_COST.name, &common).increment(micros.unsigned_abs());
+    metrics::histogram!(MODEL_CALL_DURATION.name, &common).record(duration.as_secs_f64());
     if let Some(first) = first_byte {
-        metrics::histogram!("gen_ai_client_time_to_first_chunk_seconds", &common)
-            .record(first.as_secs_f64());
+        metrics::histogram!(MODEL_TIME_TO_FIRST_CHUNK.name, &common).record(first.as_secs_f64());
     }
 }
