@@ -259,7 +259,8 @@ async fn a_tool_that_was_refused_is_not_tried_again_in_the_turn() {
         .map(|message| message["content"].as_str().unwrap())
         .collect();
     assert!(
-        told[0].starts_with("Refused by the gate.") && told[0].ends_with("| denied_by_rule: because\n"),
+        told[0].starts_with("Refused by the gate.")
+            && told[0].ends_with("| denied_by_rule: because\n"),
         "{told:?}"
     );
     assert_eq!(told[1], "Not called: it was refused before, and that is final. Tell the person.");
