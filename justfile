@@ -4,7 +4,7 @@
 check:
     cargo clippy --workspace --all-targets -- -D warnings
 
-# Shell, Python, spelling, libraries, subjects of commits; `scripts/install --linters` brings the programs.
+# Shell, Python, spelling, paths in pages, libraries, subjects of commits; `scripts/install --linters` brings the programs.
 lint-habits:
     scripts/lint-habits
 

@@ -98,7 +98,7 @@ pub fn internal_openapi() -> OpenApi {
     document::complete_internal(document)
 }
 
-/// The OpenAPI document of [`router`].
+/// The OpenAPI document of [`public_router`].
 pub fn public_openapi() -> OpenApi {
     let (_, document) =
         routes::public_routes().merge(routes::long_running_routes()).split_for_parts();

@@ -1,7 +1,7 @@
-//! The three dialects: how each says what [`crate::talk`] has words for.
+//! The three dialects: how each says what [`crate::canonical`] has words for.
 //!
 //! Each submodule has the same six functions and two machines, a stream reader and a stream writer; this module only
-//! chooses between them. To add a word, add it to [`crate::talk`] and let the compiler show where each dialect must say it.
+//! chooses between them. To add a word, add it to [`crate::canonical`] and let the compiler show where each dialect must say it.
 
 pub mod canonical;
 pub mod chat;
