@@ -11,7 +11,6 @@ mod gitea;
 mod github;
 mod gitlab;
 mod http;
-mod reach;
 pub mod sanitize;
 pub mod webhook;
 

@@ -1,6 +1,7 @@
 //! Passes a provider's stream on to a client, in the client's dialect, and watches it go by.
 
 use bytes::{Bytes, BytesMut};
+use cynode_net::sse::{SseEvent, SseEventParser, SseEventTooLong};
 use serde_json::Value;
 
 use crate::{
@@ -9,7 +10,6 @@ use crate::{
         ResponseAssembler,
     },
     dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
-    sse::{SseEvent, SseEventParser},
     stream_observer::{ResponseObservation, ResponseObserver},
     tools::ToolRestorer,
 };
@@ -123,9 +123,8 @@ impl StreamRelay {
 
     /// What the client gets for the next bytes of the provider.
     pub fn push_bytes(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
-        let too_long = |error: crate::sse::SseEventTooLong| {
-            ModelError::new(ModelErrorKind::Upstream, error.to_string())
-        };
+        let too_long =
+            |error: SseEventTooLong| ModelError::new(ModelErrorKind::Upstream, error.to_string());
         self.meter.count_bytes(&bytes)?;
         self.parser.push_bytes(&bytes, &mut self.events).map_err(too_long)?;
         let mut out = BytesMut::new();

@@ -1,5 +1,6 @@
 //! Watching an answer that is passed on unchanged.
 
+use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
 use crate::{
@@ -8,7 +9,6 @@ use crate::{
         ToolCall, ToolInput,
     },
     dialect::{Dialect, DialectCodec as _, StreamDecoder},
-    sse::SseEvent,
 };
 
 /// What was seen of an answer.

@@ -3,9 +3,9 @@
 //! **Invariant**: no database, and no way to an address that is not public unless the caller says so for this one notice.
 //! Nothing is followed elsewhere. A notice bears its id everywhere, so that whoever gets it twice can drop the second.
 
+mod egress;
 mod mail;
 mod ntfy;
-mod reach;
 mod text;
 mod webhook;
 
@@ -17,8 +17,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use url::Url;
 
+pub use egress::DeliveryEgress;
 pub use mail::{MailError, MailServer, is_mailbox};
-pub use reach::{DeliveryEgress, DeliveryUrlError, validate_delivery_url};
 pub use text::{escape_hidden_chars, to_single_line, truncate_to_bytes};
 pub use webhook::{WebhookSecret, WebhookSecretError};
 
@@ -119,7 +119,7 @@ impl DeliveryError {
 /// Tells people. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct NotificationSender {
-    ways: reach::EgressClients,
+    ways: egress::EgressClients,
     mail: Option<mail::MailSender>,
 }
 
@@ -137,7 +137,7 @@ pub enum NotificationSenderError {
 impl NotificationSender {
     /// A courier that sends mail through that server, if there is one.
     pub fn new(mail: Option<MailServer>) -> Result<Self, NotificationSenderError> {
-        let ways = reach::EgressClients::new().map_err(NotificationSenderError::Http)?;
+        let ways = egress::EgressClients::new().map_err(NotificationSenderError::Http)?;
         Ok(Self { ways, mail: mail.map(mail::MailSender::new).transpose()? })
     }
 

@@ -6,7 +6,7 @@ use url::Url;
 
 use crate::{
     DeliveryEgress, DeliveryError, DeliveryReceipt, NotificationLink, NotificationMessage,
-    reach::{DeliveryResponse, EgressClients, to_transport_error},
+    egress::{DeliveryResponse, EgressClients, to_transport_error},
     text,
 };
 

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::{
     DeliveryEgress, DeliveryError, DeliveryReceipt, NotificationMessage,
-    reach::{DeliveryResponse, EgressClients, to_transport_error},
+    egress::{DeliveryResponse, EgressClients, to_transport_error},
 };
 
 /// What a secret begins with in writing.

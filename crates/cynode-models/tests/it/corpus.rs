@@ -196,7 +196,7 @@ impl Told<'_> {
     fn pieces(
         &self,
         provider: Dialect,
-        events: &[cynode_models::sse::SseEvent],
+        events: &[cynode_net::sse::SseEvent],
         used: &mut BTreeSet<&'static str>,
     ) -> Value {
         let said = restored(read_stream(provider, events), self.restore);

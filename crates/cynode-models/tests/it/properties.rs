@@ -9,9 +9,9 @@ use cynode_models::{
         TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
     },
     dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder},
-    sse::{SseEvent, SseEventParser},
     stream_observer::ResponseObserver,
 };
+use cynode_net::sse::{SseEvent, SseEventParser};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Number, Value, json};
 

@@ -1,9 +1,9 @@
 use cynode_models::{
     canonical::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
     dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
-    sse::{SseEvent, SseEventParser},
     tools::ToolRestorer,
 };
+use cynode_net::sse::{SseEvent, SseEventParser};
 use serde_json::{Value, json};
 
 /// Every pair of a client's dialect and a provider's.

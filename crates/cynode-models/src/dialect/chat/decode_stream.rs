@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
 use crate::{
     canonical::{CanonicalEvent, ContentPart, PartStart, TokenUsage, stream_cut_short_error},
     dialect::{Dialect, DialectCodec as _, fields::text_field},
-    sse::SseEvent,
 };
 
 /// Reads the chunks of a provider.

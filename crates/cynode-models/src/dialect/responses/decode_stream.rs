@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
 use crate::{
     canonical::{CanonicalEvent, ModelError, PartStart},
     dialect::{Dialect, DialectCodec as _, fields::text_field, stream::invalid_json_event},
-    sse::SseEvent,
 };
 
 const DIALECT: Dialect = Dialect::Responses;

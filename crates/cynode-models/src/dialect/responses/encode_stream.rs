@@ -10,8 +10,7 @@ use crate::{
         CanonicalEvent, ContentPart, ModelError, PartStart, ReasoningPart, ResponseAssembler,
         ToolCall, ToolInput,
     },
-    dialect::{ResponseContext, chat::response_id},
-    sse,
+    dialect::{ResponseContext, chat::response_id, stream::write_sse_event},
 };
 
 /// Writes events for a client.
@@ -229,6 +228,6 @@ impl ResponsesStreamEncoder {
             data.extend(fields);
         }
         self.sequence += 1;
-        sse::write_sse_event(out, Some(name), &Value::Object(data));
+        write_sse_event(out, Some(name), &Value::Object(data));
     }
 }
