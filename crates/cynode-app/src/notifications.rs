@@ -22,9 +22,9 @@ use cynode_db::{
         self, ChannelOwner, NotificationChannel, NotificationFilter, NotificationRecord,
     },
 };
+use cynode_net::url_policy::{UrlError, validate_public_url};
 use cynode_notify::{
-    DeliveryEgress, DeliveryUrlError, NotificationSender, WebhookSecret, is_mailbox,
-    to_single_line, validate_delivery_url,
+    DeliveryEgress, NotificationSender, WebhookSecret, is_mailbox, to_single_line,
 };
 use cynode_wire::{
     identity::accounts::SecretText,
@@ -136,17 +136,16 @@ fn validate_min_gap(seconds: Option<u16>) -> Result<i32, Error> {
 }
 
 /// Why notices cannot go to an address, and what an admin can do about it.
-fn unreachable_error(error: DeliveryUrlError) -> Error {
+fn unreachable_error(error: UrlError) -> Error {
     Error::Invalid(match error {
-        DeliveryUrlError::Private | DeliveryUrlError::Plain => {
+        UrlError::PrivateAddress | UrlError::Plaintext => {
             format!(
                 "`address`: {error}; the setting `{NOTIFICATIONS_ALLOW_PRIVATE_SETTING}` lets it, once an admin has set it to true"
             )
         }
-        DeliveryUrlError::Scheme
-        | DeliveryUrlError::Host
-        | DeliveryUrlError::Credential
-        | DeliveryUrlError::Fragment => format!("`address`: {error}"),
+        UrlError::Scheme | UrlError::NoHost | UrlError::Credentials | UrlError::Fragment => {
+            format!("`address`: {error}")
+        }
     })
 }
 
@@ -167,7 +166,7 @@ fn validate_channel_address(
             let Ok(url) = text.parse::<Url>() else {
                 return invalid_input("`address` is no address: it begins with https://");
             };
-            validate_delivery_url(&url, egress).map_err(unreachable_error)?;
+            validate_public_url(&url, egress.url_policy()).map_err(unreachable_error)?;
             if kind == ChannelKind::Ntfy && url.path().trim_matches('/').is_empty() {
                 return invalid_input("`address` is the ntfy server with the topic");
             }

@@ -7,7 +7,6 @@ pub(crate) mod error;
 pub(crate) mod idempotency;
 pub mod keys;
 pub(crate) mod orphan_cleanup;
-pub mod outbound;
 pub(crate) mod password_hashing;
 pub mod redaction;
 pub mod settings;

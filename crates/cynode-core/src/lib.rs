@@ -13,7 +13,6 @@ pub mod delivery;
 pub mod error_chain;
 pub mod events;
 pub mod evidence;
-pub mod globally_routable;
 pub mod ids;
 pub mod metric_specs;
 pub mod models;

@@ -10,15 +10,13 @@ use std::{
     time::Duration,
 };
 
+use cynode_net::ssrf::{is_private_host, resolve_public_addresses};
 use data_encoding::BASE64;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{process::Command, sync::OnceCell};
 use url::Url;
 
-use crate::{
-    ForgeKind,
-    ssrf_guard::{PRIVATE_ADDRESS_MESSAGE, is_private_host, resolve_public_addresses},
-};
+use crate::{ForgeKind, http::PRIVATE_ADDRESS_MESSAGE};
 
 /// How long git may take for one thing.
 const GIT_TIMEOUT: Duration = Duration::from_mins(5);

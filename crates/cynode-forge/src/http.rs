@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use cynode_net::ssrf::{PublicResolver, is_private_host};
 use futures::StreamExt;
 use reqwest::{
     Client, Method, Response, StatusCode,
@@ -17,10 +18,7 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
-use crate::{
-    ForgeError,
-    ssrf_guard::{PRIVATE_ADDRESS_MESSAGE, PublicResolver, is_private_host},
-};
+use crate::ForgeError;
 
 /// Longest time to connect, and for one answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +33,10 @@ const MAX_PAGES: usize = 50;
 /// How long a forge is left alone that does not say how long, and the longest that it may ask for.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_mins(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
+
+/// Why a forge with a private address is refused: only an admin connects one.
+pub(crate) const PRIVATE_ADDRESS_MESSAGE: &str = "the forge is on this machine or in a private network, and only an admin of the installation \
+     connects a project with such a forge";
 
 /// The API of one forge.
 #[derive(Clone)]
@@ -79,7 +81,8 @@ impl ForgeHttpClient {
             if is_private_host(&base) {
                 return Err(ForgeError::Refused(PRIVATE_ADDRESS_MESSAGE.into()));
             }
-            client = client.dns_resolver(Arc::new(PublicResolver));
+            client = client
+                .dns_resolver(Arc::new(PublicResolver::with_message(PRIVATE_ADDRESS_MESSAGE)));
         }
         let client = client.build().map_err(|error| {
             ForgeError::Failed(cynode_core::error_chain::format_error_chain(&error))

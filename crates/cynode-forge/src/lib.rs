@@ -1,7 +1,7 @@
 //! The way to forges: GitHub, GitLab and Gitea (Forgejo speaks as Gitea does).
 //!
 //! [`Forge`] is what the rest of the program knows of them: pull requests, remarks, checks, issues. [`git`] pushes branches and keeps
-//! mirrors, [`webhook`] reads what a forge sends, [`sanitize`] takes out of a text what a person who reads it there does not see.
+//! mirrors, [`webhook`] reads what a forge sends, [`clean`] takes out of a text what a person who reads it there does not see.
 //!
 //! **Invariant**: no database. A credential goes to the one host that an admin named and nowhere else, never into an argument or a
 //! file. What is not marked as private is reached at public addresses only, whatever its name leads to. Nothing here forces a branch, or writes to a default branch. Whatever is made is looked for first: done twice, it is there once.
@@ -12,7 +12,6 @@ mod github;
 mod gitlab;
 mod http;
 pub mod sanitize;
-mod ssrf_guard;
 pub mod webhook;
 
 use std::{fmt, time::Duration};

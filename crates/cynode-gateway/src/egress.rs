@@ -2,14 +2,15 @@
 //! cloud metadata service: the resolver drops addresses that are not globally routable, and each redirect is checked
 //! again. The resolved address is the one that is connected to, so DNS rebinding does not help.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use cynode_app::platform::outbound::may_be_public;
-use cynode_core::globally_routable::is_globally_routable;
+use cynode_net::{
+    ssrf::PublicResolver,
+    url_policy::{UrlError, UrlPolicy, validate_public_url},
+};
 use futures::StreamExt;
 use reqwest::{
     Client, Method, StatusCode,
-    dns::{Addrs, Name, Resolve, Resolving},
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
     redirect::Policy,
 };
@@ -23,25 +24,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Most redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
-
-/// Finds addresses of names, and only those that are out in the open. It is asked for the very connection that is made, so
-/// that a name cannot lead elsewhere the second time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PublicResolver;
-
-impl Resolve for PublicResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let public: Vec<SocketAddr> =
-                found.filter(|address| is_globally_routable(address.ip())).collect();
-            if public.is_empty() {
-                return Err("the name leads to no public address".into());
-            }
-            Ok(Box::new(public.into_iter()) as Addrs)
-        })
-    }
-}
 
 /// Makes requests for agents.
 #[derive(Clone, Debug)]
@@ -104,7 +86,7 @@ impl EgressClient {
                 .connect_timeout(Duration::from_secs(5))
         };
         Ok(Self {
-            public: client().dns_resolver(Arc::new(PublicResolver)).build()?,
+            public: client().dns_resolver(Arc::new(PublicResolver::default())).build()?,
             inside: client().build()?,
             opened: opened.into(),
         })
@@ -152,21 +134,24 @@ impl EgressClient {
     }
 
     fn select_client(&self, url: &Url) -> Result<&Client, EgressError> {
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(EgressError::Refused("only http and https lead outside"));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(EgressError::Refused("an address with a password in it is not used"));
-        }
-        let host = url.host().ok_or(EgressError::Refused("`url` has no host"))?;
-        let place = format!("{host}:{}", url.port_or_known_default().unwrap_or_default());
-        if self.opened.contains(&place) {
-            return Ok(&self.inside);
-        }
-        if !may_be_public(url) {
-            return Err(EgressError::Refused("the address is not a public one"));
-        }
-        Ok(&self.public)
+        let port = url.port_or_known_default().unwrap_or_default();
+        let opened = url.host().is_some_and(|host| self.opened.contains(&format!("{host}:{port}")));
+        let policy =
+            UrlPolicy { allow_private: opened, allow_plaintext: true, allow_fragment: true };
+        validate_public_url(url, policy)
+            .map_err(|error| EgressError::Refused(describe_url_error(error)))?;
+        Ok(if opened { &self.inside } else { &self.public })
+    }
+}
+
+/// Why an agent's URL is refused, in words for the agent.
+const fn describe_url_error(error: UrlError) -> &'static str {
+    match error {
+        UrlError::Scheme | UrlError::Plaintext => "only http and https lead outside",
+        UrlError::Credentials => "an address with a password in it is not used",
+        UrlError::Fragment => "an address with a fragment is not used",
+        UrlError::NoHost => "`url` has no host",
+        UrlError::PrivateAddress => "the address is not a public one",
     }
 }
 

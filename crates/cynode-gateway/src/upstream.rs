@@ -14,7 +14,6 @@
 //! digest of what the tool got. Each server is isolated: its calls in flight, their time and the size of its answers
 //! are bounded, and no lock is held while waiting for it.
 
-mod breaker;
 mod catalog;
 mod connection;
 mod error;
@@ -23,7 +22,6 @@ mod http;
 mod message;
 mod pool;
 mod sandbox;
-mod sse;
 mod stdio;
 
 use std::path::PathBuf;

@@ -1,17 +1,15 @@
 //! Passes a provider's stream on to a client, in the client's dialect, and watches it go by.
 
 use bytes::{Bytes, BytesMut};
+use cynode_net::sse::{SseEvent, SseEventParser, SseEventTooLong};
 use serde_json::Value;
 
 use crate::{
-    dialect::{
-        Dialect, ResponseContext, StreamDecoder, StreamEncoder,
-        canonical::{
-            CanonicalEvent, CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind,
-            ResponseAssembler,
-        },
+    canonical::{
+        CanonicalEvent, CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind,
+        ResponseAssembler,
     },
-    sse::{SseEvent, SseEventParser},
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
     stream_observer::{ResponseObservation, ResponseObserver},
     tools::ToolRestorer,
 };
@@ -125,9 +123,8 @@ impl StreamRelay {
 
     /// What the client gets for the next bytes of the provider.
     pub fn push_bytes(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
-        let too_long = |error: crate::sse::SseEventTooLong| {
-            ModelError::new(ModelErrorKind::Upstream, error.to_string())
-        };
+        let too_long =
+            |error: SseEventTooLong| ModelError::new(ModelErrorKind::Upstream, error.to_string());
         self.meter.count_bytes(&bytes)?;
         self.parser.push_bytes(&bytes, &mut self.events).map_err(too_long)?;
         let mut out = BytesMut::new();
@@ -182,7 +179,7 @@ impl StreamRelay {
         let seen = self.observer.finish_stream();
         if let Some(error) = &seen.error
             && seen.stop.is_none()
-            && *error == crate::dialect::canonical::stream_cut_short_error()
+            && *error == crate::canonical::stream_cut_short_error()
         {
             let mut writer = StreamEncoder::new(self.client, with_observed_id(self.reply, &seen));
             out.extend_from_slice(&writer.encode_event(CanonicalEvent::Failed(error.clone())));
@@ -254,7 +251,7 @@ impl StreamAssembler {
         }
         let mut events = Vec::new();
         if self.parser.push_bytes(bytes, &mut events).is_err() {
-            self.failed = Some(crate::dialect::canonical::stream_cut_short_error());
+            self.failed = Some(crate::canonical::stream_cut_short_error());
         }
         for event in events {
             for event in self.reader.decode_event(&event) {
@@ -296,7 +293,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::canonical::TokenUsage;
+    use crate::canonical::TokenUsage;
 
     const CHAT: &str = concat!(
         "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,",
@@ -486,7 +483,7 @@ mod tests {
         };
         for size in [1, 9, cut.len()] {
             let (out, seen) = passed(relay(), cut, size);
-            assert_eq!(seen.error, Some(crate::dialect::canonical::stream_cut_short_error()));
+            assert_eq!(seen.error, Some(crate::canonical::stream_cut_short_error()));
             let told = read(&out);
             assert!(told.len() > 1 && told.last().unwrap().to_string().contains("error"), "{out}");
             let (mut failing, mut out) = (relay(), Vec::new());

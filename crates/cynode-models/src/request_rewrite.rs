@@ -3,10 +3,9 @@
 use cynode_core::models::ProviderKind;
 use serde_json::{Map, Value, json};
 
-use crate::dialect::{
-    Dialect,
+use crate::{
     canonical::{ModelError, ModelErrorKind},
-    messages::clamp_thinking_budget,
+    dialect::{Dialect, messages::clamp_thinking_budget},
 };
 
 /// Kinds of tools that the client itself runs; all others are run by the provider.

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use cynode_core::ids::{JobId, NodeId};
+use cynode_net::backoff::{Backoff, Jitter};
 use cynode_wire::{
     nodes::{
         AskChallenge, AskNodeToken, AskPermission, ClaimAssignments, EventsReceipt,
@@ -33,6 +34,10 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time of an upload.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(15);
+
+/// Delays between attempts of a call.
+pub(crate) const CALL_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(5), Jitter::Half);
 
 /// Most bytes of an answer.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
@@ -385,34 +390,12 @@ fn parse_response<T: DeserializeOwned>(
     }
 }
 
-/// Pauses between tries: short at first, never long, never in step with others.
-#[derive(Debug, Default)]
-pub(crate) struct JitterBackoff(u32);
-
-impl JitterBackoff {
-    const INITIAL_DELAY: Duration = Duration::from_millis(100);
-    const MAX_DELAY: Duration = Duration::from_secs(5);
-
-    /// The next pause.
-    fn next(&mut self) -> Duration {
-        let full = Self::INITIAL_DELAY.saturating_mul(1 << self.0.min(10)).min(Self::MAX_DELAY);
-        self.0 = self.0.saturating_add(1);
-        full.mul_f64(rand::random_range(0.5..1.0))
-    }
-
-    /// Lets it pass.
-    pub(crate) async fn sleep_next_delay(&mut self) {
-        let end = Instant::now() + self.next();
-        tokio::time::sleep_until(end).await;
-    }
-}
-
 /// Calls until there is an answer that stays. It is for the caller to give up: by dropping it.
 pub(crate) async fn call_with_retry<T, F>(mut call: impl FnMut() -> F) -> Result<T, NodeClientError>
 where
     F: Future<Output = Result<T, NodeClientError>>,
 {
-    let mut backoff = JitterBackoff::default();
+    let mut backoff = CALL_BACKOFF;
     loop {
         match call().await {
             Err(error) if error.is_retryable() => {
@@ -421,7 +404,7 @@ where
                     error = format!("{:#}", anyhow::Error::from(error)),
                     "a call failed and is retried"
                 );
-                backoff.sleep_next_delay().await;
+                backoff.wait_next_delay().await;
             }
             answer => return answer,
         }
@@ -451,14 +434,5 @@ mod tests {
             parse_response::<u8>(StatusCode::FORBIDDEN, b"")
                 .is_err_and(|error| error.is_retryable())
         );
-    }
-
-    #[test]
-    fn pauses_grow_and_stay_below_five_seconds() {
-        let mut backoff = JitterBackoff::default();
-        let pauses: Vec<_> = (0..50).map(|_| backoff.next()).collect();
-        assert!(pauses[0] <= Duration::from_millis(100));
-        assert!(pauses.iter().all(|pause| *pause <= JitterBackoff::MAX_DELAY));
-        assert!(pauses[49] >= JitterBackoff::MAX_DELAY / 2);
     }
 }

@@ -8,7 +8,7 @@ use cynode_wire::{
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
-    client::{AnonymousClient, JitterBackoff, NodeClientError},
+    client::{AnonymousClient, CALL_BACKOFF, NodeClientError},
     key::NodeKey,
     store::{NodeIdentity, NodeStore},
 };
@@ -38,14 +38,14 @@ pub(crate) async fn join_installation(
         report,
     };
     let caller = AnonymousClient::new(url)?;
-    let mut backoff = JitterBackoff::default();
+    let mut backoff = CALL_BACKOFF;
     let mut tries = 1;
     let joined = loop {
         match caller.join_node(&body).await {
             Err(NodeClientError::Unreachable(error)) if tries < MAX_JOIN_ATTEMPTS => {
                 tracing::warn!(event = "join.retried", error = format!("{error:#}"), "no answer");
                 tries += 1;
-                backoff.sleep_next_delay().await;
+                backoff.wait_next_delay().await;
             }
             Err(error @ NodeClientError::Unreachable(_)) => {
                 return Err(error).with_context(|| {

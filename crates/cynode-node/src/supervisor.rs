@@ -8,6 +8,7 @@ mod roster;
 use std::{sync::Arc, time::Duration};
 
 use cynode_core::ids::JobId;
+use cynode_net::backoff::Backoff;
 use cynode_wire::nodes::{BackendReport, ClaimAssignments, JobAssignment, NodeReport};
 use rand::random;
 use tokio::{
@@ -19,7 +20,7 @@ use uuid::Uuid;
 
 use self::roster::JobRoster;
 use crate::{
-    client::{JitterBackoff, call_with_retry},
+    client::{CALL_BACKOFF, call_with_retry},
     clock::PersistentInstant,
     job::{self, HaltReason, JobDisposition, NodeJob},
     node::NodeContext,
@@ -232,7 +233,7 @@ impl NodeSupervisor {
             Ok(claim) => claim.unwrap_or_else(new_claim_id),
             Err(_) => new_claim_id(),
         };
-        let mut backoff = JitterBackoff::default();
+        let mut backoff = CALL_BACKOFF;
         loop {
             let room = self.wait_for_capacity();
             let max_jobs = tokio::select! {
@@ -253,7 +254,7 @@ impl NodeSupervisor {
             };
             match claimed {
                 Ok(claimed) => {
-                    backoff = JitterBackoff::default();
+                    backoff.reset_failures();
                     let mut jobs = Vec::new();
                     for assignment in claimed.jobs {
                         jobs.extend(self.persist_assignment(assignment).await);
@@ -358,10 +359,10 @@ impl NodeSupervisor {
     }
 
     /// Pauses; whether the node is to stop.
-    async fn pause_or_stop(&self, backoff: &mut JitterBackoff) -> bool {
+    async fn pause_or_stop(&self, backoff: &mut Backoff) -> bool {
         tokio::select! {
             () = self.stop.cancelled() => true,
-            () = backoff.sleep_next_delay() => false,
+            () = backoff.wait_next_delay() => false,
         }
     }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use url::Url;
 
-pub use egress::{DeliveryEgress, DeliveryUrlError, validate_delivery_url};
+pub use egress::DeliveryEgress;
 pub use mail::{MailError, MailServer, is_mailbox};
 pub use text::{escape_hidden_chars, to_single_line, truncate_to_bytes};
 pub use webhook::{WebhookSecret, WebhookSecretError};
@@ -151,20 +151,20 @@ impl NotificationSender {
         &self,
         channel: &DeliveryChannel,
         notice: &NotificationMessage,
-        egress: DeliveryEgress,
+        reach: DeliveryEgress,
         now: OffsetDateTime,
     ) -> Result<DeliveryReceipt, DeliveryError> {
         let attempt = async {
             match channel {
                 DeliveryChannel::Webhook { url, secrets } => {
-                    webhook::send_webhook(&self.ways, url, secrets, notice, egress, now).await
+                    webhook::send_webhook(&self.ways, url, secrets, notice, reach, now).await
                 }
                 DeliveryChannel::Mail { to } => match &self.mail {
                     Some(mail) => mail.send_mail(to, notice).await,
                     None => Err(DeliveryError::transient_error("no mail server is configured")),
                 },
                 DeliveryChannel::Ntfy { url, token } => {
-                    ntfy::send_ntfy(&self.ways, url, token.as_ref(), notice, egress).await
+                    ntfy::send_ntfy(&self.ways, url, token.as_ref(), notice, reach).await
                 }
             }
         };

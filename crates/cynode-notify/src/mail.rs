@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-use cynode_core::globally_routable::is_globally_routable;
+use cynode_net::ssrf::is_globally_routable;
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
     message::{

@@ -82,9 +82,9 @@ pub(crate) async fn send_ntfy(
     url: &Url,
     token: Option<&SecretString>,
     notice: &NotificationMessage,
-    egress: DeliveryEgress,
+    reach: DeliveryEgress,
 ) -> Result<DeliveryReceipt, DeliveryError> {
-    let client = ways.client_for(url, egress)?;
+    let client = ways.client_for(url, reach)?;
     let (server, topic) = split_topic_url(url)
         .ok_or_else(|| DeliveryError::permanent_error("the address names no topic of ntfy"))?;
     let mut request = client

@@ -72,10 +72,10 @@ pub(crate) async fn send_webhook(
     url: &Url,
     secrets: &[WebhookSecret],
     notice: &NotificationMessage,
-    egress: DeliveryEgress,
+    reach: DeliveryEgress,
     now: OffsetDateTime,
 ) -> Result<DeliveryReceipt, DeliveryError> {
-    let client = ways.client_for(url, egress)?;
+    let client = ways.client_for(url, reach)?;
     let (body, seconds) = (build_payload(notice), now.unix_timestamp());
     let signatures: Vec<_> = secrets
         .iter()

@@ -5,7 +5,6 @@
 //! token of the handoff. The process is stateless: after a kill the next one replays the recorded think calls and
 //! continues.
 
-mod backoff;
 pub mod chat;
 pub mod cli;
 pub mod config;

@@ -5,6 +5,7 @@ mod host;
 use std::time::Duration;
 
 use cynode_core::trace::TraceId;
+use cynode_net::backoff::{Backoff, Jitter};
 use cynode_wire::manager::handoffs::HandoffAssignment;
 use reqwest::{RequestBuilder, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
@@ -20,6 +21,10 @@ const MCP_PROTOCOL_VERSION: &str = "2026-07-28";
 
 /// Longest time of one call.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Delays between attempts to reach the orchestrator.
+pub(crate) const ORCHESTRATOR_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(200), Duration::from_secs(15), Jitter::Half);
 
 /// Most bytes of an answer.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;

@@ -15,12 +15,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    backoff::JitteredBackoff,
     chat,
     decision_context::{BoxedFuture, DecisionContext, DecisionError},
     decisions::HandoffOutcome,
     llm::LiveBackend,
-    mcp_client::{McpToolClient, OrchestratorError},
+    mcp_client::{McpToolClient, ORCHESTRATOR_BACKOFF, OrchestratorError},
     role_runtime::RoleRuntime,
 };
 
@@ -69,7 +68,7 @@ pub async fn run_service(
     let (tracker, let_go) = (TaskTracker::new(), CancellationToken::new());
     let places = Arc::new(Semaphore::new(pace.handoffs));
     let mut claim = new_claim(pace);
-    let mut backoff = JitteredBackoff::default();
+    let mut backoff = ORCHESTRATOR_BACKOFF;
     let mut reached = true;
     loop {
         let claimed = async {
@@ -93,14 +92,14 @@ pub async fn run_service(
                     claim = self::new_claim(pace);
                 }
                 drop(place);
-                let _ = timeout(backoff.next(), stop.cancelled()).await;
+                let _ = timeout(backoff.next_delay(), stop.cancelled()).await;
                 continue;
             }
         };
         if !std::mem::replace(&mut reached, true) {
             tracing::info!(event = "orchestrator.reachable", "handoffs can be claimed again");
         }
-        backoff = JitteredBackoff::default();
+        backoff.reset_failures();
         claim = self::new_claim(pace);
         if let Some(handoff) = handoff {
             let (office, let_go) = (office.clone(), let_go.clone());
@@ -230,7 +229,7 @@ async fn report_result(
 ) -> &'static str {
     let HandoffAssignment { handoff_id, fencing_token, .. } = *handoff;
     let trace = &handoff.context.trace_id;
-    let mut backoff = JitteredBackoff::default();
+    let mut backoff = ORCHESTRATOR_BACKOFF;
     loop {
         let (said, told) = match &ending {
             HandoffResult::Complete(answer) => {
@@ -254,7 +253,7 @@ async fn report_result(
         match told {
             Ok(()) => return said,
             Err(OrchestratorError::Fenced(_)) => return "lost",
-            Err(OrchestratorError::Away(_)) => backoff.sleep_next().await,
+            Err(OrchestratorError::Away(_)) => backoff.wait_next_delay().await,
             Err(OrchestratorError::Refused(_)) if matches!(ending, HandoffResult::Fail { .. }) => {
                 return "unheard";
             }

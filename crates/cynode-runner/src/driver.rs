@@ -10,6 +10,7 @@ use std::{
 };
 
 use cynode_core::{ids::TaskId, workflow::WorkflowStep, workflow::limits::RunLimits};
+use cynode_net::backoff::{Backoff, Jitter};
 use cynode_wire::workflow::{
     LeaseRef, NextStep, RenewLease, ResumeWorkflow, RunState, StartWorkflow, StepCheckpoint,
     TaskContext, WorkflowPosition,
@@ -29,9 +30,9 @@ const MAX_LEASE_ACQUISITIONS: u32 = 20;
 /// How long a step tries to reach the orchestrator before the engine takes over trying.
 const UNREACHABLE_RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// First and longest pause between two tries.
-const RETRY_PAUSE_RANGE: (Duration, Duration) =
-    (Duration::from_millis(25), Duration::from_millis(400));
+/// Delays between two attempts.
+const RETRY_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(25), Duration::from_millis(400), Jitter::None);
 
 /// What every call shares.
 pub(crate) struct DriverContext {
@@ -372,15 +373,14 @@ where
     F: Future<Output = Result<T, WorkflowClientError>>,
 {
     let begun = Instant::now();
-    let mut pause = RETRY_PAUSE_RANGE.0;
+    let mut backoff = RETRY_BACKOFF;
     loop {
         match ask().await {
             Err(WorkflowClientError::Unreachable(error))
                 if begun.elapsed() < UNREACHABLE_RETRY_TIMEOUT =>
             {
                 tracing::debug!(error = format!("{error:#}"), "tried again");
-                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
-                pause = (pause * 2).min(RETRY_PAUSE_RANGE.1);
+                backoff.wait_next_delay().await;
             }
             result => return result,
         }

@@ -20,6 +20,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use cynode_app::AppEnvironment;
 use cynode_db::DbOptions;
+use cynode_net::backoff::{Backoff, Jitter};
 use data_encoding::HEXLOWER;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use secrecy::{ExposeSecret, SecretString};
@@ -30,8 +31,9 @@ use crate::output;
 /// How long PostgreSQL may take to start; after a crash it replays its journal first.
 const START_STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// First and longest pause before a server that does not start is tried again.
-const RESTART_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// Delays before a server that does not start is started again.
+const RESTART_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(10), Jitter::None);
 
 /// The oldest version whose features the schema uses (`NULLS NOT DISTINCT`).
 pub(crate) const MIN_POSTGRES_VERSION: u32 = 15;
@@ -185,7 +187,7 @@ impl PostgresCluster {
             output::print_line(&format!(
                 "PostgreSQL {ended}; it is started again, nothing that was committed is lost"
             ));
-            let mut pause = RESTART_BACKOFF.0;
+            let mut backoff = RESTART_BACKOFF;
             while let Err(error) = self.restart_server().await {
                 let why = format!("{error:#}");
                 tracing::error!(
@@ -197,8 +199,7 @@ impl PostgresCluster {
                 output::print_line(&format!(
                     "PostgreSQL does not start: {why}; it is tried again. Read {log}, and make room with `df -h` if a disk is full"
                 ));
-                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
-                pause = (pause * 2).min(RESTART_BACKOFF.1);
+                backoff.wait_next_delay().await;
             }
             tracing::info!(
                 event = "backend.started",

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
+use cynode_net::backoff::{Backoff, Jitter};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::{
@@ -21,8 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::output;
 
-/// First and longest pause before a program that ended is started again.
-const RESTART_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// Delays before a program that ended is started again.
+const RESTART_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(200), Duration::from_secs(10), Jitter::None);
+
+/// Delay before a program that must succeed once is run again.
+const RERUN_DELAY: Duration = Duration::from_secs(1);
 
 /// How long a program must have run for its next end to count as the first.
 const HEALTHY_UPTIME: Duration = Duration::from_mins(1);
@@ -58,7 +63,7 @@ pub(crate) struct SupervisedProgram {
 impl SupervisedProgram {
     /// Keeps it running until `stop`; then ends it and whatever it started. One that keeps ending is told of in the terminal.
     pub(crate) async fn run_supervised(self, stop: CancellationToken) {
-        let mut pause = RESTART_BACKOFF.0;
+        let mut backoff = RESTART_BACKOFF;
         let mut ends = ExitHistory::default();
         loop {
             let begun = Instant::now();
@@ -97,15 +102,15 @@ impl SupervisedProgram {
             };
             self.log_exit(&ended);
             if begun.elapsed() > HEALTHY_UPTIME {
-                (pause, ends) = (RESTART_BACKOFF.0, ExitHistory::default());
+                backoff.reset_failures();
+                ends = ExitHistory::default();
             }
             if let Some(told) = ends.record_exit(&self.exit_reason(logged, &ended)) {
                 output::print_line(&self.describe_failure(&told));
             }
-            if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
+            if tokio::time::timeout(backoff.next_delay(), stop.cancelled()).await.is_ok() {
                 return;
             }
-            pause = (pause * 2).min(RESTART_BACKOFF.1);
         }
     }
 
@@ -135,7 +140,7 @@ impl SupervisedProgram {
             if let Some(told) = ends.record_exit(&self.exit_reason(logged, &ended)) {
                 output::print_line(&self.describe_failure(&told));
             }
-            if tokio::time::timeout(RESTART_BACKOFF.0 * 5, stop.cancelled()).await.is_ok() {
+            if tokio::time::timeout(RERUN_DELAY, stop.cancelled()).await.is_ok() {
                 return false;
             }
         }

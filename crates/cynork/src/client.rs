@@ -1,8 +1,9 @@
 //! The way to an installation: its public HTTP interface, as for any client.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{collections::VecDeque, fmt::Write as _, time::Duration};
 
 use cynode_core::trace::{TraceId, TraceParent};
+use cynode_net::sse::{RawSseEvent, SseEventParser};
 use cynode_wire::{platform::problem::ProblemDetails, tasks::events::STREAM_FAILED_KIND};
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
@@ -20,6 +21,9 @@ const RETRY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a stream of events may be silent: the server says every 15 seconds that it is there.
 pub(crate) const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Most bytes of one event.
+const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// How long a merge may take.
 pub(crate) const MERGE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -373,7 +377,13 @@ impl ApiClient {
     /// What happens from now on, or behind the last event that was heard.
     pub async fn open_event_stream(&self, call: &ApiRequest) -> Result<EventStream> {
         let response = self.open_response(call, None).await?;
-        Ok(EventStream { response, rest: Vec::new(), silence: Duration::MAX, failure: None })
+        Ok(EventStream {
+            response,
+            parser: SseEventParser::new(MAX_EVENT_BYTES),
+            parsed: VecDeque::new(),
+            silence: Duration::MAX,
+            failure: None,
+        })
     }
 }
 
@@ -425,7 +435,9 @@ fn parse_response<T: DeserializeOwned>(call: &ApiRequest, bytes: &[u8]) -> Resul
 #[derive(Debug)]
 pub struct EventStream {
     response: Response,
-    rest: Vec<u8>,
+    parser: SseEventParser,
+    /// Events that were received and not yet returned.
+    parsed: VecDeque<ServerSentEvent>,
     /// How long nothing may come.
     silence: Duration,
     /// Why the server ended the stream, if it said so.
@@ -441,6 +453,13 @@ pub struct ServerSentEvent {
     pub event: String,
     /// What it carries.
     pub data: String,
+}
+
+impl From<RawSseEvent> for ServerSentEvent {
+    fn from(event: RawSseEvent) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { id: text(&event.id), event: text(&event.name), data: text(&event.data) }
+    }
 }
 
 impl EventStream {
@@ -459,20 +478,19 @@ impl EventStream {
     /// The next; `None` when the stream has ended or broken.
     pub async fn next(&mut self) -> Option<ServerSentEvent> {
         loop {
-            while let Some((block, behind)) = find_event_end(&self.rest) {
-                let heard = parse_event(&self.rest[..block]);
-                self.rest.drain(..behind);
-                if heard.event == STREAM_FAILED_KIND {
-                    self.failure = Some(parse_stream_error(&heard.data));
+            if let Some(event) = self.parsed.pop_front() {
+                if event.event == STREAM_FAILED_KIND {
+                    self.failure = Some(parse_stream_error(&event.data));
                     return None;
                 }
-                if heard != ServerSentEvent::default() {
-                    return Some(heard);
-                }
+                return Some(event);
             }
             let piece = tokio::time::timeout(self.silence, self.response.chunk()).await;
             let piece = piece.ok()?.ok()??;
-            self.rest.extend_from_slice(&piece);
+            let mut events = Vec::new();
+            // A stream with an event that is too long has broken.
+            self.parser.push_raw_bytes(&piece, &mut events).ok()?;
+            self.parsed.extend(events.into_iter().map(ServerSentEvent::from));
         }
     }
 }
@@ -481,36 +499,6 @@ impl EventStream {
 fn parse_stream_error(data: &str) -> CliError {
     let status = serde_json::from_str::<ProblemDetails>(data).map_or(500, |problem| problem.status);
     CliError::from_response(status, data.as_bytes())
-}
-
-/// Where the first whole event ends, and where the next begins.
-fn find_event_end(bytes: &[u8]) -> Option<(usize, usize)> {
-    let plain = bytes.windows(2).position(|pair| pair == b"\n\n").map(|at| (at, at + 2));
-    let carriage = bytes.windows(4).position(|it| it == b"\r\n\r\n").map(|at| (at, at + 4));
-    match (plain, carriage) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
-fn parse_event(block: &[u8]) -> ServerSentEvent {
-    let mut heard = ServerSentEvent::default();
-    for line in String::from_utf8_lossy(block).lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match name {
-            "id" => value.clone_into(&mut heard.id),
-            "event" => value.clone_into(&mut heard.event),
-            "data" => {
-                if !heard.data.is_empty() {
-                    heard.data.push('\n');
-                }
-                heard.data.push_str(value);
-            }
-            _ => {}
-        }
-    }
-    heard
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use cynode_models::{
         canonical::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
     },
     relay::{ResponseMeter, StreamAssembler, StreamRelay},
-    sse::SseEventParser,
     upstream::{UpstreamEndpoint, UpstreamResponse},
 };
+use cynode_net::sse::SseEventParser;
 use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
 use futures::StreamExt;
 use secrecy::SecretString;

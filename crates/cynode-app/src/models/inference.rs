@@ -41,13 +41,13 @@ use cynode_db::{
 };
 use cynode_models::{
     cassette::ResponseCassette,
-    circuit_breaker::ProviderCircuitBreaker,
     cost_bound,
     redact::RedactionRules,
     request_rewrite::RequestRewrite,
     stream_observer::ResponseObservation,
     upstream::{UpstreamClient, UpstreamFailure},
 };
+use cynode_net::circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, HalfOpen};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
@@ -96,11 +96,19 @@ const LARGE_REQUEST_BYTES: usize = 128 * 1024;
 /// How often the registry is read again when it changes while a question is routed.
 const MAX_REGISTRY_RELOADS: usize = 10;
 
+/// Circuit breaker of a provider: opens after five failures in a row, and one request probes the provider after the pause.
+const PROVIDER_BREAKER: CircuitBreaker = CircuitBreaker::new(CircuitBreakerConfig {
+    failure_threshold: 5,
+    initial_pause: Duration::from_secs(10),
+    max_pause: Duration::from_mins(2),
+    half_open: HalfOpen::SingleProbe,
+});
+
 /// What a process needs to ask models.
 pub struct InferenceRuntime {
     pub(crate) upstream: UpstreamClient,
     registry: tokio::sync::RwLock<Option<Arc<ModelRegistry>>>,
-    breakers: Mutex<HashMap<ProviderId, ProviderCircuitBreaker>>,
+    breakers: Mutex<HashMap<ProviderId, CircuitBreaker>>,
     ledger: BudgetLedger,
     rules: Arc<RedactionRules>,
     cassettes: PathBuf,
@@ -627,11 +635,11 @@ async fn try_candidates(
 /// Whether a provider may be asked; if not, for how long it is left alone.
 fn check_circuit_breaker(models: &InferenceRuntime, provider: ProviderId) -> Result<(), Duration> {
     let (mut breakers, now) = (lock_unpoisoned(&models.breakers), Instant::now());
-    let breaker = breakers.entry(provider).or_default();
+    let breaker = breakers.entry(provider).or_insert(PROVIDER_BREAKER);
     if breaker.try_admit(now) {
         return Ok(());
     }
-    Err(breaker.open_until(now).map_or(Duration::ZERO, |again| again - now))
+    Err(breaker.retry_after(now).unwrap_or_default())
 }
 
 fn earliest_of(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
@@ -759,7 +767,7 @@ async fn attempt_candidate(
                 Ok(accepted) => {
                     lock_unpoisoned(&models.breakers)
                         .entry(provider.id)
-                        .or_default()
+                        .or_insert(PROVIDER_BREAKER)
                         .record_success();
                     let (provider, record) = (provider.dialect, recorder());
                     let accepting = RelayedCall { held, provider, accepted, record };
@@ -885,7 +893,10 @@ async fn handle_provider_failure(
     match error.kind {
         // It was asked and said no for a reason that the next one would have too.
         ModelErrorKind::BadRequest | ModelErrorKind::TooLarge | ModelErrorKind::ContentRefused => {
-            lock_unpoisoned(&models.breakers).entry(provider.id).or_default().record_success();
+            lock_unpoisoned(&models.breakers)
+                .entry(provider.id)
+                .or_insert(PROVIDER_BREAKER)
+                .record_success();
             return CandidateError::Over(RouteError::Failed(error));
         }
         ModelErrorKind::QuotaExhausted
@@ -929,7 +940,7 @@ async fn handle_provider_failure(
         | ModelErrorKind::BudgetExhausted => {
             if lock_unpoisoned(&models.breakers)
                 .entry(provider.id)
-                .or_default()
+                .or_insert(PROVIDER_BREAKER)
                 .record_failure(Instant::now())
             {
                 tracing::warn!(

@@ -11,6 +11,7 @@ use cynode_db::{
     DbError,
     models::registry::{self, ModelRecord, ModelRoute, ProviderKey, ProviderRecord},
 };
+use cynode_net::ssrf::{is_localhost_name, is_private_host};
 use cynode_wire::models::{
     AddProviderKey, ModelView, ProviderKeyView, ProviderView, RouteView, SetModel, SetProvider,
 };
@@ -18,13 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::{
-    Ctx, Error, GatewayParts,
-    platform::{
-        context::EventDraft,
-        outbound::{is_this_machine, may_be_public},
-    },
-};
+use crate::{Ctx, Error, GatewayParts, platform::context::EventDraft};
 
 /// Most bytes of a script.
 const MAX_SCRIPT_BYTES: usize = 512 * 1024;
@@ -115,7 +110,7 @@ pub async fn set_provider(
 
 /// Whether an address is on this machine or in a private network, as far as it says so itself.
 pub(crate) fn is_private(url: &Url) -> bool {
-    !may_be_public(url) || is_this_machine(url)
+    is_private_host(url) || is_localhost_name(url)
 }
 
 async fn validate_provider(

@@ -1,6 +1,6 @@
 //! A connection to one server over any transport.
 
-use cynode_app::platform::outbound::may_be_public;
+use cynode_net::ssrf::is_private_host;
 use tokio_util::task::TaskTracker;
 
 use super::error::ExchangeFailure;
@@ -30,7 +30,7 @@ impl UpstreamConnection {
         match transport {
             UpstreamTransport::Http { url, headers, private } => {
                 let client = if *private { &clients.anywhere } else { &clients.public };
-                if !private && !url.parse().is_ok_and(|url| may_be_public(&url)) {
+                if !private && !url.parse().is_ok_and(|url| !is_private_host(&url)) {
                     return Err(UpstreamError::Misconfigured("its address is not a public one"));
                 }
                 HttpConnection::open_connection(client, url, headers, options.patience, tasks)

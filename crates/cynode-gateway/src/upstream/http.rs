@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use cynode_net::sse::SseEventParser;
 use futures::FutureExt as _;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
@@ -21,11 +22,16 @@ use tokio_util::task::TaskTracker;
 use super::catalog::{self, HeaderMirrors, UpstreamCatalog};
 use super::error::{ConnectionEffect, ExchangeFailure};
 use super::message::{self, ServerMessage, UpstreamEra};
-use super::sse::McpEventParser;
 use super::{
     CallProgress, MAX_ANSWER_BYTES, UpstreamCall, UpstreamError, UpstreamReply, UpstreamTool,
     header,
 };
+
+/// How many bytes one stream may carry: an answer and the notifications around it.
+const MAX_STREAM_BYTES: usize = 4 * MAX_ANSWER_BYTES;
+
+/// Room for the id, the name and the names of the fields of an event, besides its data.
+const SSE_FIELD_BYTES: usize = 1024;
 
 /// How long a message may take on whose answer nothing depends.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -385,19 +391,29 @@ impl HttpEndpoint {
         id: u64,
         progress: Option<&mpsc::Sender<CallProgress>>,
     ) -> Result<Box<RawValue>, ExchangeFailure> {
-        let mut events = McpEventParser::new(MAX_ANSWER_BYTES);
+        let too_large = |limit| ExchangeFailure::keep_connection(UpstreamError::TooLarge { limit });
+        let mut parser = SseEventParser::new(MAX_ANSWER_BYTES + SSE_FIELD_BYTES);
+        let (mut events, mut received) = (Vec::new(), 0_usize);
         while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
-            events.feed_chunk(&chunk).map_err(ExchangeFailure::keep_connection)?;
-            while let Some(data) = events.next().map_err(ExchangeFailure::keep_connection)? {
+            received = received.saturating_add(chunk.len());
+            if received > MAX_STREAM_BYTES {
+                return Err(too_large(MAX_STREAM_BYTES));
+            }
+            let parsed = parser.push_raw_bytes(&chunk, &mut events);
+            for event in events.drain(..) {
+                if event.data.len() > MAX_ANSWER_BYTES {
+                    return Err(too_large(MAX_ANSWER_BYTES));
+                }
                 // The first event of a stream may be empty, only there to give it an id.
-                if data.is_empty() {
+                if event.data.is_empty() || !event.is_message() {
                     continue;
                 }
-                if let Some(outcome) = self.handle_event(&data, id, progress) {
+                if let Some(outcome) = self.handle_event(&event.data, id, progress) {
                     self.drain_stream(response);
                     return outcome;
                 }
             }
+            parsed.map_err(|_| too_large(MAX_ANSWER_BYTES))?;
         }
         Err(ExchangeFailure::lose_connection(UpstreamError::from_transport(
             "the stream ended before the answer",

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cynode_net::circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, HalfOpen};
+use cynode_net::ssrf::PublicResolver;
 use futures::future::join_all;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
@@ -18,13 +20,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::breaker::{CircuitBreaker, FailurePhase};
 use super::connection::UpstreamConnection;
 use super::error::{ConnectionEffect, ExchangeFailure};
 use super::{
     UpstreamCall, UpstreamError, UpstreamReply, UpstreamServer, UpstreamTool, UpstreamTransport,
 };
-use crate::egress::PublicResolver;
 use cynode_core::sync::lock_unpoisoned;
 
 /// How long servers are given to end.
@@ -34,6 +34,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that anything may take, whatever a server's own limit says.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// Circuit breaker of a server: exponential backoff from the first failure on. Only an answer closes it, so that a server
+/// that accepts connections and fails at every call is not called either.
+const SERVER_BREAKER: CircuitBreaker = CircuitBreaker::new(CircuitBreakerConfig {
+    failure_threshold: 1,
+    initial_pause: Duration::from_millis(500),
+    max_pause: Duration::from_mins(1),
+    half_open: HalfOpen::AllCallers,
+});
+
+/// How many failures in a row open the breaker when the last is a broken connection. One says little: servers restart.
+const BROKEN_CONNECTION_THRESHOLD: u32 = 2;
 
 /// What is the same for all servers.
 #[derive(Clone, Debug)]
@@ -94,7 +106,7 @@ impl UpstreamPool {
         let clients = HttpClients {
             anywhere: client_builder().build().map_err(UpstreamError::from_transport)?,
             public: client_builder()
-                .dns_resolver(Arc::new(PublicResolver))
+                .dns_resolver(Arc::new(PublicResolver::default()))
                 .build()
                 .map_err(UpstreamError::from_transport)?,
         };
@@ -303,7 +315,7 @@ struct ServerEntry {
     closed: CancellationToken,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ServerConnectionState {
     connection: Option<Arc<UpstreamConnection>>,
     breaker: CircuitBreaker,
@@ -316,7 +328,7 @@ impl ServerEntry {
             max_in_flight: server.max_in_flight,
             slots: Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS)),
             connecting: AsyncMutex::default(),
-            state: Mutex::default(),
+            state: Mutex::new(ServerConnectionState { connection: None, breaker: SERVER_BREAKER }),
             closed,
         }
     }
@@ -335,7 +347,7 @@ impl ServerEntry {
         let mut state = lock_unpoisoned(&self.state);
         // A process that ended while nobody used it is simply started again.
         state.connection.take_if(|connection| !connection.is_open());
-        match (&state.connection, state.breaker.retry_after(Instant::now())) {
+        match (&state.connection, state.breaker.retry_after(Instant::now().into_std())) {
             (Some(connection), _) => Ok(Some(Arc::clone(connection))),
             (None, Some(retry_after)) => Err(UpstreamError::CircuitOpen { retry_after }),
             (None, None) => Ok(None),
@@ -359,7 +371,7 @@ impl ServerEntry {
                 Err(error)
             }
             Err(error) => {
-                state.breaker.record_failure(FailurePhase::Connecting, Instant::now());
+                state.breaker.record_failure(Instant::now().into_std());
                 Err(error)
             }
         }
@@ -393,7 +405,8 @@ impl ServerEntry {
             }
             Some(ExchangeFailure { effect: ConnectionEffect::Lose, .. }) => {
                 if give_up() {
-                    state.breaker.record_failure(FailurePhase::Connected, Instant::now());
+                    let now = Instant::now().into_std();
+                    state.breaker.record_failure_with_threshold(BROKEN_CONNECTION_THRESHOLD, now);
                 }
             }
         }

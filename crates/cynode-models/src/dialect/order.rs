@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::dialect::canonical::CanonicalEvent;
+use crate::canonical::CanonicalEvent;
 
 /// Holds events back until the parts before theirs are complete.
 ///

@@ -1,12 +1,11 @@
 //! Streams of each dialect, behind one type each.
 
 use bytes::Bytes;
+use cynode_net::sse::SseEvent;
+use serde_json::Value;
 
 use super::{Dialect, ResponseContext, chat, messages, responses};
-use crate::{
-    dialect::canonical::{CanonicalEvent, ModelError},
-    sse::SseEvent,
-};
+use crate::canonical::{CanonicalEvent, ModelError};
 
 /// Reads a provider's stream. Nothing comes after [`CanonicalEvent::Ended`] or [`CanonicalEvent::Failed`].
 #[derive(Clone, Debug)]
@@ -66,9 +65,7 @@ impl StreamDecoder {
             match &mut self.inner {
                 DialectStreamDecoder::Chat(reader) => reader.finish_stream(&mut out),
                 DialectStreamDecoder::Responses(_) | DialectStreamDecoder::Messages(_) => {
-                    out.push(CanonicalEvent::Failed(
-                        crate::dialect::canonical::stream_cut_short_error(),
-                    ));
+                    out.push(CanonicalEvent::Failed(crate::canonical::stream_cut_short_error()));
                 }
             }
         }
@@ -140,4 +137,16 @@ pub(super) fn invalid_json_event() -> CanonicalEvent {
     CanonicalEvent::Failed(ModelError::upstream_error(
         "an event of the provider's stream is not JSON",
     ))
+}
+
+/// Appends a server-sent event to `out`. JSON has no line breaks of its own, so one line of data is enough.
+pub(super) fn write_sse_event(out: &mut Vec<u8>, name: Option<&str>, data: &Value) {
+    if let Some(name) = name {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'\n');
+    }
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(data.to_string().as_bytes());
+    out.extend_from_slice(b"\n\n");
 }

@@ -3,10 +3,8 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use cynode_models::{
-    dialect::{
-        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
-        canonical::{CanonicalRequest, CanonicalResponse, ContentPart, ReasoningPart},
-    },
+    canonical::{CanonicalRequest, CanonicalResponse, ContentPart, ReasoningPart},
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext},
     tools::ToolRestorer,
 };
 use serde_json::{Map, Value, json};
@@ -198,7 +196,7 @@ impl Told<'_> {
     fn pieces(
         &self,
         provider: Dialect,
-        events: &[cynode_models::sse::SseEvent],
+        events: &[cynode_net::sse::SseEvent],
         used: &mut BTreeSet<&'static str>,
     ) -> Value {
         let said = restored(read_stream(provider, events), self.restore);

@@ -1,19 +1,17 @@
 //! What holds for every request, every answer and every cut of the bytes.
 
 use cynode_models::{
-    dialect::{
-        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder,
-        canonical::{
-            CanonicalEvent, CanonicalMessage, CanonicalRequest, CanonicalResponse, CanonicalTool,
-            ContentPart, CustomTool, CustomToolFormat, DialectExtras, DocumentPart, DocumentSource,
-            FunctionTool, ImagePart, ImageSource, MessageRole, OutputFormat, ReasoningEffort,
-            ReasoningPart, ReasoningSeal, StopReason, TextPart, ThinkingConfig, ThinkingMode,
-            TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
-        },
+    canonical::{
+        CanonicalEvent, CanonicalMessage, CanonicalRequest, CanonicalResponse, CanonicalTool,
+        ContentPart, CustomTool, CustomToolFormat, DialectExtras, DocumentPart, DocumentSource,
+        FunctionTool, ImagePart, ImageSource, MessageRole, OutputFormat, ReasoningEffort,
+        ReasoningPart, ReasoningSeal, StopReason, TextPart, ThinkingConfig, ThinkingMode,
+        TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
     },
-    sse::{SseEvent, SseEventParser},
+    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder},
     stream_observer::ResponseObserver,
 };
+use cynode_net::sse::{SseEvent, SseEventParser};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Number, Value, json};
 

@@ -1,57 +1,15 @@
 //! Bytes of streams.
 
 use cynode_models::{
-    dialect::{
-        Dialect, ResponseContext, StreamDecoder, StreamEncoder,
-        canonical::{
-            CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
-            ToolInput,
-        },
+    canonical::{
+        CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
+        ToolInput,
     },
-    sse::{SseEvent, SseEventParser, SseEventTooLong},
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
 };
 use serde_json::{Value, json};
 
 use crate::support::{gather, parse, read_stream, stream, write_stream};
-
-fn event(name: &str, data: &str) -> SseEvent {
-    SseEvent { name: name.into(), data: data.into() }
-}
-
-#[test]
-fn the_parser_knows_comments_names_several_lines_and_every_line_ending() {
-    let bytes = "\u{feff}: hello\r\nevent: a\rdata: 1\ndata:2\r\ndata\r\n\r\nid: 7\nretry: 3\n\ndata:  x\n\nevent: lost";
-    assert_eq!(parse(bytes.as_bytes()), [event("a", "1\n2\n"), event("", " x")]);
-}
-
-#[test]
-fn the_parser_gives_the_same_events_however_the_bytes_are_cut() {
-    let bytes =
-        "event: ä\r\ndata: é🦀\r\n\r\n:c\rdata: {\"a\":\rdata: 1}\r\rdata: z\n\n".as_bytes();
-    let whole = parse(bytes);
-    assert_eq!(whole, [event("ä", "é🦀"), event("", "{\"a\":\n1}"), event("", "z")]);
-    for first in 0..=bytes.len() {
-        for second in first..=bytes.len() {
-            let (mut parser, mut events) = (SseEventParser::new(100), Vec::new());
-            for piece in [&bytes[..first], &bytes[first..second], &bytes[second..]] {
-                parser.push_bytes(piece, &mut events).unwrap();
-            }
-            assert_eq!(events, whole, "cut at {first} and {second}");
-        }
-    }
-}
-
-#[test]
-fn the_parser_refuses_an_event_that_is_too_long_in_one_line_or_in_many() {
-    let refused = Err(SseEventTooLong { limit: 20 });
-    let one = format!("data: {}", "x".repeat(30));
-    assert_eq!(SseEventParser::new(20).push_bytes(one.as_bytes(), &mut Vec::new()), refused);
-    let many = "data: xxxx\n".repeat(6);
-    assert_eq!(SseEventParser::new(20).push_bytes(many.as_bytes(), &mut Vec::new()), refused);
-    let (mut short, mut events) = (SseEventParser::new(20), Vec::new());
-    assert_eq!(short.push_bytes("data: xxxx\n\n".repeat(6).as_bytes(), &mut events), Ok(()));
-    assert_eq!(events.len(), 6);
-}
 
 #[test]
 fn a_client_of_messages_gets_these_bytes() {

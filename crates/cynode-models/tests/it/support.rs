@@ -1,11 +1,9 @@
 use cynode_models::{
-    dialect::{
-        Dialect, ResponseContext, StreamDecoder, StreamEncoder,
-        canonical::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
-    },
-    sse::{SseEvent, SseEventParser},
+    canonical::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
+    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
     tools::ToolRestorer,
 };
+use cynode_net::sse::{SseEvent, SseEventParser};
 use serde_json::{Value, json};
 
 /// Every pair of a client's dialect and a provider's.

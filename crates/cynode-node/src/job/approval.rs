@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::NodeJob;
 use crate::{
-    client::{JitterBackoff, call_with_retry},
+    client::{CALL_BACKOFF, call_with_retry},
     node::NodeContext,
     workers::PermissionPrompt,
 };
@@ -33,7 +33,7 @@ impl PermissionRequester {
     async fn poll_permission(&self, title: String, input: Value) -> bool {
         let fencing_token = self.job.fencing_token();
         let ask = AskPermission { fencing_token, title, input, wait_ms: PERMISSION_WAIT_MS };
-        let mut backoff = JitterBackoff::default();
+        let mut backoff = CALL_BACKOFF;
         loop {
             let began = Instant::now();
             match call_with_retry(|| self.node.client.request_permission(self.job.job_id(), &ask))
@@ -43,9 +43,9 @@ impl PermissionRequester {
                 Ok(PermissionAnswer::Refused) => return false,
                 // Whoever answers at once without an answer is not to be asked again at once.
                 Ok(PermissionAnswer::Waiting) if began.elapsed() < MIN_LONG_POLL_DURATION => {
-                    backoff.sleep_next_delay().await;
+                    backoff.wait_next_delay().await;
                 }
-                Ok(PermissionAnswer::Waiting) => backoff = JitterBackoff::default(),
+                Ok(PermissionAnswer::Waiting) => backoff.reset_failures(),
                 Err(error) => {
                     self.job.push_note(format!("nobody could be asked: {error}"));
                     return false;

@@ -22,7 +22,7 @@ use super::{
     trusted_command::TrustedCommandError,
 };
 use crate::{
-    client::{JitterBackoff, call_with_retry},
+    client::{CALL_BACKOFF, call_with_retry},
     node::NodeContext,
     sandbox::{Backend, SandboxExit},
     sockets::{AgentEgress, EgressAllowlist, JobEgress, JobSockets},
@@ -239,7 +239,7 @@ async fn fetch_mirror(
 ) -> Result<PathBuf, TurnFailure> {
     let project = job.assignment().project_id;
     let alone = node.mirror_lock(project);
-    let mut backoff = JitterBackoff::default();
+    let mut backoff = CALL_BACKOFF;
     let mut tries = 0;
     loop {
         let found = call_with_retry(|| node.client.repository_access(job.job_id())).await;
@@ -256,7 +256,7 @@ async fn fetch_mirror(
                 if error.is_retryable() && !error.is_full() && tries < MAX_FETCH_ATTEMPTS =>
             {
                 job.push_note(format!("the repository could not be fetched, again: {error}"));
-                backoff.sleep_next_delay().await;
+                backoff.wait_next_delay().await;
             }
             made => return Ok(made?),
         }

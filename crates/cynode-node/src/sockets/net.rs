@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::globally_routable::is_globally_routable;
+use cynode_net::ssrf::retain_public_addresses;
 use cynode_wire::nodes::JobEventData;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Empty};
@@ -45,7 +45,6 @@ pub(crate) type Resolve =
 pub(crate) struct EgressAllowlist {
     hosts: BTreeSet<String>,
     resolve: Resolve,
-    reachable: fn(IpAddr) -> bool,
 }
 
 impl EgressAllowlist {
@@ -58,7 +57,7 @@ impl EgressAllowlist {
         let resolve: Resolve = Arc::new(|host, port| {
             Box::pin(async move { lookup_host((host, port)).await.map(Iterator::collect) })
         });
-        (!hosts.is_empty()).then_some(Self { hosts, resolve, reachable: is_globally_routable })
+        (!hosts.is_empty()).then_some(Self { hosts, resolve })
     }
 
     /// The addresses behind a host, when it may be asked.
@@ -75,7 +74,7 @@ impl EgressAllowlist {
         let found = timeout(CONNECT_TIMEOUT, (self.resolve)(host.clone(), port)).await;
         let found = found.map_err(|_| format!("`{host}` was not found in time"))?;
         let found = found.map_err(|error| format!("`{host}` was not found: {error}"))?;
-        let open: Vec<_> = found.into_iter().filter(|to| (self.reachable)(to.ip())).collect();
+        let open = retain_public_addresses(found);
         if open.is_empty() { Err(format!("`{host}` leads to no public address")) } else { Ok(open) }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use cynode_net::sse::SseEventParser;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, StatusCode, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
@@ -116,8 +117,9 @@ fn find_rpc_answer(body: &str) -> Option<Value> {
     let answers = |message: &Value| message["id"] == 1 && message.get("method").is_none();
     let whole = serde_json::from_str::<Value>(body).ok().filter(answers);
     whole.or_else(|| {
-        let data = body.lines().filter_map(|line| line.strip_prefix("data:"));
-        data.filter_map(|data| serde_json::from_str(data.trim_start()).ok()).find(answers)
+        let mut events = Vec::new();
+        SseEventParser::new(MAX_RESPONSE_BYTES).push_bytes(body.as_bytes(), &mut events).ok()?;
+        events.iter().filter_map(|event| serde_json::from_str(&event.data).ok()).find(answers)
     })
 }
 

@@ -24,7 +24,7 @@ use super::{
     process::{self, InstructionListener, ProgramOutcome},
     stops,
 };
-use crate::{client::JitterBackoff, sandbox::SandboxExit};
+use crate::{client::CALL_BACKOFF, sandbox::SandboxExit};
 
 /// How often the list of tools is asked for.
 const MAX_LISTING_ATTEMPTS: u32 = 5;
@@ -256,14 +256,14 @@ impl ScriptedSession {
             Value::Null => Map::new(),
             other => return Ok(other),
         };
-        let mut backoff = JitterBackoff::default();
+        let mut backoff = CALL_BACKOFF;
         let mut left = MAX_LISTING_ATTEMPTS;
         let takes = loop {
             left -= 1;
             match mcp_client::fetch_tool_arguments(&self.gate, tool).await {
                 Ok(takes) => break takes,
                 Err(error) if left == 0 => return Err(error),
-                Err(_) => backoff.sleep_next_delay().await,
+                Err(_) => backoff.wait_next_delay().await,
             }
         };
         // What the gate does not show it will refuse, with a reason: that is for the call to find out.

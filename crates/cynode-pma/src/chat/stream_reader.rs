@@ -8,37 +8,10 @@ use serde_json::{Value, json};
 use super::turn::TurnUsage;
 
 /// Most bytes of one event, of all text, and of all arguments of a round.
-const MAX_ROUND_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_ROUND_BYTES: usize = 1024 * 1024;
 
 /// Most calls of tools in a round.
 const MAX_TOOL_CALLS: usize = 16;
-
-/// Takes the data of events out of bytes, cut anywhere.
-#[derive(Debug, Default)]
-pub(super) struct SseDataReader {
-    held: Vec<u8>,
-}
-
-impl SseDataReader {
-    /// Takes the next bytes and gives the data of the lines that they complete. One line is one event here.
-    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
-        self.held.extend_from_slice(bytes);
-        let mut data = Vec::new();
-        let mut from = 0;
-        while let Some(end) = self.held[from..].iter().position(|byte| *byte == b'\n') {
-            let line = &self.held[from..from + end];
-            from += end + 1;
-            if let Some(value) = line.strip_prefix(b"data:") {
-                data.push(String::from_utf8_lossy(value).trim().to_owned());
-            }
-        }
-        self.held.drain(..from);
-        if self.held.len() > MAX_ROUND_BYTES {
-            return Err("a piece of the answer is too long".into());
-        }
-        Ok(data)
-    }
-}
 
 /// A call of a tool that a model asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -206,8 +179,6 @@ struct FunctionDelta {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -283,8 +254,6 @@ mod tests {
 
     #[test]
     fn an_answer_without_end_is_refused() {
-        let mut lines = SseDataReader::default();
-        assert!(lines.push_bytes(&vec![b'x'; MAX_ROUND_BYTES + 1]).is_err());
         let mut round = CompletionRound::default();
         let piece =
             json!({ "choices": [{ "delta": { "content": "x".repeat(600_000) } }] }).to_string();
@@ -296,24 +265,5 @@ mod tests {
         };
         assert!((0..MAX_TOOL_CALLS).all(|index| round.apply_chunk(&call(index)).is_ok()));
         assert!(round.apply_chunk(&call(MAX_TOOL_CALLS)).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn however_bytes_are_cut_the_same_data_comes_out(
-            data in proptest::collection::vec("[a-zäö{}:\" ]{0,20}", 0..8), cuts in proptest::collection::vec(0usize..200, 0..8),
-        ) {
-            let stream: String = data.iter().map(|data| format!("data: {data}\r\n: note\n\n")).collect();
-            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
-            cuts.sort_unstable();
-            cuts.push(stream.len());
-            let (mut lines, mut from, mut got) = (SseDataReader::default(), 0, Vec::new());
-            for cut in cuts {
-                got.extend(lines.push_bytes(&stream.as_bytes()[from..cut]).unwrap());
-                from = cut;
-            }
-            let expected: Vec<String> = data.iter().map(|data| data.trim().to_owned()).collect();
-            prop_assert_eq!(got, expected);
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, ops::AddAssign};
 
 use cynode_core::models::{Tier, no_model_message};
+use cynode_net::sse::SseEventParser;
 use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -10,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     offer::{select_tools, to_tool_definitions},
-    stream_reader::{ChunkContent, CompletionRound, ModelToolCall, SseDataReader},
+    stream_reader::{ChunkContent, CompletionRound, MAX_ROUND_BYTES, ModelToolCall},
 };
 use crate::{
     decision_context::DecisionError,
@@ -191,21 +192,23 @@ async fn stream_round(
     out: &mpsc::Sender<TurnEvent>,
 ) -> Result<CompletionRound, TurnError> {
     let mut answer = voice.stream_completion(question).await.map_err(TurnError::from_llm_error)?;
-    let (mut lines, mut round) = (SseDataReader::default(), CompletionRound::default());
-    let mut begun = false;
+    let (mut parser, mut events) = (SseEventParser::new(MAX_ROUND_BYTES), Vec::new());
+    let (mut round, mut begun) = (CompletionRound::default(), false);
     while let Some(bytes) = answer.next().await.map_err(TurnError::from_llm_error)? {
-        for data in lines.push_bytes(&bytes).map_err(TurnError::invalid_response)? {
-            let (created, text) =
-                match round.apply_chunk(&data).map_err(TurnError::invalid_response)? {
-                    ChunkContent::Text { created, text } => (created, Some(text)),
-                    ChunkContent::Kept { created } => (created, None),
-                    ChunkContent::Failed(object) => {
-                        let told =
-                            object["message"].as_str().unwrap_or("the model failed").to_owned();
-                        return Err(TurnError { trouble: DecisionError::Transient(told), object });
-                    }
-                    ChunkContent::End => return Ok(round),
-                };
+        parser
+            .push_bytes(&bytes, &mut events)
+            .map_err(|_| TurnError::invalid_response("a piece of the answer is too long".into()))?;
+        for event in events.drain(..) {
+            let chunk = round.apply_chunk(event.data.trim());
+            let (created, text) = match chunk.map_err(TurnError::invalid_response)? {
+                ChunkContent::Text { created, text } => (created, Some(text)),
+                ChunkContent::Kept { created } => (created, None),
+                ChunkContent::Failed(object) => {
+                    let told = object["message"].as_str().unwrap_or("the model failed").to_owned();
+                    return Err(TurnError { trouble: DecisionError::Transient(told), object });
+                }
+                ChunkContent::End => return Ok(round),
+            };
             if !std::mem::replace(&mut begun, true) {
                 out.send(TurnEvent::Began(created))
                     .await

@@ -9,9 +9,8 @@ use super::{
     decision_kind_name, find_recorded_answer, request_digest, schema_digest, select_model,
 };
 use crate::{
-    backoff::JitteredBackoff,
     decision_context::{BoxedFuture, DecisionBackend, DecisionError, DecisionRequest},
-    mcp_client::{OrchestratorClient, OrchestratorError},
+    mcp_client::{ORCHESTRATOR_BACKOFF, OrchestratorClient, OrchestratorError},
 };
 
 /// How often the orchestrator is told of a decision that it cannot take.
@@ -86,14 +85,14 @@ impl<'a> LiveBackend<'a> {
     async fn announce_decision(&self) -> Result<(), DecisionError> {
         let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
         let begin = BeginDecision { handoff_id, fencing_token };
-        let (mut tries, mut backoff) = (0, JitteredBackoff::default());
+        let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
         loop {
             tries += 1;
             match self.host.begin_decision(&self.handoff.context.trace_id, &begin).await {
                 Ok(DecisionPermit { paused: false }) => return Ok(()),
                 Ok(DecisionPermit { paused: true }) => return Err(DecisionError::Paused),
                 Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
-                    backoff.sleep_next().await;
+                    backoff.wait_next_delay().await;
                 }
                 Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
                     return Err(DecisionError::Transient(format!(
@@ -122,13 +121,13 @@ impl<'a> LiveBackend<'a> {
             prompt,
             calls: insisted.calls.clone(),
         };
-        let (mut tries, mut backoff) = (0, JitteredBackoff::default());
+        let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
         loop {
             tries += 1;
             match self.host.record_decision(&self.handoff.context.trace_id, &record).await {
                 Ok(()) => return Ok(()),
                 Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
-                    backoff.sleep_next().await;
+                    backoff.wait_next_delay().await;
                 }
                 Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
                     return Err(DecisionError::Transient(format!(

@@ -56,7 +56,7 @@ fn no_database_driver_is_linked_and_nothing_of_ours_that_has_one() {
     assert_eq!(found, Vec::<&String>::new());
     let ours: Vec<&str> =
         linked.iter().map(String::as_str).filter(|name| name.starts_with("cynode")).collect();
-    assert_eq!(ours, ["cynode-core", "cynode-pma", "cynode-wire"]);
+    assert_eq!(ours, ["cynode-core", "cynode-net", "cynode-pma", "cynode-wire"]);
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {

@@ -8,19 +8,21 @@ use crate::source::root;
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("cynode-core", &[]),
+    ("cynode-net", &[]),
     ("cynode-wire", &["cynode-core"]),
     ("cynode-policy", &["cynode-core", "cynode-wire"]),
     ("cynode-audit", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-db", &["cynode-core", "cynode-wire", "cynode-policy"]),
-    ("cynode-models", &["cynode-core", "cynode-wire", "cynode-policy"]),
-    ("cynode-notify", &["cynode-core"]),
-    ("cynode-forge", &["cynode-core"]),
+    ("cynode-models", &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy"]),
+    ("cynode-notify", &["cynode-core", "cynode-net"]),
+    ("cynode-forge", &["cynode-core", "cynode-net"]),
     (
         "cynode-app",
         &[
             "cynode-core",
+            "cynode-net",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
@@ -30,13 +32,17 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "cynode-forge",
         ],
     ),
-    ("cynork", &["cynode-core", "cynode-wire"]),
-    ("cynode-gateway", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
+    ("cynork", &["cynode-core", "cynode-net", "cynode-wire"]),
+    (
+        "cynode-gateway",
+        &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy", "cynode-app"],
+    ),
     ("cynode-api", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
     (
         "cynode",
         &[
             "cynode-core",
+            "cynode-net",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
@@ -49,12 +55,19 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "cynork",
         ],
     ),
-    ("cynode-pma", &["cynode-core", "cynode-wire", "cynode-policy"]),
-    ("cynode-runner", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-pma", &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy"]),
+    ("cynode-runner", &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy"]),
     ("cynode-sandbox-init", &[]),
     (
         "cynode-node",
-        &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-sandbox-init"],
+        &[
+            "cynode-core",
+            "cynode-net",
+            "cynode-wire",
+            "cynode-policy",
+            "cynode-audit",
+            "cynode-sandbox-init",
+        ],
     ),
     ("cynode-testkit-db", &["cynode-core", "cynode-db"]),
     (

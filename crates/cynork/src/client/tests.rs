@@ -119,17 +119,15 @@ async fn a_stream_that_a_failure_ended_says_which() {
 }
 
 #[test]
-fn events_are_read_one_by_one_and_remarks_are_nothing() {
+fn an_event_keeps_its_id_its_name_and_its_data() {
     let bytes = b": hello\n\nid: 1.2\nevent: task.created\ndata: {\"a\":1}\ndata: 2\n\nid: 3";
-    let (block, behind) = find_event_end(bytes).unwrap();
-    assert_eq!(parse_event(&bytes[..block]), ServerSentEvent::default());
-    let (block, _) = find_event_end(&bytes[behind..]).unwrap();
-    let heard = parse_event(&bytes[behind..behind + block]);
+    let mut events = Vec::new();
+    SseEventParser::new(MAX_EVENT_BYTES).push_raw_bytes(bytes, &mut events).unwrap();
+    let events: Vec<_> = events.into_iter().map(ServerSentEvent::from).collect();
     let wanted = ServerSentEvent {
         id: "1.2".into(),
         event: "task.created".into(),
         data: "{\"a\":1}\n2".into(),
     };
-    assert_eq!(heard, wanted);
-    assert_eq!(find_event_end(b"id: 3"), None);
+    assert_eq!(events, [wanted]);
 }

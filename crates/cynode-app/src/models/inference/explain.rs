@@ -200,10 +200,9 @@ impl RoutingExplainer<'_> {
             let until = format_timestamp(until);
             return Some(format!("the keys of provider `{}` rest until {until}", provider.name));
         }
-        let open = lock_unpoisoned(&self.models.breakers).get(&provider.id).copied();
-        let now = Instant::now();
-        let again = open.and_then(|breaker| breaker.open_until(now))?;
-        let seconds = again.duration_since(now).max(Duration::from_secs(1)).as_secs();
+        let breaker = lock_unpoisoned(&self.models.breakers).get(&provider.id).copied()?;
+        let pause = breaker.retry_after(Instant::now())?;
+        let seconds = pause.max(Duration::from_secs(1)).as_secs();
         Some(format!(
             "provider `{}` keeps failing: its circuit breaker is open for {seconds} s",
             provider.name

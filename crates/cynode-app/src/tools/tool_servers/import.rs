@@ -1,14 +1,12 @@
 //! Validates the address of a tool server and imports a registry's document.
 
 use cynode_core::roles::UserRole;
+use cynode_net::ssrf::{is_localhost_name, is_private_host};
 use cynode_wire::tools::ServerTransport;
 use serde_json::Value;
 use url::Url;
 
-use crate::{
-    Error,
-    platform::outbound::{is_this_machine, may_be_public},
-};
+use crate::Error;
 
 /// The streamable HTTP remote of a registry's `server.json`.
 pub(super) fn transport_from_document(document: &Value) -> Result<ServerTransport, Error> {
@@ -83,5 +81,5 @@ fn is_private(url: &Url) -> bool {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         [".internal", ".local"].iter().any(|end| name.ends_with(end))
     };
-    !may_be_public(url) || is_this_machine(url) || url.domain().is_some_and(inside)
+    is_private_host(url) || is_localhost_name(url) || url.domain().is_some_and(inside)
 }

@@ -1,13 +1,15 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::decode_tool_call;
-use crate::dialect::{
-    Dialect, DialectCodec as _, ResponseContext,
+use crate::{
     canonical::{
         CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart, StopReason,
         TokenUsage, ToolCall, ToolInput,
     },
-    fields::{JsonFields, text_field, token_count_at},
+    dialect::{
+        Dialect, DialectCodec as _, ResponseContext,
+        fields::{JsonFields, text_field, token_count_at},
+    },
 };
 
 /// What a provider answered.

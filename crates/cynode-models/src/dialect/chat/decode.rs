@@ -2,16 +2,18 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::dialect::{
-    Dialect,
+use crate::{
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, CustomTool,
         CustomToolFormat, DialectExtras, DocumentPart, DocumentSource, ForeignValue, FunctionTool,
         ImagePart, ImageSource, MessageRole, ModelError, OutputFormat, ReasoningEffort,
         ReasoningPart, TextPart, ThinkingConfig, ToolCall, ToolChoice, ToolInput, ToolResult,
     },
-    fields::{self, JsonFields},
-    media::split_data_url,
+    dialect::{
+        Dialect,
+        fields::{self, JsonFields},
+        media::split_data_url,
+    },
 };
 
 const DIALECT: Dialect = Dialect::Chat;

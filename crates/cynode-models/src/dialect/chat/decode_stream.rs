@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
 use super::{
@@ -7,12 +8,8 @@ use super::{
     decode::arguments_text,
 };
 use crate::{
-    dialect::{
-        Dialect, DialectCodec as _,
-        canonical::{CanonicalEvent, ContentPart, PartStart, TokenUsage, stream_cut_short_error},
-        fields::text_field,
-    },
-    sse::SseEvent,
+    canonical::{CanonicalEvent, ContentPart, PartStart, TokenUsage, stream_cut_short_error},
+    dialect::{Dialect, DialectCodec as _, fields::text_field},
 };
 
 /// Reads the chunks of a provider.
@@ -130,12 +127,12 @@ impl ChatStreamDecoder {
             before => {
                 out.extend(before.map(|(_, index)| CanonicalEvent::PartEnded { index: *index }));
                 let (id, name) = (id.to_owned(), name.to_owned());
-                let part = ContentPart::ToolCall(crate::dialect::canonical::ToolCall {
+                let part = ContentPart::ToolCall(crate::canonical::ToolCall {
                     id: id.clone(),
                     name: name.clone(),
                     namespace: None,
-                    input: crate::dialect::canonical::ToolInput::Json(String::new()),
-                    extras: crate::dialect::canonical::DialectExtras::default(),
+                    input: crate::canonical::ToolInput::Json(String::new()),
+                    extras: crate::canonical::DialectExtras::default(),
                 });
                 let opening = PartStart::ToolCall { id: id.clone(), name, namespace: None, free };
                 let index = self.start_part(opening, part, out);

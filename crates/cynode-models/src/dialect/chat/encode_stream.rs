@@ -4,12 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{encode_finish_reason, encode_usage, response_id};
 use crate::{
-    dialect::{
-        Dialect, ResponseContext,
-        canonical::{CanonicalEvent, ContentPart, PartStart},
-        errors::openai_error_object,
-    },
-    sse,
+    canonical::{CanonicalEvent, ContentPart, PartStart},
+    dialect::{Dialect, ResponseContext, errors::openai_error_object, stream::write_sse_event},
 };
 
 /// Writes chunks for a client.
@@ -71,14 +67,14 @@ impl ChatStreamEncoder {
                 if self.reply.include_usage {
                     let mut chunk = self.chunk_header(&json!([]));
                     chunk.insert("usage".into(), json!(usage.as_ref().map(encode_usage)));
-                    sse::write_sse_event(out, None, &Value::Object(chunk));
+                    write_sse_event(out, None, &Value::Object(chunk));
                 }
                 out.extend_from_slice(b"data: [DONE]\n\n");
             }
             CanonicalEvent::Failed(error) => {
                 // No `[DONE]`: what is here is not an answer.
                 let error = json!({ "error": openai_error_object(Dialect::Chat, &error) });
-                sse::write_sse_event(out, None, &error);
+                write_sse_event(out, None, &error);
             }
         }
     }
@@ -109,7 +105,7 @@ impl ChatStreamEncoder {
         if self.reply.include_usage {
             chunk.insert("usage".into(), Value::Null);
         }
-        sse::write_sse_event(out, None, &Value::Object(chunk));
+        write_sse_event(out, None, &Value::Object(chunk));
     }
 
     fn chunk_header(&self, choices: &Value) -> Map<String, Value> {

@@ -1,15 +1,17 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::decode_thinking_block;
-use crate::dialect::{
-    Dialect, DialectCodec as _, ResponseContext,
+use crate::{
     canonical::{
         CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningSeal, StopReason,
         TokenUsage, ToolCall, ToolInput,
     },
-    chat::response_id,
-    fields::{JsonFields, text_field, token_count_at},
-    seals,
+    dialect::{
+        Dialect, DialectCodec as _, ResponseContext,
+        chat::response_id,
+        fields::{JsonFields, text_field, token_count_at},
+        seals,
+    },
 };
 
 const DIALECT: Dialect = Dialect::Messages;

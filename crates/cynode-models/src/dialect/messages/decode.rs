@@ -1,15 +1,17 @@
 use serde_json::Value;
 
-use crate::dialect::{
-    Dialect,
+use crate::{
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, DocumentPart,
         DocumentSource, ForeignValue, FunctionTool, ImagePart, ImageSource, MessageRole,
         ModelError, OutputFormat, ReasoningEffort, ReasoningPart, ReasoningSeal, TextPart,
         ThinkingConfig, ThinkingMode, ToolCall, ToolChoice, ToolInput, ToolResult,
     },
-    fields::{self, JsonFields},
-    seals,
+    dialect::{
+        Dialect,
+        fields::{self, JsonFields},
+        seals,
+    },
 };
 
 const DIALECT: Dialect = Dialect::Messages;

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use cynode_net::sse::SseEvent;
 use serde_json::{Map, Value};
 
 use super::{
@@ -7,14 +8,8 @@ use super::{
     decode::decode_redacted_seal,
 };
 use crate::{
-    dialect::{
-        Dialect, DialectCodec as _,
-        canonical::{CanonicalEvent, ModelError, PartStart, StopReason},
-        fields::text_field,
-        seals,
-        stream::invalid_json_event,
-    },
-    sse::SseEvent,
+    canonical::{CanonicalEvent, ModelError, PartStart, StopReason},
+    dialect::{Dialect, DialectCodec as _, fields::text_field, seals, stream::invalid_json_event},
 };
 
 const DIALECT: Dialect = Dialect::Messages;

@@ -4,15 +4,11 @@ use serde_json::{Value, json};
 
 use super::answer::{encode_stop_fields, encode_thinking_block, encode_usage};
 use crate::{
+    canonical::{CanonicalEvent, PartStart},
     dialect::{
-        Dialect, ResponseContext,
-        canonical::{CanonicalEvent, PartStart},
-        chat::response_id,
-        errors::anthropic_error_object,
-        order::PartSequencer,
-        seals,
+        Dialect, ResponseContext, chat::response_id, errors::anthropic_error_object,
+        order::PartSequencer, seals, stream::write_sse_event,
     },
-    sse,
 };
 
 const DIALECT: Dialect = Dialect::Messages;
@@ -148,5 +144,5 @@ fn write_named_event(out: &mut Vec<u8>, name: &str, fields: Value) {
     if let Value::Object(fields) = fields {
         data.extend(fields);
     }
-    sse::write_sse_event(out, Some(name), &Value::Object(data));
+    write_sse_event(out, Some(name), &Value::Object(data));
 }

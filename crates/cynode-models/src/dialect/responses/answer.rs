@@ -4,16 +4,18 @@ use super::{
     decode::{decode_reasoning, decode_tool_call},
     encode,
 };
-use crate::dialect::{
-    Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
+use crate::{
     canonical::{
         CanonicalRequest, CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart,
         StopReason, TokenUsage, ToolCall, ToolInput,
     },
-    chat::{resolve_effort, response_id},
-    errors::openai_error_code,
-    fields::{JsonFields, text_field, token_count_at},
-    seals,
+    dialect::{
+        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
+        chat::{resolve_effort, response_id},
+        errors::openai_error_code,
+        fields::{JsonFields, text_field, token_count_at},
+        seals,
+    },
 };
 
 const DIALECT: Dialect = Dialect::Responses;

@@ -1,7 +1,6 @@
 use serde_json::{Map, Value, json};
 
-use crate::dialect::{
-    Dialect,
+use crate::{
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, CustomTool,
         CustomToolFormat, DialectExtras, DocumentPart, DocumentSource, ForeignValue, FunctionTool,
@@ -9,9 +8,12 @@ use crate::dialect::{
         ReasoningPart, TextPart, ThinkingConfig, ToolCall, ToolChoice, ToolInput, ToolNamespace,
         ToolResult,
     },
-    chat::{empty_parameter_schema, parse_file_source, parse_image_source},
-    fields::{self, JsonFields},
-    seals,
+    dialect::{
+        Dialect,
+        chat::{empty_parameter_schema, parse_file_source, parse_image_source},
+        fields::{self, JsonFields},
+        seals,
+    },
 };
 
 const DIALECT: Dialect = Dialect::Responses;

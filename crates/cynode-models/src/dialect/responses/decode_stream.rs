@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
 use super::{
@@ -7,13 +8,8 @@ use super::{
     decode::decode_reasoning,
 };
 use crate::{
-    dialect::{
-        Dialect, DialectCodec as _,
-        canonical::{CanonicalEvent, ModelError, PartStart},
-        fields::text_field,
-        stream::invalid_json_event,
-    },
-    sse::SseEvent,
+    canonical::{CanonicalEvent, ModelError, PartStart},
+    dialect::{Dialect, DialectCodec as _, fields::text_field, stream::invalid_json_event},
 };
 
 const DIALECT: Dialect = Dialect::Responses;

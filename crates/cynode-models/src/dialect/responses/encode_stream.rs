@@ -6,15 +6,11 @@ use super::answer::{
     ResponseFrame, encode_content_part, encode_item, incomplete_reason, item_id_of,
 };
 use crate::{
-    dialect::{
-        ResponseContext,
-        canonical::{
-            CanonicalEvent, ContentPart, ModelError, PartStart, ReasoningPart, ResponseAssembler,
-            ToolCall, ToolInput,
-        },
-        chat::response_id,
+    canonical::{
+        CanonicalEvent, ContentPart, ModelError, PartStart, ReasoningPart, ResponseAssembler,
+        ToolCall, ToolInput,
     },
-    sse,
+    dialect::{ResponseContext, chat::response_id, stream::write_sse_event},
 };
 
 /// Writes events for a client.
@@ -232,6 +228,6 @@ impl ResponsesStreamEncoder {
             data.extend(fields);
         }
         self.sequence += 1;
-        sse::write_sse_event(out, Some(name), &Value::Object(data));
+        write_sse_event(out, Some(name), &Value::Object(data));
     }
 }
