@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind};
+use crate::dialect::canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind};
 
 /// A directory of kept answers.
 #[derive(Clone, Debug)]
@@ -129,9 +129,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
+    use crate::dialect::{
+        Dialect, DialectCodec as _,
         canonical::{ContentPart, StopReason},
-        dialect::{Dialect, DialectCodec as _},
     };
 
     fn asked(text: &str, stream: bool) -> CanonicalRequest {

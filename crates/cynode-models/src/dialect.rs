@@ -3,6 +3,7 @@
 //! Each submodule has the same six functions and two machines, a stream reader and a stream writer; this module only
 //! chooses between them. To add a word, add it to [`crate::talk`] and let the compiler show where each dialect must say it.
 
+pub mod canonical;
 pub mod chat;
 pub mod messages;
 pub mod responses;
@@ -25,7 +26,7 @@ pub use self::{
     stream::{StreamDecoder, StreamEncoder},
 };
 use crate::{
-    canonical::{
+    dialect::canonical::{
         CanonicalRequest, CanonicalResponse, CanonicalTool, ExtrasLevel, FunctionTool, ModelError,
     },
     tools::{flat_tool_name, to_function_tool},

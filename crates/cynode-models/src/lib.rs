@@ -9,7 +9,6 @@
 //! **Invariant**: only [`upstream`] speaks to a network and only [`cassette`] to a disk; no input makes the rest panic. What
 //! a dialect cannot say is refused in words, or is one of the few things that the readme of the golden corpus lists.
 
-pub mod canonical;
 pub mod cassette;
 pub mod cost_bound;
 pub mod dialect;

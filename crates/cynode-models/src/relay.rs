@@ -5,11 +5,13 @@ use cynode_net::sse::{SseEvent, SseEventParser, SseEventTooLong};
 use serde_json::Value;
 
 use crate::{
-    canonical::{
-        CanonicalEvent, CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind,
-        ResponseAssembler,
+    dialect::{
+        Dialect, ResponseContext, StreamDecoder, StreamEncoder,
+        canonical::{
+            CanonicalEvent, CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind,
+            ResponseAssembler,
+        },
     },
-    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
     stream_observer::{ResponseObservation, ResponseObserver},
     tools::ToolRestorer,
 };
@@ -179,7 +181,7 @@ impl StreamRelay {
         let seen = self.observer.finish_stream();
         if let Some(error) = &seen.error
             && seen.stop.is_none()
-            && *error == crate::canonical::stream_cut_short_error()
+            && *error == crate::dialect::canonical::stream_cut_short_error()
         {
             let mut writer = StreamEncoder::new(self.client, with_observed_id(self.reply, &seen));
             out.extend_from_slice(&writer.encode_event(CanonicalEvent::Failed(error.clone())));
@@ -251,7 +253,7 @@ impl StreamAssembler {
         }
         let mut events = Vec::new();
         if self.parser.push_bytes(bytes, &mut events).is_err() {
-            self.failed = Some(crate::canonical::stream_cut_short_error());
+            self.failed = Some(crate::dialect::canonical::stream_cut_short_error());
         }
         for event in events {
             for event in self.reader.decode_event(&event) {
@@ -293,7 +295,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::canonical::TokenUsage;
+    use crate::dialect::canonical::TokenUsage;
 
     const CHAT: &str = concat!(
         "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,",
@@ -483,7 +485,7 @@ mod tests {
         };
         for size in [1, 9, cut.len()] {
             let (out, seen) = passed(relay(), cut, size);
-            assert_eq!(seen.error, Some(crate::canonical::stream_cut_short_error()));
+            assert_eq!(seen.error, Some(crate::dialect::canonical::stream_cut_short_error()));
             let told = read(&out);
             assert!(told.len() > 1 && told.last().unwrap().to_string().contains("error"), "{out}");
             let (mut failing, mut out) = (relay(), Vec::new());

@@ -3,9 +3,10 @@
 use cynode_core::models::ProviderKind;
 use serde_json::{Map, Value, json};
 
-use crate::{
+use crate::dialect::{
+    Dialect,
     canonical::{ModelError, ModelErrorKind},
-    dialect::{Dialect, messages::clamp_thinking_budget},
+    messages::clamp_thinking_budget,
 };
 
 /// Kinds of tools that the client itself runs; all others are run by the provider.

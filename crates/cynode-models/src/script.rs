@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::canonical::{
+use crate::dialect::canonical::{
     CanonicalRequest, CanonicalResponse, CanonicalTool, ContentPart, DialectExtras, MessageRole,
     ModelError, ModelErrorKind, StopReason, TokenUsage, ToolCall, ToolInput,
 };

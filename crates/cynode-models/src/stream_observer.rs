@@ -3,12 +3,12 @@
 use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _, StreamDecoder,
     canonical::{
         CanonicalEvent, CanonicalResponse, ContentPart, ModelError, StopReason, TokenUsage,
         ToolCall, ToolInput,
     },
-    dialect::{Dialect, DialectCodec as _, StreamDecoder},
 };
 
 /// What was seen of an answer.
@@ -97,7 +97,7 @@ impl ResponseObserver {
                 (seen.id, seen.model, seen.usage) = (id.clone(), model.clone(), *usage);
             }
             CanonicalEvent::PartStarted { opening, .. } => {
-                if let crate::canonical::PartStart::ToolCall { .. } = opening {
+                if let crate::dialect::canonical::PartStart::ToolCall { .. } = opening {
                     seen.tool_calls += 1;
                 }
             }

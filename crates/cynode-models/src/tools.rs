@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::dialect::{
+    Dialect,
     canonical::{
         CanonicalEvent, CanonicalRequest, CanonicalResponse, CanonicalTool, ContentPart,
         CustomTool, CustomToolFormat, FunctionTool, PartStart, ToolCall, ToolInput,
     },
-    dialect::Dialect,
 };
 
 /// The one property of a function that stands for a free-text tool.

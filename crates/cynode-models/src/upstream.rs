@@ -24,9 +24,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::{
+use crate::dialect::{
+    DialectCodec as _,
     canonical::{ModelError, ModelErrorKind},
-    dialect::DialectCodec as _,
 };
 
 /// Longest time to connect.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Dialect, fields::text_field};
-use crate::canonical::{ModelError, ModelErrorKind};
+use crate::dialect::canonical::{ModelError, ModelErrorKind};
 
 /// An error as a client gets it, before anything has been answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct WireError {
 }
 
 /// What agents look for when a conversation has become too long.
-const CONTEXT_LENGTH_CODE: &str = crate::canonical::CONTEXT_LENGTH_CODE;
+const CONTEXT_LENGTH_CODE: &str = crate::dialect::canonical::CONTEXT_LENGTH_CODE;
 const PROMPT_TOO_LONG_MESSAGE: &str = "prompt is too long";
 
 pub(super) fn encode_wire_error(dialect: Dialect, error: &ModelError) -> WireError {

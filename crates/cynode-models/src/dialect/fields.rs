@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::Dialect;
-use crate::canonical::{ContentPart, DialectExtras, ModelError};
+use crate::dialect::canonical::{ContentPart, DialectExtras, ModelError};
 
 /// An object of which some fields have been read.
 #[derive(Debug)]

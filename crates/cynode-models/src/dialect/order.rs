@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::canonical::CanonicalEvent;
+use crate::dialect::canonical::CanonicalEvent;
 
 /// Holds events back until the parts before theirs are complete.
 ///

@@ -5,7 +5,7 @@
 //! that did not make it.
 
 use super::Dialect;
-use crate::canonical::ReasoningSeal;
+use crate::dialect::canonical::ReasoningSeal;
 
 const SEAL_PREFIX: &str = "cynode.";
 

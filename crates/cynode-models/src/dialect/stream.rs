@@ -5,7 +5,7 @@ use cynode_net::sse::SseEvent;
 use serde_json::Value;
 
 use super::{Dialect, ResponseContext, chat, messages, responses};
-use crate::canonical::{CanonicalEvent, ModelError};
+use crate::dialect::canonical::{CanonicalEvent, ModelError};
 
 /// Reads a provider's stream. Nothing comes after [`CanonicalEvent::Ended`] or [`CanonicalEvent::Failed`].
 #[derive(Clone, Debug)]
@@ -65,7 +65,9 @@ impl StreamDecoder {
             match &mut self.inner {
                 DialectStreamDecoder::Chat(reader) => reader.finish_stream(&mut out),
                 DialectStreamDecoder::Responses(_) | DialectStreamDecoder::Messages(_) => {
-                    out.push(CanonicalEvent::Failed(crate::canonical::stream_cut_short_error()));
+                    out.push(CanonicalEvent::Failed(
+                        crate::dialect::canonical::stream_cut_short_error(),
+                    ));
                 }
             }
         }

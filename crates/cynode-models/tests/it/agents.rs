@@ -2,9 +2,9 @@
 
 use std::{fs, path::Path};
 
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect, DialectCodec as _, ProviderCapabilities,
     canonical::{CanonicalRequest, MessageRole, ModelErrorKind},
-    dialect::{Dialect, DialectCodec as _, ProviderCapabilities},
 };
 use serde_json::Value;
 

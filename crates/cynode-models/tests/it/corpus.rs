@@ -3,8 +3,10 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use cynode_models::{
-    canonical::{CanonicalRequest, CanonicalResponse, ContentPart, ReasoningPart},
-    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext},
+    dialect::{
+        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
+        canonical::{CanonicalRequest, CanonicalResponse, ContentPart, ReasoningPart},
+    },
     tools::ToolRestorer,
 };
 use serde_json::{Map, Value, json};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect, DialectCodec as _,
     canonical::{CanonicalEvent, ModelError, ModelErrorKind},
-    dialect::{Dialect, DialectCodec as _},
 };
 use serde_json::{Value, json};
 

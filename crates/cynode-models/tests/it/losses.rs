@@ -1,8 +1,8 @@
 //! What a client's dialect has no place for. Nothing else may be lost on the way to it.
 
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect,
     canonical::{CanonicalResponse, ContentPart, StopReason, TokenUsage, ToolInput},
-    dialect::Dialect,
 };
 
 pub(crate) struct Loss {

@@ -1,11 +1,13 @@
 //! Answers that are passed on unchanged.
 
 use cynode_models::{
-    canonical::{
-        CanonicalResponse, ContentPart, DialectExtras, ModelError, StopReason, TokenUsage,
-        ToolCall, ToolInput,
+    dialect::{
+        Dialect, DialectCodec as _, ResponseContext,
+        canonical::{
+            CanonicalResponse, ContentPart, DialectExtras, ModelError, StopReason, TokenUsage,
+            ToolCall, ToolInput,
+        },
     },
-    dialect::{Dialect, DialectCodec as _, ResponseContext},
     stream_observer::{ResponseObservation, ResponseObserver},
 };
 use serde_json::json;
@@ -73,7 +75,7 @@ fn an_observer_sees_that_a_stream_was_cut_short_and_what_had_come() {
         events.iter().take(said + 1).for_each(|event| observer.observe_event(event));
         let seen = observer.finish_stream();
         let cut = ModelError::new(
-            cynode_models::canonical::ModelErrorKind::Upstream,
+            cynode_models::dialect::canonical::ModelErrorKind::Upstream,
             "the provider's stream ended before the answer did",
         );
         assert_eq!((seen.stop, seen.output_bytes, seen.error), (None, 6, Some(cut)), "{dialect}");

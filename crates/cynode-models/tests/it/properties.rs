@@ -1,14 +1,16 @@
 //! What holds for every request, every answer and every cut of the bytes.
 
 use cynode_models::{
-    canonical::{
-        CanonicalEvent, CanonicalMessage, CanonicalRequest, CanonicalResponse, CanonicalTool,
-        ContentPart, CustomTool, CustomToolFormat, DialectExtras, DocumentPart, DocumentSource,
-        FunctionTool, ImagePart, ImageSource, MessageRole, OutputFormat, ReasoningEffort,
-        ReasoningPart, ReasoningSeal, StopReason, TextPart, ThinkingConfig, ThinkingMode,
-        TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
+    dialect::{
+        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder,
+        canonical::{
+            CanonicalEvent, CanonicalMessage, CanonicalRequest, CanonicalResponse, CanonicalTool,
+            ContentPart, CustomTool, CustomToolFormat, DialectExtras, DocumentPart, DocumentSource,
+            FunctionTool, ImagePart, ImageSource, MessageRole, OutputFormat, ReasoningEffort,
+            ReasoningPart, ReasoningSeal, StopReason, TextPart, ThinkingConfig, ThinkingMode,
+            TokenUsage, ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
+        },
     },
-    dialect::{Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext, StreamDecoder},
     stream_observer::ResponseObserver,
 };
 use cynode_net::sse::{SseEvent, SseEventParser};

@@ -1,11 +1,11 @@
 //! Choices that the caller of a provider has.
 
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect, DialectCodec as _, ProviderCapabilities,
     canonical::{
         CanonicalMessage, CanonicalRequest, ContentPart, MessageRole, ModelErrorKind, OutputFormat,
         ReasoningPart, ReasoningSeal, ThinkingConfig, ThinkingMode,
     },
-    dialect::{Dialect, DialectCodec as _, ProviderCapabilities},
 };
 use serde_json::json;
 
@@ -119,11 +119,11 @@ fn a_seal_comes_back_to_its_provider_through_a_client_of_another_dialect() {
     for (client, seal) in through {
         let text = if seal.redacted { "" } else { "Hm." };
         let thought = ReasoningPart { text: text.into(), seal: Some(seal.clone()) };
-        let answer = cynode_models::canonical::CanonicalResponse {
+        let answer = cynode_models::dialect::canonical::CanonicalResponse {
             id: "a".into(),
             model: "m".into(),
             parts: vec![ContentPart::Reasoning(thought.clone())],
-            stop: cynode_models::canonical::StopReason::EndTurn,
+            stop: cynode_models::dialect::canonical::StopReason::EndTurn,
             usage: None,
         };
         let told = client

@@ -1,11 +1,11 @@
 //! Bytes of streams.
 
-use cynode_models::{
+use cynode_models::dialect::{
+    Dialect, ResponseContext, StreamDecoder, StreamEncoder,
     canonical::{
         CanonicalEvent, CanonicalResponse, ContentPart, DialectExtras, StopReason, ToolCall,
         ToolInput,
     },
-    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
 };
 use serde_json::{Value, json};
 

@@ -1,6 +1,8 @@
 use cynode_models::{
-    canonical::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
-    dialect::{Dialect, ResponseContext, StreamDecoder, StreamEncoder},
+    dialect::{
+        Dialect, ResponseContext, StreamDecoder, StreamEncoder,
+        canonical::{CanonicalEvent, CanonicalResponse, ModelError, ResponseAssembler},
+    },
     tools::ToolRestorer,
 };
 use cynode_net::sse::{SseEvent, SseEventParser};

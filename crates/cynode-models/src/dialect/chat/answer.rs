@@ -1,15 +1,13 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::decode_tool_call;
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _, ResponseContext,
     canonical::{
         CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart, StopReason,
         TokenUsage, ToolCall, ToolInput,
     },
-    dialect::{
-        Dialect, DialectCodec as _, ResponseContext,
-        fields::{JsonFields, text_field, token_count_at},
-    },
+    fields::{JsonFields, text_field, token_count_at},
 };
 
 /// What a provider answered.

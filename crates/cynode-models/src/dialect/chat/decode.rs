@@ -2,18 +2,16 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{
+use crate::dialect::{
+    Dialect,
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, CustomTool,
         CustomToolFormat, DialectExtras, DocumentPart, DocumentSource, ForeignValue, FunctionTool,
         ImagePart, ImageSource, MessageRole, ModelError, OutputFormat, ReasoningEffort,
         ReasoningPart, TextPart, ThinkingConfig, ToolCall, ToolChoice, ToolInput, ToolResult,
     },
-    dialect::{
-        Dialect,
-        fields::{self, JsonFields},
-        media::split_data_url,
-    },
+    fields::{self, JsonFields},
+    media::split_data_url,
 };
 
 const DIALECT: Dialect = Dialect::Chat;

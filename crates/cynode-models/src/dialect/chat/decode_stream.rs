@@ -7,9 +7,10 @@ use super::{
     answer::{decode_stop_reason, decode_usage},
     decode::arguments_text,
 };
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _,
     canonical::{CanonicalEvent, ContentPart, PartStart, TokenUsage, stream_cut_short_error},
-    dialect::{Dialect, DialectCodec as _, fields::text_field},
+    fields::text_field,
 };
 
 /// Reads the chunks of a provider.
@@ -127,12 +128,12 @@ impl ChatStreamDecoder {
             before => {
                 out.extend(before.map(|(_, index)| CanonicalEvent::PartEnded { index: *index }));
                 let (id, name) = (id.to_owned(), name.to_owned());
-                let part = ContentPart::ToolCall(crate::canonical::ToolCall {
+                let part = ContentPart::ToolCall(crate::dialect::canonical::ToolCall {
                     id: id.clone(),
                     name: name.clone(),
                     namespace: None,
-                    input: crate::canonical::ToolInput::Json(String::new()),
-                    extras: crate::canonical::DialectExtras::default(),
+                    input: crate::dialect::canonical::ToolInput::Json(String::new()),
+                    extras: crate::dialect::canonical::DialectExtras::default(),
                 });
                 let opening = PartStart::ToolCall { id: id.clone(), name, namespace: None, free };
                 let index = self.start_part(opening, part, out);

@@ -1,14 +1,15 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    canonical::{
-        CanonicalMessage, CanonicalRequest, ContentPart, DocumentPart, DocumentSource, ExtrasLevel,
-        FunctionTool, ImagePart, ImageSource, MessageRole, ModelError, OutputFormat,
-        ReasoningEffort, TextPart, ThinkingConfig, ThinkingMode, ToolCall, ToolChoice, ToolInput,
-        ToolResult,
-    },
     dialect::{
-        Dialect, ProviderCapabilities, encode_function_fields, encode_function_tools,
+        Dialect, ProviderCapabilities,
+        canonical::{
+            CanonicalMessage, CanonicalRequest, ContentPart, DocumentPart, DocumentSource,
+            ExtrasLevel, FunctionTool, ImagePart, ImageSource, MessageRole, ModelError,
+            OutputFormat, ReasoningEffort, TextPart, ThinkingConfig, ThinkingMode, ToolCall,
+            ToolChoice, ToolInput, ToolResult,
+        },
+        encode_function_fields, encode_function_tools,
         media::data_url,
     },
     tools::{flat_tool_name, wrap_arguments},

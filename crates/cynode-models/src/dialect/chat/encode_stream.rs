@@ -3,9 +3,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::answer::{encode_finish_reason, encode_usage, response_id};
-use crate::{
+use crate::dialect::{
+    Dialect, ResponseContext,
     canonical::{CanonicalEvent, ContentPart, PartStart},
-    dialect::{Dialect, ResponseContext, errors::openai_error_object, stream::write_sse_event},
+    errors::openai_error_object,
+    stream::write_sse_event,
 };
 
 /// Writes chunks for a client.

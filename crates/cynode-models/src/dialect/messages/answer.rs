@@ -1,17 +1,15 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::decode_thinking_block;
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _, ResponseContext,
     canonical::{
         CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningSeal, StopReason,
         TokenUsage, ToolCall, ToolInput,
     },
-    dialect::{
-        Dialect, DialectCodec as _, ResponseContext,
-        chat::response_id,
-        fields::{JsonFields, text_field, token_count_at},
-        seals,
-    },
+    chat::response_id,
+    fields::{JsonFields, text_field, token_count_at},
+    seals,
 };
 
 const DIALECT: Dialect = Dialect::Messages;

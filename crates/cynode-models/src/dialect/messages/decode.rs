@@ -1,17 +1,15 @@
 use serde_json::Value;
 
-use crate::{
+use crate::dialect::{
+    Dialect,
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, DocumentPart,
         DocumentSource, ForeignValue, FunctionTool, ImagePart, ImageSource, MessageRole,
         ModelError, OutputFormat, ReasoningEffort, ReasoningPart, ReasoningSeal, TextPart,
         ThinkingConfig, ThinkingMode, ToolCall, ToolChoice, ToolInput, ToolResult,
     },
-    dialect::{
-        Dialect,
-        fields::{self, JsonFields},
-        seals,
-    },
+    fields::{self, JsonFields},
+    seals,
 };
 
 const DIALECT: Dialect = Dialect::Messages;

@@ -7,9 +7,12 @@ use super::{
     answer::{decode_stop_reason, decode_usage, refusal_text},
     decode::decode_redacted_seal,
 };
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _,
     canonical::{CanonicalEvent, ModelError, PartStart, StopReason},
-    dialect::{Dialect, DialectCodec as _, fields::text_field, seals, stream::invalid_json_event},
+    fields::text_field,
+    seals,
+    stream::invalid_json_event,
 };
 
 const DIALECT: Dialect = Dialect::Messages;

@@ -1,14 +1,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    canonical::{
-        CanonicalMessage, CanonicalRequest, ContentPart, DialectExtras, DocumentPart,
-        DocumentSource, ExtrasLevel, FunctionTool, ImagePart, ImageSource, MessageRole, ModelError,
-        OutputFormat, ReasoningEffort, ReasoningPart, TextPart, ThinkingMode, ToolCall, ToolChoice,
-        ToolInput, ToolResult,
-    },
     dialect::{
         Dialect, ProviderCapabilities,
+        canonical::{
+            CanonicalMessage, CanonicalRequest, ContentPart, DialectExtras, DocumentPart,
+            DocumentSource, ExtrasLevel, FunctionTool, ImagePart, ImageSource, MessageRole,
+            ModelError, OutputFormat, ReasoningEffort, ReasoningPart, TextPart, ThinkingMode,
+            ToolCall, ToolChoice, ToolInput, ToolResult,
+        },
         chat::{foreign_choice_error, foreign_part_error},
         encode_function_fields, encode_function_tools,
     },

@@ -3,12 +3,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::answer::{encode_stop_fields, encode_thinking_block, encode_usage};
-use crate::{
+use crate::dialect::{
+    Dialect, ResponseContext,
     canonical::{CanonicalEvent, PartStart},
-    dialect::{
-        Dialect, ResponseContext, chat::response_id, errors::anthropic_error_object,
-        order::PartSequencer, seals, stream::write_sse_event,
-    },
+    chat::response_id,
+    errors::anthropic_error_object,
+    order::PartSequencer,
+    seals,
+    stream::write_sse_event,
 };
 
 const DIALECT: Dialect = Dialect::Messages;

@@ -4,18 +4,16 @@ use super::{
     decode::{decode_reasoning, decode_tool_call},
     encode,
 };
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
     canonical::{
         CanonicalRequest, CanonicalResponse, ContentPart, DialectExtras, ModelError, ReasoningPart,
         StopReason, TokenUsage, ToolCall, ToolInput,
     },
-    dialect::{
-        Dialect, DialectCodec as _, ProviderCapabilities, ResponseContext,
-        chat::{resolve_effort, response_id},
-        errors::openai_error_code,
-        fields::{JsonFields, text_field, token_count_at},
-        seals,
-    },
+    chat::{resolve_effort, response_id},
+    errors::openai_error_code,
+    fields::{JsonFields, text_field, token_count_at},
+    seals,
 };
 
 const DIALECT: Dialect = Dialect::Responses;

@@ -1,6 +1,7 @@
 use serde_json::{Map, Value, json};
 
-use crate::{
+use crate::dialect::{
+    Dialect,
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, CustomTool,
         CustomToolFormat, DialectExtras, DocumentPart, DocumentSource, ForeignValue, FunctionTool,
@@ -8,12 +9,9 @@ use crate::{
         ReasoningPart, TextPart, ThinkingConfig, ToolCall, ToolChoice, ToolInput, ToolNamespace,
         ToolResult,
     },
-    dialect::{
-        Dialect,
-        chat::{empty_parameter_schema, parse_file_source, parse_image_source},
-        fields::{self, JsonFields},
-        seals,
-    },
+    chat::{empty_parameter_schema, parse_file_source, parse_image_source},
+    fields::{self, JsonFields},
+    seals,
 };
 
 const DIALECT: Dialect = Dialect::Responses;

@@ -7,9 +7,11 @@ use super::{
     answer::{decode_response, decode_stop_reason, decode_usage},
     decode::decode_reasoning,
 };
-use crate::{
+use crate::dialect::{
+    Dialect, DialectCodec as _,
     canonical::{CanonicalEvent, ModelError, PartStart},
-    dialect::{Dialect, DialectCodec as _, fields::text_field, stream::invalid_json_event},
+    fields::text_field,
+    stream::invalid_json_event,
 };
 
 const DIALECT: Dialect = Dialect::Responses;

@@ -1,20 +1,18 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::INCLUDE_ENCRYPTED_REASONING;
-use crate::{
+use crate::dialect::{
+    Dialect, ProviderCapabilities,
     canonical::{
         CanonicalMessage, CanonicalRequest, CanonicalTool, ContentPart, CustomTool,
         CustomToolFormat, DialectExtras, DocumentPart, DocumentSource, ExtrasLevel, FunctionTool,
         ImagePart, ImageSource, MessageRole, ModelError, OutputFormat, ReasoningPart, TextPart,
         ToolCall, ToolChoice, ToolInput, ToolNamespace, ToolResult,
     },
-    dialect::{
-        Dialect, ProviderCapabilities,
-        chat::{encode_schema_fields, foreign_choice_error, foreign_part_error, resolve_effort},
-        check_foreign_tool, custom_tool_names,
-        media::data_url,
-        seals,
-    },
+    chat::{encode_schema_fields, foreign_choice_error, foreign_part_error, resolve_effort},
+    check_foreign_tool, custom_tool_names,
+    media::data_url,
+    seals,
 };
 
 const DIALECT: Dialect = Dialect::Responses;

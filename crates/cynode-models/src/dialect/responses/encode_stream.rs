@@ -5,12 +5,14 @@ use serde_json::{Map, Value, json};
 use super::answer::{
     ResponseFrame, encode_content_part, encode_item, incomplete_reason, item_id_of,
 };
-use crate::{
+use crate::dialect::{
+    ResponseContext,
     canonical::{
         CanonicalEvent, ContentPart, ModelError, PartStart, ReasoningPart, ResponseAssembler,
         ToolCall, ToolInput,
     },
-    dialect::{ResponseContext, chat::response_id, stream::write_sse_event},
+    chat::response_id,
+    stream::write_sse_event,
 };
 
 /// Writes events for a client.
