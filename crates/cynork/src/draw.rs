@@ -28,6 +28,7 @@ pub use self::{
     live::{TaskProgress, describe_standing, describe_wait, render_progress, render_stalls},
     spending::{format_money, render_bar, render_spending, render_task_cost, sum_cost_micros},
 };
+pub use crate::format::format_amount;
 use crate::terminal::{
     Colorizer, TextStyle, escape_for_terminal, first_line, format_clock, sanitize_text,
     truncate_to_width,

@@ -258,7 +258,7 @@ impl DemoScript<'_> {
 
     /// The lines that are drawn anew: where it stands, what it costs, each unit.
     fn status_lines(&self, timeline: &TaskTimeline) -> Vec<String> {
-        let cost = cynork::format::format_amount(timeline.cost_micros);
+        let cost = cynork::draw::format_amount(timeline.cost_micros);
         let cap = draw::format_money(sample::BUDGET_MICROS, Currency::USD);
         let mut lines = vec![format!(
             "{}  {}  ·  cost {cost} of {cap}",
@@ -536,7 +536,7 @@ impl DemoScript<'_> {
         for line in timeline.summary.as_deref().unwrap_or_default().lines() {
             self.screen.print_line(&format!("       {line}"));
         }
-        let cost = cynork::format::format_amount(timeline.cost_micros);
+        let cost = cynork::draw::format_amount(timeline.cost_micros);
         let cap = draw::format_money(sample::BUDGET_MICROS, Currency::USD);
         self.screen.print_line(&format!(
             "       cost {cost} of {cap} (a scripted model at an invented price)"
