@@ -19,7 +19,6 @@ use cynode_core::{
     tasks::Criterion,
     workflow::{
         StepVerdict, WorkflowStep,
-        instructions::InstructionKind,
         plan::{Plan, PlannedUnit, UnitKey},
         units::{JobState, UnitState},
         waits::{WaitOwner, WaitReason},

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::{
     client::ApiRequest,
     context::CliContext,
-    draw,
     failure::{CliError, CliErrorKind, Result},
     format::{ValueFormatter, group_digits},
     input, operations,
