@@ -228,7 +228,7 @@ impl App {
             }
             // A process without models has no registry.
             None => {
-                let mut conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
+                let mut conn = self.conn().await?;
                 platform::settings::default_task_budget(&mut conn).await
             }
         }

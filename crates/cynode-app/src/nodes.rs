@@ -119,7 +119,7 @@ impl App {
         if shown.kind != TokenKind::Node {
             return Err(Error::Unauthenticated);
         }
-        let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = self.conn().await?;
         let now = self.environment().now();
         let found = nodes::find_node_by_token(&mut conn, &shown.hash, now).await?;
         let known = |(id, state)| AuthenticatedNode { id, state, token: shown.hash };
@@ -385,7 +385,7 @@ pub async fn update_node_report(
     body: NodeReport,
 ) -> Result<NodeView, Error> {
     let report = validate_report(body)?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     nodes::update_node_report(&mut conn, node.id, &report).await?;
     let found = nodes::get_node(&mut conn, node.id).await?;
     found.map(to_node_view).ok_or_else(|| Error::not_found("node", node.id))
@@ -544,12 +544,12 @@ impl Drop for PlacementGuard<'_> {
 /// Finds a node for each job that has none. Gives the nodes for which jobs wait now.
 #[tracing::instrument(name = "app.nodes.place_jobs", skip_all)]
 async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     if !nodes::has_jobs_to_place(&mut conn, NODE_SILENCE_TIMEOUT_MS).await? {
         return Ok(Vec::new());
     }
     drop(conn);
-    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let mut tx = app.begin().await?;
     nodes::lock_placement(&mut tx).await?;
     nodes::unplace_stale_jobs(&mut tx, NODE_SILENCE_TIMEOUT_MS).await?;
     let there: Vec<_> = nodes::list_nodes(&mut tx).await?.into_iter().filter(takes_jobs).collect();
@@ -690,7 +690,7 @@ async fn build_assignment(
 
 /// Refuses an image that is not among those that sandboxes may be made from. While none is named, each may be.
 async fn require_allowed_image(app: &App, image: &str) -> Result<(), Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let allowed = cynode_db::manager::reports::list_allowed_images(&mut conn).await?;
     if allowed.is_empty() || allowed.iter().any(|there| there == image) {
         return Ok(());
@@ -719,7 +719,7 @@ async fn base_commits_of(
     match job.bases.as_slice() {
         [] => {
             // What begins later begins where the first of the task began: a change is measured from there.
-            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+            let mut conn = app.conn().await?;
             let earlier =
                 cynode_db::delivery::evidence::get_task_continuation(&mut conn, job.task).await?;
             let first = match earlier {
@@ -780,7 +780,7 @@ pub async fn record_heartbeat(
             draining: node.state == NodeState::Draining,
         });
     }
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let kept = nodes::renew_job_leases(&mut conn, node.id, &body.jobs, JOB_LEASE_MS).await?;
     let mut stop = Vec::new();
     for held in body.jobs.iter().filter(|held| !kept.contains(&held.job_id)) {
@@ -846,7 +846,7 @@ pub async fn project_of_job(
     node: AuthenticatedNode,
     job: JobId,
 ) -> Result<cynode_core::ids::ProjectId, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let project = nodes::project_of_running_job(&mut conn, node.id, job).await?;
     project.ok_or_else(|| Error::not_found("job of this node", job))
 }

@@ -393,7 +393,7 @@ pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
 /// A task of any project, for the program that drives tasks.
 #[tracing::instrument(name = "app.tasks.get_task_of_any_project", skip_all, fields(task.id = %id))]
 pub async fn get_task_of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
-    let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
+    let mut conn = app.conn().await?;
     tasks::get_task(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
 }
 

@@ -339,7 +339,7 @@ async fn until_run_changed(app: &App, id: TaskId, seen: i64, wait: Duration) -> 
     let until = Instant::now() + wait;
     loop {
         let sign = app.task_signal(id);
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         if workflow::get_wake_count(&mut conn, id).await?.is_none_or(|wakes| wakes != seen) {
             return Ok(());
         }

@@ -23,7 +23,9 @@ pub mod tools;
 pub mod workflow;
 
 pub use platform::error::DbError;
-pub use platform::pool::{ConnectError, DbOptions, connect_pool};
+pub use platform::pool::{
+    ConnectError, DbOptions, acquire_connection, begin_transaction, connect_pool,
+};
 
 /// A pool of connections.
 pub type Pool = sqlx::PgPool;

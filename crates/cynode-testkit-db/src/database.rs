@@ -48,12 +48,12 @@ impl TestDb {
 
     /// One connection to it.
     pub async fn conn(&self) -> sqlx::pool::PoolConnection<sqlx::Postgres> {
-        self.pool.acquire().await.unwrap()
+        cynode_db::acquire_connection(&self.pool).await.unwrap()
     }
 
     /// An open transaction.
     pub async fn begin(&self) -> cynode_db::Tx {
-        self.pool.begin().await.unwrap()
+        cynode_db::begin_transaction(&self.pool).await.unwrap()
     }
 
     /// Runs a statement that no operation offers, to bring about what a test needs.

@@ -340,7 +340,7 @@ impl PostgresCluster {
             statement_timeout: Duration::from_secs(2),
         };
         let Ok(pool) = cynode_db::connect_pool(&options) else { return false };
-        let answers = match pool.acquire().await {
+        let answers = match cynode_db::acquire_connection(&pool).await {
             Ok(mut conn) => cynode_db::platform::health::ping_database(&mut conn).await.is_ok(),
             Err(_) => false,
         };

@@ -78,7 +78,7 @@ fn unreachable_database(cause: &str) -> Readiness {
 }
 
 async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError> {
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = app.conn().await?;
     health::ping_database(&mut conn).await?;
     let mut checks = vec![ReadinessCheck::passed_check("database", "PostgreSQL answers")];
     let pending = schema::pending_migrations(&mut conn).await.map_err(|error| match error {
@@ -144,7 +144,7 @@ pub async fn report_health(
     }
     let engine = engine_health(app).await;
     let menu = inference::load_model_snapshot(app).await?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let preferences = match project {
         Some(_) => {
             let entries = crate::tasks::preferences::load_preference_entries(

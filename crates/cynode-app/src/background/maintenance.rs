@@ -87,7 +87,7 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
 
 /// A connection for one step: what a step did to its own is no other's.
 async fn acquire_connection(app: &App) -> Result<PooledConn, DbError> {
-    Ok(app.pool().acquire().await?)
+    app.conn().await
 }
 
 async fn ensure_partitions(app: &App, now: OffsetDateTime) -> Result<(), Error> {
@@ -204,7 +204,7 @@ async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std:
 #[tracing::instrument(name = "app.maintenance.remove_project_files", skip_all)]
 async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
     let parts = app.gateway_parts()?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let mut removed = 0;
     for files in cynode_db::tasks::projects::list_deleted_files(&mut conn, before).await? {
         parts

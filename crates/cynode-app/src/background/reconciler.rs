@@ -135,7 +135,7 @@ pub async fn dispatch_due(
     let redispatch_after_ms = i64::try_from(redispatch_after.as_millis()).unwrap_or(i64::MAX);
     let mut told = 0;
     loop {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let due =
             workflow::take_due_runs(&mut conn, redispatch_after_ms, RECONCILE_BATCH_SIZE).await?;
         drop(conn);
@@ -153,7 +153,7 @@ pub async fn dispatch_due(
         }
         if let Some(error) = failed {
             // Whoever was not told of is taken again at the next turn; should we die here, after a while.
-            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+            let mut conn = app.conn().await?;
             workflow::clear_dispatch_marks(&mut conn, &untold).await?;
             log_background_error(
                 "engine.dispatch_failed",
@@ -172,7 +172,7 @@ pub async fn dispatch_due(
 pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
     let request =
         OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let expired = waits::list_expired_waits(&mut conn, RECONCILE_BATCH_SIZE).await?;
     let overdue = jobs::list_overdue_jobs(&mut conn, RECONCILE_BATCH_SIZE).await?;
     let fleet = jobs::get_fleet_health(&mut conn).await?;

@@ -592,7 +592,7 @@ pub(crate) async fn inspect_change(
     task: TaskId,
     commit: &str,
 ) -> Result<ChangeInspection, Error> {
-    let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
+    let mut conn = app.conn().await?;
     let grounds = evidence::load_change_baseline(&mut conn, task).await?;
     drop(conn);
     let base = grounds.base.filter(|base| base != commit);

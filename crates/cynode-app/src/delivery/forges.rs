@@ -94,7 +94,7 @@ pub async fn forge_of(
     app: &App,
     project: ProjectId,
 ) -> Result<Option<(Box<dyn Forge>, RemoteInfo)>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let found = forges::get_remote(&mut conn, project).await?;
     drop(conn);
     match found {
@@ -552,7 +552,7 @@ pub async fn list_wanted_issues(
 /// Brings the newest commits of a project from its forge. Gives the commit that work starts from now, if there is a remote.
 #[tracing::instrument(name = "app.remotes.fetch_commits", skip_all, fields(project.id = %project))]
 pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let found = forges::get_remote(&mut conn, project).await?;
     drop(conn);
     match found {
@@ -564,7 +564,7 @@ pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<Strin
 async fn fetch_commits_from(app: &App, remote: &ProjectRemote) -> Result<String, Error> {
     let project = remote.project;
     let (_, info) = open_forge(app, remote).await?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let before = repositories::get_repository(&mut conn, project).await?;
     drop(conn);
     let mirrored =
@@ -611,7 +611,7 @@ async fn fetch_commits_from(app: &App, remote: &ProjectRemote) -> Result<String,
 /// what is there when the forge does not answer.
 pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
     let bring = async {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let found = forges::get_remote(&mut conn, project).await?;
         drop(conn);
         let now = app.environment().now();

@@ -73,7 +73,7 @@ pub(crate) async fn delivery_source_of(
     app: &App,
     task: &Task,
 ) -> Result<Option<DeliverySource>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let covers = deliveries::list_unit_commits(&mut conn, task.id).await?;
     drop(conn);
     if covers.is_empty() {
@@ -107,7 +107,7 @@ async fn target_pull_request(
 
 /// The commit that the work of a task starts from, when it goes on with a pull request.
 pub(crate) async fn continuation_base(app: &App, task: TaskId) -> Result<Option<String>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let continued = pull_requests::pull_request_continued_by(&mut conn, task).await?;
     let open = continued.filter(|it| it.state != PullRequestState::Merged);
     Ok(open.and_then(|it| it.head_commit))
@@ -204,7 +204,7 @@ async fn load_delivery_snapshot(
     task: &Task,
     brought: &DeliverySource,
 ) -> Result<DeliverySnapshot, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let repository = repositories::get_repository(&mut conn, task.project).await?;
     let repository =
         repository.ok_or_else(|| Error::not_found("repository of project", task.project))?;

@@ -1025,7 +1025,7 @@ async fn base_commit_of_task(
 
 /// The commit that work on a project starts from.
 pub(crate) async fn project_head(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     Ok(repositories::get_repository(&mut conn, project).await?.map(|repository| repository.head))
 }
 

@@ -42,7 +42,7 @@ pub async fn hash_admin_password(
     body: &BootstrapRequest,
 ) -> Result<HashedPassword, Error> {
     let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let known = accounts::has_bootstrap_token(&mut conn, &shown.hash).await?;
     drop(conn);
     if !known {

@@ -68,7 +68,7 @@ impl App {
             service
         } else {
             // The shared look-up failed; alone we learn why.
-            let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
+            let mut conn = self.conn().await?;
             let found = service_tokens::find_services(&mut conn, &[shown.hash]).await?;
             found.into_iter().next().map(|(_, service)| service)
         };
@@ -85,7 +85,7 @@ pub(crate) const PRESENCE_TIMEOUT_MS: i64 = 45_000;
 /// Notes that a program asks for work. A failure is logged: the work itself matters more.
 pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
     let noted = async {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         service_tokens::record_presence(&mut conn, kind, name, PRESENCE_UPDATE_INTERVAL_MS).await
     };
     if let Err(error) = noted.await {
@@ -100,7 +100,7 @@ pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
 /// Notes that a program hung up while it waited for work: it has ended, or was cut off.
 pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
     let noted = async {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         service_tokens::clear_presence(&mut conn, kind, name).await
     };
     if let Err(error) = noted.await {

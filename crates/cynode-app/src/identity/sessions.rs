@@ -78,7 +78,7 @@ impl App {
             caller
         } else {
             // The shared look-up failed; alone we learn why.
-            let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
+            let mut conn = self.conn().await?;
             let found = find_callers(&mut conn, self.environment(), &[*shown]).await?;
             found.into_iter().next().map(|(_, caller)| caller)
         };

@@ -707,7 +707,7 @@ pub(crate) async fn reap_silent_handoffs(
     request: &OperationRequest,
     most: i64,
 ) -> Result<usize, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let silent = handoffs::list_expired_handoffs(&mut conn, most).await?;
     drop(conn);
     for kept in &silent {
@@ -758,7 +758,7 @@ pub(crate) async fn renew_chat_claim(app: &App, kept: &HandoffRecord, ttl_ms: i6
     let worker = kept.worker.as_deref().unwrap_or_default();
     let held = HandoffLease { id: kept.id, worker, fencing_token: kept.fencing_token };
     let done = async {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         handoffs::renew_handoff_lease(&mut conn, held, ttl_ms).await?;
         Ok::<_, Error>(())
     };

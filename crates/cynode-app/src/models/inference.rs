@@ -208,7 +208,7 @@ pub async fn wait_until_settled(app: &App) {
 
 /// Ends calls of which nothing was heard. Gives how many.
 pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
     for call in &lost {
         tracing::warn!(event = "model_call.expired", call.id = %call, "the lease of a model call expired; the call counts as its worst case");

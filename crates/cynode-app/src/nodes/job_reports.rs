@@ -62,7 +62,7 @@ pub async fn store_job_events(
     let first =
         i64::try_from(body.first).map_err(|_| Error::Invalid("`first` is out of range".into()))?;
     body.events = redact_events(app, body.events).await?;
-    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let mut tx = app.begin().await?;
     let held = require_claim(&mut tx, node, job, body.fencing_token).await?;
     if first > held.events_next {
         return Err(Error::Conflict("events before these are missing"));
@@ -153,7 +153,7 @@ pub async fn ask_permission(
     let keys = &app.gateway_parts()?.keys;
     let until = Instant::now() + wait_timeout(Some(body.wait_ms));
     loop {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let held = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
         let held = held.ok_or(Error::Fenced("the job is not yours any more"))?;
         let agent = agent_tokens::first_token_of_job(&mut conn, job).await?;
@@ -204,7 +204,7 @@ pub async fn store_blob<E>(
 ) -> Result<StoredBlob, Error> {
     let digest = decode_hex32(sha256)
         .ok_or_else(|| Error::Invalid("bytes are named by their SHA-256, in hexadecimal".into()))?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     require_claim(&mut conn, node, job, fencing_token).await?;
     drop(conn);
     let parts = app.gateway_parts()?;
@@ -261,7 +261,7 @@ pub async fn store_job_result(
     job: JobId,
     body: NodeResult,
 ) -> Result<JobStatusView, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let found = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
     let Some(held) = found else {
         // Known already: nothing changes. Whatever was said then stands.
@@ -366,7 +366,7 @@ async fn validate_result(
             held.base.iter().chain(&conflict.merged_commits).cloned().collect();
         let mut commits = merged.clone();
         commits.push(conflict.commit.clone());
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let units =
             cynode_db::workflow::units::units_by_commit(&mut conn, held.task, &commits).await?;
         let named = |commit: &String| units.get(commit).cloned();
@@ -427,7 +427,7 @@ async fn finish_job(
 ) -> Result<JobStatusView, Error> {
     let (state, worker) = (outcome.job_state(), node.id.to_string());
     let claim = jobs::JobClaim { job, worker: &worker, fencing_token };
-    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let mut tx = app.begin().await?;
     let agent = agent_tokens::first_token_of_job(&mut tx, job).await?;
     let Some(task) = jobs::record_job_result(&mut tx, claim, state, result).await? else {
         // Somebody was quicker: the same report sent twice, or a cancellation.

@@ -175,7 +175,7 @@ async fn authenticate_link(
     let keys = &app.gateway_parts()?.keys;
     let token = LinkToken::decode_token(text, keys).ok_or(LinkError::Forged)?;
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     if notifications::is_link_used(&mut conn, &hash).await? {
         return Err(LinkError::Used);
     }

@@ -133,7 +133,7 @@ async fn claim_due(
     }
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let mut taken = Vec::new();
     for row in notifications::claim_notifications(&mut conn, claim, lease, most).await? {
         let channel = notifications::get_channel(&mut conn, row.channel).await?;
@@ -155,7 +155,7 @@ async fn deliver_notification(
 ) -> Result<(), Error> {
     let (gate, parts) = (app.gateway_parts()?, app.notification_parts()?);
     let now = app.environment().now();
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     // Removed meanwhile, and its notices with it.
     let Some(channel) = notifications::get_channel(&mut conn, row.channel).await? else {
         return Ok(());

@@ -33,7 +33,7 @@ impl LaneConnection {
     pub(crate) async fn take_connection(&self) -> Result<PooledConn, DbError> {
         match self.kept.lock().await.take() {
             Some(conn) => Ok(conn),
-            None => Ok(self.pool.acquire().await?),
+            None => cynode_db::acquire_connection(&self.pool).await,
         }
     }
 

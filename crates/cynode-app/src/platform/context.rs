@@ -9,7 +9,7 @@ use cynode_core::{
     trace::TraceId,
 };
 use cynode_db::{
-    Conn, Tx,
+    Conn, DbError, Tx,
     identity::authentication,
     notifications::{self, NotificationTopic},
     tasks::events,
@@ -73,7 +73,7 @@ impl App {
         request: &OperationRequest,
         operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
     ) -> Result<T, Error> {
-        let conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
+        let conn = self.conn().await?;
         let mut ctx = self.build_ctx(request, OperationConnection::Plain(conn));
         operation(&mut ctx).await
     }
@@ -161,7 +161,7 @@ impl App {
     }
 
     pub(crate) async fn begin_transaction(&self, request: &OperationRequest) -> Result<Ctx, Error> {
-        let tx = self.pool.begin().await.map_err(cynode_db::DbError::from)?;
+        let tx = self.begin().await?;
         Ok(self.build_ctx(request, OperationConnection::Tx(tx)))
     }
 
@@ -217,6 +217,17 @@ impl App {
         self.commits.subscribe()
     }
 
+    /// A connection of the pool, for queries that need no transaction.
+    pub(crate) async fn conn(&self) -> Result<cynode_db::PooledConn, DbError> {
+        cynode_db::acquire_connection(&self.pool).await
+    }
+
+    /// A transaction of the pool, for work without an operation's context.
+    pub(crate) async fn begin(&self) -> Result<cynode_db::Tx, DbError> {
+        cynode_db::begin_transaction(&self.pool).await
+    }
+
+    /// The pool itself, for parts that take connections in batches.
     pub(crate) const fn pool(&self) -> &cynode_db::Pool {
         &self.pool
     }

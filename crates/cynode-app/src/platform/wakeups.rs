@@ -449,7 +449,7 @@ async fn poll_queues(app: &App, pace: ReconcileInterval) -> Result<PendingWork, 
     let beats: Vec<Uuid> = lock_unpoisoned(&app.signs.beats).drain().map(NodeId::as_uuid).collect();
     let redispatch_after_ms = i64::try_from(pace.redispatch_after.as_millis()).unwrap_or(i64::MAX);
     let now = app.environment().now();
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     if !beats.is_empty() {
         nodes::touch_nodes(&mut conn, &beats).await?;
     }
@@ -536,7 +536,7 @@ async fn run_announce_loop(app: &App) {
 
 async fn send_announcement(app: &App, said: &PeerAnnouncement) -> Result<(), DbError> {
     let Ok(payload) = serde_json::to_string(said) else { return Ok(()) };
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = app.conn().await?;
     wakeups::notify_listeners(&mut conn, &payload).await
 }
 

@@ -124,7 +124,7 @@ impl EventTail {
             None => EventReader::Member(caller.user),
         };
         let EventSelection { project, task } = self.wanted;
-        let mut conn = self.app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = self.app.conn().await?;
         let filter = EventFilter { project, task };
         let page =
             events::list_events_after(&mut conn, reader, filter, self.position, EVENT_BATCH_SIZE)

@@ -97,7 +97,7 @@ pub async fn resolve_agent_tokens(
         wanted.map(|shown| shown.hash).collect()
     };
     let (agents, programs) = (hashes(false), hashes(true));
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let mut known = Vec::new();
     if !agents.is_empty() {
         let now = app.environment().now();

@@ -93,7 +93,7 @@ impl AuditStore for DatabaseAuditStore {
         let given: Vec<_> = records.iter().map(rows::to_row).collect();
         let app = self.app.clone();
         spawn_to_completion(async move {
-            let mut conn = app.pool().acquire().await.map_err(|e| to_store_error(e.into()))?;
+            let mut conn = app.conn().await.map_err(to_store_error)?;
             let there =
                 audit::insert_audit_records(&mut conn, &given).await.map_err(to_store_error)?;
             for (seq, hash) in there {
@@ -108,7 +108,7 @@ impl AuditStore for DatabaseAuditStore {
     fn store_checkpoint<'a>(&'a self, checkpoint: &'a AuditCheckpoint) -> StoreFuture<'a> {
         let (app, row) = (self.app.clone(), rows::checkpoint_row(checkpoint));
         spawn_to_completion(async move {
-            let mut conn = app.pool().acquire().await.map_err(|e| to_store_error(e.into()))?;
+            let mut conn = app.conn().await.map_err(to_store_error)?;
             audit::insert_audit_checkpoint(&mut conn, &row).await.map_err(to_store_error)
         })
     }
@@ -127,7 +127,7 @@ fn spawn_to_completion(
 
 impl DatabaseAuditStore {
     async fn begin_chain(&self, chain: &NewChain) -> Result<(), DbError> {
-        let mut tx = self.app.pool().begin().await?;
+        let mut tx = self.app.begin().await?;
         audit::lock_chains(&mut tx).await?;
         if audit::get_chain(&mut tx, chain.chain).await?.is_none() {
             let last = audit::last_chain(&mut tx).await?;
@@ -149,7 +149,7 @@ fn to_store_error(error: DbError) -> AuditStoreError {
 #[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
 pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
     // All as it was at one moment: what is removed after its time meanwhile is not missing.
-    let mut conn = app.pool().begin().await.map_err(DbError::from)?;
+    let mut conn = app.begin().await?;
     audit::set_repeatable_read(&mut conn).await?;
     let chains = audit::list_chains(&mut conn).await?;
     let mut report = Report {
@@ -282,7 +282,7 @@ pub async fn prove_call(
     call: CallId,
     key: &VerifyingKey,
 ) -> Result<Vec<RecordProof>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let found = records_of_call(&mut conn, call).await?;
     build_record_proofs(&mut conn, found, key).await
 }
@@ -441,12 +441,12 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
 pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
     let keys = &app.gateway_parts()?.keys;
     let now = app.environment().now();
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let old = audit::list_prunable_chains(&mut conn, now - keep, 100).await?;
     drop(conn);
     let mut removed = 0;
     for (chain, records) in old {
-        let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+        let mut tx = app.begin().await?;
         let signature = keys.signing_key().sign(&pruning_payload(chain, now)).to_bytes();
         audit::prune_chain(&mut tx, chain, now, &signature).await?;
         tx.commit().await.map_err(DbError::from)?;

@@ -82,7 +82,7 @@ pub struct GatewaySnapshot {
 
 /// The number that every change of the gate raises.
 pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     Ok(policy::get_policy_epoch(&mut conn).await?)
 }
 
@@ -90,7 +90,7 @@ pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
 #[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
 pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     // What changes while it is read belongs to the next number; whoever changes it over and over must not keep us here.
     let before = policy::get_policy_epoch(&mut conn).await?;
     let described = StoredPolicy::load_from_database(&mut conn).await?;
@@ -429,7 +429,7 @@ pub async fn take_call_quota(
     let now = app.environment().now();
     let hour =
         now.replace_time(time::Time::from_hms(now.hour(), 0, 0).unwrap_or(time::Time::MIDNIGHT));
-    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let mut tx = app.begin().await?;
     let taken = policy::take_quota(&mut tx, whose, hour, wanted, limit).await?;
     tx.commit().await.map_err(DbError::from)?;
     Ok((taken, hour + time::Duration::hours(1)))

@@ -524,7 +524,7 @@ pub async fn annotate_tool(
 pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let server = {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         tool_servers::get_tool_server(&mut conn, id)
             .await?
             .ok_or_else(|| Error::not_found("tool server", id))?
@@ -611,7 +611,7 @@ async fn store_offered_tools(
 
 /// The servers whose offers are to be read now and then.
 pub async fn list_enabled_servers(app: &App) -> Result<Vec<ServerId>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let servers = tool_servers::list_tool_servers(&mut conn).await?;
     Ok(servers.into_iter().filter(|server| server.enabled).map(|server| server.id).collect())
 }

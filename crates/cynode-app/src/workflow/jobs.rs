@@ -36,7 +36,7 @@ pub async fn claim_jobs(
     loop {
         let mut sign = std::pin::pin!(app.work_signal());
         sign.as_mut().enable();
-        let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+        let mut tx = app.begin().await?;
         // A claim that got no answer and is sent again must find what the first one took.
         jobs::lock_claim(&mut tx, body.claim_id).await?;
         let max_jobs = body.max_jobs.into();
@@ -78,7 +78,7 @@ pub async fn report_job(
 ) -> Result<JobStatusView, Error> {
     let claim = jobs::JobClaim { job, worker: &service.name, fencing_token: body.fencing_token };
     let state = body.outcome.job_state();
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     if let Some(task) = jobs::record_job_result(&mut conn, claim, state, &body.result).await? {
         app.announce_commit();
         app.announce_due_runs(&[task]);

@@ -178,7 +178,7 @@ pub struct StallLog {
 impl StallLog {
     /// Looks once. Gives those that were written down just now.
     pub async fn log_stalls(&mut self, app: &App) -> Result<Vec<StallView>, Error> {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let found = find_stalls(&mut conn, None).await?;
         drop(conn);
         let (mut open, mut new) = (BTreeMap::new(), Vec::new());

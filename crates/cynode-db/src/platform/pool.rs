@@ -2,7 +2,7 @@ use std::{str::FromStr, time::Duration};
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::{DbError, Pool};
+use crate::{DbError, Pool, PooledConn, Tx};
 
 /// How to reach the database.
 pub struct DbOptions {
@@ -53,4 +53,16 @@ pub fn connect_pool(options: &DbOptions) -> Result<Pool, ConnectError> {
         })
         .connect_lazy_with(connect);
     Ok(pool)
+}
+
+/// Takes a connection of a pool.
+#[expect(clippy::disallowed_methods, reason = "every other place takes its connections here")]
+pub async fn acquire_connection(pool: &Pool) -> Result<PooledConn, DbError> {
+    Ok(pool.acquire().await?)
+}
+
+/// Begins a transaction on a connection of a pool.
+#[expect(clippy::disallowed_methods, reason = "every other place begins its transactions here")]
+pub async fn begin_transaction(pool: &Pool) -> Result<Tx, DbError> {
+    Ok(pool.begin().await?)
 }

@@ -36,7 +36,7 @@ pub(crate) async fn apply_migrations(
 ) -> anyhow::Result<schema::MigrationSummary> {
     let options = DbOptions { statement_timeout: Duration::ZERO, max_connections: 1, ..options };
     let pool = cynode_db::connect_pool(&options)?;
-    let conn = pool.acquire().await;
+    let conn = cynode_db::acquire_connection(&pool).await;
     let mut conn = conn.context("the database cannot be reached: is PostgreSQL running there?")?;
     Ok(schema::migrate_schema(&mut conn, AppEnvironment::from_system().now()).await?)
 }

@@ -78,7 +78,7 @@ pub async fn find_webhook_target(
     project: ProjectId,
     forge: Destination,
 ) -> Result<WebhookTarget, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let found = forges::get_remote(&mut conn, project).await?;
     let found = found.filter(|remote| remote.forge == forge).zip(forge_kind_of(forge));
     let (remote, kind) = found.ok_or_else(|| Error::not_found("remote of project", project))?;
@@ -118,7 +118,7 @@ pub async fn receive_webhook(
     let kept = WebhookRecord { digest: delivery.digest, event };
     let name: String = delivery.id.chars().filter(|c| !c.is_control()).take(200).collect();
     let name = if name.is_empty() { "unnamed".to_owned() } else { name };
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let now = app.environment().now();
     let new = forges::store_webhook_delivery(&mut conn, remote.project, &kept, &name, now).await?;
     Ok(if new { WebhookOutcome::Kept } else { WebhookOutcome::Known })
@@ -178,7 +178,7 @@ async fn run_sync_loop(app: &App) {
 pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let environment = app.environment();
     let lease = environment.new_uuid(environment.now());
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let claimed = forges::claim_due_remote(&mut conn, lease, only, SYNC_LEASE_MS).await?;
     drop(conn);
     let Some(remote) = claimed else { return Ok(false) };
@@ -204,7 +204,7 @@ pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Err
     seen.troubles.extend(stopped);
     let failure: String = seen.troubles.join("; ").chars().take(2000).collect();
     let failure = Some(failure.as_str()).filter(|failure| !failure.is_empty());
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let issues_since = seen.not_known.map_or(seen.since, |from| from.min(seen.since));
     let looked =
         RemotePollResult { issues_since, again_in_ms, silent, failure, now: environment.now() };
@@ -308,7 +308,7 @@ async fn sync_everything(
     if let Err(error) = super::fetch_commits_from(app, remote).await {
         seen.troubles.push(format!("newer commits could not be brought: {error}"));
     }
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let told = forges::list_pending_deliveries(&mut conn, remote.project).await?;
     drop(conn);
     let wanted = IssueFilter {
@@ -323,7 +323,7 @@ async fn sync_everything(
     }
     // Only now: whoever is killed before looks at all of these again. And not later: the pull requests are read in their turn, told of
     // or not, and a forge that has had enough before the last of them would let deliveries pile up.
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let digests: Vec<Vec<u8>> = told.iter().map(|delivery| delivery.digest.to_vec()).collect();
     let now = app.environment().now();
     forges::mark_deliveries_done(&mut conn, remote.project, &digests, now).await?;
@@ -374,7 +374,7 @@ async fn import_changed_issues(
         .accept_response(forge.list_issues(wanted, remote.issues_since).await)?
         .unwrap_or_default();
     let numbers: Vec<i64> = found.iter().map(issue_number_of).collect();
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let taken = forges::list_taken_issues(&mut conn, remote, &numbers).await?;
     drop(conn);
     let mut made = 0;
@@ -522,7 +522,7 @@ async fn comment_on_issues(
     remote: &ProjectRemote,
     seen: &mut RemoteSyncProgress,
 ) -> Result<(), RemoteSyncError> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let untold = forges::list_unanswered_issues(&mut conn, remote).await?;
     drop(conn);
     for (number, task, name) in untold {
@@ -533,7 +533,7 @@ async fn comment_on_issues(
         let said = forge.ensure_comment(on, &format!("issue/{task}"), &text).await;
         // A conversation that is closed to us must not keep everything else from being read.
         if seen.accept_single_response(said)?.is_some() {
-            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+            let mut conn = app.conn().await?;
             forges::mark_issue_answered(&mut conn, task, app.environment().now()).await?;
         }
     }

@@ -37,7 +37,7 @@ pub(super) async fn sync_pull_requests(
     named: &ReportedPullRequests,
     seen: &mut RemoteSyncProgress,
 ) -> Result<(), RemoteSyncError> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let offered = forges::list_open_pull_requests(&mut conn, remote, named).await?;
     drop(conn);
     for (place, ours) in offered.iter().enumerate() {
@@ -55,7 +55,7 @@ async fn record_pull_request_read(
     app: &App,
     ours: &OpenPullRequest,
 ) -> Result<(), RemoteSyncError> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     forges::mark_pull_request_read(&mut conn, ours.id).await?;
     Ok(())
 }
@@ -136,7 +136,7 @@ async fn follow_up_feedback(
     there: &RemotePullRequest,
     seen: &mut RemoteSyncProgress,
 ) -> Result<(), RemoteSyncError> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let known = forges::list_handled_remarks(&mut conn, ours.id).await?;
     drop(conn);
     let is_new = |id: &str| !known.iter().any(|known| known == id);

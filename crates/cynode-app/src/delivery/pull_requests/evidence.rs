@@ -15,7 +15,7 @@ pub(super) async fn require_fresh_evidence(
     task: &Task,
     commit: &str,
 ) -> Result<(), Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     crate::delivery::evidence::require_evidence(&mut conn, task.id, &task.acceptance_criteria)
         .await?;
     let shown = evidence::list_task_evidence(&mut conn, task.id, true).await?;

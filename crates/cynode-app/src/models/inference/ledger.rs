@@ -124,7 +124,7 @@ impl BudgetLedger {
         if live.is_empty() {
             return Ok(());
         }
-        let mut conn = pool.acquire().await?;
+        let mut conn = cynode_db::acquire_connection(pool).await?;
         budgets::renew_reservations(&mut conn, &live, CALL_LEASE_TTL).await
     }
 }
@@ -135,7 +135,7 @@ async fn reserve_alone(
     loop_guard: LoopGuardLimits,
     now: OffsetDateTime,
 ) -> Result<ReservationOutcome, DbError> {
-    let mut conn = pool.acquire().await?;
+    let mut conn = cynode_db::acquire_connection(pool).await?;
     let reserved = budgets::reserve_calls(
         &mut conn,
         std::slice::from_ref(reservation),
@@ -152,7 +152,7 @@ async fn reserve_alone(
 
 async fn settle_alone(pool: &Pool, settlement: &CallSettlement) -> bool {
     let settled = async {
-        let mut conn = pool.acquire().await?;
+        let mut conn = cynode_db::acquire_connection(pool).await?;
         budgets::settle_calls(&mut conn, std::slice::from_ref(settlement)).await
     };
     match settled.await {

@@ -98,7 +98,7 @@ pub(super) async fn budget_exhausted_error(
 ) -> ModelError {
     telemetry::record_refused_call("budget");
     let ceiling = async {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         budgets::get_budget(&mut conn, budget, app.environment().now()).await
     };
     let told = match ceiling.await {
@@ -164,7 +164,7 @@ pub(crate) async fn pause_parked_tasks(
     request: &OperationRequest,
     most: i64,
 ) -> Result<(), Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let untold = budgets::list_unnotified_parks(&mut conn, most).await?;
     drop(conn);
     for (task, park) in untold {

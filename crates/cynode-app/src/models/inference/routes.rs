@@ -216,7 +216,7 @@ pub(crate) fn spawn_epoch_batcher(lanes: &TaskTracker, pool: &Pool) -> EpochBatc
     Batcher::spawn_lane(lanes, move |asked: Vec<()>| {
         let pool = pool.clone();
         async move {
-            let mut conn = pool.acquire().await.ok()?;
+            let mut conn = cynode_db::acquire_connection(&pool).await.ok()?;
             let epoch = registry::get_registry_epoch(&mut conn).await.ok()?;
             Some(vec![epoch; asked.len()])
         }
@@ -232,12 +232,7 @@ impl InferenceRuntime {
     ) -> Result<Arc<ModelRegistry>, Error> {
         let epoch = match app.shared_state().epochs.submit_item(()).await {
             Some(epoch) => epoch,
-            None => {
-                registry::get_registry_epoch(
-                    &mut *app.pool().acquire().await.map_err(DbError::from)?,
-                )
-                .await?
-            }
+            None => registry::get_registry_epoch(&mut *app.conn().await?).await?,
         };
         if epoch == held.epoch {
             Ok(held.clone())
@@ -250,7 +245,7 @@ impl InferenceRuntime {
 #[tracing::instrument(name = "app.inference.load_registry", skip_all)]
 async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegistry, Error> {
     let keys = &app.gateway_parts()?.keys;
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     // What changes while it is read belongs to the next number.
     let epoch = registry::get_registry_epoch(&mut conn).await?;
     let mut secrets = Vec::new();
@@ -593,7 +588,7 @@ impl ModelRegistry {
         if let Some(wishes) = known.get(&wisher) {
             return Ok(wishes.clone());
         }
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let entries =
             crate::tasks::preferences::load_preference_entries(&mut conn, user, project, task)
                 .await?;

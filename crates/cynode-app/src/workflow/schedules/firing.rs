@@ -68,7 +68,7 @@ pub async fn run_scheduler(app: App, stop: CancellationToken) {
 pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
     let mut total = 0;
     loop {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut conn = app.conn().await?;
         let due =
             schedules::list_due_schedules(&mut conn, app.environment().now(), SCHEDULE_BATCH_SIZE)
                 .await?;
@@ -100,7 +100,7 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
 
 /// Fires a schedule in the name of whom it acts for. `false` when somebody else did, or it has changed meanwhile.
 async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut conn = app.conn().await?;
     let credential = CallerCredential::Schedule(due.id);
     let caller = authentication::find_caller_on_behalf(&mut conn, due.acts_for, credential).await?;
     drop(conn);
