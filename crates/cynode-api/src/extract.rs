@@ -16,11 +16,11 @@ use cynode_app::{
     nodes::{self, AuthenticatedNode},
     platform::tokens::{self, PresentedToken},
 };
-use cynode_core::trace::TraceId;
-use cynode_wire::{
-    nodes::NodeHeartbeat,
-    platform::page::{Cursor, PageRequest},
+use cynode_core::{
+    paging::{Cursor, PageRequest},
+    trace::TraceId,
 };
+use cynode_wire::nodes::NodeHeartbeat;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{AppState, error::ApiError};

@@ -13,10 +13,15 @@ use std::{
 use cynode_core::{
     events::EventKind,
     ids::{JobId, NodeId, UserId},
+    nodes::{NodeReport, NodeState},
     placement::{self, NODE_SILENCE_TIMEOUT_MS, PlacementError},
     roles::UserRole,
     sync::lock_unpoisoned,
-    workflow::units::JobState,
+    workflow::{
+        findings::VerificationFinding,
+        jobs::{CommitRule, JobSpec, RevisionFeedback, WorkerChoice},
+        units::JobState,
+    },
 };
 use cynode_db::{
     DbError,
@@ -28,12 +33,8 @@ use cynode_wire::{
     nodes::{
         AskChallenge, AskNodeToken, ChangeNode, ClaimAssignments, HeartbeatAnswer, IssueJoinToken,
         IssuedJoinToken, JobAssignment, JobAssignments, JobInstruction, JoinNode, JoinedNode,
-        NodeChallenge, NodeHeartbeat, NodeReport, NodeState, NodeToken, NodeView, StopJob,
-        VerifiedNode, VerifyNode, signed_bytes,
-    },
-    tasks::{
-        findings::VerificationFinding,
-        work::{CommitRule, JobSpec, RevisionFeedback, WorkerChoice},
+        NodeChallenge, NodeHeartbeat, NodeToken, NodeView, StopJob, VerifiedNode, VerifyNode,
+        signed_bytes,
     },
 };
 use data_encoding::HEXLOWER;

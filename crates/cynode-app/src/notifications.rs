@@ -5,7 +5,6 @@ mod compose;
 mod outbox_worker;
 pub(crate) mod question;
 
-use cynode_core::settings::registry::NOTIFICATIONS_ALLOW_PRIVATE_SETTING;
 use cynode_core::{
     events::EventKind,
     ids::{ChannelId, NotificationId, ProjectId, UserId},
@@ -14,6 +13,10 @@ use cynode_core::{
         TEST_NOTIFICATION_KIND,
     },
     roles::UserRole,
+};
+use cynode_core::{
+    paging::{Page, PageRequest},
+    settings::registry::NOTIFICATIONS_ALLOW_PRIVATE_SETTING,
 };
 use cynode_db::{
     Conn,
@@ -31,7 +34,6 @@ use cynode_wire::{
     notifications::{
         AttemptView, ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
     },
-    platform::page::{Page, PageRequest},
 };
 use serde_json::json;
 use time::Duration;

@@ -8,6 +8,7 @@ use cynode_core::{
     events::EventKind,
     ids::{InstructionId, ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
+    paging::{Page, PageRequest},
     roles::UserRole,
     tasks::{Criterion, Task, TaskState, TaskStateName},
     workflow::instructions::InstructionKind,
@@ -20,7 +21,6 @@ use cynode_db::{
     workflow::{self, instructions},
 };
 use cynode_wire::{
-    platform::page::{Page, PageRequest},
     tasks::{CreateTask, TaskView},
     workflow::timeline::InstructionReceipt,
 };

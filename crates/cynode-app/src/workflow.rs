@@ -21,9 +21,10 @@ use cynode_core::{
     events::EventKind,
     ids::{TaskId, WaitId},
     tasks::{Task, TaskStateName},
+    workflow as graph,
     workflow::{
-        self as graph, StepTransition, StepVerdict, WorkflowStep,
-        waits::{WaitOwner, WaitReason},
+        StepTransition, StepVerdict, WorkflowStep,
+        waits::{WaitOwner, WaitReason, WaitResolution},
     },
 };
 use cynode_db::{
@@ -36,13 +37,10 @@ use cynode_db::{
         SuspendPoint, units, waits,
     },
 };
-use cynode_wire::{
-    tasks::plan::WaitResolution,
-    workflow::{
-        LeaseRef, LeaseView, NewWait, NextStep, RenewLease, ResumeWorkflow, ResumeWorkflowResult,
-        RunState, StartStatus, StartWorkflow, StartWorkflowResult, StepCheckpoint, StepEffect,
-        TaskContext, WorkflowPosition,
-    },
+use cynode_wire::workflow::{
+    LeaseRef, LeaseView, NewWait, NextStep, RenewLease, ResumeWorkflow, ResumeWorkflowResult,
+    RunState, StartStatus, StartWorkflow, StartWorkflowResult, StepCheckpoint, StepEffect,
+    TaskContext, WorkflowPosition,
 };
 use serde_json::json;
 

@@ -1,6 +1,7 @@
 //! Delivery: states of pull requests, and the wording of commits.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{
     InvalidTransition,
@@ -193,6 +194,15 @@ pub fn commit_title(text: &str) -> String {
     }
     let cut: String = line.chars().take(119).collect();
     format!("{}…", cut.trim_end())
+}
+
+/// A pull request in a word, for whoever goes on without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PullRequestRef {
+    /// Its number: at the forge, or in the project.
+    pub number: i64,
+    /// Where people look at it.
+    pub url: String,
 }
 
 #[cfg(test)]

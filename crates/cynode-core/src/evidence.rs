@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub mod base;
 
@@ -21,18 +22,19 @@ pub const MAX_CHECK_SECONDS: u32 = 3600;
 pub const MAX_CHECKS: usize = 200;
 
 /// A command that shows whether something holds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Check)]
 pub struct EvidenceCheck {
     /// Program and arguments; no shell reads them.
     pub argv: Vec<String>,
-    /// The exit code that is expected.
+    /// The exit code that is expected; 0 when it is left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub expect_exit: i32,
     /// Words that must be in what it writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_output: Option<String>,
-    /// Most seconds.
+    /// Most seconds, 1 to 3600; 600 when it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_seconds: Option<u32>,
     /// Files that it goes by, taken from before the change whatever the change did to them. Files that `argv` names are always.

@@ -1,7 +1,10 @@
-//! The pure domain: ids, names, roles, states and rules without input or output.
+//! The pure domain: ids, names, roles, states, stored forms and rules without input or output.
 //!
 //! **Invariant**: nothing here reads a clock, draws a random number, opens a file or awaits. A type moves into this
 //! crate only when two crates need it.
+//!
+//! A stored form is a value that the database keeps as JSON, or gives to its callers as it is. It derives its JSON and its
+//! schema here; requests and views that nobody stores are in `cynode-wire`.
 //!
 //! To add a checked text type, write its rule as a function in [`names`] and one line in the `checked_text!` list. To
 //! add an id, write one line in [`ids`].
@@ -17,7 +20,9 @@ pub mod ids;
 pub mod metric_specs;
 pub mod models;
 pub mod names;
+pub mod nodes;
 pub mod notifications;
+pub mod paging;
 pub mod placement;
 pub mod preferences;
 pub mod projects;
@@ -26,6 +31,7 @@ pub mod schedules;
 pub mod settings;
 pub mod sync;
 pub mod tasks;
+pub mod tools;
 pub mod trace;
 pub mod tuning;
 pub mod workflow;

@@ -4,9 +4,15 @@
 //! is named. [`render_mermaid`] draws the graph from that function, so the drawing is always correct.
 
 pub mod decisions;
+pub mod evidence;
+pub mod findings;
+pub mod handoffs;
 pub mod instructions;
+pub mod jobs;
 pub mod limits;
 pub mod plan;
+pub mod reports;
+pub mod timeline;
 pub mod units;
 pub mod waits;
 

@@ -2,11 +2,8 @@
 
 use cynode_core::{
     ids::{InstructionId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
-    workflow::{instructions::InstructionKind, plan::UnitKey},
-};
-use cynode_wire::{
     nodes::{JobEvent, JobPhase, NodeJobStatus, NodeReport, NodeState},
-    workflow::jobs::JobPayload,
+    workflow::{instructions::InstructionKind, jobs::JobPayload, plan::UnitKey},
 };
 use serde_json::Value;
 use time::OffsetDateTime;

@@ -1,11 +1,12 @@
 //! Notifications: channels, the outbox, delivery attempts and used answer links.
 
 use cynode_core::{
+    events::EventPosition,
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
     notifications::{ChannelKind, ChannelScope, NotificationState},
+    paging::PageRequest,
     trace::TraceId,
 };
-use cynode_wire::{platform::page::PageRequest, tasks::events::EventPosition};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;

@@ -8,10 +8,10 @@ use cynode_core::{
     budget::{Amount, Budget},
     ids::{ProjectId, RunId, TaskId, UserId},
     names::TaskName,
+    paging::PageRequest,
     tasks::{Task, TaskState, TaskStateName},
     trace::TraceId,
 };
-use cynode_wire::platform::page::PageRequest;
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;

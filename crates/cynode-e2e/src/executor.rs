@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
+use cynode_core::workflow::jobs::ClaimedJob;
 use cynode_testkit::pause;
-use cynode_wire::workflow::jobs::{ClaimJobs, ClaimedJob, ClaimedJobs, JobReport};
+use cynode_wire::workflow::jobs::{ClaimJobs, ClaimedJobs, JobReport};
 use reqwest::StatusCode;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;

@@ -4,20 +4,18 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use cynode_core::workflow::plan::{Plan, PlanText};
+use cynode_core::workflow::{
+    findings::{FindingSeverity, VerificationFinding},
+    handoffs::VerifyOutcome,
+    plan::{Plan, PlanText},
+    waits::WaitResolution,
+};
 use cynode_runner::agent_backend::{
     AgentBackend, AgentFuture, AgentReply, PlanRequest, StepError, VerificationResult,
     VerifyRequest,
 };
 use cynode_testkit::pause;
-use cynode_wire::{
-    manager::handoffs::VerifyOutcome,
-    tasks::{
-        findings::{FindingSeverity, VerificationFinding},
-        plan::WaitResolution,
-    },
-    workflow::jobs::JobOutcome,
-};
+use cynode_wire::workflow::jobs::JobOutcome;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

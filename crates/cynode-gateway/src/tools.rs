@@ -22,10 +22,10 @@ mod workflow;
 use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
 
 use cynode_app::{App, Error, OperationRequest};
-use cynode_core::{agents::ToolScope, trace::TraceId};
+use cynode_core::{agents::ToolScope, tools::ToolAnnotations, trace::TraceId};
 use cynode_policy::{
     agents::AgentIdentity,
-    catalogue::{IdBinding, McpToolDefinition, ToolAnnotations, ToolOrigin},
+    catalogue::{IdBinding, McpToolDefinition, ToolOrigin},
     decision::PolicySnapshot,
     tool_names::ToolName,
 };

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser, Subcommand};
-use cynode_wire::{nodes::BackendReport, tasks::work::SandboxBackend};
+use cynode_core::{nodes::BackendReport, workflow::jobs::SandboxBackend};
 use data_encoding::HEXLOWER;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};

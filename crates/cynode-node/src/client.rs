@@ -4,14 +4,17 @@
 use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
-use cynode_core::ids::{JobId, NodeId};
+use cynode_core::{
+    ids::{JobId, NodeId},
+    nodes::NodeReport,
+};
 use cynode_net::backoff::{Backoff, Jitter};
 use cynode_wire::{
     nodes::{
         AskChallenge, AskNodeToken, AskPermission, ClaimAssignments, EventsReceipt,
         HeartbeatAnswer, JobAssignments, JobEvents, JoinNode, JoinedNode, NodeChallenge,
-        NodeHeartbeat, NodeReport, NodeResult, NodeToken, PermissionAnswer, StoredBlob,
-        VerifiedNode, VerifyNode,
+        NodeHeartbeat, NodeResult, NodeToken, PermissionAnswer, StoredBlob, VerifiedNode,
+        VerifyNode,
     },
     platform::problem::ProblemDetails,
 };

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use cynode_wire::nodes::NodeState;
+use cynode_core::nodes::NodeState;
 
 use crate::{
     client::NodeClient,
@@ -73,8 +73,8 @@ pub(crate) async fn run_diagnostics(
     });
     for backend in &backends {
         let what = match backend.backend_kind() {
-            cynode_wire::tasks::work::SandboxBackend::Bubblewrap => "bubblewrap",
-            cynode_wire::tasks::work::SandboxBackend::Podman => "podman",
+            cynode_core::workflow::jobs::SandboxBackend::Bubblewrap => "bubblewrap",
+            cynode_core::workflow::jobs::SandboxBackend::Podman => "podman",
         };
         note(
             what,

@@ -24,11 +24,12 @@ use std::{
 
 use cynode_core::{
     ids::JobId,
+    nodes::{JobEventData, JobPhase, NodeJobStatus},
     sync::lock_unpoisoned,
     workflow::instructions::{InstructionEffect, InstructionKind},
 };
 use cynode_wire::{
-    nodes::{JobAssignment, JobEventData, JobPhase, NodeJobStatus, NodeResult, WorkResult},
+    nodes::{JobAssignment, NodeResult, WorkResult},
     workflow::jobs::JobOutcome,
 };
 use tokio::{sync::mpsc, time::Instant};

@@ -1,10 +1,8 @@
 //! Joins an installation with a join token.
 
 use anyhow::{Context, ensure};
-use cynode_wire::{
-    identity::accounts::SecretText,
-    nodes::{JoinNode, NodeReport},
-};
+use cynode_core::nodes::NodeReport;
+use cynode_wire::{identity::accounts::SecretText, nodes::JoinNode};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{

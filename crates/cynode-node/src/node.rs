@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{ids::ProjectId, sync::lock_unpoisoned};
-use cynode_wire::{
+use cynode_core::{
+    ids::ProjectId,
     nodes::AgentReport,
-    tasks::work::{SandboxBackend, SandboxNeeds, WorkerChoice},
+    sync::lock_unpoisoned,
+    workflow::jobs::{SandboxBackend, SandboxNeeds, WorkerChoice},
 };
 use futures::future::BoxFuture;
 use tokio_util::task::TaskTracker;

@@ -14,8 +14,12 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{ids::JobId, sync::lock_unpoisoned};
-use cynode_wire::nodes::{JobEvent, JobEventData, JobEvents};
+use cynode_core::{
+    ids::JobId,
+    nodes::{JobEvent, JobEventData},
+    sync::lock_unpoisoned,
+};
+use cynode_wire::nodes::JobEvents;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout, timeout_at},
@@ -607,7 +611,7 @@ mod tests {
         }
         queue.push(output("d"));
         queue.push(note("n"));
-        let finishing = JobEventData::Phase { phase: cynode_wire::nodes::JobPhase::Finishing };
+        let finishing = JobEventData::Phase { phase: cynode_core::nodes::JobPhase::Finishing };
         queue.push(JobEvent { at_ms: 0, data: finishing.clone() });
         queue.push(output("e"));
         let expected = [

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use cynode_wire::nodes::{AgentReport, BackendReport, NodeReport};
+use cynode_core::nodes::{AgentReport, BackendReport, NodeReport};
 
 use crate::store::NodeStore;
 

@@ -20,7 +20,7 @@ mod visible_paths;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
-use cynode_wire::tasks::work::SandboxBackend;
+use cynode_core::workflow::jobs::SandboxBackend;
 use futures::future::BoxFuture;
 
 pub use self::{

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cynode_wire::nodes::JobEventData;
+use cynode_core::nodes::JobEventData;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{
     Request, Response, StatusCode,

@@ -7,9 +7,12 @@ mod roster;
 
 use std::{sync::Arc, time::Duration};
 
-use cynode_core::ids::JobId;
+use cynode_core::{
+    ids::JobId,
+    nodes::{BackendReport, NodeReport},
+};
 use cynode_net::backoff::Backoff;
-use cynode_wire::nodes::{BackendReport, ClaimAssignments, JobAssignment, NodeReport};
+use cynode_wire::nodes::{ClaimAssignments, JobAssignment};
 use rand::random;
 use tokio::{
     sync::Notify,

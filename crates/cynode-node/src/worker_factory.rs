@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use cynode_wire::{nodes::AgentReport, tasks::work::WorkerChoice};
+use cynode_core::{nodes::AgentReport, workflow::jobs::WorkerChoice};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 

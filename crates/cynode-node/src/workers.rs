@@ -10,10 +10,11 @@ use std::{
     time::Duration,
 };
 
-use cynode_wire::{
-    nodes::{CommandOutcome, JobAssignment, JobEventData},
-    tasks::work::WorkerChoice,
+use cynode_core::{
+    nodes::{CommandOutcome, JobEventData},
+    workflow::jobs::WorkerChoice,
 };
+use cynode_wire::nodes::JobAssignment;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};

@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::ids::ProjectId;
-use cynode_wire::{nodes::JobAssignment, tasks::work::CommitRule};
+use cynode_core::{ids::ProjectId, workflow::jobs::CommitRule};
+use cynode_wire::nodes::JobAssignment;
 use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;

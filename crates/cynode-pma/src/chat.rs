@@ -18,8 +18,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use cynode_core::models::PROJECT_MANAGER_MODEL_ID;
-use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
+use cynode_core::{
+    models::PROJECT_MANAGER_MODEL_ID,
+    workflow::handoffs::{ChatMessage, HandoffRequest},
+};
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use futures::stream;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! Decisions of both roles: one function from a handoff to its answer.
 
-use cynode_core::agents::AgentRole;
-use cynode_wire::manager::handoffs::HandoffAnswer;
+use cynode_core::{agents::AgentRole, workflow::handoffs::HandoffAnswer};
 
 use crate::decision_context::{DecisionContext, DecisionError};
 

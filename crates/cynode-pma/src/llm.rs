@@ -8,8 +8,10 @@ mod live;
 mod schema;
 mod scripted;
 
-use cynode_core::models::{OWN_MODEL_PREFIX, Tier};
-use cynode_wire::manager::handoffs::ModelDecision;
+use cynode_core::{
+    models::{OWN_MODEL_PREFIX, Tier},
+    workflow::handoffs::ModelDecision,
+};
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};

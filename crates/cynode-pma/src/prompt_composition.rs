@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use cynode_core::preferences;
-use cynode_wire::manager::handoffs::{ChatMessage, HandoffContext, ProjectFacts, TaskFacts};
+use cynode_core::{preferences, workflow::handoffs::ChatMessage};
+use cynode_wire::manager::handoffs::{HandoffContext, ProjectFacts, TaskFacts};
 use serde_json::{Value, json};
 
 use crate::{instructions::InstructionBundle, role::PmaRole};

@@ -4,9 +4,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cynode_core::workflow::handoffs::{HandoffAnswer, HandoffRequest};
 use cynode_wire::manager::handoffs::{
-    ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, HandoffAnswer, HandoffAssignment,
-    HandoffRequest, RenewHandoff,
+    ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, HandoffAssignment, RenewHandoff,
 };
 use tokio::{
     sync::Semaphore,

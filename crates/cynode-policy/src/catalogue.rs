@@ -8,8 +8,8 @@ use std::{
 use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ServerId, UserId},
+    tools::ToolAnnotations,
 };
-pub use cynode_wire::tools::ToolAnnotations;
 use serde::Serialize;
 use serde_json::{Value, json};
 

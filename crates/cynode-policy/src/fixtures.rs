@@ -3,6 +3,7 @@
 use cynode_core::{
     agents::{AgentRole, ToolScope},
     ids::{AgentTokenId, JobId, ProjectId, RunId, ServerId, TaskId, UserId},
+    tools::ToolAnnotations,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -11,8 +12,8 @@ use crate::{
     agents::{AgentIdentity, AgentProfile},
     allowlists::EnabledSwitches,
     catalogue::{
-        CatalogueEntry, DefinitionPin, IdBinding, McpToolDefinition, ToolAnnotations, ToolAudience,
-        ToolCatalogue, ToolOrigin, ToolOverride,
+        CatalogueEntry, DefinitionPin, IdBinding, McpToolDefinition, ToolAudience, ToolCatalogue,
+        ToolOrigin, ToolOverride,
     },
     decision::PolicySnapshot,
     rules::{PolicyRule, RuleSet},

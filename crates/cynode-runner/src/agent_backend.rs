@@ -3,20 +3,20 @@
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 
 use cynode_core::{
+    delivery::PullRequestRef,
     names::Prose,
     tasks::Criterion,
-    workflow::plan::{Plan, UnitKey},
-};
-use cynode_wire::{
-    delivery::{PullRequestRef, evidence::Evidence},
-    manager::handoffs::{FailureDecision, HandoffRequest, ReadyUnit, RunHandoff, VerifyOutcome},
-    tasks::{
+    workflow::{
+        evidence::Evidence,
         findings::VerificationFinding,
-        plan::{EndedWait, PlanFeedback},
-        work::JobSpec,
+        handoffs::{FailureDecision, HandoffRequest, ReadyUnit, RunHandoff, VerifyOutcome},
+        jobs::JobSpec,
+        plan::{Plan, PlanFeedback, UnitKey},
+        units::UnitView,
+        waits::EndedWait,
     },
-    workflow::{TaskContext, UnitView},
 };
+use cynode_wire::workflow::TaskContext;
 use serde_json::Value;
 
 /// Why a node's work came to nothing.

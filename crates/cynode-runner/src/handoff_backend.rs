@@ -1,11 +1,11 @@
 //! Handoff backend: every question becomes a handoff, and the run reads its answer when it is woken.
 
-use cynode_core::workflow::plan::{Plan, UnitKey};
-use cynode_wire::{
-    manager::handoffs::{
+use cynode_core::workflow::{
+    handoffs::{
         EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, ResultVerification, VerifyAnswer,
     },
-    tasks::work::JobSpec,
+    jobs::JobSpec,
+    plan::{Plan, UnitKey},
 };
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -212,10 +212,12 @@ fn to_verification_result(judged: VerifyAnswer) -> VerificationResult {
 
 #[cfg(test)]
 mod tests {
-    use cynode_core::{ids::HandoffId, workflow::waits::WaitReason};
-    use cynode_wire::{
-        manager::handoffs::{FailureDecision, RunHandoff},
-        tasks::plan::{EndedWait, WaitResolution},
+    use cynode_core::{
+        ids::HandoffId,
+        workflow::{
+            handoffs::{FailureDecision, RunHandoff},
+            waits::{EndedWait, WaitReason, WaitResolution},
+        },
     };
     use serde_json::json;
 

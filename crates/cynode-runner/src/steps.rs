@@ -14,16 +14,13 @@ use cynode_core::{
     delivery::ANSWER_RETRY,
     workflow::{
         StepVerdict, WorkflowStep,
+        handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
         limits::{RunLimits, backoff_delay},
         plan::UnitKey,
-        waits::{ANSWER_STOP, WaitReason, is_stop_answer},
+        waits::{ANSWER_STOP, EndedWait, WaitReason, WaitResolution, is_stop_answer},
     },
 };
-use cynode_wire::{
-    manager::handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
-    tasks::plan::{EndedWait, WaitResolution},
-    workflow::{NewWait, RunState, StepEffect, TaskContext, WorkflowPosition},
-};
+use cynode_wire::workflow::{NewWait, RunState, StepEffect, TaskContext, WorkflowPosition};
 
 use crate::agent_backend::{AgentBackend, StepError};
 

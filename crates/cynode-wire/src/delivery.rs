@@ -366,12 +366,3 @@ pub struct ChangedFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletions: Option<u64>,
 }
-
-/// A pull request in a word, for whoever goes on without it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PullRequestRef {
-    /// Its number: at the forge, or in the project.
-    pub number: i64,
-    /// Where people look at it.
-    pub url: String,
-}

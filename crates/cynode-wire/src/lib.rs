@@ -1,4 +1,6 @@
-//! The JSON that others see: requests, views, problems, pages.
+//! The JSON that only a client and the server exchange: requests, views, problems.
+//!
+//! Values that are stored in this form live in `cynode-core`, so that the database does not need this crate.
 //!
 //! **Invariant**: pure types. A request type refuses unknown fields; a view is made from a domain
 //! value by `From`, so that a new domain field does not leak by accident.

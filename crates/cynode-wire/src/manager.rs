@@ -1,5 +1,4 @@
-//! The project manager: handoffs, reports and skills.
+//! The project manager: handoffs and skills.
 
 pub mod handoffs;
-pub mod reports;
 pub mod skills;

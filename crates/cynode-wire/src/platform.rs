@@ -1,6 +1,5 @@
-//! Forms that every interface shares: pages, problems, settings, health.
+//! Forms that every interface shares: problems, settings, health.
 
 pub mod health;
-pub mod page;
 pub mod problem;
 pub mod settings;

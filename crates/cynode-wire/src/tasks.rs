@@ -1,14 +1,12 @@
 //! Tasks on the wire.
 
 pub mod events;
-pub mod findings;
-pub mod plan;
 pub mod preferences;
 pub mod projects;
-pub mod work;
 
 use cynode_core::{
     budget::{Amount, Budget},
+    evidence::EvidenceCheck,
     ids::{ProjectId, TaskId, UserId},
     names::{Prose, TaskName},
     tasks::{Criterion, Task, TaskState, TaskStateName},
@@ -56,27 +54,7 @@ pub struct CriterionView {
     /// The statement that must hold.
     pub text: String,
     /// What shows that it holds; without it, a reader's judgement does.
-    pub check: Option<CheckView>,
-}
-
-/// [`cynode_core::evidence::Check`] for the document.
-#[derive(ToSchema)]
-#[schema(as = Check)]
-pub struct CheckView {
-    /// Program and arguments; no shell reads them.
-    pub argv: Vec<String>,
-    /// The exit code that is expected; 0 when it is left out.
-    pub expect_exit: Option<i32>,
-    /// Words that must be in what it writes.
-    pub expect_output: Option<String>,
-    /// Most seconds, 1 to 3600; 600 when it is left out.
-    pub time_limit_seconds: Option<u32>,
-    /// Files that it goes by, taken from before the change. Files that `argv` names are always.
-    pub pins: Option<Vec<String>>,
-    /// Whether it counts only if it held before the change.
-    pub unless_before: Option<bool>,
-    /// Whether it counts only where its program is there.
-    pub if_runnable: Option<bool>,
+    pub check: Option<EvidenceCheck>,
 }
 
 /// A ceiling in money and in tokens.

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use cynode_core::{
     agents::{AgentKind, AgentRole, ToolScope},
     ids::{AgentTokenId, ApprovalId, CallId, JobId, ProjectId, RunId, ServerId, TaskId, UserId},
+    paging::RecordCursor,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{identity::accounts::SecretText, platform::page::RecordCursor};
+use crate::identity::accounts::SecretText;
 
 /// Asks for a token of an agent.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -433,44 +434,6 @@ pub struct ServerToolView {
 pub struct AcceptTools {
     /// The digest that was seen, by the name that the server uses.
     pub tools: BTreeMap<String, String>,
-}
-
-/// What a tool does to the world, as hints for whoever shows or approves a call. Set by us or by an admin, never taken from a
-/// server's own word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "the protocol names these four")]
-pub struct ToolAnnotations {
-    /// It changes nothing.
-    #[serde(rename = "readOnlyHint")]
-    pub read_only: bool,
-    /// What it changes may be lost.
-    #[serde(rename = "destructiveHint")]
-    pub destructive: bool,
-    /// Twice is the same as once.
-    #[serde(rename = "idempotentHint")]
-    pub idempotent: bool,
-    /// It reaches what we do not control.
-    #[serde(rename = "openWorldHint")]
-    pub open_world: bool,
-}
-
-impl ToolAnnotations {
-    /// Looks and changes nothing.
-    pub const READ_ONLY: Self =
-        Self { read_only: true, destructive: false, idempotent: true, open_world: false };
-    /// Adds or changes, and a repeat does nothing more.
-    pub const IDEMPOTENT_WRITE: Self =
-        Self { read_only: false, destructive: false, idempotent: true, open_world: false };
-    /// Adds something new each time.
-    pub const ADDITIVE_WRITE: Self =
-        Self { read_only: false, destructive: false, idempotent: false, open_world: false };
-    /// Ends or removes something.
-    pub const DESTRUCTIVE_WRITE: Self =
-        Self { read_only: false, destructive: true, idempotent: true, open_world: false };
-    /// The worst: what is assumed of a tool that nobody has judged.
-    pub const UNKNOWN: Self =
-        Self { read_only: false, destructive: true, idempotent: false, open_world: true };
 }
 
 /// A call that waits for a person's answer.

@@ -4,12 +4,6 @@ pub mod jobs;
 pub mod schedules;
 pub mod timeline;
 
-use crate::tasks::findings::VerificationFinding;
-use crate::tasks::plan::EndedWait;
-use crate::tasks::plan::PlanFeedback;
-use crate::tasks::plan::PlanView;
-use crate::tasks::plan::PlannedUnitView;
-use crate::tasks::plan::WaitReasonView;
 use std::collections::BTreeMap;
 
 use cynode_core::{
@@ -19,9 +13,13 @@ use cynode_core::{
     tasks::Criterion,
     workflow::{
         StepVerdict, WorkflowStep,
-        plan::{Plan, PlannedUnit, UnitKey},
-        units::{JobState, UnitState},
-        waits::{WaitOwner, WaitReason},
+        evidence::{BaseChecks, EvidenceView},
+        findings::VerificationFinding,
+        handoffs::{HandoffRequest, RunHandoff},
+        jobs::JobSpec,
+        plan::{Plan, PlanFeedback, PlannedUnit, UnitKey},
+        units::UnitView,
+        waits::{EndedWait, WaitOwner, WaitReason},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -29,11 +27,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{
-    delivery::evidence::{BaseChecks, EvidenceView},
-    manager::handoffs::{HandoffRequest, RunHandoff},
-    tasks::{CriterionView, work::JobSpec},
-};
+use crate::tasks::CriterionView;
 
 /// Asks for the lease of a task, and for everything needed to drive it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -146,7 +140,6 @@ pub enum StepEffect {
     /// The plan's units exist from now on. Units that are done stay; others that the plan does not name are cancelled with their jobs.
     PlanUnits {
         /// Every unit of the plan.
-        #[schema(value_type = Vec<PlannedUnitView>)]
         units: Vec<PlannedUnit>,
     },
     /// The project manager is asked something; the run is woken by the answer. What was asked before is dropped.
@@ -197,7 +190,6 @@ pub enum StepEffect {
         /// The attempt.
         attempt: u32,
         /// The checks.
-        #[schema(value_type = Vec<crate::tasks::CheckView>)]
         checks: Vec<EvidenceCheck>,
         /// Most seconds from claim to result.
         timeout_seconds: u32,
@@ -209,7 +201,6 @@ pub enum StepEffect {
     /// run is tried again.
     TryChecks {
         /// The checks.
-        #[schema(value_type = Vec<crate::tasks::CheckView>)]
         checks: Vec<EvidenceCheck>,
     },
     /// Checks that no node has taken need not be tried any more.
@@ -270,7 +261,6 @@ pub enum StepEffect {
 #[serde(deny_unknown_fields)]
 pub struct NewWait {
     /// What is waited for.
-    #[schema(value_type = WaitReasonView)]
     pub reason: WaitReason,
     /// What the owner is asked, for `approval` and `human_input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,7 +287,6 @@ pub struct RunState {
     pub preferences_effective: BTreeMap<DottedKey, Value>,
     /// The plan, once there is one.
     #[serde(default)]
-    #[schema(value_type = Option<PlanView>)]
     pub plan: Option<Plan>,
     /// How many units of the plan are done.
     #[serde(default)]
@@ -356,7 +345,6 @@ pub struct CheckTrial {
     pub approve_plan: bool,
     /// Checks that cannot run here and that a person wants to go on with: they are asked about them once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<crate::tasks::CheckView>)]
     pub accepted: Vec<EvidenceCheck>,
 }
 
@@ -461,7 +449,6 @@ pub enum NextStep {
         #[schema(value_type = WorkflowStepView)]
         node: WorkflowStep,
         /// What is waited for.
-        #[schema(value_type = WaitReasonView)]
         reason: WaitReason,
         /// Who can end it.
         #[schema(value_type = WaitOwnerView)]
@@ -469,45 +456,6 @@ pub enum NextStep {
     },
     /// Stop driving: the task has ended, and the lease was given back.
     End,
-}
-
-/// A unit of the plan and its last job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct UnitView {
-    /// Its name, unique in the task.
-    #[schema(value_type = String)]
-    pub key: UnitKey,
-    /// What is to be done.
-    #[schema(value_type = String)]
-    pub title: Prose,
-    /// What must be done before.
-    #[schema(value_type = Vec<String>)]
-    pub depends_on: Vec<UnitKey>,
-    /// Where it stands.
-    #[schema(value_type = UnitStateView)]
-    pub state: UnitState,
-    /// How often it was tried.
-    pub attempts: u32,
-    /// What was found about its last attempt.
-    pub findings: Vec<VerificationFinding>,
-    /// Its last job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<UnitJob>,
-}
-
-/// The last job of a unit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct UnitJob {
-    /// Which attempt it is.
-    pub attempt: u32,
-    /// Where it stands.
-    #[schema(value_type = crate::workflow::jobs::JobStateView)]
-    pub state: JobState,
-    /// Whether its result was taken.
-    pub collected: bool,
-    /// What its worker reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Value>,
 }
 
 /// The answer to a start.
@@ -635,22 +583,4 @@ pub enum WaitOwnerView {
     Clock,
     /// Whoever runs the installation.
     Operator,
-}
-
-/// Names of [`UnitState`] for the document.
-#[derive(ToSchema)]
-#[schema(as = UnitState, rename_all = "snake_case")]
-pub enum UnitStateView {
-    /// Planned, and waiting for what it depends on or for a place.
-    Pending,
-    /// A job is out for it.
-    Dispatched,
-    /// Its result is in and waits to be judged.
-    Collected,
-    /// Its result was judged good.
-    Done,
-    /// It was given up.
-    Failed,
-    /// It is not wanted any more.
-    Cancelled,
 }

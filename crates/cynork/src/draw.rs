@@ -8,18 +8,14 @@ mod spending;
 use cynode_core::{
     evidence::{CheckTally, base::BaseOutcome},
     workflow::{
+        evidence::{BaseChecks, CheckResult, EvidenceState, EvidenceView},
         plan::{Plan, UnitKey},
-        units::UnitState,
+        reports::ReportView,
+        timeline::StepEntry,
+        units::{UnitState, UnitView},
     },
 };
-use cynode_wire::{
-    delivery::evidence::{BaseChecks, CheckResult, EvidenceState, EvidenceView},
-    manager::reports::ReportView,
-    workflow::{
-        UnitView,
-        timeline::{StepEntry, TaskTimeline},
-    },
-};
+use cynode_wire::workflow::timeline::TaskTimeline;
 use serde_json::Value;
 
 pub use self::{

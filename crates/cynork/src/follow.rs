@@ -12,20 +12,21 @@ use cynode_core::{
     tasks::TaskStateName,
     workflow::{
         decisions::{IssueScope, PipelineStage, WorkClass},
+        evidence::{BaseChecks, EvidenceView},
+        handoffs::{PlanAnswer, WorkAssignment},
+        reports::ReportView,
+        timeline::{JobEntry, StepEntry, WaitEntry},
         waits::WaitReason,
     },
 };
 use cynode_wire::{
-    delivery::evidence::{BaseChecks, EvidenceView, TaskEvidence},
-    manager::{
-        handoffs::{HandoffView, PlanAnswer, WorkAssignment},
-        reports::ReportView,
-    },
+    delivery::evidence::TaskEvidence,
+    manager::handoffs::HandoffView,
     models::UsageSum,
     nodes::JobEventView,
     tasks::TaskView,
     tools::ApprovalView,
-    workflow::timeline::{JobEntry, PullRequestEntry, StepEntry, TaskTimeline, WaitEntry},
+    workflow::timeline::{PullRequestEntry, TaskTimeline},
 };
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;

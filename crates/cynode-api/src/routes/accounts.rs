@@ -1,12 +1,12 @@
 use axum::{http::StatusCode, response::IntoResponse};
 use cynode_app::identity::{api_keys, bootstrap as first_admin, sessions, users};
-use cynode_core::ids::{ApiKeyId, UserId};
-use cynode_wire::{
-    identity::accounts::{
-        ApiKeyView, BootstrapRequest, CreateApiKey, CreateUser, CreatedApiKey, LoginRequest,
-        MeView, SessionView, UpdateUser, UserView,
-    },
-    platform::page::Page,
+use cynode_core::{
+    ids::{ApiKeyId, UserId},
+    paging::Page,
+};
+use cynode_wire::identity::accounts::{
+    ApiKeyView, BootstrapRequest, CreateApiKey, CreateUser, CreatedApiKey, LoginRequest, MeView,
+    SessionView, UpdateUser, UserView,
 };
 use serde::Deserialize;
 

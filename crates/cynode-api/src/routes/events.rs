@@ -6,8 +6,11 @@ use axum::{
     response::sse::{Event, KeepAlive, Sse},
 };
 use cynode_app::tasks::events::{self, EventSelection, StreamStart};
-use cynode_core::ids::{ProjectId, TaskId};
-use cynode_wire::tasks::events::{EventPosition, EventView, STREAM_FAILED_KIND};
+use cynode_core::{
+    events::{EventPosition, EventView},
+    ids::{ProjectId, TaskId},
+};
+use cynode_wire::tasks::events::STREAM_FAILED_KIND;
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 
@@ -61,7 +64,7 @@ fn parse_stream_start(
 ) -> Result<StreamStart, ApiError> {
     let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
     let last: Option<EventPosition> = last.map(str::parse).transpose().map_err(
-        |error: cynode_wire::tasks::events::EventPositionError| {
+        |error: cynode_core::events::EventPositionError| {
             ApiError::Malformed(format!("Last-Event-ID: {error}"))
         },
     )?;

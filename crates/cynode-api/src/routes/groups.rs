@@ -1,10 +1,7 @@
 use axum::http::StatusCode;
 use cynode_app::identity::groups;
-use cynode_core::ids::GroupId;
-use cynode_wire::{
-    identity::accounts::{CreateGroup, GroupView, UpdateGroup},
-    platform::page::Page,
-};
+use cynode_core::{ids::GroupId, paging::Page};
+use cynode_wire::identity::accounts::{CreateGroup, GroupView, UpdateGroup};
 
 use crate::{
     error::ApiError,

@@ -4,14 +4,12 @@ use cynode_app::{
     manager::{conversations, handoffs},
     tasks::projects,
 };
-use cynode_core::ids::{HandoffId, TaskId, ThreadId};
-use cynode_wire::{
-    manager::{
-        handoffs::{ChatTurn, HandoffView, ThreadView},
-        reports::ReportView,
-    },
-    platform::page::Page,
+use cynode_core::{
+    ids::{HandoffId, TaskId, ThreadId},
+    paging::Page,
+    workflow::reports::ReportView,
 };
+use cynode_wire::manager::handoffs::{ChatTurn, HandoffView, ThreadView};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -10,13 +10,11 @@ use cynode_core::{
     agents::AgentRole,
     ids::{BudgetId, ProjectId, ProviderKeyId, TaskId, UserId},
     models::{Tier, UsageBy},
+    paging::Page,
 };
-use cynode_wire::{
-    models::{
-        AddProviderKey, BudgetScopeType, BudgetStatusView, ModelChoices, ModelView, ParkView,
-        ProviderKeyView, ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsageSum,
-    },
-    platform::page::Page,
+use cynode_wire::models::{
+    AddProviderKey, BudgetScopeType, BudgetStatusView, ModelChoices, ModelView, ParkView,
+    ProviderKeyView, ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsageSum,
 };
 use serde::Deserialize;
 use time::OffsetDateTime;

@@ -2,13 +2,16 @@
 
 use axum::{body::Body, http::StatusCode};
 use cynode_app::nodes;
-use cynode_core::ids::{JobId, NodeId};
+use cynode_core::{
+    ids::{JobId, NodeId},
+    nodes::NodeReport,
+};
 use cynode_wire::{
     nodes::{
         AskChallenge, AskNodeToken, AskPermission, ChangeNode, ClaimAssignments, EventsReceipt,
         HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobAssignments, JobEventView, JobEvents,
-        JoinNode, JoinedNode, NodeChallenge, NodeHeartbeat, NodeReport, NodeResult, NodeToken,
-        NodeView, PermissionAnswer, StoredBlob, VerifiedNode, VerifyNode,
+        JoinNode, JoinedNode, NodeChallenge, NodeHeartbeat, NodeResult, NodeToken, NodeView,
+        PermissionAnswer, StoredBlob, VerifiedNode, VerifyNode,
     },
     workflow::jobs::JobStatusView,
 };

@@ -5,12 +5,10 @@ use cynode_app::notifications;
 use cynode_core::{
     ids::{ChannelId, NotificationId},
     notifications::NotificationState,
+    paging::Page,
 };
-use cynode_wire::{
-    notifications::{
-        ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
-    },
-    platform::page::Page,
+use cynode_wire::notifications::{
+    ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
 };
 use serde::Deserialize;
 

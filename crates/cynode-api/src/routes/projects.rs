@@ -3,12 +3,12 @@ use cynode_app::{
     identity::groups,
     tasks::projects::{self, ProjectRef},
 };
-use cynode_core::ids::{GroupId, UserId};
-use cynode_wire::{
-    platform::page::Page,
-    tasks::projects::{
-        CreateProject, MemberView, ProjectView, SetGroupRole, SetMember, UpdateProject,
-    },
+use cynode_core::{
+    ids::{GroupId, UserId},
+    paging::Page,
+};
+use cynode_wire::tasks::projects::{
+    CreateProject, MemberView, ProjectView, SetGroupRole, SetMember, UpdateProject,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 

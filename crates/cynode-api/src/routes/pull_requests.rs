@@ -2,13 +2,10 @@
 
 use axum::http::StatusCode;
 use cynode_app::{delivery::pull_requests, tasks::projects};
-use cynode_core::{delivery::PullRequestState, ids::PullRequestId};
-use cynode_wire::{
-    delivery::{
-        ChangedFiles, CommentView, DiffView, NewComment, NewReview, PullRequestDetail,
-        PullRequestStateView, PullRequestView, ReviewReceipt,
-    },
-    platform::page::Page,
+use cynode_core::{delivery::PullRequestState, ids::PullRequestId, paging::Page};
+use cynode_wire::delivery::{
+    ChangedFiles, CommentView, DiffView, NewComment, NewReview, PullRequestDetail,
+    PullRequestStateView, PullRequestView, ReviewReceipt,
 };
 use serde::Deserialize;
 

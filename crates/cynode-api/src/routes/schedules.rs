@@ -2,11 +2,8 @@
 
 use axum::http::StatusCode;
 use cynode_app::{tasks::projects, workflow::schedules};
-use cynode_core::ids::ScheduleId;
-use cynode_wire::{
-    platform::page::Page,
-    workflow::schedules::{CreateSchedule, FiringView, ScheduleView, UpdateSchedule},
-};
+use cynode_core::{ids::ScheduleId, paging::Page};
+use cynode_wire::workflow::schedules::{CreateSchedule, FiringView, ScheduleView, UpdateSchedule};
 use serde::Deserialize;
 
 use crate::{

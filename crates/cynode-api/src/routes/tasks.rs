@@ -7,10 +7,9 @@ use cynode_app::{
         projects::{self, ProjectRef},
     },
 };
-use cynode_core::{ids::TaskId, names::TaskName, tasks::TaskStateName};
+use cynode_core::{ids::TaskId, names::TaskName, paging::Page, tasks::TaskStateName};
 use cynode_wire::{
     delivery::TaskDiff,
-    platform::page::Page,
     tasks::{CreateTask, TaskView},
 };
 use serde::{Deserialize, Deserializer, de::Error as _};

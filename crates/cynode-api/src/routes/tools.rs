@@ -5,15 +5,15 @@ use cynode_app::{
     manager::reports,
     tools::{agent_tokens, approvals, audit, catalogue, tool_servers},
 };
-use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
-use cynode_wire::{
-    platform::page::{Page, RecordCursor},
-    tools::{
-        AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof,
-        AuditReport, DecideApproval, ExplainRequest, InstallServer, IssueAgentToken,
-        IssuedAgentToken, PolicyExplanation, RuleView, ServerView, SetRule, SetTool,
-        ToolAnnotations, ToolView, UpdateServer,
-    },
+use cynode_core::{
+    ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId},
+    paging::{Page, RecordCursor},
+    tools::ToolAnnotations,
+};
+use cynode_wire::tools::{
+    AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof, AuditReport,
+    DecideApproval, ExplainRequest, InstallServer, IssueAgentToken, IssuedAgentToken,
+    PolicyExplanation, RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

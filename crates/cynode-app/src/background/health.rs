@@ -8,11 +8,15 @@ use cynode_core::{
     ids::ProjectId,
     models::{OFFER_COMMANDS, Tier},
     names::DottedKey,
+    nodes::NodeState,
     placement::{self, PlacementError, PlacementRequirements},
     preferences as rules,
     roles::UserRole,
     sync::lock_unpoisoned,
-    workflow::decisions::{IssueScope, UnitKind, assign_unit},
+    workflow::{
+        decisions::{IssueScope, UnitKind, assign_unit},
+        jobs::WorkerChoice,
+    },
 };
 use cynode_db::{
     DbError,
@@ -20,11 +24,7 @@ use cynode_db::{
     nodes::{self, NodeRecord},
     platform::{health, schema},
 };
-use cynode_wire::{
-    nodes::NodeState,
-    platform::health::{Readiness, ReadinessCheck, ReadinessStatus},
-    tasks::work::WorkerChoice,
-};
+use cynode_wire::platform::health::{Readiness, ReadinessCheck, ReadinessStatus};
 use serde_json::Value;
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Reconciler: dispatches due runs that nobody drives, and reaps expired jobs, waits and handoffs. Any number of
 //! processes may run it at once, and each may die at any moment.
 
-use cynode_core::settings::registry::FORCE_RECLAIM_SETTING;
+use cynode_core::{settings::registry::FORCE_RECLAIM_SETTING, workflow::waits::WaitResolution};
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use cynode_core::{
@@ -12,7 +12,6 @@ use cynode_db::{
     DbError,
     workflow::{self, jobs, waits},
 };
-use cynode_wire::tasks::plan::WaitResolution;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

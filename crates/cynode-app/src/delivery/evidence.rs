@@ -14,10 +14,14 @@ use cynode_core::{
         find_script_paths, is_script_path, is_test_file,
     },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
+    nodes::CommandOutcome,
     tasks::Criterion,
     workflow::{
+        evidence::{Evidence, EvidenceState, EvidenceView},
+        findings::{ReviewFeedback, VerificationFinding},
+        jobs::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
         plan::{UnitKey, find_final_units},
-        units::UnitState,
+        units::{UnitState, UnitView},
     },
 };
 use cynode_db::{
@@ -26,13 +30,7 @@ use cynode_db::{
     workflow::units,
 };
 use cynode_wire::{
-    delivery::evidence::{Evidence, EvidenceState, EvidenceView, TaskEvidence},
-    nodes::{CommandOutcome, WorkResult},
-    tasks::{
-        findings::{ReviewFeedback, VerificationFinding},
-        work::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
-    },
-    workflow::{UnitView, jobs::JobOutcome},
+    delivery::evidence::TaskEvidence, nodes::WorkResult, workflow::jobs::JobOutcome,
 };
 use serde_json::{Value, json};
 
@@ -254,7 +252,7 @@ async fn close_base_checks(
     attempts: u32,
 ) -> Result<(), Error> {
     let shown = evidence::get_base_checks(conn, task).await?;
-    let passes = |base: &cynode_wire::delivery::evidence::BaseChecks| {
+    let passes = |base: &cynode_core::workflow::evidence::BaseChecks| {
         base.checks.iter().all(|it| it.outcome == BaseOutcome::Passes)
     };
     let good = shown.as_ref().is_some_and(passes);

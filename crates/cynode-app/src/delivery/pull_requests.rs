@@ -16,6 +16,7 @@ use cynode_core::{
     },
     events::EventKind,
     ids::{DeliveryId, ProjectId, PullRequestId, TaskId},
+    paging::{Page, PageRequest},
     roles::UserRole,
     tasks::{Task, TaskStateName},
 };
@@ -34,7 +35,6 @@ use cynode_wire::{
         ChangedFiles, CommentView, DeliveryView, DiffView, FollowUpView, PullRequestDetail,
         PullRequestView, ReviewView, TaskDiff,
     },
-    platform::page::{Page, PageRequest},
     workflow::timeline::PullRequestEntry,
 };
 use serde_json::json;

@@ -4,13 +4,11 @@ use cynode_core::{
     accounts::{ApiKey, CallerCredential},
     events::EventKind,
     ids::{ApiKeyId, UserId},
+    paging::{Page, PageRequest},
     roles::UserRole,
 };
 use cynode_db::identity::accounts;
-use cynode_wire::{
-    identity::accounts::{CreateApiKey, CreatedApiKey},
-    platform::page::{Page, PageRequest},
-};
+use cynode_wire::identity::accounts::{CreateApiKey, CreatedApiKey};
 use serde_json::json;
 use time::Duration;
 

@@ -4,13 +4,11 @@ use cynode_core::{
     accounts::Group,
     events::EventKind,
     ids::{GroupId, ProjectId},
+    paging::{Page, PageRequest},
     roles::UserRole,
 };
 use cynode_db::identity::groups;
-use cynode_wire::{
-    identity::accounts::{CreateGroup, RoleChange, UpdateGroup},
-    platform::page::{Page, PageRequest},
-};
+use cynode_wire::identity::accounts::{CreateGroup, RoleChange, UpdateGroup};
 use serde_json::json;
 
 use crate::{Ctx, Error, platform::context::EventDraft};

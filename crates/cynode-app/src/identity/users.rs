@@ -4,13 +4,11 @@ use cynode_core::{
     accounts::{CallerCredential, User, UserState},
     events::EventKind,
     ids::UserId,
+    paging::{Page, PageRequest},
     roles::UserRole,
 };
 use cynode_db::{identity::accounts, notifications, tools::agent_tokens};
-use cynode_wire::{
-    identity::accounts::{CreateUser, UpdateUser},
-    platform::page::{Page, PageRequest},
-};
+use cynode_wire::identity::accounts::{CreateUser, UpdateUser};
 use serde_json::json;
 
 use crate::{Ctx, Error, HashedPassword, identity::api_keys, platform::context::EventDraft};

@@ -7,6 +7,7 @@ use cynode_core::{
     ids::{CallId, ProjectId, ThreadId, UserId},
     models::{PROJECT_MANAGER_MODEL_ID, ProviderKind},
     roles::UserRole,
+    workflow::handoffs::{ChatMessage, HandoffRequest},
 };
 use cynode_db::manager::{conversations, handoffs::HandoffRecord};
 use cynode_models::{
@@ -18,7 +19,7 @@ use cynode_models::{
     upstream::{UpstreamEndpoint, UpstreamResponse},
 };
 use cynode_net::sse::SseEventParser;
-use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment, HandoffRequest};
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use futures::StreamExt;
 use secrecy::SecretString;
 use tokio::sync::mpsc;

@@ -1,11 +1,11 @@
 //! Chat threads with the project manager. Only the user who wrote a thread reads it.
 
-use cynode_core::ids::ThreadId;
-use cynode_db::manager::conversations;
-use cynode_wire::{
-    manager::handoffs::{ChatTurn, ThreadView},
-    platform::page::{Page, PageRequest},
+use cynode_core::{
+    ids::ThreadId,
+    paging::{Page, PageRequest},
 };
+use cynode_db::manager::conversations;
+use cynode_wire::manager::handoffs::{ChatTurn, ThreadView};
 
 use crate::{Ctx, Error};
 

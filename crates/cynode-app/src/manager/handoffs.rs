@@ -3,8 +3,13 @@
 //! **Invariant**: a worker acts only under a claim with the newest fencing token, and with a token for tools and models
 //! that ends with the claim. The answer, its effects and the wake-up of its run are one transaction.
 
-use cynode_core::settings::registry::{
-    DEFAULT_CONCURRENT_ANALYSTS, MAX_CONCURRENT_ANALYSTS_SETTING,
+use cynode_core::{
+    paging::{Page, PageRequest},
+    settings::registry::{DEFAULT_CONCURRENT_ANALYSTS, MAX_CONCURRENT_ANALYSTS_SETTING},
+    workflow::{
+        handoffs::{AppliedPreference, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState},
+        reports::ReportView,
+    },
 };
 use std::time::{Duration, Instant};
 
@@ -27,17 +32,10 @@ use cynode_db::{
     tasks::{self, projects},
     workflow::{self, jobs},
 };
-use cynode_wire::{
-    manager::{
-        handoffs::{
-            AppliedPreference, BeginDecision, ClaimHandoff, ClaimedHandoff, CompleteHandoff,
-            DecisionPermit, DelegateHandoff, FailHandoff, HandoffAnswer, HandoffAssignment,
-            HandoffContext, HandoffKind, HandoffRequest, HandoffState, HandoffView, ProjectFacts,
-            RecordDecision, RenewHandoff, TaskFacts,
-        },
-        reports::ReportView,
-    },
-    platform::page::{Page, PageRequest},
+use cynode_wire::manager::handoffs::{
+    BeginDecision, ClaimHandoff, ClaimedHandoff, CompleteHandoff, DecisionPermit, DelegateHandoff,
+    FailHandoff, HandoffAssignment, HandoffContext, HandoffView, ProjectFacts, RecordDecision,
+    RenewHandoff, TaskFacts,
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;

@@ -5,20 +5,18 @@ use cynode_core::{
     ids::{AgentTokenId, JobId, TaskId},
     roles::UserRole,
     tasks::Task,
+    workflow::{
+        findings::VerificationFinding,
+        handoffs::HandoffRequest,
+        reports::{ReportKind, ReportView},
+    },
 };
 use cynode_db::manager::{
     handoffs::{self, HandoffRecord, ReportHandoffCounts},
     reports::{self, NewAgentReport, NewVerification, ReportingAgent},
 };
 use cynode_policy::agents::AgentIdentity;
-use cynode_wire::{
-    manager::{
-        handoffs::HandoffRequest,
-        reports::{ReportKind, ReportView},
-    },
-    tasks::findings::VerificationFinding,
-    workflow::VerificationStatus,
-};
+use cynode_wire::workflow::VerificationStatus;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

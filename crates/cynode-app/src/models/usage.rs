@@ -1,11 +1,12 @@
 //! Usage of models: sums and calls.
 
-use cynode_core::{models::UsageBy, roles::UserRole};
-use cynode_db::models::usage;
-use cynode_wire::{
-    models::{UsageCall, UsageSum},
-    platform::page::{Page, PageRequest},
+use cynode_core::{
+    models::UsageBy,
+    paging::{Page, PageRequest},
+    roles::UserRole,
 };
+use cynode_db::models::usage;
+use cynode_wire::models::{UsageCall, UsageSum};
 
 pub use cynode_db::models::usage::UsageFilter;
 

@@ -5,7 +5,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use cynode_core::{
     ids::{ArtifactId, CallId, JobId, NodeId},
-    workflow::units::JobState,
+    nodes::JobEvent,
+    workflow::{
+        jobs::{CommitRule, JobSpec},
+        units::JobState,
+    },
 };
 use cynode_db::{
     DbError,
@@ -15,10 +19,9 @@ use cynode_db::{
 };
 use cynode_wire::{
     nodes::{
-        AskPermission, EventsReceipt, JobEvent, JobEvents, NodeResult, PermissionAnswer,
-        StoredBlob, WorkResult,
+        AskPermission, EventsReceipt, JobEvents, NodeResult, PermissionAnswer, StoredBlob,
+        WorkResult,
     },
-    tasks::work::{CommitRule, JobSpec},
     workflow::jobs::{JobOutcome, JobStatusView},
 };
 use futures::{Stream, StreamExt};

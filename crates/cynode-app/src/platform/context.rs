@@ -2,7 +2,7 @@ use std::{future::Future, pin::Pin};
 
 use cynode_core::{
     accounts::CallerCredential,
-    events::EventKind,
+    events::{EventKind, EventPosition},
     ids::{NotificationId, ProjectId, TaskId, UserId},
     notifications::is_notifiable,
     roles::UserRole,
@@ -14,7 +14,6 @@ use cynode_db::{
     notifications::{self, NotificationTopic},
     tasks::events,
 };
-use cynode_wire::tasks::events::EventPosition;
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use cynode_core::{
+    events::{EventPosition, EventView},
     ids::{ProjectId, TaskId},
     roles::UserRole,
 };
@@ -10,7 +11,6 @@ use cynode_db::{
     DbError,
     tasks::events::{self, EventFilter, EventReader},
 };
-use cynode_wire::tasks::events::{EventPosition, EventView};
 use futures::{Stream, stream};
 use tokio::sync::watch;
 

@@ -6,14 +6,12 @@ use cynode_core::{
     events::EventKind,
     ids::{ProjectId, UserId},
     names::ProjectSlug,
+    paging::{Page, PageRequest},
     projects::{Project, ProjectMember},
     roles::UserRole,
 };
 use cynode_db::{Conn, tasks::projects};
-use cynode_wire::{
-    platform::page::{Page, PageRequest},
-    tasks::projects::{CreateProject, UpdateProject},
-};
+use cynode_wire::tasks::projects::{CreateProject, UpdateProject};
 use serde_json::json;
 
 use crate::{Ctx, Error, platform::context::EventDraft};

@@ -7,6 +7,7 @@ use cynode_core::{
     agents::{AgentKind, AgentRole},
     events::EventKind,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    paging::{Page, PageRequest},
     preferences::resolve_for_role,
     roles::UserRole,
     tasks::TaskStateName,
@@ -23,7 +24,6 @@ use cynode_policy::{
 };
 use cynode_wire::{
     identity::accounts::SecretText,
-    platform::page::{Page, PageRequest},
     tools::{AgentTokenView, IssueAgentToken, IssuedAgentToken},
 };
 use serde_json::json;

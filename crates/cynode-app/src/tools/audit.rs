@@ -10,6 +10,7 @@ use cynode_audit::{
 };
 use cynode_core::{
     ids::{CallId, ChainId, ProjectId, TaskId},
+    paging::RecordCursor,
     roles::UserRole,
 };
 use cynode_db::{
@@ -17,10 +18,7 @@ use cynode_db::{
     tools::audit::{self, AuditFilter},
 };
 pub use cynode_wire::tools::AuditReport as Report;
-use cynode_wire::{
-    platform::page::RecordCursor,
-    tools::{AuditPage, AuditProof},
-};
+use cynode_wire::tools::{AuditPage, AuditProof};
 pub use ed25519_dalek::VerifyingKey;
 use ed25519_dalek::{Signer, Verifier};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ mod naming;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use cynode_core::{events::EventKind, ids::ServerId, roles::UserRole};
+use cynode_core::{events::EventKind, ids::ServerId, roles::UserRole, tools::ToolAnnotations};
 use cynode_db::{
     DbError,
     tools::{
@@ -17,9 +17,7 @@ use cynode_db::{
     },
 };
 use cynode_policy::{
-    catalogue::{
-        DefinitionPin, IdBinding, McpToolDefinition, ToolAnnotations, ToolAudience, ToolOrigin,
-    },
+    catalogue::{DefinitionPin, IdBinding, McpToolDefinition, ToolAudience, ToolOrigin},
     digest::Sha256Digest,
 };
 use cynode_wire::{

@@ -6,6 +6,8 @@ use cynode_core::{
     tasks::Criterion,
     trace::TraceId,
     workflow::{
+        findings::VerificationFinding,
+        handoffs::{HandoffKind, HandoffRequest},
         plan::{Plan, PlanText, PlannedUnit, UnitKey},
         units::UnitState,
     },
@@ -15,11 +17,7 @@ use cynode_db::{
     tasks,
     workflow::{self, units},
 };
-use cynode_wire::{
-    manager::handoffs::{HandoffKind, HandoffRequest},
-    tasks::findings::VerificationFinding,
-    workflow::StepEffect,
-};
+use cynode_wire::workflow::StepEffect;
 
 use crate::{Ctx, Error, delivery::evidence, manager::handoffs};
 

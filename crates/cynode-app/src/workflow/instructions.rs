@@ -2,16 +2,18 @@
 
 use cynode_core::{
     ids::{TaskId, WaitId},
-    workflow::{StepVerdict, WorkflowStep, instructions::InstructionEffect, waits::WaitReason},
+    workflow::{
+        StepVerdict, WorkflowStep,
+        instructions::InstructionEffect,
+        plan::PlanFeedback,
+        waits::{WaitReason, WaitResolution},
+    },
 };
 use cynode_db::{
     models::budgets,
     workflow::{self, RunCounters, StepRecord, SuspendPoint, instructions, waits},
 };
-use cynode_wire::{
-    tasks::plan::{PlanFeedback, WaitResolution},
-    workflow::RunState,
-};
+use cynode_wire::workflow::RunState;
 
 use crate::{Ctx, Error};
 

@@ -3,7 +3,7 @@
 //!
 //! **Invariant**: stalls are derived from stored state. The check asks no other process and writes nothing.
 
-use cynode_core::settings::registry::THINK_TIMEOUT_SETTING;
+use cynode_core::{settings::registry::THINK_TIMEOUT_SETTING, workflow::jobs::JobSpec};
 use std::collections::BTreeMap;
 
 use cynode_core::{
@@ -15,10 +15,7 @@ use cynode_db::{
     background::liveness::{self, LivenessWindow, Stall, StallCause},
     nodes,
 };
-use cynode_wire::{
-    tasks::work::JobSpec,
-    workflow::timeline::{StallKind, StallView},
-};
+use cynode_wire::workflow::timeline::{StallKind, StallView};
 use time::OffsetDateTime;
 
 use crate::{

@@ -1,11 +1,11 @@
 //! Placement: which nodes can be given a job, as `cynode_core::placement` chooses among them.
 
-use cynode_core::placement::{NODE_SILENCE_TIMEOUT_MS, NodeCandidate, PlacementRequirements};
-use cynode_db::nodes::NodeRecord;
-use cynode_wire::{
+use cynode_core::{
     nodes::NodeState,
-    tasks::work::{JobSpec, SandboxBackend, WorkerChoice},
+    placement::{NODE_SILENCE_TIMEOUT_MS, NodeCandidate, PlacementRequirements},
+    workflow::jobs::{JobSpec, SandboxBackend, WorkerChoice},
 };
+use cynode_db::nodes::NodeRecord;
 
 /// Whether a node takes part: its program has run, and was heard of lately.
 pub(crate) fn is_alive(node: &NodeRecord) -> bool {

@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use cynode_core::{
     events::EventKind,
     ids::{ProjectId, ScheduleId, TaskId},
+    paging::{Page, PageRequest},
     roles::UserRole,
     schedules::{Schedule, ScheduleAction, ScheduleTrigger, TaskTemplate},
+    workflow::handoffs::HandoffAnswer,
 };
 use cynode_db::workflow::schedules::{self, FiringRecord, ScheduleFilter};
-use cynode_wire::{
-    manager::handoffs::HandoffAnswer,
-    platform::page::{Page, PageRequest},
-    workflow::schedules::{CreateSchedule, FiredTask, FiringView, ScheduleView, UpdateSchedule},
+use cynode_wire::workflow::schedules::{
+    CreateSchedule, FiredTask, FiringView, ScheduleView, UpdateSchedule,
 };
 use serde_json::json;
 use time::OffsetDateTime;

@@ -8,8 +8,9 @@ use cynode_core::{
     roles::UserRole,
     tasks::Task,
     workflow::{
+        handoffs::HandoffKind,
         instructions::{InstructionEffect, InstructionKind},
-        waits::WaitReason,
+        waits::{WaitReason, WaitResolution},
     },
 };
 use cynode_db::{
@@ -20,8 +21,7 @@ use cynode_db::{
     workflow::{self, instructions, jobs, units, waits},
 };
 use cynode_wire::{
-    manager::handoffs::{HandoffKind, PlanRevision},
-    tasks::plan::WaitResolution,
+    manager::handoffs::PlanRevision,
     workflow::timeline::{AnswerQuestion, ApprovePlan, InstructTask, InstructionReceipt},
 };
 use serde_json::json;

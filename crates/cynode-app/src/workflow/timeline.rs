@@ -5,16 +5,19 @@ use std::fmt::Write as _;
 use cynode_core::{
     ids::TaskId,
     tasks::{Task, TaskState},
-    workflow::{self as graph, WorkflowStep, units::UnitState, waits::WaitReason},
+    workflow as graph,
+    workflow::{
+        WorkflowStep,
+        timeline::{JobEntry, WaitEntry},
+        units::{UnitState, UnitView},
+        waits::WaitReason,
+    },
 };
 use cynode_db::{
     tasks,
     workflow::{self, timeline, units},
 };
-use cynode_wire::workflow::{
-    UnitView,
-    timeline::{JobEntry, TaskTimeline, WaitEntry},
-};
+use cynode_wire::workflow::timeline::TaskTimeline;
 
 use crate::{App, Ctx, Error, OperationRequest, workflow::liveness};
 

@@ -1,9 +1,10 @@
 //! Instructions of people to a running task.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The kind of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InstructionKind {
     /// Stop at the next step and wait.

@@ -4,26 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::{
     names::{Prose, TaskName},
     tuning::PLANNER_MAX_STEPS,
-    workflow::{decisions::UnitKind, units::UnitState},
+    workflow::{decisions::UnitKind, instructions::InstructionKind, units::UnitState},
 };
 
 /// The name of a unit in its plan; the rule is that of a task's name.
 pub type UnitKey = TaskName;
 
 /// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedUnit {
     /// Its name, unique in the task.
+    #[schema(value_type = String)]
     pub key: UnitKey,
     /// What is to be done.
+    #[schema(value_type = String)]
     pub title: Prose,
     /// The units that must be done before it.
     #[serde(default)]
+    #[schema(value_type = Vec<String>)]
     pub depends_on: Vec<UnitKey>,
     /// What the job is given.
     #[serde(default)]
@@ -31,10 +35,13 @@ pub struct PlannedUnit {
 }
 
 /// A plan that holds together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "PlanText", into = "PlanText")]
 pub struct Plan {
+    /// The units.
     steps: Vec<PlannedUnit>,
+    /// What the plan takes for granted.
+    #[schema(value_type = Vec<String>)]
     assumptions: Vec<Prose>,
 }
 
@@ -223,6 +230,16 @@ pub fn decide_dispatch<'a>(units: &[UnitStatus<'a>], max_parallel: u32) -> Dispa
         Some(unit) => DispatchDecision::Stuck(unit.key),
         None => DispatchDecision::Done,
     }
+}
+
+/// What a person said about the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFeedback {
+    /// What kind of instruction it was.
+    pub kind: InstructionKind,
+    /// What was said.
+    pub text: String,
 }
 
 #[cfg(test)]

@@ -1,11 +1,19 @@
-//! State tables of work units and jobs.
+//! Work units and their last jobs, with the state tables of both.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{
+    names::Prose,
+    workflow::{findings::VerificationFinding, plan::UnitKey},
+};
 
 macro_rules! states {
     ($(#[$doc:meta])* $name:ident { $($(#[$state_doc:meta])* $state:ident = $text:literal => [$($to:ident),*];)+ }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+        #[schema(rename_all = "snake_case")]
         pub enum $name {
             $($(#[$state_doc])* #[serde(rename = $text)] $state,)+
         }
@@ -82,6 +90,43 @@ states! {
         /// It is not wanted any more; a late result is refused.
         Cancelled = "cancelled" => [];
     }
+}
+
+/// A unit of the plan and its last job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UnitView {
+    /// Its name, unique in the task.
+    #[schema(value_type = String)]
+    pub key: UnitKey,
+    /// What is to be done.
+    #[schema(value_type = String)]
+    pub title: Prose,
+    /// What must be done before.
+    #[schema(value_type = Vec<String>)]
+    pub depends_on: Vec<UnitKey>,
+    /// Where it stands.
+    pub state: UnitState,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// What was found about its last attempt.
+    pub findings: Vec<VerificationFinding>,
+    /// Its last job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<UnitJob>,
+}
+
+/// The last job of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UnitJob {
+    /// Which attempt it is.
+    pub attempt: u32,
+    /// Where it stands.
+    pub state: JobState,
+    /// Whether its result was taken.
+    pub collected: bool,
+    /// What its worker reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Waits of a run: each has a reason and somebody who can end it.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What a run waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitReason {
     /// A job that is out.
@@ -102,6 +103,71 @@ impl WaitOwner {
             Self::Clock => "clock",
             Self::Operator => "operator",
         }
+    }
+}
+
+/// How a wait was ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EndedWait {
+    /// What was waited for.
+    pub reason: WaitReason,
+    /// `woken`, `approved`, `rejected`, `answered`, `resumed`, `expired` or `cancelled`.
+    pub resolution: WaitResolution,
+    /// What a person was asked, when they were asked something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// What the person said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitResolution {
+    /// What was waited for has come.
+    Woken,
+    /// A person said yes.
+    Approved,
+    /// A person said no.
+    Rejected,
+    /// A person answered.
+    Answered,
+    /// A person ended the pause.
+    Resumed,
+    /// Nobody came in time.
+    Expired,
+    /// The task was stopped.
+    Cancelled,
+}
+
+impl WaitResolution {
+    const ALL: [Self; 7] = [
+        Self::Woken,
+        Self::Approved,
+        Self::Rejected,
+        Self::Answered,
+        Self::Resumed,
+        Self::Expired,
+        Self::Cancelled,
+    ];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Woken => "woken",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Answered => "answered",
+            Self::Resumed => "resumed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The resolution of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|resolution| resolution.as_str() == name)
     }
 }
 

@@ -7,11 +7,11 @@ use cynode_core::{
         evaluate_check,
     },
     ids::{EvidenceId, JobId, TaskId},
-    workflow::plan::UnitKey,
-};
-use cynode_wire::{
-    delivery::evidence::{BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView},
     nodes::CommandOutcome,
+    workflow::{
+        evidence::{BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView},
+        plan::UnitKey,
+    },
 };
 use serde_json::Value;
 use uuid::Uuid;

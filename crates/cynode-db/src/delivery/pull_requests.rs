@@ -4,8 +4,8 @@ use cynode_core::{
     agents::AgentRole,
     delivery::{Destination, PullRequestState, ReviewVerdict},
     ids::{CommentId, ProjectId, PullRequestId, ReviewId, TaskId, UserId},
+    paging::PageRequest,
 };
-use cynode_wire::platform::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

@@ -4,9 +4,9 @@ use cynode_core::{
     accounts::{ApiKey, User, UserState},
     ids::{ApiKeyId, SessionId, UserId},
     names::Handle,
+    paging::PageRequest,
     roles::UserRole,
 };
-use cynode_wire::platform::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

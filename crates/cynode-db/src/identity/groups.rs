@@ -4,9 +4,9 @@ use cynode_core::{
     accounts::Group,
     ids::{GroupId, ProjectId, UserId},
     names::GroupName,
+    paging::PageRequest,
     roles::UserRole,
 };
-use cynode_wire::platform::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

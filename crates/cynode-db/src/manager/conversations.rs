@@ -1,7 +1,9 @@
 //! Chat threads with the project manager.
 
-use cynode_core::ids::{ProjectId, ThreadId, UserId};
-use cynode_wire::platform::page::PageRequest;
+use cynode_core::{
+    ids::{ProjectId, ThreadId, UserId},
+    paging::PageRequest,
+};
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 

@@ -3,16 +3,14 @@
 use cynode_core::{
     agents::AgentRole,
     ids::{CallId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
-};
-use cynode_wire::{
-    manager::{
+    paging::PageRequest,
+    workflow::{
         handoffs::{
             AnalysisAnswer, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState,
             ModelDecision, PlanAnswer, RunHandoff,
         },
         reports::{ReportKind, ReportView},
     },
-    platform::page::PageRequest,
 };
 use serde_json::Value;
 use time::OffsetDateTime;

@@ -3,8 +3,8 @@
 use cynode_core::{
     ids::{CallId, ProjectId, TaskId, UserId},
     models::{Basis, CallOutcome, UsageBy},
+    paging::PageRequest,
 };
-use cynode_wire::platform::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

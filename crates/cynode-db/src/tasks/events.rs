@@ -1,11 +1,10 @@
 //! Events, inserted in the transaction that causes them.
 
 use cynode_core::{
-    events::EventKind,
+    events::{EventKind, EventPosition, EventView},
     ids::{ProjectId, TaskId, UserId},
     trace::TraceId,
 };
-use cynode_wire::tasks::events::{EventPosition, EventView};
 use serde_json::Value;
 use time::OffsetDateTime;
 

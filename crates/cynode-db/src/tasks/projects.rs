@@ -3,10 +3,10 @@
 use cynode_core::{
     ids::{ProjectId, UserId},
     names::{ProjectSlug, Prose, Title},
+    paging::PageRequest,
     projects::{Project, ProjectMember},
     roles::UserRole,
 };
-use cynode_wire::platform::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use cynode_core::{
     agents::AgentRole,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    paging::PageRequest,
     roles::UserRole,
 };
 use cynode_policy::{
     agents::{AgentIdentity, AgentProfile},
     tool_names::ToolName,
 };
-use cynode_wire::platform::page::PageRequest;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

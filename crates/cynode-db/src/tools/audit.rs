@@ -1,6 +1,6 @@
 //! Audit records as rows. Their meaning and their hash chain belong to `cynode-audit`.
 
-use cynode_wire::platform::page::RecordCursor;
+use cynode_core::paging::RecordCursor;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

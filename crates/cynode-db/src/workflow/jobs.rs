@@ -2,9 +2,8 @@
 
 use cynode_core::{
     ids::{JobId, TaskId},
-    workflow::units::JobState,
+    workflow::{jobs::ClaimedJob, units::JobState},
 };
-use cynode_wire::workflow::jobs::ClaimedJob;
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -3,13 +3,11 @@
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
     names::TaskName,
+    paging::PageRequest,
     schedules::{FiringCause, MissedPolicy, Schedule, ScheduleAction, ScheduleTrigger},
     tasks::TaskStateName,
     trace::TraceId,
-};
-use cynode_wire::{
-    manager::handoffs::{HandoffAnswer, HandoffState},
-    platform::page::PageRequest,
+    workflow::handoffs::{HandoffAnswer, HandoffState},
 };
 use serde_json::Value;
 use time::OffsetDateTime;

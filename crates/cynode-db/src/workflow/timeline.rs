@@ -1,7 +1,12 @@
 //! Timeline entries of a task.
 
-use cynode_core::{ids::TaskId, workflow::waits::WaitReason};
-use cynode_wire::workflow::timeline::{JobEntry, StepEntry, WaitEntry};
+use cynode_core::{
+    ids::TaskId,
+    workflow::{
+        timeline::{JobEntry, StepEntry, WaitEntry},
+        waits::WaitReason,
+    },
+};
 
 use crate::{Conn, DbError, platform::error::corrupt_column};
 

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use cynode_core::{
     ids::{TaskId, UnitId},
     workflow::{
+        findings::VerificationFinding,
+        jobs::JobSpec,
         plan::{PlannedUnit, UnitKey},
-        units::{JobState, UnitState},
+        units::{JobState, UnitJob, UnitState, UnitView},
     },
-};
-use cynode_wire::{
-    tasks::{findings::VerificationFinding, work::JobSpec},
-    workflow::{UnitJob, UnitView},
 };
 use serde_json::Value;
 use uuid::Uuid;

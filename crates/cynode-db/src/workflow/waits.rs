@@ -2,9 +2,8 @@
 
 use cynode_core::{
     ids::{TaskId, UserId, WaitId},
-    workflow::waits::WaitReason,
+    workflow::waits::{EndedWait, WaitReason, WaitResolution},
 };
-use cynode_wire::tasks::plan::{EndedWait, WaitResolution};
 use time::OffsetDateTime;
 
 use crate::{Conn, DbError};

@@ -4,10 +4,11 @@ use cynode_app::manager::reports;
 use cynode_core::{
     agents::{AgentKind, AgentRole, ToolScope},
     ids::TaskId,
-    workflow::instructions::InstructionKind,
+    tools::ToolAnnotations,
+    workflow::{instructions::InstructionKind, reports::ReportKind},
 };
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::{manager::reports::ReportKind, workflow::timeline::InstructTask};
+use cynode_policy::catalogue::IdBinding;
+use cynode_wire::workflow::timeline::InstructTask;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

@@ -5,8 +5,9 @@ use cynode_app::tools::artifacts::{self, Artifact, ArtifactContent, NewArtifact}
 use cynode_core::{
     agents::ToolScope,
     ids::{ArtifactId, TaskId},
+    tools::ToolAnnotations,
 };
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use data_encoding::{BASE64, HEXLOWER};
 use serde::Deserialize;
 use serde_json::{Value, json};

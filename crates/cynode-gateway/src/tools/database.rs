@@ -10,14 +10,13 @@ use cynode_core::{
     budget::Budget,
     ids::{JobId, ProjectId, TaskId},
     names::{DottedKey, Prose, TaskName},
+    paging::{Cursor, PageRequest},
     preferences::PreferenceScope,
     tasks::{Criterion, TaskStateName},
+    tools::ToolAnnotations,
 };
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::{
-    platform::page::{Cursor, PageRequest},
-    tasks::{CreateTask, CriterionView, TaskView, projects::ProjectView},
-};
+use cynode_policy::catalogue::IdBinding;
+use cynode_wire::tasks::{CreateTask, CriterionView, TaskView, projects::ProjectView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

@@ -2,8 +2,8 @@
 //! with the orchestrator.
 
 use cynode_app::delivery::pull_requests;
-use cynode_core::{agents::ToolScope, ids::TaskId};
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_core::{agents::ToolScope, ids::TaskId, tools::ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

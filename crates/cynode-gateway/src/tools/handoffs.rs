@@ -6,11 +6,8 @@ use cynode_app::{
     identity::service_tokens,
     manager::handoffs::{self, ClaimWait, HandoffHost},
 };
-use cynode_core::agents::ToolScope;
-use cynode_policy::{
-    catalogue::{IdBinding, ToolAnnotations},
-    reasons::RefusalReason,
-};
+use cynode_core::{agents::ToolScope, tools::ToolAnnotations};
+use cynode_policy::{catalogue::IdBinding, reasons::RefusalReason};
 use cynode_wire::manager::handoffs::{
     BeginDecision, ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, RecordDecision,
     RenewHandoff,

@@ -1,8 +1,8 @@
 //! `help.*`: usage help for models.
 
-use cynode_core::agents::ToolScope;
+use cynode_core::{agents::ToolScope, tools::ToolAnnotations};
 use cynode_policy::{
-    catalogue::{IdBinding, ToolAnnotations},
+    catalogue::IdBinding,
     decision::{check_tool_access, list_permitted_tools},
 };
 use serde::Deserialize;

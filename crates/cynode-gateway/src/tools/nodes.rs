@@ -1,8 +1,8 @@
 //! `node.*`: lists nodes for planning. Only the orchestrator places jobs; a plan may ask for a node.
 
 use cynode_app::nodes;
-use cynode_core::{agents::ToolScope, ids::NodeId};
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_core::{agents::ToolScope, ids::NodeId, tools::ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

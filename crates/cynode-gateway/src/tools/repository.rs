@@ -1,8 +1,8 @@
 //! `git.tree` and `git.read`: files of a task's repository, read from git. Nothing is checked out or executed.
 
 use cynode_app::delivery::repositories;
-use cynode_core::{agents::ToolScope, ids::TaskId};
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_core::{agents::ToolScope, ids::TaskId, tools::ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

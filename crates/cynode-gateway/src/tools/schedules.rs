@@ -5,10 +5,12 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ScheduleId},
     names::{Prose, TaskName},
+    paging::PageRequest,
     schedules::{MissedPolicy, ScheduleAction, ScheduleTrigger},
+    tools::ToolAnnotations,
 };
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::{platform::page::PageRequest, workflow::schedules::CreateSchedule};
+use cynode_policy::catalogue::IdBinding;
+use cynode_wire::workflow::schedules::CreateSchedule;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

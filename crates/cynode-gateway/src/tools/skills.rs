@@ -7,8 +7,9 @@ use cynode_app::manager::{
 use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, SkillId},
+    tools::ToolAnnotations,
 };
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

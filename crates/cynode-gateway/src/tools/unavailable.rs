@@ -1,7 +1,7 @@
 //! Tools that are not implemented yet. People see them with the reason; agents do not see them, and a call is refused.
 
-use cynode_core::agents::ToolScope;
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_core::{agents::ToolScope, tools::ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use serde_json::{Value, json};
 
 use super::{NativeTool, ToolSpec};

@@ -1,8 +1,8 @@
 //! `web.fetch` and `api.call`: HTTP requests of agents to public addresses, where the agent's profile permits them. The
 //! SSRF guard is in `egress`.
 
-use cynode_core::agents::ToolScope;
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
+use cynode_core::{agents::ToolScope, tools::ToolAnnotations};
+use cynode_policy::catalogue::IdBinding;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};

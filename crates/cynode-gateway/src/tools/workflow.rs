@@ -5,13 +5,12 @@ use cynode_app::{manager::reports, workflow};
 use cynode_core::{
     agents::{AgentKind, ToolScope},
     ids::TaskId,
+    tools::ToolAnnotations,
+    workflow::findings::VerificationFinding,
 };
-use cynode_policy::catalogue::{IdBinding, ToolAnnotations};
-use cynode_wire::{
-    tasks::findings::VerificationFinding,
-    workflow::{
-        LeaseRef, RenewLease, ResumeWorkflow, StartWorkflow, StepCheckpoint, VerificationStatus,
-    },
+use cynode_policy::catalogue::IdBinding;
+use cynode_wire::workflow::{
+    LeaseRef, RenewLease, ResumeWorkflow, StartWorkflow, StepCheckpoint, VerificationStatus,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
+use cynode_core::{
+    nodes::JobPhase,
+    workflow::jobs::{CommitRule, WorkerChoice},
+};
 use cynode_wire::{
-    nodes::{JobPhase, NodeResult, StoredBlob},
-    tasks::work::{CommitRule, WorkerChoice},
+    nodes::{NodeResult, StoredBlob},
     workflow::jobs::JobOutcome,
 };
 

@@ -1,6 +1,6 @@
 //! Truncates a result so that it fits one request.
 
-use cynode_wire::nodes::CommandOutcome;
+use cynode_core::nodes::CommandOutcome;
 
 /// Most bytes, as they are sent, of what all commands of a job wrote. The orchestrator takes requests of 1 MiB unless it is told
 /// otherwise.

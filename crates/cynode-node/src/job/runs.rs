@@ -48,7 +48,7 @@ impl JobSandboxRunner {
         Self::new(
             backend,
             job,
-            most.run_limits(&cynode_wire::tasks::work::SandboxNeeds::default(), wall),
+            most.run_limits(&cynode_core::workflow::jobs::SandboxNeeds::default(), wall),
             until,
         )
     }

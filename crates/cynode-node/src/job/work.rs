@@ -2,11 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use cynode_core::{evidence::EvidenceCheck, sync::lock_unpoisoned};
-use cynode_wire::{
-    nodes::{JobPhase, MergeConflict, SandboxUse, WorkResult},
-    tasks::work::WorkerChoice,
+use cynode_core::{
+    evidence::EvidenceCheck, nodes::JobPhase, sync::lock_unpoisoned, workflow::jobs::WorkerChoice,
 };
+use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},

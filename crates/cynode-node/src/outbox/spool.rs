@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cynode_wire::nodes::JobEvent;
+use cynode_core::nodes::JobEvent;
 use serde::{Deserialize, Serialize};
 
 /// From this size on, the file is worth being written anew.

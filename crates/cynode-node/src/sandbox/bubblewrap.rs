@@ -7,8 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use cynode_core::workflow::jobs::SandboxBackend;
 use cynode_sandbox_init::{EnterSpec, InitSpec, PortForward, encode_launch_spec};
-use cynode_wire::tasks::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::process::Command;
 

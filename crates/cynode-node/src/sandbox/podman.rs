@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
+use cynode_core::workflow::jobs::SandboxBackend;
 use cynode_sandbox_init::InitSpec;
-use cynode_wire::tasks::work::SandboxBackend;
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::geteuid;
 use serde::Deserialize;

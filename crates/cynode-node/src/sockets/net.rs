@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
+use cynode_core::nodes::JobEventData;
 use cynode_net::ssrf::retain_public_addresses;
-use cynode_wire::nodes::JobEventData;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Empty};
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, client::conn::http1, header};

@@ -16,7 +16,7 @@ use agent_client_protocol_schema::{
         NewSessionResponse, ResumeSessionRequest, SessionId, SetSessionModeRequest,
     },
 };
-use cynode_wire::nodes::JobEventData;
+use cynode_core::nodes::JobEventData;
 use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

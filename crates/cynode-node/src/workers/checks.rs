@@ -5,8 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cynode_core::evidence::{EvidenceCheck, is_plain_path};
-use cynode_wire::nodes::{CommandOutcome, JobEventData};
+use cynode_core::{
+    evidence::{EvidenceCheck, is_plain_path},
+    nodes::{CommandOutcome, JobEventData},
+};
 use data_encoding::HEXLOWER;
 use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};

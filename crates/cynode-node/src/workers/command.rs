@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cynode_core::evidence::describe_exit_code;
-use cynode_wire::{
+use cynode_core::{
+    evidence::describe_exit_code,
     nodes::{CommandOutcome, JobEventData},
-    tasks::work::{CommandStep, OnFailure},
+    workflow::jobs::{CommandStep, OnFailure},
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};

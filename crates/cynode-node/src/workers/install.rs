@@ -11,7 +11,7 @@ use std::{
     process::Stdio,
 };
 
-use cynode_wire::nodes::AgentReport;
+use cynode_core::nodes::AgentReport;
 use serde_json::json;
 use tokio::{process::Command, sync::mpsc, time::Instant};
 

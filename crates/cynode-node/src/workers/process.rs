@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
-use cynode_wire::nodes::JobEventData;
+use cynode_core::nodes::JobEventData;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use tokio::{

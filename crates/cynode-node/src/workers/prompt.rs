@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use cynode_core::agents::AgentRole;
-use cynode_wire::{
-    nodes::{JobAssignment, MergeConflict},
-    tasks::work::{CommitRule, StructuredContext},
+use cynode_core::{
+    agents::AgentRole,
+    workflow::jobs::{CommitRule, StructuredContext},
 };
+use cynode_wire::nodes::{JobAssignment, MergeConflict};
 
 /// How a session of an agent comes to its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

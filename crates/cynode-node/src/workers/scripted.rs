@@ -7,8 +7,11 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::ids::{JobId, TaskId};
-use cynode_wire::{nodes::JobEventData, tasks::work::ScriptedMove};
+use cynode_core::{
+    ids::{JobId, TaskId},
+    nodes::JobEventData,
+    workflow::jobs::ScriptedMove,
+};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::{

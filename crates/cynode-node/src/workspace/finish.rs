@@ -6,10 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cynode_wire::{
-    nodes::{JobAssignment, StoredBlob},
-    tasks::work::WorkerChoice,
-};
+use cynode_core::workflow::jobs::WorkerChoice;
+use cynode_wire::nodes::{JobAssignment, StoredBlob};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 

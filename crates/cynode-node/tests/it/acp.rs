@@ -2,8 +2,8 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
+use cynode_core::{nodes::JobEventData, workflow::jobs::WorkerChoice};
 use cynode_node::workers::{TurnOutcome, WorkerError, WorkerInstruction};
-use cynode_wire::{nodes::JobEventData, tasks::work::WorkerChoice};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -1,9 +1,12 @@
 //! Checks of a commit: run in a sandbox of their own, by files as they were before the change.
 
-use cynode_core::evidence::EvidenceCheck;
+use cynode_core::{
+    evidence::EvidenceCheck,
+    nodes::CommandOutcome,
+    workflow::jobs::{CommitRule, SandboxBackend, WorkerChoice},
+};
 use cynode_wire::{
-    nodes::{CommandOutcome, JobAssignment, NodeResult, SandboxUse, WorkResult},
-    tasks::work::{CommitRule, SandboxBackend, WorkerChoice},
+    nodes::{JobAssignment, NodeResult, SandboxUse, WorkResult},
     workflow::jobs::JobOutcome,
 };
 use data_encoding::HEXLOWER;

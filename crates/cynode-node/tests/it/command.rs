@@ -2,13 +2,13 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use cynode_core::{
+    nodes::{CommandOutcome, JobEventData},
+    workflow::jobs::{CommandStep, OnFailure, WorkerChoice},
+};
 use cynode_node::{
     sandbox::ExitReason,
     workers::{TurnOutcome, WorkerInstruction},
-};
-use cynode_wire::{
-    nodes::{CommandOutcome, JobEventData},
-    tasks::work::{CommandStep, OnFailure, WorkerChoice},
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use cynode_wire::{nodes::JobEventData, workflow::jobs::JobOutcome};
+use cynode_core::nodes::JobEventData;
+use cynode_wire::workflow::jobs::JobOutcome;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,

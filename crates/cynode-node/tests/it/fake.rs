@@ -16,7 +16,10 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, header},
     response::Response,
 };
-use cynode_core::ids::{JobId, NodeId};
+use cynode_core::{
+    ids::{JobId, NodeId},
+    nodes::{JobEvent, JobPhase, NodeReport, NodeState},
+};
 use cynode_wire::{identity::accounts::SecretText, nodes::*};
 use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, VerifyingKey};

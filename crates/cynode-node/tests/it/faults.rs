@@ -1,8 +1,8 @@
-use cynode_core::ids::JobId;
-use cynode_wire::{
+use cynode_core::{
+    ids::JobId,
     nodes::{JobEventData, JobPhase},
-    workflow::jobs::JobOutcome,
 };
+use cynode_wire::workflow::jobs::JobOutcome;
 
 use crate::{
     fake::{Fake, Fault},

@@ -1,6 +1,7 @@
 //! The program is killed at every state of a job, and started again: the result is posted once, and nothing is left.
 
-use cynode_wire::{nodes::JobPhase, workflow::jobs::JobOutcome};
+use cynode_core::nodes::JobPhase;
+use cynode_wire::workflow::jobs::JobOutcome;
 
 use crate::{
     fake::{Fake, Fault},

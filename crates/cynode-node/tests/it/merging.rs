@@ -1,8 +1,11 @@
 //! Commits that are put together before the worker begins.
 
+use cynode_core::{
+    nodes::JobEventData,
+    workflow::jobs::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
+};
 use cynode_wire::{
-    nodes::{JobAssignment, JobEventData, MergeConflict, NodeResult, SandboxUse, WorkResult},
-    tasks::work::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
+    nodes::{JobAssignment, MergeConflict, NodeResult, SandboxUse, WorkResult},
     workflow::jobs::JobOutcome,
 };
 

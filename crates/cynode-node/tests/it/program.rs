@@ -10,14 +10,14 @@ use std::{
 use cynode_core::{
     agents::AgentRole,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId},
+    workflow::jobs::{
+        CommitRule, JobSpec, PlacementSpec, SandboxNeeds, ScriptedMove, StructuredContext,
+        WorkerChoice,
+    },
 };
 use cynode_wire::{
     identity::accounts::SecretText,
     nodes::{JobAssignment, WorkResult},
-    tasks::work::{
-        CommitRule, JobSpec, PlacementSpec, SandboxNeeds, ScriptedMove, StructuredContext,
-        WorkerChoice,
-    },
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};

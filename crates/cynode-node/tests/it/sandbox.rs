@@ -339,8 +339,8 @@ async fn a_sweep_ends_what_belongs_to_no_kept_job(world: World) {
 async fn when_the_node_is_killed_its_sandboxes_are_gone(world: World) {
     let word = format!("orphan-{}", std::process::id());
     let kind = match world.backend.backend_kind() {
-        cynode_wire::tasks::work::SandboxBackend::Bubblewrap => "bubblewrap",
-        cynode_wire::tasks::work::SandboxBackend::Podman => "podman",
+        cynode_core::workflow::jobs::SandboxBackend::Bubblewrap => "bubblewrap",
+        cynode_core::workflow::jobs::SandboxBackend::Podman => "podman",
     };
     let mut node = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "sandbox::a_node_that_is_killed", "--ignored", "--nocapture"])

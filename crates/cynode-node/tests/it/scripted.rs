@@ -8,11 +8,11 @@ use axum::{
     http::{HeaderMap, StatusCode},
     routing::post,
 };
-use cynode_node::workers::TurnOutcome;
-use cynode_wire::{
+use cynode_core::{
     nodes::JobEventData,
-    tasks::work::{RevisionFeedback, ScriptedMove, WorkerChoice},
+    workflow::jobs::{RevisionFeedback, ScriptedMove, WorkerChoice},
 };
+use cynode_node::workers::TurnOutcome;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 

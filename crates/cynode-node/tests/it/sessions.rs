@@ -7,7 +7,15 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{evidence::EvidenceCheck, ids::NodeId, workflow::instructions::InstructionKind};
+use cynode_core::{
+    evidence::EvidenceCheck,
+    ids::NodeId,
+    nodes::{AgentReport, JobPhase},
+    workflow::{
+        instructions::InstructionKind,
+        jobs::{CommitRule, SandboxBackend, WorkerChoice},
+    },
+};
 use cynode_node::{
     client::NodeClient,
     host::HostCommands,
@@ -25,8 +33,7 @@ use cynode_node::{
     },
 };
 use cynode_wire::{
-    nodes::{AgentReport, JobAssignment, JobInstruction, JobPhase, PermissionAnswer},
-    tasks::work::{CommitRule, SandboxBackend, WorkerChoice},
+    nodes::{JobAssignment, JobInstruction, PermissionAnswer},
     workflow::jobs::JobOutcome,
 };
 use futures::future::BoxFuture;

@@ -15,6 +15,10 @@ use std::{
 use cynode_core::{
     agents::AgentRole,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId},
+    nodes::JobEventData,
+    workflow::jobs::{
+        CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice,
+    },
 };
 use cynode_node::{
     sandbox::{
@@ -26,13 +30,7 @@ use cynode_node::{
         WorkerInstruction, WorkerSession, WorkerTimeouts, create_worker,
     },
 };
-use cynode_wire::{
-    identity::accounts::SecretText,
-    nodes::{JobAssignment, JobEventData},
-    tasks::work::{
-        CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice,
-    },
-};
+use cynode_wire::{identity::accounts::SecretText, nodes::JobAssignment};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
 
-use cynode_core::workflow::instructions::InstructionKind;
-use cynode_wire::{
-    nodes::{JobEventData, JobInstruction, JobPhase},
-    tasks::work::{CommitRule, ScriptedMove},
-    workflow::jobs::JobOutcome,
+use cynode_core::{
+    nodes::{JobEventData, JobPhase},
+    workflow::{
+        instructions::InstructionKind,
+        jobs::{CommitRule, ScriptedMove},
+    },
 };
+use cynode_wire::{nodes::JobInstruction, workflow::jobs::JobOutcome};
 use uuid::Uuid;
 
 use crate::{

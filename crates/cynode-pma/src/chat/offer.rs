@@ -1,6 +1,6 @@
 //! Chooses the tools that a chat is offered: the relevant ones, never all.
 
-use cynode_wire::manager::handoffs::ChatMessage;
+use cynode_core::workflow::handoffs::ChatMessage;
 use serde_json::{Value, json};
 
 use crate::{decisions::rank, mcp_client::McpTool};

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeSet, ops::AddAssign};
 
-use cynode_core::models::{Tier, no_model_message};
+use cynode_core::{
+    models::{Tier, no_model_message},
+    workflow::handoffs::ChatMessage,
+};
 use cynode_net::sse::SseEventParser;
-use cynode_wire::manager::handoffs::{ChatMessage, HandoffAssignment};
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;

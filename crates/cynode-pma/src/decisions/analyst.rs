@@ -1,11 +1,9 @@
 //! Decisions of the analyst: verifies the work on one task. It records a verification and answers the handoff.
 
-use cynode_wire::{
-    manager::handoffs::{
-        AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, ResultVerification,
-    },
-    workflow::VerificationStatus,
+use cynode_core::workflow::handoffs::{
+    AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, ResultVerification,
 };
+use cynode_wire::workflow::VerificationStatus;
 use serde_json::{Value, json};
 
 use super::{

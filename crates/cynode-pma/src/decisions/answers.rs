@@ -1,8 +1,7 @@
 //! Parses a person's answer by rules, without a model. Only the exact words that a question offers decide; every other
 //! answer is passed on unchanged.
 
-use cynode_core::workflow::waits::{WaitReason, is_stop_answer};
-use cynode_wire::tasks::plan::{EndedWait, WaitResolution};
+use cynode_core::workflow::waits::{EndedWait, WaitReason, WaitResolution, is_stop_answer};
 
 use super::fence;
 

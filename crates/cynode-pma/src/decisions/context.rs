@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cynode_core::ids::TaskId;
-use cynode_wire::manager::handoffs::ProjectContext;
+use cynode_core::{ids::TaskId, workflow::handoffs::ProjectContext};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
-    agents::AgentRole, names::DottedKey, workflow::decisions::review::ReviewOptions,
+    agents::AgentRole,
+    names::DottedKey,
+    workflow::{
+        decisions::review::ReviewOptions,
+        handoffs::{HandoffAnswer, HandoffRequest, ProjectContext},
+        reports::{ReportKind, ReportView},
+    },
 };
-use cynode_wire::manager::{
-    handoffs::{HandoffAnswer, HandoffRequest, ProjectContext, TaskFacts},
-    reports::{ReportKind, ReportView},
-};
+use cynode_wire::manager::handoffs::TaskFacts;
 use serde_json::Value;
 
 use super::{HandoffOutcome, fence};

@@ -5,8 +5,11 @@
 
 mod examples;
 
-use cynode_core::workflow::decisions::{IssueScope, WorkClass};
-use cynode_wire::{manager::handoffs::ProjectContext, tasks::findings::VerificationFinding};
+use cynode_core::workflow::{
+    decisions::{IssueScope, WorkClass},
+    findings::VerificationFinding,
+    handoffs::ProjectContext,
+};
 
 use super::fence::{fence_untrusted, fence_untrusted_list, sanitize_line};
 

@@ -6,11 +6,11 @@
 use cynode_core::{
     agents::AgentRole,
     models::Tier,
-    workflow::decisions::{IssueScope, WorkClass},
-};
-use cynode_wire::{
-    manager::handoffs::{AnalysisStatus, FailureDecision},
-    tasks::findings::{FindingSeverity, VerificationFinding},
+    workflow::{
+        decisions::{IssueScope, WorkClass},
+        findings::{FindingSeverity, VerificationFinding},
+        handoffs::{AnalysisStatus, FailureDecision},
+    },
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,10 @@ use cynode_core::{
     evidence::EvidenceCheck,
     workflow::{
         decisions::{IssueScope, UnitKind},
+        findings::VerificationFinding,
         plan::{Plan, PlannedUnit, UnitKey},
     },
 };
-use cynode_wire::tasks::findings::VerificationFinding;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -4,9 +4,11 @@ use std::{collections::BTreeSet, path::Path};
 
 use cynode_core::{
     agents::AgentRole,
-    workflow::decisions::{IssueScope, WorkClass},
+    workflow::{
+        decisions::{IssueScope, WorkClass},
+        handoffs::{AnalysisStatus, FailureDecision},
+    },
 };
-use cynode_wire::manager::handoffs::{AnalysisStatus, FailureDecision};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

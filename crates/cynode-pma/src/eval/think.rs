@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use cynode_core::{ids::HandoffId, sync::lock_unpoisoned};
+use cynode_core::{ids::HandoffId, sync::lock_unpoisoned, workflow::handoffs::HandoffRequest};
 use cynode_wire::{
     identity::accounts::SecretText,
-    manager::handoffs::{HandoffAssignment, HandoffContext, HandoffRequest},
+    manager::handoffs::{HandoffAssignment, HandoffContext},
 };
 use serde_json::Value;
 use time::OffsetDateTime;

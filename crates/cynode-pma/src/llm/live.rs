@@ -1,6 +1,6 @@
-use cynode_core::models::no_model_message;
+use cynode_core::{models::no_model_message, workflow::handoffs::ModelDecision};
 use cynode_wire::manager::handoffs::{
-    BeginDecision, DecisionPermit, HandoffAssignment, ModelDecision, RecordDecision,
+    BeginDecision, DecisionPermit, HandoffAssignment, RecordDecision,
 };
 use serde_json::Value;
 

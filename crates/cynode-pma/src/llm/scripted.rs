@@ -3,8 +3,7 @@ use std::{
     sync::Mutex,
 };
 
-use cynode_core::sync::lock_unpoisoned;
-use cynode_wire::manager::handoffs::ModelDecision;
+use cynode_core::{sync::lock_unpoisoned, workflow::handoffs::ModelDecision};
 use serde_json::Value;
 
 use super::{AnswerSchema, AnswerValidator, decision_kind_name, request_digest};

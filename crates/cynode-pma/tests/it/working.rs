@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cynode_core::workflow::handoffs::{HandoffAnswer, HandoffRequest};
 use cynode_pma::{
     decision_context::{BoxedFuture, DecisionContext, DecisionError, DecisionKind, DecisionOutput},
     decisions::HandoffOutcome,
     role::PmaRole,
     service::{self, ServiceLimits},
 };
-use cynode_wire::manager::handoffs::{HandoffAnswer, HandoffRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -13,15 +13,12 @@ use cynode_core::{
     },
     tasks::Criterion,
     workflow::{
+        evidence::{BaseChecks, EvidenceState},
         plan::{Plan, PlanText},
-        waits::{ANSWER_STOP, WaitReason},
+        waits::{ANSWER_STOP, EndedWait, WaitReason},
     },
 };
-use cynode_wire::{
-    delivery::evidence::{BaseChecks, EvidenceState},
-    tasks::plan::EndedWait,
-    workflow::{CheckTrial, NewWait, RunState, StepEffect},
-};
+use cynode_wire::workflow::{CheckTrial, NewWait, RunState, StepEffect};
 
 use serde_json::Value;
 

@@ -1,19 +1,21 @@
 //! Collect Result: collects the next finished result, or waits.
 
-use cynode_core::workflow::instructions::InstructionKind;
 use cynode_core::workflow::{
     StepVerdict,
     plan::UnitKey,
     units::{JobState, UnitState},
     waits::{ANSWER_STOP, WaitReason},
 };
+use cynode_core::workflow::{
+    findings::{FindingSeverity, VerificationFinding},
+    handoffs::FailureDecision,
+    instructions::InstructionKind,
+    plan::PlanFeedback,
+    units::UnitView,
+};
 use cynode_wire::{
-    manager::handoffs::{FailureDecision, PlanRevision, UnitsConflict},
-    tasks::{
-        findings::{FindingSeverity, VerificationFinding},
-        plan::PlanFeedback,
-    },
-    workflow::{RunState, StepEffect, StepResult, UnitView},
+    manager::handoffs::{PlanRevision, UnitsConflict},
+    workflow::{RunState, StepEffect, StepResult},
 };
 use serde_json::Value;
 

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use cynode_core::workflow::{
     StepVerdict, WorkflowStep,
+    handoffs::ReadyUnit,
+    jobs::JobSpec,
     plan::{DispatchDecision, UnitKey, UnitStatus, decide_dispatch},
-    units::UnitState,
+    units::{UnitState, UnitView},
 };
-use cynode_wire::{
-    manager::handoffs::ReadyUnit,
-    tasks::work::JobSpec,
-    workflow::{StepEffect, UnitView},
-};
+use cynode_wire::workflow::StepEffect;
 use serde_json::Value;
 
 use super::{CheckpointDraft, StepContext, ask_person, await_answer, hand_off};

@@ -5,15 +5,12 @@ use cynode_core::{
     evidence::EvidenceCheck,
     workflow::{
         StepVerdict,
-        units::UnitState,
+        evidence::Evidence,
+        units::{UnitState, UnitView},
         waits::{ANSWER_STOP, WaitReason},
     },
 };
-use cynode_wire::{
-    delivery::evidence::Evidence,
-    manager::handoffs::PlanRevision,
-    workflow::{RunState, UnitView},
-};
+use cynode_wire::{manager::handoffs::PlanRevision, workflow::RunState};
 
 use super::{
     CheckpointDraft, StepContext, abandonment_reason, ask_person, await_answer, hand_off,

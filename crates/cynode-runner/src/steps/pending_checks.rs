@@ -6,13 +6,11 @@ use cynode_core::{
     evidence::{ChangeAnomaly, CheckTally, EvidenceCheck, MAX_CHECKS},
     workflow::{
         WorkflowStep,
+        evidence::{CheckResult, Evidence, EvidenceState, EvidenceView},
         plan::{Plan, UnitKey, find_final_units, unit_leaves_files},
     },
 };
-use cynode_wire::{
-    delivery::evidence::{CheckResult, Evidence, EvidenceState, EvidenceView},
-    workflow::StepEffect,
-};
+use cynode_wire::workflow::StepEffect;
 use serde_json::Value;
 
 use super::StepContext;

@@ -2,15 +2,15 @@
 
 use cynode_core::workflow::{
     StepVerdict,
+    evidence::BaseChecks,
+    handoffs::HandoffRequest,
     instructions::InstructionKind,
-    plan::{Plan, UnitKey},
+    plan::{Plan, PlanFeedback, UnitKey},
     units::UnitState,
-    waits::WaitReason,
+    waits::{EndedWait, WaitReason, WaitResolution},
 };
 use cynode_wire::{
-    delivery::evidence::BaseChecks,
-    manager::handoffs::{HandoffRequest, PlanRevision},
-    tasks::plan::{EndedWait, PlanFeedback, WaitResolution},
+    manager::handoffs::PlanRevision,
     workflow::{CheckTrial, NewWait, RunState, StepEffect},
 };
 

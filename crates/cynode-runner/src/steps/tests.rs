@@ -1,29 +1,20 @@
 use std::{collections::BTreeMap, sync::Mutex};
 
 use cynode_core::{
+    delivery::PullRequestRef,
     evidence::{ChangeAnomaly, CheckTally, EvidenceCheck, base::classify_base_run},
     ids::{RunId, TaskId},
     tasks::Criterion,
     workflow::{
-        plan::{Plan, PlanText, PlannedUnit},
-        units::{JobState, UnitState},
-        waits::WaitReason,
-    },
-};
-use cynode_wire::delivery::evidence::{
-    BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView,
-};
-use cynode_wire::{
-    delivery::PullRequestRef,
-    manager::handoffs::{FailureDecision, HandoffAnswer, VerifyOutcome},
-};
-use cynode_wire::{
-    tasks::{
+        evidence::{BaseCheckResult, BaseChecks, CheckResult, EvidenceState, EvidenceView},
         findings::{FindingSeverity, VerificationFinding},
-        plan::{EndedWait, WaitResolution},
+        handoffs::{FailureDecision, HandoffAnswer, VerifyOutcome},
+        plan::{Plan, PlanText, PlannedUnit},
+        units::{JobState, UnitJob, UnitState, UnitView},
+        waits::{EndedWait, WaitReason, WaitResolution},
     },
-    workflow::{NextStep, StepResult, UnitJob, UnitView, VerificationStatus},
 };
+use cynode_wire::workflow::{NextStep, StepResult, VerificationStatus};
 use serde_json::{Value, json};
 
 use super::*;
@@ -417,7 +408,7 @@ async fn kept_while_more_is_said(said: EndedWait, remarks: usize) {
             .await;
     // The run waits for the plan, and is woken by something else.
     set.state = asking.state;
-    set.state.feedback.push(cynode_wire::tasks::plan::PlanFeedback {
+    set.state.feedback.push(cynode_core::workflow::plan::PlanFeedback {
         kind: cynode_core::workflow::instructions::InstructionKind::ExpandScope,
         text: "And the docs".into(),
     });
@@ -1088,7 +1079,7 @@ async fn what_a_person_says_while_checks_are_tried_is_planned_with() {
     *set.mind.plan.lock().unwrap() = vec![Ok(AgentReply::Done(one_unit(), 9))];
     let kind = cynode_core::workflow::instructions::InstructionKind::Revise;
     set.state.feedback =
-        vec![cynode_wire::tasks::plan::PlanFeedback { kind, text: "smaller".to_owned() }];
+        vec![cynode_core::workflow::plan::PlanFeedback { kind, text: "smaller".to_owned() }];
     set.play(WorkflowStep::PlanSteps).await;
     assert_eq!(*set.mind.heard.lock().unwrap(), ["smaller"]);
 }

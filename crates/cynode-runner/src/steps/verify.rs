@@ -2,11 +2,15 @@
 
 use cynode_core::{
     evidence::ChangeAnomaly,
-    workflow::{StepVerdict, waits::WaitReason},
+    workflow::{
+        StepVerdict,
+        findings::{FindingSeverity, VerificationFinding},
+        handoffs::{HandoffRequest, VerifyOutcome},
+        waits::WaitReason,
+    },
 };
 use cynode_wire::{
-    manager::handoffs::{HandoffRequest, PlanRevision, VerifyOutcome},
-    tasks::findings::{FindingSeverity, VerificationFinding},
+    manager::handoffs::PlanRevision,
     workflow::{StepEffect, StepResult, StepVerification, VerificationStatus},
 };
 

@@ -1,12 +1,11 @@
 //! Jobs, as whoever works on them sees them.
 
 use cynode_core::{
-    ids::{JobId, TaskId},
-    workflow::{plan::UnitKey, units::JobState},
+    ids::JobId,
+    workflow::{jobs::ClaimedJob, units::JobState},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -31,45 +30,6 @@ pub struct ClaimJobs {
 pub struct ClaimedJobs {
     /// The jobs, oldest first.
     pub jobs: Vec<ClaimedJob>,
-}
-
-/// A job that was claimed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ClaimedJob {
-    /// Its id.
-    #[schema(value_type = String)]
-    pub job_id: JobId,
-    /// The task it is for.
-    #[schema(value_type = String)]
-    pub task_id: TaskId,
-    /// The unit it is an attempt of.
-    #[schema(value_type = String)]
-    pub unit: UnitKey,
-    /// Which attempt.
-    pub attempt: u32,
-    /// The token that every report must carry.
-    pub fencing_token: i64,
-    /// What is to be done.
-    pub payload: JobPayload,
-    /// When it is given up, whatever is heard of it.
-    #[serde(with = "time::serde::rfc3339")]
-    pub deadline_at: OffsetDateTime,
-    /// The trace that everything about it carries.
-    pub trace_id: String,
-}
-
-/// What a job is to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JobPayload {
-    /// The unit's title.
-    pub title: String,
-    /// The unit's own payload, as the plan gave it.
-    pub unit: Value,
-    /// What is to be done otherwise than the last time; an object with `findings`.
-    pub remedy: Value,
-    /// Most seconds from claim to result.
-    pub timeout_seconds: u32,
 }
 
 /// Says that a job is being worked on.
@@ -122,24 +82,5 @@ pub struct JobStatusView {
     #[schema(value_type = String)]
     pub job_id: JobId,
     /// Where it stands.
-    #[schema(value_type = JobStateView)]
     pub state: JobState,
-}
-
-/// Names of [`JobState`] for the document.
-#[derive(ToSchema)]
-#[schema(as = JobState, rename_all = "snake_case")]
-pub enum JobStateView {
-    /// Waits for somebody to take it.
-    Queued,
-    /// Somebody works on it.
-    Running,
-    /// Its worker reported a result.
-    Succeeded,
-    /// Its worker reported that it failed.
-    Failed,
-    /// Its worker was not heard of any more.
-    Lost,
-    /// It is not wanted any more; a late result is refused.
-    Cancelled,
 }

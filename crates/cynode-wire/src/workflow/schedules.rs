@@ -5,15 +5,13 @@ use cynode_core::{
     names::TaskName,
     schedules::{FiringCause, MissedPolicy, ScheduleAction, ScheduleTrigger},
     tasks::TaskStateName,
+    workflow::handoffs::HandoffState,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{
-    manager::handoffs::HandoffState,
-    tasks::{BudgetView, CriterionView, TaskStateView},
-};
+use crate::tasks::{BudgetView, CriterionView, TaskStateView};
 
 /// [`ScheduleTrigger`] for the document.
 #[derive(ToSchema)]

@@ -2,23 +2,21 @@
 
 use cynode_core::{
     delivery::PullRequestState,
-    ids::{InstructionId, JobId, PullRequestId, RunId, TaskId, WaitId},
+    ids::{InstructionId, PullRequestId, RunId, TaskId, WaitId},
     names::Prose,
     tasks::TaskStateName,
-    workflow::{WorkflowStep, instructions::InstructionKind, waits::WaitReason},
+    workflow::{
+        WorkflowStep,
+        instructions::InstructionKind,
+        timeline::{JobEntry, StepEntry, WaitEntry},
+        units::UnitView,
+    },
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{
-    delivery::PullRequestStateView,
-    tasks::{
-        TaskStateView,
-        plan::{InstructionKindView, WaitReasonView},
-    },
-    workflow::{UnitView, WorkflowStepView},
-};
+use crate::{delivery::PullRequestStateView, tasks::TaskStateView, workflow::WorkflowStepView};
 
 /// The story of a task's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -135,113 +133,11 @@ pub struct PullRequestEntry {
     pub failure: Option<String>,
 }
 
-/// One step of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StepEntry {
-    /// Its number.
-    pub sequence: i64,
-    /// The node that ran.
-    pub node: String,
-    /// What it found.
-    pub verdict: String,
-    /// The unit it was about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit: Option<String>,
-    /// Which attempt of the node.
-    pub attempt: u32,
-    /// Who did it.
-    pub actor: String,
-    /// How long it took.
-    pub duration_ms: u64,
-    /// What it cost.
-    pub cost_micros: u64,
-    /// Why it failed, waits, or is redone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// When.
-    #[serde(with = "time::serde::rfc3339")]
-    pub at: OffsetDateTime,
-}
-
-/// One wait of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WaitEntry {
-    /// Which it is; an answer may name it, so that it answers nothing else.
-    #[schema(value_type = String)]
-    pub wait_id: WaitId,
-    /// What was waited for.
-    #[schema(value_type = WaitReasonView)]
-    pub reason: WaitReason,
-    /// Who can end it.
-    pub owner: String,
-    /// What the owner is asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// Since when.
-    #[serde(with = "time::serde::rfc3339")]
-    pub opened_at: OffsetDateTime,
-    /// When nobody is waited for any more.
-    #[serde(
-        with = "time::serde::rfc3339::option",
-        skip_serializing_if = "Option::is_none",
-        default
-    )]
-    pub expires_at: Option<OffsetDateTime>,
-    /// When it ended.
-    #[serde(
-        with = "time::serde::rfc3339::option",
-        skip_serializing_if = "Option::is_none",
-        default
-    )]
-    pub resolved_at: Option<OffsetDateTime>,
-    /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resolution: Option<String>,
-    /// What the person said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<String>,
-}
-
-/// One job of a task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct JobEntry {
-    /// The job.
-    #[schema(value_type = String)]
-    pub job_id: JobId,
-    /// The unit.
-    pub unit: String,
-    /// Which attempt.
-    pub attempt: u32,
-    /// Where it stands.
-    pub state: String,
-    /// Who works or worked on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub worker: Option<String>,
-    /// Since when it waits or waited.
-    #[serde(with = "time::serde::rfc3339")]
-    pub queued_at: OffsetDateTime,
-    /// When it was claimed.
-    #[serde(
-        with = "time::serde::rfc3339::option",
-        skip_serializing_if = "Option::is_none",
-        default
-    )]
-    pub started_at: Option<OffsetDateTime>,
-    /// When it ended.
-    #[serde(
-        with = "time::serde::rfc3339::option",
-        skip_serializing_if = "Option::is_none",
-        default
-    )]
-    pub ended_at: Option<OffsetDateTime>,
-}
-
 /// Tells a running task something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InstructTask {
     /// What is to be done.
-    #[schema(value_type = InstructionKindView)]
     pub kind: InstructionKind,
     /// What is meant; needed to revise, expand and reduce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,7 +153,6 @@ pub struct InstructionReceipt {
     #[schema(value_type = Option<String>)]
     pub instruction_id: Option<InstructionId>,
     /// What is to be done.
-    #[schema(value_type = InstructionKindView)]
     pub kind: InstructionKind,
     /// Where the task stands.
     #[schema(value_type = TaskStateView)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use cynode_wire::tasks::events::EventView;
+use cynode_core::events::EventView;
 use tokio::time::MissedTickBehavior;
 
 use crate::{

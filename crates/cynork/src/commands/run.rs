@@ -8,11 +8,8 @@ mod repository;
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use cynode_core::budget::Currency;
-use cynode_wire::{
-    manager::handoffs::PlanAnswer,
-    tasks::{CreateTask, TaskView, projects::ProjectView},
-};
+use cynode_core::{budget::Currency, workflow::handoffs::PlanAnswer};
+use cynode_wire::tasks::{CreateTask, TaskView, projects::ProjectView};
 
 use self::{
     ending::TaskOutcome,

@@ -24,7 +24,7 @@ mod tests;
 
 use std::{io, path::Path, time::Duration};
 
-use cynode_wire::tasks::events::EventView;
+use cynode_core::events::EventView;
 use time::OffsetDateTime;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},

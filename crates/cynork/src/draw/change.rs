@@ -1,9 +1,7 @@
 //! What a task changed, and what was found about it.
 
-use cynode_wire::{
-    delivery::ChangedFiles,
-    tasks::findings::{FindingSeverity, ReviewFeedback},
-};
+use cynode_core::workflow::findings::{FindingSeverity, ReviewFeedback};
+use cynode_wire::delivery::ChangedFiles;
 
 use crate::{
     format::escape_invisible,

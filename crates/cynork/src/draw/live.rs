@@ -5,12 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use cynode_core::{
     budget::Currency,
     tasks::TaskStateName,
-    workflow::{units::UnitState, waits::WaitReason},
+    workflow::{
+        timeline::{JobEntry, WaitEntry},
+        units::{UnitState, UnitView},
+        waits::WaitReason,
+    },
 };
-use cynode_wire::workflow::{
-    UnitView,
-    timeline::{JobEntry, TaskTimeline, WaitEntry},
-};
+use cynode_wire::workflow::timeline::TaskTimeline;
 
 use super::{format_money, render_bar, step_label, unit_state_mark};
 use crate::format::format_amount;

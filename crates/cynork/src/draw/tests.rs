@@ -1,5 +1,8 @@
-use cynode_core::{budget::Currency, evidence::EvidenceCheck, workflow::waits::WaitReason};
-use cynode_wire::delivery::evidence::EvidenceState;
+use cynode_core::{
+    budget::Currency,
+    evidence::EvidenceCheck,
+    workflow::{evidence::EvidenceState, waits::WaitReason},
+};
 use serde_json::json;
 use time::macros::datetime;
 

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cynode_core::workflow::{
     decisions::{IssueScope, WorkClass, workflow_stages},
+    evidence::{BaseChecks, EvidenceState, EvidenceView},
+    handoffs::{HandoffAnswer, HandoffKind, HandoffState, PlanAnswer},
+    reports::ReportView,
+    timeline::JobEntry,
     waits::WaitReason,
 };
 use cynode_wire::{
-    delivery::evidence::{BaseChecks, EvidenceState, EvidenceView},
-    manager::{
-        handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
-        reports::ReportView,
-    },
+    manager::handoffs::HandoffView,
     nodes::JobEventView,
     tools::ApprovalView,
-    workflow::timeline::{JobEntry, PullRequestEntry, TaskTimeline},
+    workflow::timeline::{PullRequestEntry, TaskTimeline},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-use cynode_wire::tasks::work::WorkerChoice;
+use cynode_core::workflow::jobs::WorkerChoice;
 
 use super::*;
 

@@ -10,15 +10,14 @@ use cynode_core::{
     names::TaskName,
     roles::UserRole,
     schedules::{FiringCause, Schedule, ScheduleAction},
+    workflow::handoffs::HandoffRequest,
 };
 use cynode_db::{
     DbError,
     identity::authentication,
     workflow::schedules::{self, DueSchedule, FiringOutcome, NewFiring},
 };
-use cynode_wire::{
-    manager::handoffs::HandoffRequest, tasks::CreateTask, workflow::schedules::FiringView,
-};
+use cynode_wire::{tasks::CreateTask, workflow::schedules::FiringView};
 use serde_json::json;
 use time::{OffsetDateTime, macros::format_description};
 use tokio_util::sync::CancellationToken;

@@ -3,12 +3,12 @@
 use std::{path::Path, time::Duration};
 
 use clap::Args;
-use cynode_core::ids::NodeId;
+use cynode_core::{ids::NodeId, nodes::NodeReport};
 use cynode_node::{
     client::{AnonymousClient, NodeClient},
     key::NodeKey,
 };
-use cynode_wire::nodes::{ClaimAssignments, IssuedJoinToken, JoinNode, NodeHeartbeat, NodeReport};
+use cynode_wire::nodes::{ClaimAssignments, IssuedJoinToken, JoinNode, NodeHeartbeat};
 use futures::future::join_all;
 use serde_json::json;
 use uuid::Uuid;

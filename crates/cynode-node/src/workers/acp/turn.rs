@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::{
     PromptResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
     SelectedPermissionOutcome, SessionNotification, StopReason,
 };
-use cynode_wire::nodes::JobEventData;
+use cynode_core::nodes::JobEventData;
 use futures::{
     StreamExt as _,
     future::{BoxFuture, FutureExt as _},

@@ -9,7 +9,7 @@ use agent_client_protocol_schema::v1::{
     ContentBlock, ContentChunk, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
     ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
-use cynode_wire::nodes::JobEventData;
+use cynode_core::nodes::JobEventData;
 use serde_json::{Value, json};
 
 use crate::chunking::{MAX_LINE_BYTES, safe_cut_length};

@@ -53,7 +53,7 @@ pub(super) enum AgentMessage {
         params: Value,
     },
     /// It wrote something that is no message.
-    Stray(Vec<cynode_wire::nodes::JobEventData>),
+    Stray(Vec<cynode_core::nodes::JobEventData>),
     /// A line was too long and was left out.
     TooLong(u64),
     /// It has ended, or does not read any more.
@@ -139,7 +139,7 @@ impl AcpConnection {
     }
 
     /// What has waited for the end of its line, when that is not waited for any more.
-    pub(super) fn flush_strays(&mut self) -> Vec<cynode_wire::nodes::JobEventData> {
+    pub(super) fn flush_strays(&mut self) -> Vec<cynode_core::nodes::JobEventData> {
         self.out.flush().into_iter().chain(self.err.flush()).collect()
     }
 
@@ -327,7 +327,7 @@ mod tests {
         let mut strays = String::new();
         while let AgentMessage::Stray(told) = wire.next().await {
             for happened in told {
-                let cynode_wire::nodes::JobEventData::Output { stream, text } = happened else {
+                let cynode_core::nodes::JobEventData::Output { stream, text } = happened else {
                     panic!()
                 };
                 assert_eq!(stream, "stdout");

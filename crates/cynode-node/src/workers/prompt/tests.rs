@@ -1,16 +1,16 @@
 use std::collections::BTreeMap;
 
-use cynode_core::ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId};
-use cynode_wire::{
-    identity::accounts::SecretText,
-    tasks::{
+use cynode_core::{
+    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId},
+    workflow::{
         findings::{FindingSeverity, VerificationFinding},
-        work::{
+        jobs::{
             CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
             WorkerChoice,
         },
     },
 };
+use cynode_wire::identity::accounts::SecretText;
 use proptest::{collection, option, prelude::*};
 use uuid::Uuid;
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cynode_wire::manager::handoffs::ProjectContext;
+use cynode_core::workflow::handoffs::ProjectContext;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use crate::decisions::{fence, unit::is_repository_path};

@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use cynode_core::delivery::{
-    ANSWER_END_WITHOUT, ANSWER_RETRY, DeliveryMode, commit_title, is_end_without_answer,
-};
-use cynode_wire::{
-    delivery::PullRequestRef,
-    manager::handoffs::EndedUnit,
-    tasks::{findings::FindingSeverity, plan::EndedWait},
+use cynode_core::{
+    delivery::{
+        ANSWER_END_WITHOUT, ANSWER_RETRY, DeliveryMode, PullRequestRef, commit_title,
+        is_end_without_answer,
+    },
+    workflow::{findings::FindingSeverity, handoffs::EndedUnit, waits::EndedWait},
 };
 use serde_json::{Value, json};
 

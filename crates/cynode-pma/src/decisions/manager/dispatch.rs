@@ -8,19 +8,16 @@ use cynode_core::{
     names::DottedKey,
     workflow::{
         decisions::{UnitAssignment, UnitKind, assign_unit, review::ReviewOptions},
-        plan::Plan,
-    },
-};
-use cynode_wire::{
-    manager::handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts, WorkAssignment},
-    tasks::{
         findings::{FindingSeverity, VerificationFinding},
-        work::{
+        handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, WorkAssignment},
+        jobs::{
             CommitRule, JobSpec, PlacementSpec, RevisionFeedback, SandboxNeeds, StructuredContext,
             WorkerChoice,
         },
+        plan::Plan,
     },
 };
+use cynode_wire::manager::handoffs::TaskFacts;
 use serde_json::Value;
 
 use super::{

@@ -1,8 +1,8 @@
 //! Failure handling of a unit: retry, replan, or ask a person.
 
-use cynode_wire::{
-    manager::handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},
-    tasks::plan::EndedWait,
+use cynode_core::workflow::{
+    handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},
+    waits::EndedWait,
 };
 
 use super::super::{

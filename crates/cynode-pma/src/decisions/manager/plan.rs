@@ -6,13 +6,12 @@ use cynode_core::{
     tuning::PLANNER_MAX_STEPS,
     workflow::{
         decisions::{IssueScope, StageUnits, WorkClass, workflow_stages},
-        plan::{Plan, UnitKey},
+        handoffs::{HandoffAnswer, PlanAnswer, ProjectContext},
+        plan::{Plan, PlanFeedback, UnitKey},
+        waits::{EndedWait, WaitResolution},
     },
 };
-use cynode_wire::{
-    manager::handoffs::{HandoffAnswer, PlanAnswer, PlanRevision, ProjectContext, TaskFacts},
-    tasks::plan::{EndedWait, PlanFeedback, WaitResolution},
-};
+use cynode_wire::manager::handoffs::{PlanRevision, TaskFacts};
 
 use super::{
     super::{

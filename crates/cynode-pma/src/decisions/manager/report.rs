@@ -1,10 +1,11 @@
 //! Answers an agent that asks during its work: by an instruction to its task, or by a wait for a person.
 
-use cynode_core::workflow::instructions::InstructionKind;
-use cynode_wire::manager::{
-    handoffs::{FailureDecision, HandoffAnswer, TaskFacts},
+use cynode_core::workflow::{
+    handoffs::{FailureDecision, HandoffAnswer},
+    instructions::InstructionKind,
     reports::{ReportKind, ReportView},
 };
+use cynode_wire::manager::handoffs::TaskFacts;
 use serde_json::json;
 
 use super::super::{

@@ -1,9 +1,12 @@
 //! Summaries of tasks, and the interpretation of schedules.
 
-use cynode_core::{ids::TaskId, names::TaskName};
-use cynode_wire::{
-    manager::handoffs::{EndedUnit, HandoffAnswer},
-    tasks::plan::EndedWait,
+use cynode_core::{
+    ids::TaskId,
+    names::TaskName,
+    workflow::{
+        handoffs::{EndedUnit, HandoffAnswer},
+        waits::EndedWait,
+    },
 };
 use serde_json::{Value, json};
 

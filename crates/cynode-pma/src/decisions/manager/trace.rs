@@ -1,7 +1,6 @@
 //! Trace of planning, step by step: stored with the plan and logged.
 
-use cynode_core::workflow::plan::Plan;
-use cynode_wire::manager::handoffs::TraceEvent;
+use cynode_core::workflow::{handoffs::TraceEvent, plan::Plan};
 use serde_json::{Value, json};
 
 use super::super::{rank::RankedTool, unit::UnitPayload};

@@ -3,23 +3,21 @@
 
 use std::fmt::Write as _;
 
-use cynode_core::workflow::decisions::{
-    UnitKind,
-    review::{
-        IssueCounts, ReviewConclusion, ReviewNextStep, ReviewOptions, decide_after_review,
-        decide_after_tests,
-    },
-};
-use cynode_wire::{
-    delivery::evidence::Evidence,
-    manager::{
-        handoffs::{
-            AnalysisAnswer, AnalysisStatus, HandoffAnswer, ResultVerification, VerifyAnswer,
-            VerifyOutcome,
+use cynode_core::workflow::{
+    decisions::{
+        UnitKind,
+        review::{
+            IssueCounts, ReviewConclusion, ReviewNextStep, ReviewOptions, decide_after_review,
+            decide_after_tests,
         },
-        reports::{ReportKind, ReportPayload, TestResults},
     },
-    tasks::findings::{FindingSeverity, ReviewFeedback, ReviewOutcome, VerificationFinding},
+    evidence::Evidence,
+    findings::{FindingSeverity, ReviewFeedback, ReviewOutcome, VerificationFinding},
+    handoffs::{
+        AnalysisAnswer, AnalysisStatus, HandoffAnswer, ResultVerification, VerifyAnswer,
+        VerifyOutcome,
+    },
+    reports::{ReportKind, ReportPayload, TestResults},
 };
 use serde_json::Value;
 

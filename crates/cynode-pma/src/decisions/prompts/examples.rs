@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use cynode_core::{
     agents::AgentRole,
-    workflow::decisions::{IssueScope, WorkClass},
-};
-use cynode_wire::{
-    manager::handoffs::{AnalysisStatus, FailureDecision},
-    tasks::findings::FindingSeverity,
+    workflow::{
+        decisions::{IssueScope, WorkClass},
+        findings::FindingSeverity,
+        handoffs::{AnalysisStatus, FailureDecision},
+    },
 };
 use serde::Serialize;
 use serde_json::ser::Formatter;

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use cynode_wire::tasks::findings::FindingSeverity;
+use cynode_core::workflow::findings::FindingSeverity;
 use proptest::prelude::*;
 
 use super::*;

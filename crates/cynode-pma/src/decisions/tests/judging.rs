@@ -3,18 +3,17 @@ use std::collections::BTreeMap;
 use cynode_core::{
     agents::AgentRole,
     evidence::{ChangeAnomaly, CheckTally, EvidenceCheck},
-};
-use cynode_wire::{
-    delivery::evidence::{CheckResult, Evidence},
-    manager::{
+    workflow::{
+        evidence::{CheckResult, Evidence},
+        findings::{FindingSeverity, VerificationFinding},
         handoffs::{
-            AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffAssignment, HandoffRequest,
-            PlanAnswer, PlanRevision, ResultVerification, VerifyOutcome,
+            AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, PlanAnswer,
+            ResultVerification, VerifyOutcome,
         },
         reports::{ReportKind, ReportView},
     },
-    tasks::findings::{FindingSeverity, VerificationFinding},
 };
+use cynode_wire::manager::handoffs::{HandoffAssignment, PlanRevision};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

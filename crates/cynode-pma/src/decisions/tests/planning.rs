@@ -4,18 +4,14 @@ use cynode_core::{
     models::Tier,
     workflow::{
         decisions::WorkClass,
-        instructions::InstructionKind,
-        plan::{UnitKey, find_final_units, unit_leaves_files},
-        waits::WaitReason,
-    },
-};
-use cynode_wire::{
-    manager::handoffs::{HandoffRequest, PlanAnswer, PlanRevision, UnitsConflict},
-    tasks::{
         findings::{FindingSeverity, VerificationFinding},
-        plan::{EndedWait, PlanFeedback, WaitResolution},
+        handoffs::{HandoffRequest, PlanAnswer},
+        instructions::InstructionKind,
+        plan::{PlanFeedback, UnitKey, find_final_units, unit_leaves_files},
+        waits::{EndedWait, WaitReason, WaitResolution},
     },
 };
+use cynode_wire::manager::handoffs::{PlanRevision, UnitsConflict};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -171,7 +167,7 @@ async fn a_project_without_a_repository_is_planned_from_the_words_alone() {
     let tools = Tools::default();
     let planned = planned(run(&handoff, &script, &tools).await);
     assert!(tools.names().is_empty());
-    assert_eq!(planned.project, cynode_wire::manager::handoffs::ProjectContext::default());
+    assert_eq!(planned.project, cynode_core::workflow::handoffs::ProjectContext::default());
     let stop = planned.trace.iter().find(|event| event.event == "plan:stop").unwrap();
     assert_eq!(stop.data, json!({"condition": "no_relevant_tool"}));
 }

@@ -2,25 +2,22 @@
 
 use cynode_core::{
     agents::AgentRole,
-    ids::TaskId,
-    workflow::decisions::{IssueScope, WorkClass},
-};
-use cynode_wire::{
     delivery::PullRequestRef,
-    manager::{
+    ids::TaskId,
+    workflow::{
+        decisions::{IssueScope, WorkClass},
+        findings::{FindingSeverity, VerificationFinding},
         handoffs::{
             AnalysisAnswer, AnalysisStatus, AppliedPreference, EndedUnit, FailureDecision,
-            HandoffAnswer, HandoffAssignment, HandoffRequest, PlanAnswer, ProjectContext,
-            ReadyUnit, ResultVerification, WorkAssignment,
+            HandoffAnswer, HandoffRequest, PlanAnswer, ProjectContext, ReadyUnit,
+            ResultVerification, WorkAssignment,
         },
+        jobs::WorkerChoice,
         reports::ReportKind,
-    },
-    tasks::{
-        findings::{FindingSeverity, VerificationFinding},
-        plan::EndedWait,
-        work::WorkerChoice,
+        waits::EndedWait,
     },
 };
+use cynode_wire::manager::handoffs::HandoffAssignment;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

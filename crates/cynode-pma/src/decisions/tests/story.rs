@@ -1,15 +1,15 @@
 //! The example of the specification, from a plain sentence to a delivery: "Add dark mode toggle to settings page".
 
-use cynode_core::agents::AgentRole;
-use cynode_wire::{
-    manager::{
+use cynode_core::{
+    agents::AgentRole,
+    workflow::{
+        findings::{FindingSeverity, VerificationFinding},
         handoffs::{
             AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, PlanAnswer, ReadyUnit,
             VerifyOutcome, WorkAssignment,
         },
         reports::ReportKind,
     },
-    tasks::findings::{FindingSeverity, VerificationFinding},
 };
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};

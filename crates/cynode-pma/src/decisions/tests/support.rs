@@ -10,18 +10,15 @@ use cynode_core::{
     ids::{HandoffId, ProjectId, TaskId},
     models::Tier,
     tasks::Criterion,
-    workflow::waits::WaitReason,
+    workflow::{
+        handoffs::{HandoffAnswer, HandoffRequest, PlanAnswer, ResultVerification, VerifyAnswer},
+        reports::{ReportKind, ReportView},
+        waits::{EndedWait, WaitReason, WaitResolution},
+    },
 };
 use cynode_wire::{
     identity::accounts::SecretText,
-    manager::{
-        handoffs::{
-            HandoffAnswer, HandoffAssignment, HandoffContext, HandoffRequest, PlanAnswer,
-            ProjectFacts, ResultVerification, TaskFacts, VerifyAnswer,
-        },
-        reports::{ReportKind, ReportView},
-    },
-    tasks::plan::{EndedWait, WaitResolution},
+    manager::handoffs::{HandoffAssignment, HandoffContext, ProjectFacts, TaskFacts},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;

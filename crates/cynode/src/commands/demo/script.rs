@@ -7,19 +7,22 @@ use std::{
 
 use anyhow::{Context, bail};
 use cynode_core::{
-    budget::Currency, delivery::PullRequestState, tasks::TaskStateName, workflow::waits::WaitReason,
+    budget::Currency,
+    delivery::PullRequestState,
+    tasks::TaskStateName,
+    workflow::{
+        evidence::EvidenceState,
+        handoffs::{HandoffAnswer, HandoffKind, HandoffState},
+        reports::ReportView,
+        timeline::{JobEntry, WaitEntry},
+        waits::WaitReason,
+    },
 };
 use cynode_wire::{
-    delivery::{
-        DiffView, PullRequestDetail, PullRequestView,
-        evidence::{EvidenceState, TaskEvidence},
-    },
-    manager::{
-        handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView},
-        reports::ReportView,
-    },
+    delivery::{DiffView, PullRequestDetail, PullRequestView, evidence::TaskEvidence},
+    manager::handoffs::HandoffView,
     nodes::JobEventView,
-    workflow::timeline::{JobEntry, TaskTimeline, WaitEntry},
+    workflow::timeline::TaskTimeline,
 };
 use cynork::{
     client::{ApiClient, ApiRequest, ListResponse},

@@ -6,13 +6,14 @@ use cynode_core::{
     budget::Currency,
     workflow::{
         decisions::{IssueScope, PipelineStage, StageUnits, UnitAssignment, UnitKind, assign_unit},
+        handoffs::PlanAnswer,
+        jobs::WorkerChoice,
         plan::Plan,
     },
 };
 use cynode_wire::{
-    manager::handoffs::PlanAnswer,
     models::{ModelChoices, TierChoice, UsageSum},
-    tasks::{TaskView, preferences::EffectiveView, work::WorkerChoice},
+    tasks::{TaskView, preferences::EffectiveView},
 };
 use serde_json::Value;
 

@@ -3,13 +3,16 @@
 use std::{io::IsTerminal, time::Duration};
 
 use cynode_core::{
-    budget::Currency, delivery::PullRequestState, tasks::TaskStateName, workflow::plan::Plan,
+    budget::Currency,
+    delivery::PullRequestState,
+    tasks::TaskStateName,
+    workflow::{
+        evidence::{EvidenceState, EvidenceView},
+        plan::Plan,
+    },
 };
 use cynode_wire::{
-    delivery::{
-        ChangedFiles, PullRequestDetail,
-        evidence::{EvidenceState, EvidenceView, TaskEvidence},
-    },
+    delivery::{ChangedFiles, PullRequestDetail, evidence::TaskEvidence},
     tasks::TaskView,
     workflow::timeline::TaskTimeline,
 };

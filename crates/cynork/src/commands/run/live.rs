@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::workflow::units::UnitState;
+use cynode_core::workflow::{
+    handoffs::PlanAnswer,
+    timeline::StepEntry,
+    units::{UnitState, UnitView},
+};
 use cynode_wire::{
-    manager::handoffs::PlanAnswer,
     tasks::TaskView,
-    workflow::{
-        UnitView,
-        timeline::{StallView, StepEntry, TaskTimeline},
-    },
+    workflow::timeline::{StallView, TaskTimeline},
 };
 use time::OffsetDateTime;
 use tokio::{
@@ -348,7 +348,7 @@ impl<'a> TaskFollower<'a> {
         Ok(())
     }
 
-    fn show_assignments(&mut self, assigned: &[cynode_wire::manager::handoffs::WorkAssignment]) {
+    fn show_assignments(&mut self, assigned: &[cynode_core::workflow::handoffs::WorkAssignment]) {
         for one in assigned {
             let models = one.work.models.join(", ");
             let words = format!("{} is given to a {}", one.unit, one.work.role.as_str());

@@ -3,11 +3,12 @@
 use cynode_core::{
     delivery::ANSWER_RETRY,
     ids::{ProjectId, PullRequestId, TaskId},
+    workflow::handoffs::{HandoffAnswer, HandoffKind, HandoffState, PlanAnswer},
 };
 use cynode_wire::{
     delivery::{DiffView, PullRequestView},
     identity::accounts::{MeView, SessionView},
-    manager::handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+    manager::handoffs::HandoffView,
     tasks::{CreateTask, TaskView, projects::ProjectView},
 };
 use secrecy::{ExposeSecret, SecretString};

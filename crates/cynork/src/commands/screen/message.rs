@@ -1,9 +1,12 @@
 //! What the screen is told, and what it wants.
 
-use cynode_core::ids::{ProjectId, PullRequestId, TaskId};
+use cynode_core::{
+    events::EventView,
+    ids::{ProjectId, PullRequestId, TaskId},
+};
 use cynode_wire::{
     identity::accounts::SessionView,
-    tasks::{CreateTask, TaskView, events::EventView},
+    tasks::{CreateTask, TaskView},
 };
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 use secrecy::SecretString;

@@ -5,17 +5,20 @@ use std::collections::BTreeMap;
 use cynode_core::{
     delivery::PullRequestState,
     ids::{ApprovalId, JobId, NodeId, ProjectId, PullRequestId, TaskId, WaitId},
-    workflow::{instructions::InstructionKind, plan::UnitKey, units::UnitState, waits::WaitReason},
+    workflow::{
+        instructions::InstructionKind,
+        plan::UnitKey,
+        timeline::JobEntry,
+        units::{UnitState, UnitView},
+        waits::WaitReason,
+    },
 };
 use cynode_wire::{
     delivery::PullRequestView,
     models::ModelView,
     nodes::NodeView,
     tasks::{TaskView, projects::ProjectView},
-    workflow::{
-        UnitView,
-        timeline::{JobEntry, PullRequestEntry, TaskTimeline},
-    },
+    workflow::timeline::{PullRequestEntry, TaskTimeline},
 };
 use ratatui::layout::Rect;
 use time::OffsetDateTime;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cynode_core::{
     budget::Currency,
-    events::EventKind,
+    events::{EventKind, EventView},
     ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId, WaitId},
     tasks::TaskStateName,
-    workflow::waits::WaitReason,
+    workflow::{handoffs::PlanAnswer, timeline::WaitEntry, units::UnitView, waits::WaitReason},
 };
 use cynode_wire::{
     delivery::{
@@ -15,16 +15,12 @@ use cynode_wire::{
         evidence::TaskEvidence,
     },
     identity::accounts::MeView,
-    manager::handoffs::PlanAnswer,
     models::{BudgetStatusView, ModelView, UsageSum},
     nodes::{JobEventView, NodeView, RepositoryView},
     platform::health::{Readiness, ReadinessCheck, ReadinessStatus},
-    tasks::{TaskView, events::EventView, projects::ProjectView},
+    tasks::{TaskView, projects::ProjectView},
     tools::ApprovalView,
-    workflow::{
-        UnitView,
-        timeline::{TaskTimeline, WaitEntry},
-    },
+    workflow::timeline::TaskTimeline,
 };
 use time::OffsetDateTime;
 

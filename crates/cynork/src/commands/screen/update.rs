@@ -208,7 +208,7 @@ fn refresh_changed_job_logs(state: &mut ScreenState, topic: &FetchTopic, answer:
         return;
     };
     let Some(before) = state.known.timelines.get(task) else { return };
-    let same = |job: &cynode_wire::workflow::timeline::JobEntry| before.jobs.contains(job);
+    let same = |job: &cynode_core::workflow::timeline::JobEntry| before.jobs.contains(job);
     let others: Vec<_> =
         timeline.jobs.iter().filter(|job| !same(job)).map(|it| it.job_id).collect();
     state.shelf.mark_stale(|topic| matches!(topic, FetchTopic::Log(job) if others.contains(job)));

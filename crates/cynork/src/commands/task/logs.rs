@@ -1,10 +1,8 @@
 //! What agents said and did and what programs wrote, of all jobs of a task in the order in which it happened.
 
 use clap::Args;
-use cynode_wire::{
-    nodes::JobEventView,
-    workflow::timeline::{JobEntry, TaskTimeline},
-};
+use cynode_core::workflow::timeline::JobEntry;
+use cynode_wire::{nodes::JobEventView, workflow::timeline::TaskTimeline};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 

@@ -3,13 +3,18 @@
 use std::io::IsTerminal;
 
 use clap::Args;
-use cynode_core::{budget::Currency, ids::ProjectId, tasks::TaskStateName};
-use cynode_wire::{
-    delivery::{ChangedFiles, DiffView, TaskDiff, evidence::TaskEvidence},
-    manager::{
-        handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, PlanAnswer},
+use cynode_core::{
+    budget::Currency,
+    ids::ProjectId,
+    tasks::TaskStateName,
+    workflow::{
+        handoffs::{HandoffAnswer, HandoffKind, HandoffState, PlanAnswer},
         reports::ReportView,
     },
+};
+use cynode_wire::{
+    delivery::{ChangedFiles, DiffView, TaskDiff, evidence::TaskEvidence},
+    manager::handoffs::HandoffView,
     models::UsageSum,
     tasks::{TaskView, projects::ProjectView},
     workflow::timeline::{PullRequestEntry, TaskTimeline},

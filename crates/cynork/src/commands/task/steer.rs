@@ -2,13 +2,17 @@
 
 use clap::Args;
 use cynode_core::{
-    budget::Budget, delivery::ANSWER_RETRY, ids::WaitId, names::Prose, tasks::TaskStateName,
-    workflow::waits::WaitReason,
+    budget::Budget,
+    delivery::ANSWER_RETRY,
+    ids::WaitId,
+    names::Prose,
+    tasks::TaskStateName,
+    workflow::{timeline::WaitEntry, waits::WaitReason},
 };
 use cynode_wire::{
     models::ParkView,
     tasks::{CreateTask, TaskView},
-    workflow::timeline::{InstructionReceipt, TaskTimeline, WaitEntry},
+    workflow::timeline::{InstructionReceipt, TaskTimeline},
 };
 use serde_json::{Value, json};
 

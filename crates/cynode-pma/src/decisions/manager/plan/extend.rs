@@ -3,12 +3,10 @@
 
 use cynode_core::workflow::{
     decisions::{UnitKind, review::ReviewOptions},
+    findings::{FindingSeverity, VerificationFinding},
     plan::{Plan, UnitKey},
 };
-use cynode_wire::{
-    manager::handoffs::{PlanRevision, TaskFacts, UnitsConflict},
-    tasks::findings::{FindingSeverity, VerificationFinding},
-};
+use cynode_wire::manager::handoffs::{PlanRevision, TaskFacts, UnitsConflict};
 
 use super::{
     super::super::{

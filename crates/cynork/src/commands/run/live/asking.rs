@@ -1,7 +1,10 @@
 //! Where a task asks, the person is asked: for a yes to the plan, for an answer, for a yes to a call.
 
-use cynode_core::{ids::WaitId, workflow::waits::WaitReason};
-use cynode_wire::{tools::ApprovalView, workflow::timeline::WaitEntry};
+use cynode_core::{
+    ids::WaitId,
+    workflow::{timeline::WaitEntry, waits::WaitReason},
+};
+use cynode_wire::tools::ApprovalView;
 use serde_json::{Value, json};
 
 use super::TaskFollower;

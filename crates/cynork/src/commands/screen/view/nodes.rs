@@ -1,6 +1,7 @@
 //! The nodes: which there are, how they are, what they have to do.
 
-use cynode_wire::nodes::{NodeState, NodeView};
+use cynode_core::nodes::NodeState;
+use cynode_wire::nodes::NodeView;
 use ratatui::{
     layout::{Constraint, Layout, Rect},
     style::Style,
@@ -108,8 +109,8 @@ impl ScreenPainter<'_> {
         let room = usize::from(area.width).saturating_sub(1);
         let backends = node.report.backends.iter().map(|it| {
             let name = match it.backend {
-                cynode_wire::tasks::work::SandboxBackend::Bubblewrap => "bubblewrap",
-                cynode_wire::tasks::work::SandboxBackend::Podman => "podman",
+                cynode_core::workflow::jobs::SandboxBackend::Bubblewrap => "bubblewrap",
+                cynode_core::workflow::jobs::SandboxBackend::Podman => "podman",
             };
             // Some programs name themselves in their version.
             if it.version.starts_with(name) {

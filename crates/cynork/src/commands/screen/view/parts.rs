@@ -4,20 +4,17 @@ use cynode_core::{
     evidence::CheckTally,
     ids::TaskId,
     workflow::{
+        evidence::{BaseChecks, EvidenceState, EvidenceView},
+        findings::ReviewIssue,
         plan::Plan,
-        units::{JobState, UnitState},
+        timeline::{JobEntry, StepEntry, WaitEntry},
+        units::{JobState, UnitState, UnitView},
     },
 };
 use cynode_wire::{
-    delivery::{
-        DiffView,
-        evidence::{BaseChecks, EvidenceState, EvidenceView, TaskEvidence},
-    },
-    tasks::{TaskView, findings::ReviewIssue},
-    workflow::{
-        UnitView,
-        timeline::{JobEntry, StepEntry, TaskTimeline, WaitEntry},
-    },
+    delivery::{DiffView, evidence::TaskEvidence},
+    tasks::TaskView,
+    workflow::timeline::TaskTimeline,
 };
 use ratatui::{
     layout::{Constraint, Layout, Rect},
@@ -464,8 +461,8 @@ fn unit_lines(unit: &UnitView, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-const fn severity_word(severity: cynode_wire::tasks::findings::FindingSeverity) -> &'static str {
-    use cynode_wire::tasks::findings::FindingSeverity;
+const fn severity_word(severity: cynode_core::workflow::findings::FindingSeverity) -> &'static str {
+    use cynode_core::workflow::findings::FindingSeverity;
     match severity {
         FindingSeverity::Critical => "critical",
         FindingSeverity::Major => "major",

@@ -1,4 +1,4 @@
-//! Cursor pagination: a page of items and an opaque word to ask for the next one.
+//! Cursor pagination: a page of items and an opaque cursor for the next one.
 
 use std::{fmt, str::FromStr};
 

@@ -1,12 +1,18 @@
-//! What a unit of a plan asks of a node: which worker, with what context, in what sandbox.
+//! Jobs: what a unit of a plan asks of a worker, with what context, in what sandbox.
 
 use std::collections::BTreeMap;
 
-use cynode_core::{agents::AgentRole, evidence::EvidenceCheck};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::tasks::findings::VerificationFinding;
+use crate::{
+    agents::AgentRole,
+    evidence::EvidenceCheck,
+    ids::{JobId, TaskId},
+    workflow::{findings::VerificationFinding, plan::UnitKey},
+};
 
 /// The work of a unit; the field `work` of its payload. Units without it are for foreign workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -55,7 +61,6 @@ pub enum WorkerChoice {
     /// by the orchestrator.
     Checks {
         /// The checks.
-        #[schema(value_type = Vec<crate::tasks::CheckView>)]
         checks: Vec<EvidenceCheck>,
         /// The commit from which files are taken that checks go by.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,4 +266,43 @@ pub enum CommitRule {
     Required,
     /// What was changed is thrown away: reviews and tests.
     Never,
+}
+
+/// A job that was claimed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClaimedJob {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
+    /// The task it is for.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// The unit it is an attempt of.
+    #[schema(value_type = String)]
+    pub unit: UnitKey,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The token that every report must carry.
+    pub fencing_token: i64,
+    /// What is to be done.
+    pub payload: JobPayload,
+    /// When it is given up, whatever is heard of it.
+    #[serde(with = "time::serde::rfc3339")]
+    pub deadline_at: OffsetDateTime,
+    /// The trace that everything about it carries.
+    pub trace_id: String,
+}
+
+/// What a job is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobPayload {
+    /// The unit's title.
+    pub title: String,
+    /// The unit's own payload, as the plan gave it.
+    pub unit: Value,
+    /// What is to be done otherwise than the last time; an object with `findings`.
+    pub remedy: Value,
+    /// Most seconds from claim to result.
+    pub timeout_seconds: u32,
 }

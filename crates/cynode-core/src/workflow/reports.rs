@@ -1,13 +1,16 @@
 //! What agents report to the project manager: eight kinds, each with a payload of its own. A report is a claim.
 
-use crate::tasks::findings::ReviewFeedback;
-use crate::tasks::findings::ReviewOutcome;
-use cynode_core::{agents::AgentRole, ids::JobId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
+
+use crate::{
+    agents::AgentRole,
+    ids::JobId,
+    workflow::findings::{ReviewFeedback, ReviewOutcome},
+};
 
 /// What kind of report it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

@@ -1,0 +1,226 @@
+//! Nodes: what a node reports of itself and of its jobs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{ids::JobId, workflow::jobs::SandboxBackend};
+
+/// What a node can do, as it measured; nothing in it is taken on trust where it would widen what a job may.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeReport {
+    /// The version of its program.
+    pub version: String,
+    /// Cores.
+    pub cores: u32,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+    /// Free disk where jobs live, in MiB.
+    pub disk_free_mib: u64,
+    /// How many jobs it takes at once.
+    pub slots: u32,
+    /// The backends that it tried and that work.
+    pub backends: Vec<BackendReport>,
+    /// The coding agents that it found.
+    pub agents: Vec<AgentReport>,
+    /// What is wrong with its configuration, in a sentence each: it works without what they name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The kernel, the control groups (`v1` or `v2`) and other facts for people.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// A backend that works on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackendReport {
+    /// Which.
+    pub backend: SandboxBackend,
+    /// Its version.
+    pub version: String,
+}
+
+/// A coding agent on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentReport {
+    /// The name of its recipe.
+    pub agent: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// Whether a node gets jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It gets jobs.
+    Active,
+    /// It ends what it has and gets no more.
+    Draining,
+    /// It is not ours any more.
+    Removed,
+}
+
+impl NodeState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Draining, Self::Removed];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Removed => "removed",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// A job that a node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeJobStatus {
+    /// The job.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
+    /// The token of its claim.
+    pub fencing_token: i64,
+    /// How far it is.
+    pub phase: JobPhase,
+}
+
+/// How far a job is on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    /// The workspace is being made.
+    Preparing,
+    /// The worker works.
+    Working,
+    /// A person is asked.
+    Asking,
+    /// The result is being put together and sent.
+    Finishing,
+}
+
+/// Something that happened in a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobEvent {
+    /// Milliseconds since the job was claimed, by the node's steady clock.
+    pub at_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub data: JobEventData,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum JobEventData {
+    /// The job is in another phase.
+    Phase {
+        /// Which.
+        phase: JobPhase,
+    },
+    /// A session of the agent began; by its id it can be taken up again.
+    Session {
+        /// The id, as the agent gave it.
+        session: String,
+        /// Whether it was taken up again.
+        resumed: bool,
+    },
+    /// The agent was told something.
+    Told {
+        /// What.
+        text: String,
+    },
+    /// The agent said something.
+    Said {
+        /// What.
+        text: String,
+    },
+    /// The agent thought something.
+    Thought {
+        /// What.
+        text: String,
+    },
+    /// The agent's own plan.
+    Plan {
+        /// Its entries, with their status.
+        entries: Value,
+    },
+    /// The agent uses a tool of its own or one of the gate's.
+    Tool {
+        /// Names this use.
+        call: String,
+        /// What it is, for people.
+        title: String,
+        /// `pending`, `in_progress`, `completed` or `failed`.
+        status: String,
+        /// The exact command or arguments, when the agent told them.
+        #[serde(default)]
+        input: Value,
+    },
+    /// What the agent says it used.
+    Usage {
+        /// As it said.
+        usage: Value,
+    },
+    /// A person is asked for permission, or has answered.
+    Permission {
+        /// Names the question.
+        request: String,
+        /// What it is about.
+        title: String,
+        /// `asked`, `allowed` or `refused`.
+        state: String,
+    },
+    /// Lines that a program wrote.
+    Output {
+        /// `stdout` or `stderr`.
+        stream: String,
+        /// The text.
+        text: String,
+    },
+    /// Output was left out: there was too much.
+    Truncated {
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// Something that people should know.
+    Note {
+        /// The text.
+        text: String,
+    },
+}
+
+/// What came of one command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommandOutcome {
+    /// The command.
+    pub argv: Vec<String>,
+    /// Its exit code; 128 and the signal when one ended it, which is what shells say and what some programs give by themselves; none
+    /// when a limit ended it.
+    pub exit_code: Option<i32>,
+    /// The end of what it wrote.
+    pub output: String,
+    /// Whether the words that it must write are in all that it wrote; none when there are no such words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<bool>,
+    /// The SHA-256 of all that it wrote, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
+    /// Whether some of it is missing.
+    pub truncated: bool,
+    /// How long it took.
+    pub milliseconds: u64,
+}
