@@ -55,7 +55,7 @@ impl Default for LifetimePolicy {
     }
 }
 
-/// The parts of a process that serves the gateway.
+/// Resources of a process that serves the gateway.
 pub struct GatewayParts {
     /// Keys of the installation.
     pub keys: platform::keys::InstallationKeys,

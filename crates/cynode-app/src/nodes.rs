@@ -766,7 +766,7 @@ async fn base_commits_of(
     }
 }
 
-/// Whether a heartbeat reports no jobs and no delivered instructions.
+/// Returns whether a heartbeat reports no jobs and no delivered instructions.
 pub const fn is_idle(body: &NodeHeartbeat) -> bool {
     body.jobs.is_empty() && body.delivered.is_empty()
 }

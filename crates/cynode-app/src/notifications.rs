@@ -417,7 +417,8 @@ pub async fn test_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationVi
     load_notification(ctx, new).await
 }
 
-/// Rate limit of notifications that a user sends by hand: counts this one and rejects it above the limit.
+/// Enforces the rate limit of notifications that a user sends by hand: counts this one and rejects it above the
+/// limit.
 async fn check_test_rate_limit(ctx: &mut Ctx) -> Result<(), Error> {
     let (user, now, hour) = (ctx.caller()?.user, ctx.now, Duration::HOUR);
     let since =

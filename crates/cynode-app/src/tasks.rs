@@ -54,7 +54,7 @@ pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTas
             // Batches of several processes take names in the same order, so they cannot deadlock.
             new.sort_by(|a, b| (a.task.project, &a.task.name).cmp(&(b.task.project, &b.task.name)));
             let mut conn = own.take_connection().await.ok()?;
-            // Whatever the error is (a taken name, a reused key), each request finds it out when it is tried alone.
+            // Each request learns its own error (a taken name, a reused key) when it is tried alone.
             tasks::insert_tasks(&mut conn, &new).await.ok()?;
             own.return_connection(conn).await;
             Some(vec![(); new.len()])
@@ -443,7 +443,7 @@ pub async fn list_tasks(
     Ok(page.into_page(found, |task| task.id.as_uuid()))
 }
 
-/// Whether a task has ended.
+/// Returns whether a task has ended.
 pub(crate) const fn has_ended(task: &Task) -> bool {
     match task.state {
         TaskState::Queued | TaskState::Running { .. } => false,

@@ -668,7 +668,7 @@ fn parse_anomalies(listed: &Value) -> Vec<FileAnomaly> {
     serde_json::from_value(listed.clone()).unwrap_or_default()
 }
 
-/// Whether somebody accepted the change of a test in its current version.
+/// Returns whether somebody accepted the change of a test in its current version.
 fn is_accepted(path: &str, object_id: Option<&str>, accepted: &[FileAnomaly]) -> bool {
     let about = |one: &&FileAnomaly| {
         one.anomaly.file_path() == path && Some(one.object_id.as_str()) == object_id
@@ -737,7 +737,7 @@ fn parse_planned_checks(payload: &Value) -> Vec<EvidenceCheck> {
     listed.iter().filter_map(|it| serde_json::from_value(it.clone()).ok()).collect()
 }
 
-/// Whether a job runs checks, so that its result comes from no agent.
+/// Returns whether a job runs checks, so that its result comes from no agent.
 pub(crate) fn is_check_job(work: &Value) -> bool {
     work["worker"]["kind"] == "checks"
 }

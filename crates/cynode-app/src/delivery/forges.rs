@@ -287,7 +287,7 @@ async fn check_forge_access(
     Some(login)
 }
 
-/// Whether two URLs have the same origin.
+/// Returns whether two URLs have the same origin.
 fn same_host(old: &str, new: &Url) -> bool {
     old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
 }

@@ -353,7 +353,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Whether one commit is an ancestor of another. Only an explicit no of git counts as no.
+    /// Returns whether one commit is an ancestor of another. Only an explicit no of git counts as no.
     async fn is_ancestor(
         &self,
         directory: &Path,
@@ -846,7 +846,7 @@ impl Drop for IncomingBundle {
     }
 }
 
-/// Whether the text is a full commit id and nothing else.
+/// Returns whether the text is a full commit id and nothing else.
 fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

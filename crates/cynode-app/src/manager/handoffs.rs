@@ -594,7 +594,7 @@ pub async fn fail_handoff(
     Ok(state)
 }
 
-/// Whether a failed handoff is retried.
+/// Returns whether a failed handoff is retried.
 fn should_retry(kept: &HandoffRecord, transient: bool, lost: bool) -> bool {
     let left = if lost {
         kept.lost + 1 < MAX_LOST_ATTEMPTS
@@ -854,7 +854,7 @@ pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result
     handoffs::get_decision_prompt(ctx.conn(), id, step).await?.ok_or_else(missing)
 }
 
-/// Whether the handoff is a chat of another user, which is private.
+/// Returns whether the handoff is a chat of another user, which is private.
 fn is_foreign_chat(ctx: &Ctx, kept: &HandoffRecord) -> Result<bool, Error> {
     Ok(kept.kind == HandoffKind::Chat && kept.user != ctx.caller()?.user)
 }

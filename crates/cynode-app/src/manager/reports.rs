@@ -175,7 +175,7 @@ pub async fn store_report(
     Ok(id)
 }
 
-/// Whether a job may ask another question now. A question to a person needs no model, so it waits only for an earlier
+/// Returns whether a job may ask another question now. A question to a person needs no model, so it waits only for an earlier
 /// question to a person.
 const fn may_ask_question(asked: ReportHandoffCounts, of_people: bool) -> bool {
     if of_people {

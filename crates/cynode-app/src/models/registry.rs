@@ -108,7 +108,7 @@ pub async fn set_provider(
     to_provider_view(ctx, provider).await
 }
 
-/// Whether the host of a URL is this machine or in a private network, judged by the URL alone.
+/// Returns whether the host of a URL is this machine or in a private network, judged by the URL alone.
 pub(crate) fn is_private(url: &Url) -> bool {
     is_private_host(url) || is_localhost_name(url)
 }

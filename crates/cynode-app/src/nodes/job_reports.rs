@@ -378,7 +378,7 @@ async fn validate_result(
     Ok((outcome, value))
 }
 
-/// Whether the job only merges commits, without an agent.
+/// Returns whether the job only merges commits, without an agent.
 fn is_merge_job(work: &Value) -> bool {
     work["worker"]["kind"] == "merge"
 }

@@ -232,7 +232,7 @@ impl App {
         self.signs.remotes.notified().await;
     }
 
-    /// Whether a model call may be lost, or no poll has checked. Resets the flag.
+    /// Returns whether a model call may be lost, or no poll has checked. Resets the flag.
     pub(crate) fn take_lost_calls(&self) -> bool {
         self.signs.calls.swap(false, Ordering::SeqCst) || !self.has_shared_poll()
     }
@@ -242,12 +242,12 @@ impl App {
         self.signs.unplaced.store(true, Ordering::SeqCst);
     }
 
-    /// Whether jobs may wait to be placed.
+    /// Returns whether jobs may wait to be placed.
     pub(crate) fn is_unplaced(&self) -> bool {
         self.signs.unplaced.load(Ordering::SeqCst)
     }
 
-    /// Whether jobs may wait to be placed. Resets the flag.
+    /// Returns whether jobs may wait to be placed. Resets the flag.
     pub(crate) fn take_unplaced(&self) -> bool {
         self.signs.unplaced.swap(false, Ordering::SeqCst)
     }
@@ -281,7 +281,7 @@ impl App {
         attended
     }
 
-    /// Whether this process hears other processes, and there are some.
+    /// Returns whether this process hears other processes, and there are some.
     pub fn hears_peers(&self) -> bool {
         self.signs.listening.load(Ordering::SeqCst)
             && !lock_unpoisoned(&self.signs.peers).is_empty()
@@ -302,7 +302,7 @@ impl App {
         self.wake_all();
     }
 
-    /// Whether a process-wide poll runs.
+    /// Returns whether a process-wide poll runs.
     pub(crate) fn has_shared_poll(&self) -> bool {
         self.signs.attended.load(Ordering::SeqCst)
     }

@@ -79,7 +79,7 @@ impl TokenKind {
         }
     }
 
-    /// Whether tokens of this kind are accepted by the gateway.
+    /// Returns whether tokens of this kind are accepted by the gateway.
     pub const fn opens_gateway(self) -> bool {
         matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner | Self::Host)
     }

@@ -133,7 +133,7 @@ pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<()
     Ok(())
 }
 
-/// Whether the disk is too full for agents to store more. Without space for audit records no call would be possible.
+/// Returns whether the disk is too full for agents to store more. Without space for audit records no call would be possible.
 fn is_almost_full(free: u64, all: u64) -> bool {
     free < MIN_FREE_DISK_BYTES.min(all / 20)
 }

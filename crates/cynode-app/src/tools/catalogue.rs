@@ -233,7 +233,7 @@ pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolV
     Ok(views)
 }
 
-/// Whether a server of that audience and owner is visible to the caller.
+/// Returns whether a server of that audience and owner is visible to the caller.
 pub(crate) async fn is_visible_to_caller(
     ctx: &mut Ctx,
     audience: ToolAudience,

@@ -7,14 +7,14 @@ use cynode_wire::{
     tasks::work::{JobSpec, SandboxBackend, WorkerChoice},
 };
 
-/// Whether a node is alive: its program has started, and its last contact is recent.
+/// Returns whether a node is alive: its program has started, and its last contact is recent.
 pub(crate) fn is_alive(node: &NodeRecord) -> bool {
     node.generation > 0
         && node.silent_ms < NODE_SILENCE_TIMEOUT_MS
         && node.state != NodeState::Removed
 }
 
-/// Whether a node gets jobs now.
+/// Returns whether a node gets jobs now.
 pub(crate) fn takes_jobs(node: &NodeRecord) -> bool {
     node.state == NodeState::Active && is_alive(node)
 }

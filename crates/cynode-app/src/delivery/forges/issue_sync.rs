@@ -259,7 +259,7 @@ impl RemoteSyncProgress {
         }
     }
 
-    /// Whether a user may write to the repository. Returns `None` when the forge does not tell.
+    /// Returns whether a user may write to the repository. Returns `None` when the forge does not tell.
     pub(super) async fn may_write(
         &mut self,
         forge: &dyn Forge,

@@ -213,7 +213,7 @@ async fn follow_up_feedback(
     Ok(())
 }
 
-/// Whether a remark requests a change: by a verdict, a position in a file, or a mention of the bot.
+/// Returns whether a remark requests a change: by a verdict, a position in a file, or a mention of the bot.
 fn requests_change(remote: &ProjectRemote, remark: &ReviewComment) -> bool {
     match remark.kind {
         ReviewCommentKind::ChangesRequested => true,

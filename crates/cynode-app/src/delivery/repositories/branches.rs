@@ -104,7 +104,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Whether the history of a commit contains another commit.
+    /// Returns whether the history of a commit contains another commit.
     pub(crate) async fn contains_commit(
         &self,
         project: ProjectId,

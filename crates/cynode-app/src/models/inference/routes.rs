@@ -103,7 +103,7 @@ pub(super) struct RoutedModel {
 }
 
 impl RoutedModel {
-    /// Whether it can be used in that project, or outside any project.
+    /// Returns whether it can be used in that project, or outside any project.
     pub(super) fn is_usable_in(&self, project: Option<ProjectId>) -> bool {
         self.usable && (self.project.is_none() || self.project == project)
     }
@@ -165,7 +165,7 @@ impl fmt::Debug for ModelRegistry {
 }
 
 impl RoutedProvider {
-    /// Whether it has a key.
+    /// Returns whether it has a key.
     pub(super) const fn has_key(&self) -> bool {
         !self.keys.is_empty()
     }
@@ -530,7 +530,7 @@ impl ModelRegistry {
         routes.flat_map(|model| model.routes.iter().map(move |way| (model, way))).collect()
     }
 
-    /// Whether the default interaction skill is added: for the project manager and analysts, where the model accepts
+    /// Returns whether the default interaction skill is added: for the project manager and analysts, where the model accepts
     /// skills.
     pub(super) fn wants_skill(&self, who: &InferenceCaller, id: &str) -> bool {
         let manages = who
@@ -561,7 +561,7 @@ impl ModelRegistry {
         self.models.values().filter(move |model| model.is_usable_in(project)).filter(named)
     }
 
-    /// Whether all models that match an id in a project can call tools.
+    /// Returns whether all models that match an id in a project can call tools.
     pub(super) fn calls_tools(&self, id: &str, project: Option<ProjectId>) -> bool {
         let mut those = self.models_for_id(id, project).peekable();
         those.peek().is_some() && those.all(|model| model.tools)

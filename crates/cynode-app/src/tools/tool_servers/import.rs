@@ -25,7 +25,7 @@ pub(super) fn transport_from_document(document: &Value) -> Result<ServerTranspor
     }
 }
 
-/// SSRF guard: rejects a disallowed address. Returns whether the server may be on this machine or in a private
+/// Rejects a disallowed address (SSRF guard). Returns whether the server may be on this machine or in a private
 /// network.
 pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
     match transport {
@@ -65,7 +65,7 @@ pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Re
     }
 }
 
-/// Whether two servers have the same host. A program has none.
+/// Returns whether two servers have the same host. A program has none.
 pub(super) fn same_host(one: &ServerTransport, other: &ServerTransport) -> bool {
     let host = |transport: &ServerTransport| match transport {
         ServerTransport::Http { url } => {

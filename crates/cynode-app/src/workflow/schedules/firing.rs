@@ -115,7 +115,7 @@ async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
     }
 }
 
-/// Whether a retry would not help.
+/// Returns whether a retry would not help.
 const fn is_permanent(error: &Error) -> bool {
     match error {
         Error::Unauthenticated
